@@ -5,8 +5,8 @@ import {
   bootCheck,
   bootCheckConfiguration,
   bootInstall,
-  complain,
   HELP,
+  printError,
   leaveStandardErrorBlocking,
 } from "./boot/index.ts";
 import { type Addon, AddonError, builtAddonDirectory, bundleDirectory, loadAddon } from "./native/index.ts";
@@ -32,17 +32,18 @@ async function main(args: readonly string[]): Promise<number> {
   const checks = argument === "check" && options.every((option) => CHECK_OPTIONS.has(option));
   if (!runs && !bridges && !checks && !installs) {
     // Not named: a substrate may pass on an image's command, and that may hold a secret.
-    complain("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
+    printError("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
     return STATUS_USAGE;
   }
   try {
     const addon = loadOwnAddon();
-    if (installs) return addon.exitNow(await bootInstall(addon, bundleDirectory(process.env), args[1] ?? "", complain));
+    if (installs)
+      return addon.exitNow(await bootInstall(addon, bundleDirectory(process.env), args[1] ?? "", printError));
     if (checks) {
       const check = options.includes("--config") ? bootCheckConfiguration : bootCheck;
       return addon.exitNow(await check(addon, options.includes("--json"), (text) => process.stdout.write(text)));
     }
-    const status = bridges ? await bootBridge(addon, args[1], complain) : await boot(addon);
+    const status = bridges ? await bootBridge(addon, args[1], printError) : await boot(addon);
     // The addon exits at once; Node would wait for a thread that hangs in a dead file system.
     return addon.exitNow(status);
   } catch (error) {
@@ -59,8 +60,8 @@ function loadOwnAddon(): Addon {
 }
 
 function failure(error: unknown): number {
-  if (error instanceof AddonError) complain(error.message);
-  else complain(error instanceof Error ? (error.stack ?? error.message) : "failed without a reason");
+  if (error instanceof AddonError) printError(error.message);
+  else printError(error instanceof Error ? (error.stack ?? error.message) : "failed without a reason");
   return STATUS_SOFTWARE;
 }
 

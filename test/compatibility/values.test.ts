@@ -66,7 +66,7 @@ describe("a value of an enumeration that only a newer client knows", () => {
     using guest = clientOf(agent);
     const { status, reason, message, metadata } = await failureOf(guest.runHook({ kind: UNKNOWN as HookKind }));
     assert.deepEqual([status, reason, metadata["field"]], ["INVALID_ARGUMENT", "INVALID_FIELD", "kind"]);
-    assert.match(message, /42, which this agent does not know: give PRE_SNAPSHOT or POST_RESTORE/);
+    assert.match(message, /42, but must be PRE_SNAPSHOT or POST_RESTORE/);
     const keep = { name: "kept", whenFull: UNKNOWN as ExecWhenFull };
     const call = ask(agent, GuestAgent.method.exec, { frame: { case: "start", value: { args: ["true"], keep } } });
     await assert.rejects(call, { code: 3, metadata: { field: "start.keep.when_full" } });
@@ -82,7 +82,7 @@ describe("a frame that only a newer client knows", () => {
     });
     using client = grpcJsClient(agent);
     const call = Array.fromAsync(client.call(GuestAgent.method.exec, [start, ofTheFuture(create(ExecFrameSchema))]));
-    await assert.rejects(call, /of a kind that this agent does not know/);
+    await assert.rejects(call, /that this agent does not know/);
   });
 });
 

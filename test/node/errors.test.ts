@@ -85,7 +85,7 @@ const ROWS: readonly Row[] = [
       await ended("buffer_bytes");
       return library({}, (client) => client.exec({ args: ["true"], keep: { name: "buffer_bytes" } }).wait());
     },
-    /^exec "buffer_bytes" is there already, ended; forget it, or set keep\.replaceEnded$/,
+    /^exec "buffer_bytes" already exists \(ended\); forget it, or set keep\.replaceEnded$/,
   ],
   [
     "guestctl: the name is that of a command that has ended",
@@ -93,7 +93,7 @@ const ROWS: readonly Row[] = [
       await ended("cwd");
       return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
     },
-    /^exec "cwd" is there already, ended; forget it, or set --replace$/,
+    /^exec "cwd" already exists \(ended\); forget it, or set --replace$/,
     /^"guestctl attach" takes it up, "guestctl end" ends it and frees its name$/,
   ],
   [
@@ -120,17 +120,17 @@ const ROWS: readonly Row[] = [
   [
     "library: a command is to start in a relative folder",
     () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
-    /^cwd is not an absolute path$/,
+    /^cwd must be an absolute path$/,
   ],
   [
     "guestctl: a command is to start in a relative folder",
     () => guestctl(["exec", "-w", "etc", "--json", "--", "true"]),
-    /^--workdir is not an absolute path$/,
+    /^--workdir must be an absolute path$/,
   ],
   [
     "guestctl: a command is to start in no folder",
     () => guestctl(["exec", "-w", "/no", "--json", "--", "true"]),
-    /^no such directory to start in: "\/no"/,
+    /^the working directory does not exist: "\/no"/,
   ],
   // What is wrong with a connection.
   ...["library", "guestctl"].map((who): Row => [

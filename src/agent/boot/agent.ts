@@ -37,7 +37,7 @@ export class Agent {
   /** A signal to leave came before the workload ran, so it could not be forwarded. */
   #leaving = false;
   /** Why an agent without a workload has ended, for the last line of the log. */
-  #endWithoutWorkload = "the agent was asked to end, and had no workload";
+  #endWithoutWorkload = "the agent was asked to stop and had no workload";
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
     const { memory } = platform;
@@ -115,7 +115,7 @@ export class Agent {
   async #settle(): Promise<void> {
     const { memory } = this.#platform;
     if (await this.#isFirst(SETTLE_AFTER_MS)) {
-      this.#services.rotation.lookAgain();
+      this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
     // Not earlier: `worked` changes V8's flags, and V8 refuses code that was cached under other flags.
@@ -140,7 +140,7 @@ export class Agent {
   /** Lifecycle.Stop. Returns the workload's grace in milliseconds; 0 if no workload runs. */
   #stop(): number {
     const { workload } = this.#services;
-    this.#log.info("stop_asked");
+    this.#log.info("stop_requested");
     const graceMs = workload.running ? workload.graceMs : 0;
     this.#onSignal(Signal.TERM);
     return graceMs;
@@ -148,7 +148,7 @@ export class Agent {
 
   #onSignal(signal: number): void {
     const { workload, rotation, freeze } = this.#services;
-    this.#log.debug("signal_received", { signal, workload: workload.running ? "gets_it" : "does_not_run" });
+    this.#log.debug("signal_received", { signal, workload: workload.running ? "forwarded" : "not_running" });
     // As daemons do, a SIGHUP also reloads the credentials.
     if (signal === Signal.HUP) this.#inBackground("credentials", rotation.renew("signal"));
     // A frozen workload would not get the signal.
@@ -172,7 +172,7 @@ export class Agent {
   #onKilledFrozen(): void {
     this.#refuseCalls();
     this.#services.workload.killedFrozen();
-    this.#endWithoutWorkload = `the agent had no workload, and its session has ended: ${KILLED_FROZEN}`;
+    this.#endWithoutWorkload = `the agent had no workload, and its session ended: ${KILLED_FROZEN}`;
     this.#askedToLeave.resolve(STATUS_KILLED);
   }
 

@@ -9,12 +9,12 @@ import { KEPT_PIPES_LIMIT, type Log } from "../domain/index.ts";
 import { startFileThreads } from "../files/index.ts";
 import type { Addon } from "../native/index.ts";
 import {
-  complain,
-  complaint,
+  printError,
+  errorLine,
   jsonLog,
   logWarnings,
   stderrLines,
-  surviveBugs,
+  surviveUncaughtErrors,
   takeInheritance,
 } from "../platform/index.ts";
 import { Agent } from "./agent.ts";
@@ -36,8 +36,8 @@ export async function boot(addon: Addon): Promise<number> {
   startFileThreads();
   const read = await readConfiguration(addon, inheritance.entries, (fault) => leave(addon, fault));
   if ("faults" in read) {
-    for (const fault of read.faults) complain(describeFault(fault));
-    for (const unknown of unknownVariables(inheritance.entries)) complain(describeUnknown(unknown));
+    for (const fault of read.faults) printError(describeFault(fault));
+    for (const unknown of unknownVariables(inheritance.entries)) printError(describeUnknown(unknown));
     return STATUS_CONFIG;
   }
   const { configuration } = read;
@@ -49,12 +49,12 @@ export async function boot(addon: Addon): Promise<number> {
   const lines = stderrLines(addon);
   const log: Log = jsonLog(configuration.logLevel, platform.clock, lines.write);
   logWarnings(log);
-  surviveBugs(log, platform.clock, () => {
+  surviveUncaughtErrors(log, platform.clock, () => {
     lines.flush();
     addon.exitNow(STATUS_SOFTWARE);
   });
   if (platform.cgroups === undefined)
-    log.info("no_cgroups", { consequence: "process trees are found by walking /proc" });
+    log.info("cgroups_unavailable", { consequence: "process trees are found by walking /proc" });
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
@@ -75,7 +75,7 @@ export async function boot(addon: Addon): Promise<number> {
 /** Ends the process, even where a thread hangs in a file system, and nobody reads standard error. */
 function leave(addon: Addon, fault: BootstrapFault): never {
   const lines = stderrLines(addon);
-  lines.write(complaint(describeFault(fault)));
+  lines.write(errorLine(describeFault(fault)));
   lines.flush();
   return addon.exitNow(STATUS_CONFIG);
 }

@@ -80,7 +80,7 @@ export class Listeners {
         matches: (digest) => credentials.matchesToken(digest),
         current: () => credentials.currentToken,
       },
-      credentials.tokenRotates ? () => rotation.renewBeforeRefusal() : undefined,
+      credentials.tokenRotates ? () => rotation.renewForToken() : undefined,
     );
     const management = new ManagementServer({
       router,
@@ -90,22 +90,24 @@ export class Listeners {
       unacknowledgedMs: (fd) => addon.unacknowledgedMs(fd),
       tokenField: tokenField({ digest: tokenDigest }),
       authenticate: (metadata) => {
-        rotation.lookAgain();
+        rotation.checkFiles();
         const decision = admitToken(metadata);
         const refusal = metadata[":path"] === EXEC ? undefined : this.#refusal;
         return decision instanceof Promise ? decision.then((refused) => refused ?? refusal) : (decision ?? refusal);
       },
-      onConnection: () => rotation.lookAgain(),
+      onConnection: () => rotation.checkFiles(),
     });
     this.#management = management;
     this.#router = router;
     this.#capabilities = capabilities;
     if (credentials.tls !== undefined) {
       if (addon.boundHandshakes() !== 1) {
-        log.warn("handshakes_unbounded", { consequence: "whoever reaches the port can keep the agent busy" });
+        log.warn("handshakes_unbounded", { consequence: "any client that reaches the port can keep the agent busy" });
       }
       if (addon.relaxCertificateChecks() !== 1) {
-        log.warn("certificate_times_enforced", { consequence: "certificates from the guest's future are refused" });
+        log.warn("certificate_times_enforced", {
+          consequence: "certificates that are not valid yet by the guest's clock are rejected",
+        });
       }
     }
     if (this.#tcpFd !== undefined && credentials.tls !== undefined) {

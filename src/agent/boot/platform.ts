@@ -15,7 +15,7 @@ import {
   protectSelf,
   SessionCgroup,
   STREAM_BUFFERS,
-  type Surroundings,
+  type ChildSettings,
 } from "../platform/index.ts";
 
 /** What is there once in this process, over guest and launcher. */
@@ -41,7 +41,7 @@ export interface Platform {
 export function guestPlatform(
   addon: Addon,
   inheritance: Inheritance,
-  events: Pick<Surroundings, "onPipeEvicted" | "onEnded">,
+  events: Pick<ChildSettings, "onPipeEvicted" | "onEnded">,
 ): Platform {
   const { channelFd, containerOomScoreAdj } = inheritance;
   const cgroups = Cgroups.open(addon);

@@ -1,5 +1,5 @@
 import { BOOTSTRAP_VARIABLES, type Configuration } from "../config/index.ts";
-import { ActivityClock, type AgentError, Late, type Log, Stamps, type StdioPlan } from "../domain/index.ts";
+import { ActivityClock, type AgentError, Lazy, type Log, Stamps, type StdioPlan } from "../domain/index.ts";
 import { Exec, WorkloadOutput } from "../exec/index.ts";
 import { Files, sessionOwner } from "../files/index.ts";
 import { Health, HealthWatches, ReadinessLoop } from "../health/index.ts";
@@ -13,7 +13,7 @@ import {
   nodeTimers as timers,
   processRandomness,
 } from "../platform/index.ts";
-import { CredentialRotation, DutyTurns, rehearse, Restore, type RestoreParts, SpecRenewal } from "../restore/index.ts";
+import { CredentialRotation, DutyQueue, rehearse, Restore, type RestoreParts, SpecRenewal } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import { CommandStarter, type CommandStarterParts, SessionEnvironment, SessionFreeze } from "../session/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
@@ -159,7 +159,7 @@ function buildRestore(
   const { addon, clock, memory } = platform;
   const { credentials, specFiles } = configuration;
   const { starter, starterParts, freeze } = session;
-  const turns = new DutyTurns();
+  const turns = new DutyQueue();
   const hooksParts: HooksParts = {
     specs: configuration.hooks,
     start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
@@ -188,7 +188,7 @@ function buildRestore(
     stamps,
     activity,
     log,
-    turns,
+    dutyQueue: turns,
     renew: { hooks, rotation, connections: listeners, freeze, readiness },
   };
   return { hooks, rotation, restore: new Restore(duties) };
@@ -224,7 +224,7 @@ function loadedLater(
 ): Pick<Services, "tunnels" | "usage" | "leaveStreams"> {
   const { addon, clock, cgroups, fileSystem } = platform;
   const generation = (): number => restore.generation;
-  const tunnels = new Late<Tunnels>(async () => {
+  const tunnels = new Lazy<Tunnels>(async () => {
     const [room, { guestSockets }] = await Promise.all([
       import("../tunnel/index.ts"),
       import("../platform/sockets.ts"),
@@ -234,7 +234,7 @@ function loadedLater(
     const parts = { sockets, fileSystem, activity, timers, checkSession, generation };
     return new room.Tunnels({ ...parts, ownPort: configuration.guestPort });
   });
-  const usage = new Late<Usage>(async () => {
+  const usage = new Lazy<Usage>(async () => {
     const [room, { countersReader }] = await Promise.all([
       import("../usage/index.ts"),
       import("../platform/guest-usage.ts"),
@@ -246,7 +246,8 @@ function loadedLater(
     usage: () => usage.get(),
     leaveStreams: (reason) => {
       // Who asked for them learns why they could not be loaded.
-      for (const room of [tunnels, usage]) void room.begun?.then((built) => built.leave(reason)).catch(() => undefined);
+      for (const room of [tunnels, usage])
+        void room.started?.then((built) => built.leave(reason)).catch(() => undefined);
     },
   };
 }

@@ -24,9 +24,13 @@ const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
  * Joins standard input and output to an agent's management socket: `path`, else SVC_GUEST_SOCKET, which the launcher
- * may have taken out of the environment. Resolves with the exit status; reports failures to `complain`.
+ * may have taken out of the environment. Resolves with the exit status; reports failures to `printError`.
  */
-export function bootBridge(addon: Addon, path: string | undefined, complain: (line: string) => void): Promise<number> {
+export function bootBridge(
+  addon: Addon,
+  path: string | undefined,
+  printError: (line: string) => void,
+): Promise<number> {
   return beside(addon, (entries, launcher) => {
     // The launcher forwards signals only over its channel. Without a launcher they have their default effect.
     launcher?.listen((signal) => {
@@ -34,7 +38,7 @@ export function bootBridge(addon: Addon, path: string | undefined, complain: (li
       launcher.announceExit();
       addon.exitNow(128 + signal);
     });
-    return runBridge(addon, path ?? socketOf(entries), complain);
+    return runBridge(addon, path ?? socketOf(entries), printError);
   });
 }
 
@@ -46,18 +50,18 @@ export function bootInstall(
   addon: Addon,
   from: string | undefined,
   into: string,
-  complain: (line: string) => void,
+  printError: (line: string) => void,
 ): Promise<number> {
   return beside(addon, async () => {
     if (from === undefined) {
-      complain("install: only the built agent can be installed: npm run build");
+      printError("install: only the built agent can be installed: npm run build");
       return STATUS_USAGE;
     }
     try {
       cpSync(from, into, { recursive: true });
       return 0;
     } catch (error) {
-      complain(`install: cannot copy ${from} to ${into}: ${messageOf(error)}`);
+      printError(`install: cannot copy ${from} to ${into}: ${messageOf(error)}`);
       return STATUS_NOT_CREATED;
     }
   });
@@ -117,19 +121,21 @@ async function beside(
   return status;
 }
 
-async function runBridge(addon: Addon, path: string | undefined, complain: (line: string) => void): Promise<number> {
+async function runBridge(addon: Addon, path: string | undefined, printError: (line: string) => void): Promise<number> {
   // Only a terminal in line mode has an end-of-file character.
   if ([0, 1].some((fd) => addon.terminalEofByte(fd) >= 0)) {
-    complain("bridge: a terminal in line mode would change the bytes; start it without one (docker exec -i, not -it)");
+    printError(
+      "bridge: standard input or output is a terminal in line mode, which would change the bytes; run it without a terminal (docker exec -i, not -it)",
+    );
     return STATUS_USAGE;
   }
   const reserved = reservedTransport(path ?? "");
   if (reserved !== undefined) {
-    complain(`bridge: the socket's path ${reserved}`);
+    printError(`bridge: the socket's path ${reserved}`);
     return STATUS_USAGE;
   }
   const { bridge } = await import("../server/index.ts");
-  return bridge(path, complain);
+  return bridge(path, printError);
 }
 
 function socketOf(environment: readonly Uint8Array[]): string | undefined {

@@ -31,8 +31,8 @@ function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {
 
 /** Capabilities that the agent uses (capabilities(7)), and what fails without them. */
 const CAPABILITIES: readonly (readonly [name: string, bit: number, without: string])[] = [
-  ["CAP_CHOWN", 0, "WriteFile cannot set owners"],
-  ["CAP_DAC_OVERRIDE", 1, "files of other users may be out of reach"],
+  ["CAP_CHOWN", 0, "WriteFile cannot set the owner"],
+  ["CAP_DAC_OVERRIDE", 1, "files of other users may not be accessible"],
   ["CAP_FOWNER", 3, "WriteFile cannot set the mode of others' files"],
   ["CAP_KILL", 5, "commands of other users cannot be ended"],
   ["CAP_SETGID", 6, "commands cannot run as another user"],
@@ -64,37 +64,42 @@ export function checkGuest(facts: GuestFacts): Check[] {
       !isAtLeast(kernel, NEWEST),
       kernel,
       "has everything that the agent uses",
-      "older than 5.14: a command's processes are found by walking /proc, and one that hides well is not killed",
+      "older than 5.14: a command's processes are found by walking /proc, so a process that detaches completely is not killed",
     ),
     // Seccomp filters of older container runtimes refuse the newer calls.
     check(
       "system calls",
       refused.length > 0 && refused.map(([name, why]) => `${name}: ${why}`).join(", "),
       Object.keys(systemCalls).join(", "),
-      "commands are born in their cgroup and without descriptors of others",
-      "done another way, more slowly; allow them in the guest's seccomp filter, or use a newer kernel",
+      "commands start in their own cgroup, without inherited descriptors",
+      "a slower fallback is used; allow these calls in the guest's seccomp filter, or use a newer kernel",
     ),
     check(
       "user",
       uid !== 0,
       `${uid}${isInit ? ", PID 1" : ""}`,
       "the agent has the guest's own root",
-      "commands run as this user, and files are reached as it",
+      "commands run and files are accessed as this user",
     ),
     capabilities === undefined
-      ? { name: "capabilities", ok: false, found: "not told", meaning: "the kernel does not say what is permitted" }
+      ? {
+          name: "capabilities",
+          ok: false,
+          found: "not told",
+          meaning: "unknown: the kernel does not report the capabilities",
+        }
       : check(
           "capabilities",
           missing.length > 0 && `without ${missing.map(([name]) => name).join(" ")}`,
-          "all that matter",
-          "nothing is refused for want of one",
+          "all that the agent uses",
+          "no operation fails for lack of a capability",
           [...new Set(missing.map(([, , without]) => without))].join("; "),
         ),
     {
       name: "seccomp",
       ok: true,
       found: hasSeccompFilter ? "a filter" : "no filter",
-      meaning: hasSeccompFilter ? "what it refuses shows in the other lines" : "no system call is kept back",
+      meaning: hasSeccompFilter ? "the other lines show what it refuses" : "no system call is filtered",
     },
     {
       name: "vsock",
@@ -111,14 +116,14 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "processes can be found",
       cgroups.refusal === undefined
         ? "commands that look for it fail; the agent finds processes by their cgroup"
-        : "only the process group of a command can be ended, not what left it. Mount it",
+        : "only the process group of a command can be ended, not processes that left it. Mount /proc",
     ),
     check(
       "/dev/null",
       devices["/dev/null"],
       "there",
       "commands without input read from it",
-      "commands without input get an empty pipe; shells and many programs want it. Give the image /dev",
+      "commands without input get an empty pipe; shells and many programs require the device. Give the image a /dev",
     ),
     check(
       "terminal",
@@ -145,7 +150,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       (memory.limitBytes ?? memory.totalBytes) < ENOUGH_MEMORY_BYTES,
       `${mebibytes(memory.totalBytes)}${memory.limitBytes === undefined ? "" : `, limited to ${mebibytes(memory.limitBytes)}`}`,
       "enough for the agent",
-      "the agent alone wants 128 MiB under load; raise the limit",
+      "the agent alone requires 128 MiB under load; raise the limit",
     ),
     // Children get the limit that the agent's entrypoint was started with.
     check(
@@ -159,8 +164,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "/dev/urandom",
       devices["/dev/urandom"],
       "there",
-      "programs and restore duties have their random device",
-      "programs that open it fail; the agent makes one of its own for restore duties, if it may",
+      "programs and the restore duties can use the random device",
+      "programs that open it fail; for the restore duties the agent creates its own device if it is permitted to",
     ),
     check(
       "entropy",
@@ -175,7 +180,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "reseed",
       !entropy.confirmsReseed && "not confirmed",
       "confirmed",
-      "a reseed that the kernel reports has happened",
+      "the kernel reports a reseed reliably",
       "before 5.18 the kernel may report a reseed that did not happen: crng_reseed:unverified",
     ),
     check(

@@ -72,7 +72,7 @@ export async function readBootstrap(
   ): Promise<Value> => {
     const fileVariable = `${variable}_FILE` as const;
     if (given.has(variable) && given.has(fileVariable)) {
-      faults.push({ variable: fileVariable, problem: `is set beside ${variable}; set one of them` });
+      faults.push({ variable: fileVariable, problem: `cannot be combined with ${variable}; set one of them` });
     }
     const inline = take(variable, read);
     const file = await files.read(fileVariable, bound);
@@ -112,24 +112,24 @@ function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: Bootst
   const hasTls = TLS_VARIABLES.some((variable) => given.has(variable));
   const socket = values.get("SVC_WORKLOAD_SOCKET");
   const noToken = "is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one";
-  report(byValue && byFile, "SVC_INSTANCE_TOKEN_FILE", "is set beside SVC_INSTANCE_TOKEN; set one of them");
+  report(byValue && byFile, "SVC_INSTANCE_TOKEN_FILE", "cannot be combined with SVC_INSTANCE_TOKEN; set one of them");
   report(!byValue && !byFile, "SVC_INSTANCE_TOKEN", noToken);
   for (const variable of TLS_VARIABLES) {
     const isGiven = given.has(variable);
-    report(hasPort && !isGiven, variable, "is not set; SVC_GUEST_PORT needs it");
+    report(hasPort && !isGiven, variable, "is required by SVC_GUEST_PORT, but not set");
     const isAlone = isGiven && !hasPort && !hasVsock;
     report(isAlone, variable, "is set without SVC_GUEST_PORT; set the port or leave the TLS files out");
     const isMissing = hasVsock && !hasPort && hasTls && !isGiven;
-    report(isMissing, variable, "is not set beside the other TLS files; set all three or none");
+    report(isMissing, variable, "is not set, but other TLS files are; set all three or none");
   }
   const noListener = "is not set, and neither is SVC_GUEST_VSOCK_PORT or SVC_GUEST_SOCKET; set at least one";
   report(!hasPort && !hasVsock && !hasSocket, "SVC_GUEST_PORT", noListener);
   const isSame = socket !== undefined && socket === values.get("SVC_GUEST_SOCKET");
-  report(isSame, "SVC_WORKLOAD_SOCKET", "names the same socket as SVC_GUEST_SOCKET");
+  report(isSame, "SVC_WORKLOAD_SOCKET", "is the same socket as SVC_GUEST_SOCKET");
   const probeSocket = values.get("SVC_PROBE_SOCKET");
   for (const other of ["SVC_GUEST_SOCKET", "SVC_WORKLOAD_SOCKET"] as const) {
     const clashes = probeSocket !== undefined && probeSocket === values.get(other);
-    report(clashes, "SVC_PROBE_SOCKET", `names the same socket as ${other}`);
+    report(clashes, "SVC_PROBE_SOCKET", `is the same socket as ${other}`);
   }
   return faults;
 }

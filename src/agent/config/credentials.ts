@@ -184,7 +184,7 @@ function tokenProblem(token: Buffer): string | undefined {
   if (token.length > TOKEN_LIMIT_BYTES) return `is longer than ${TOKEN_LIMIT_BYTES} characters`;
   return token.every((byte) => byte > 0x20 && byte < 0x7f)
     ? undefined
-    : "may hold visible ASCII characters only, and no spaces";
+    : "must contain only visible ASCII characters and no spaces";
 }
 
 /** The instance token; after `digest`, only its SHA-256. */

@@ -14,7 +14,7 @@ const LATE_POLLS = 5;
 /** Errno of a file on such a file system, and the version reported for it. */
 const NO_ANSWER = "ETIMEDOUT";
 /** What is wrong with a variable that names such a file. */
-export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not answer (${NO_ANSWER})`;
+export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
 /** UTF-8's byte order mark, which editors of Windows put before a text. */
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
@@ -218,7 +218,7 @@ function versionOf(found: Found): string {
 
 function pathProblem(path: string): string | undefined {
   if (!path.startsWith("/")) return "must be an absolute path";
-  return path.includes("\0") ? "holds a NUL" : undefined;
+  return path.includes("\0") ? "contains a NUL byte" : undefined;
 }
 
 function fileProblem({ mode, size, hasChanged, bytes }: FileState): string | undefined {

@@ -84,7 +84,7 @@ function commandSpec({ args, env, cwd, user }: Process | Hook): CommandSpec {
 
 function outputProblems({ output }: ProcessSpec): string[] {
   if (output === undefined || output.bufferBytes <= KEPT_BUFFER_LIMIT_BYTES) return [];
-  return [`output.keep.buffer_bytes: is ${output.bufferBytes}; at most ${KEPT_BUFFER_LIMIT_BYTES} are held`];
+  return [`output.keep.buffer_bytes: is ${output.bufferBytes}, but the maximum is ${KEPT_BUFFER_LIMIT_BYTES}`];
 }
 
 function requiredCommandProblems(path: string, command: GivenCommand | undefined): string[] {
@@ -108,7 +108,7 @@ function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read
   if (mark !== undefined) return broken(schema, mark);
   const text = value.trim();
   // An empty value is a mistake: an empty message is `{}`.
-  if (text === "") return broken(schema, "is blank; give it a spec or leave it out");
+  if (text === "") return broken(schema, "is blank; set it to a spec or remove it");
   return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }
 
@@ -129,7 +129,7 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
     // From the text, not from the parsed value: only the text shows a duplicate key.
     return { value: fromJsonString(schema, value), problems: [] };
   } catch {
-    return broken(schema, `is not the JSON form of ${schema.typeName}; a key may be there twice`);
+    return broken(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);
   }
 }
 
@@ -198,7 +198,7 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
     case "map":
       if (!isObject(value)) return [`${path}: must be an object`];
       // The library would lose it: its maps are plain objects.
-      if (Object.hasOwn(value, "__proto__")) return [`${path}: may not have a variable named "__proto__" here`];
+      if (Object.hasOwn(value, "__proto__")) return [`${path}: must not contain a variable named "__proto__"`];
       return field.mapKind === "scalar"
         ? Object.entries(value).flatMap(([key, item]) => [
             ...scalarProblems(ScalarType.STRING, key, join(path, quotedName(key))),
@@ -214,7 +214,7 @@ function scalarProblems(scalar: ScalarType, value: unknown, path: string): strin
   if (scalar === ScalarType.STRING) {
     if (typeof value !== "string") return [`${path}: must be a string`];
     // Half of a surrogate pair, which JSON can carry, has no bytes in UTF-8.
-    if (!value.isWellFormed()) return [`${path}: is not text: it holds half of a surrogate pair`];
+    if (!value.isWellFormed()) return [`${path}: must be valid Unicode text, but contains half of a surrogate pair`];
   }
   if (scalar === ScalarType.UINT32 && !isUint32(value)) return [`${path}: must be a whole number from 0 to 4294967295`];
   return [];

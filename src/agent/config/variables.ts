@@ -83,7 +83,7 @@ export function readVariables(environ: readonly Uint8Array[]): BootstrapVariable
     const value = variable === "SVC_INSTANCE_TOKEN" ? raw : decode(raw);
     if (more.length > 0) faults.push({ variable, problem: "is set more than once; set it once" });
     else if (value === undefined) faults.push({ variable, problem: "is not valid UTF-8" });
-    else if (value.length === 0) faults.push({ variable, problem: "is empty; give it a value or leave it out" });
+    else if (value.length === 0) faults.push({ variable, problem: "is empty; set a value or remove it" });
     else if (typeof value === "string") values.set(variable, value);
     else token = value;
   }

@@ -1,20 +1,18 @@
 import type { Clock } from "./ports/system.ts";
 
-/** Too small for a reader of Health to notice, but larger than the difference of two consecutive clock readings. */
+/** Too small to matter to a reader of Health, but larger than the jitter between two consecutive clock readings. */
 const TOLERANCE_NS = 1_000_000n;
 
-/** A remembered time of the guest's clock, in nanoseconds since 1970. */
+/** A recorded time of the guest's clock, in nanoseconds since 1970. */
 export interface Stamp {
   ns: bigint;
 }
 
 /**
- * Corrects remembered times when the guest's clock is stepped. A step back moves all of them back by the same amount,
- * once, so that their order and distances stay. A step forward leaves them: the guest was paused, and they really are
- * older.
- *
- * Notices a step by anybody at its next call. The wall clock and the monotonic one run at the same rate, so only a step
- * changes their difference.
+ * Corrects recorded times when the guest's clock is stepped. After a backward step all of them are moved back by the
+ * same amount, once, so that their order and distances stay. After a forward step they stay as they are: the guest was
+ * paused, and they really are older. A step by any process is detected at the next call: the wall clock and the
+ * monotonic clock run at the same rate, so only a step changes their difference.
  */
 export class Stamps {
   readonly #clock: Clock;
@@ -27,10 +25,9 @@ export class Stamps {
     this.#offsetNs = clock.wallNs() - this.#monotonicNs();
   }
 
-  /** The guest's time. If it was stepped back, all stamps have moved back with it. */
+  /** The guest's time. If it was stepped back, all stamps were moved back with it. */
   nowNs(): bigint {
-    // Read in this order: a pause between the two readings then looks like a step forward, which a second reading
-    // disproves.
+    // In this order a preemption between the two readings looks like a forward step, which a second reading rules out.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -45,8 +42,8 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, and so never set, the stamps move
-   * along.
+   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, it had never been set, so the stamps
+   * were wrong: then they are moved forward with the clock.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -58,14 +55,14 @@ export class Stamps {
     return result;
   }
 
-  /** A new stamp of the current time. Its owner keeps and updates it. */
+  /** Creates a stamp of the current time. Its owner updates it. */
   stamp(): Stamp {
     const stamp = { ns: this.nowNs() };
     this.#stamps.push(stamp);
     return stamp;
   }
 
-  /** A stamp's time, never in the future: hides steps below TOLERANCE_NS. */
+  /** Time of a stamp, never in the future: this hides steps below TOLERANCE_NS. */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
     return stamp.ns < nowNs ? stamp.ns : nowNs;
@@ -80,21 +77,21 @@ export class Stamps {
   }
 }
 
-/** Activity that lasts, as an exec without a terminal does. Ends once, in one of two ways. */
+/** Activity that lasts, such as an exec without a terminal. Call exactly one of its methods, once. */
 export interface Attachment {
   /** It ended by itself, which counts as activity. */
   end(): void;
-  /** The agent ends it. It was activity until now, or until the restore duties if it had begun before them. */
+  /** The agent ends it. It was active until now, or until the restore if it began before that. */
   cut(): void;
 }
 
-/** Time of the last user activity (HealthResponse); at first the agent's start. Callers decide what is activity. */
+/** Time of the last user activity (HealthResponse), initially the agent's start. Callers decide what counts as activity. */
 export class ActivityClock {
   readonly #stamps: Stamps;
   readonly #last: Stamp;
   #attached = 0;
-  /** Those of them that began after the last restore: the end of each is activity. */
-  #lasting = 0;
+  /** Number of attachments that began after the last restore. */
+  #attachedSinceRestore = 0;
   #restores = 0;
 
   constructor(stamps: Stamps) {
@@ -102,22 +99,25 @@ export class ActivityClock {
     this.#last = stamps.stamp();
   }
 
-  /** Records user activity now. Does nothing while something lasts: reading clocks would cost a tenth of a frame. */
+  /**
+   * Records user activity now. Does nothing while an attachment lasts, because reading the clocks would cost a tenth of
+   * a frame.
+   */
   touch(): void {
-    if (this.#lasting === 0) this.#touchNow();
+    if (this.#attachedSinceRestore === 0) this.#touchNow();
   }
 
-  /** Activity lasts from now until the attachment's end. */
+  /** Counts as activity until the attachment ends. */
   attach(): Attachment {
     this.#attached += 1;
-    this.#lasting += 1;
+    this.#attachedSinceRestore += 1;
     const restores = this.#restores;
     let detached = false;
     const detach = (counts: boolean): void => {
       if (detached) return;
       detached = true;
       this.#attached -= 1;
-      if (restores === this.#restores) this.#lasting -= 1;
+      if (restores === this.#restores) this.#attachedSinceRestore -= 1;
       if (counts) this.#touchNow();
     };
     return { end: () => detach(true), cut: () => detach(restores === this.#restores) };
@@ -125,17 +125,17 @@ export class ActivityClock {
 
   /**
    * Call it when restore duties begin, before they step the clock. Attached calls were active until the snapshot, which
-   * is now by this clock. The duties then end them, which is no activity.
+   * is now by this clock. The duties then end them, which does not count as activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();
     this.#restores += 1;
-    this.#lasting = 0;
+    this.#attachedSinceRestore = 0;
   }
 
-  /** Time of the last activity, in nanoseconds since 1970; never in the future. */
+  /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // Recorded, so that a later `cut` does not move the reported time back.
+    // It is recorded, so that a later `cut` does not move the reported time back.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -1,49 +1,54 @@
 import type { AgentError } from "./errors.ts";
 import type { Clock } from "./ports/system.ts";
 
-/** A call that reads, writes or walks, and holds a share meanwhile. */
+/** A call that holds a share while it reads, writes or walks. */
 export interface Caller {
-  /** The call's connection, identified by the object itself. */
+  /** The call's connection, compared by identity. */
   readonly connection: object;
-  /** Aborted when the call is over. */
+  /** Aborted when the call has ended. */
   readonly signal: AbortSignal;
   /** Ends the call with this error, even if its client does not read. Aborts the signal. */
-  failSoon(error: AgentError): void;
+  failWithin1s(error: AgentError): void;
 }
 
-/** A slow or paused peer is no attack. */
+/** Grace period before eviction, because a slow or suspended peer is not an attack. */
 const PATIENCE_MS = 60_000;
 
-/** Options of an allowance. */
 export interface AllowanceOptions {
-  /** Of all owners together. */
+  /** Limit for all owners together. */
   readonly limit: number;
-  /** Of one owner. Default: the limit. */
+  /** Limit for one owner. Default: the same as `limit`. */
   readonly ownerLimit?: number;
-  /** Only a share without progress for this long may be taken away. Default: a minute. */
+  /** Only a share without progress for this long may be evicted. Default: a minute. */
   readonly patienceMs?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
-  /** Makes the error for a refused or removed share. Gets the end of a sentence that begins with "because ". */
+  /**
+   * Creates the error for a refused or evicted share. `because` is a clause such as "no other has been idle for a
+   * minute".
+   */
   readonly refusal: (because: string) => AgentError;
 }
 
-/** One holder's part of an allowance. */
+/** A holder's part of an allowance. */
 export interface Share {
-  /** Sets the amount that it holds, and counts as progress; 0 returns all. Throws the refusal, changing nothing. */
+  /**
+   * Sets the amount that it holds, and counts as progress; 0 returns everything. Throws the refusal if the limit would
+   * be exceeded; then nothing has changed.
+   */
   set(amount: number): void;
   progress(): void;
 }
 
 /**
- * A shared limit, of places or bytes. When it is used up, the holder that has made no progress for longest, and for at
- * least the patience, loses its share. Without such a holder the new request is refused.
+ * A shared limit for slots or bytes. If it is exceeded, the shares that were idle longest, and at least for the
+ * patience, are evicted. Without enough of them the new request is refused.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
-  /** Shares that hold something, in the order of their last progress. */
-  readonly #shares = new Set<Held>();
-  /** The last of them. */
-  #latest: Held | undefined;
+  /** Shares with an amount, in the order of their last progress. */
+  readonly #shares = new Set<HeldShare>();
+  /** The last element of `#shares`. */
+  #latest: HeldShare | undefined;
   readonly #ofOwners = new WeakMap<object, number>();
   #total = 0;
 
@@ -51,27 +56,27 @@ export class Allowance {
     this.#options = options;
   }
 
-  /** A new share that holds nothing. Calls `giveWay` once if it is taken away; it then holds nothing for good. */
-  share(owner: object, giveWay: (reason: AgentError) => void): Share {
-    const share = { owner, giveWay, amount: 0, sinceMs: 0, isLost: false };
+  /** Creates an empty share. `onEvict` is called once if it is evicted; it then stays empty permanently. */
+  share(owner: object, onEvict: (reason: AgentError) => void): Share {
+    const share = { owner, giveWay: onEvict, amount: 0, sinceMs: 0, isEvicted: false };
     return {
       set: (amount) => {
-        if (!share.isLost && (amount > 0 || share.amount > 0)) this.#set(share, amount);
+        if (!share.isEvicted && (amount > 0 || share.amount > 0)) this.#set(share, amount);
       },
       progress: () => {
-        if (share.amount > 0) this.#keep(share, share.amount);
+        if (share.amount > 0) this.#update(share, share.amount);
       },
     };
   }
 
-  #set(share: Held, amount: number): void {
+  #set(share: HeldShare, amount: number): void {
     if (amount > share.amount) this.#makeRoom(share, amount - share.amount);
-    this.#keep(share, amount);
+    this.#update(share, amount);
   }
 
-  /** Puts the share behind all others. */
-  #keep(share: Held, amount: number): void {
-    // Must be fast: a transfer sets its share for every piece.
+  /** Sets the amount and moves the share to the end of the order. */
+  #update(share: HeldShare, amount: number): void {
+    // This must be fast, because a transfer sets its share for each chunk.
     const isLatest = share === this.#latest && amount > 0 && share.amount > 0;
     if (!isLatest) this.#shares.delete(share);
     const { owner } = share;
@@ -88,34 +93,34 @@ export class Allowance {
     return this.#ofOwners.get(owner) ?? 0;
   }
 
-  /** Takes the shares that made no progress for longest, or none where all of them would not suffice: then it throws. */
-  #makeRoom(asking: Held, more: number): void {
+  /** Evicts the shares that were idle longest. If evicting all of them would not suffice, it evicts none and throws. */
+  #makeRoom(requester: HeldShare, more: number): void {
     const { limit, ownerLimit = limit, clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
     const stillSinceMs = clock.monotonicMs() - patienceMs;
-    let missingOfOwner = this.#ofOwner(asking.owner) + more - ownerLimit;
+    let missingOfOwner = this.#ofOwner(requester.owner) + more - ownerLimit;
     let missing = this.#total + more - limit;
-    const idle: Held[] = [];
+    const idle: HeldShare[] = [];
     for (const held of this.#shares) {
       if (held.sinceMs > stillSinceMs || (missing <= 0 && missingOfOwner <= 0)) break;
-      const isOfOwner = held.owner === asking.owner;
-      if (held === asking || (!isOfOwner && missing <= 0)) continue;
+      const isOfOwner = held.owner === requester.owner;
+      if (held === requester || (!isOfOwner && missing <= 0)) continue;
       idle.push(held);
       missing -= held.amount;
       if (isOfOwner) missingOfOwner -= held.amount;
     }
-    if (missing > 0 || missingOfOwner > 0) throw refusal("no other has been idle for a minute");
+    if (missing > 0 || missingOfOwner > 0) throw refusal("no other holder has been idle for a minute");
     for (const held of idle) {
-      held.isLost = true;
-      this.#keep(held, 0);
-      held.giveWay(refusal("this one was idle for longest and its place was needed"));
+      held.isEvicted = true;
+      this.#update(held, 0);
+      held.giveWay(refusal("evicted as the one that was idle longest, because another one required its place"));
     }
   }
 }
 
-interface Held {
+interface HeldShare {
   readonly owner: object;
   readonly giveWay: (reason: AgentError) => void;
   amount: number;
   sinceMs: number;
-  isLost: boolean;
+  isEvicted: boolean;
 }

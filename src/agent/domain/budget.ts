@@ -1,11 +1,11 @@
-/** Allows `burst` events at once and `perSecond` a second in the long run. */
+/** Rate limiter (token bucket): allows `burst` events at once and `perSecond` on average. */
 export class Budget {
   readonly #burst: number;
   readonly #perSecond: number;
   #left: number;
   #refilledAtMs: number;
 
-  /** @param nowMs of a clock that is never stepped */
+  /** @param nowMs time of a monotonic clock */
   constructor(burst: number, perSecond: number, nowMs: number) {
     this.#burst = burst;
     this.#perSecond = perSecond;
@@ -13,7 +13,7 @@ export class Budget {
     this.#refilledAtMs = nowMs;
   }
 
-  /** Counts an event, or one as costly as several. False: it exceeds the budget, and is not counted. */
+  /** Counts an event, or one with a higher cost. Returns false if it exceeds the budget; then it is not counted. */
   spend(nowMs: number, cost = 1): boolean {
     const refill = ((nowMs - this.#refilledAtMs) / 1_000) * this.#perSecond;
     this.#left = Math.min(this.#burst, this.#left + refill);

@@ -1,25 +1,25 @@
 import { type LentBytes, Loan } from "./incoming.ts";
 
-/** Sizes of a pool's buffers, and how many of them it keeps. All in bytes. */
+/** Sizes for a BufferPool, in bytes. */
 export interface BufferPoolSizes {
-  /** Size of a buffer in normal times; no loan is larger. */
+  /** Regular size of a buffer, and the largest. */
   readonly fullBytes: number;
-  /** Size of a buffer while memory is tight: while more than `tightAboveBytes` is on loan. */
+  /** Size of a buffer while memory is tight: while more than `tightAboveBytes` are lent. */
   readonly tightBytes: number;
   readonly tightAboveBytes: number;
-  /** Free buffers kept for the next loans while a transfer runs. */
+  /** Size of free buffers to keep while a transfer runs. */
   readonly keptBytes: number;
-  /** Free buffers kept while none runs. */
+  /** Size of free buffers to keep while none runs. */
   readonly keptAtRestBytes: number;
 }
 
-/** Smallest buffer: a small file needs no large one. */
+/** Smallest size: a small file does not need a large buffer. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** Read buffers that several streams or transfers share, so that idle ones hold none and busy ones do not allocate. */
+/** Read buffers shared by several streams or transfers, so that idle ones hold none and busy ones do not allocate. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
-  /** Of full size, and of tight size. Others are not kept. */
+  /** Free buffers of regular and of tight size. Other sizes are not kept. */
   readonly #full: Uint8Array[] = [];
   readonly #tight: Uint8Array[] = [];
   #users = 0;
@@ -30,7 +30,7 @@ export class BufferPool {
     this.#sizes = sizes;
   }
 
-  /** Whether so many bytes are on loan that each user should take only one small buffer. */
+  /** Whether so much memory is lent that each user should take only one small buffer. */
   get tight(): boolean {
     return this.#lentBytes > this.#sizes.tightAboveBytes;
   }
@@ -39,12 +39,12 @@ export class BufferPool {
     return this.#lentBytes;
   }
 
-  /** Bytes kept for the next loans. */
+  /** Size of the free buffers. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
 
-  /** Call this before the first loan of a transfer; call the returned function once when the transfer is over. */
+  /** Call it before the first loan of a transfer, and the returned function once when the transfer has ended. */
   enter(): () => void {
     this.#users += 1;
     return () => {
@@ -56,7 +56,10 @@ export class BufferPool {
     };
   }
 
-  /** Lends a buffer for up to `wantedBytes`; it may be smaller. Its bytes are no Buffer, whose `slice` does not copy. */
+  /**
+   * Lends a buffer for `wantedBytes`, possibly a smaller one. It is a plain Uint8Array, since `slice` of a Buffer does
+   * not copy.
+   */
   lend(wantedBytes: number = this.#sizes.fullBytes): LentBytes {
     const { fullBytes, tightBytes } = this.#sizes;
     const sizeBytes = Math.max(SMALLEST_BYTES, Math.min(wantedBytes, this.tight ? tightBytes : fullBytes));

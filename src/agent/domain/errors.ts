@@ -1,4 +1,4 @@
-/** The gRPC status codes that the agent answers with, by their canonical names (google.rpc.Code). */
+/** gRPC status codes that the agent uses, by their canonical names (google.rpc.Code). */
 export type StatusName =
   | "CANCELLED"
   | "INVALID_ARGUMENT"
@@ -16,7 +16,7 @@ export type StatusName =
   | "DATA_LOSS"
   | "UNAUTHENTICATED";
 
-/** Stable constants that name an error's cause (ErrorInfo.reason, AIP-193). Clients switch on them: never rename. */
+/** Stable constants for the cause of an error (ErrorInfo.reason, AIP-193). Clients compare them: never rename one. */
 export type Reason =
   | "ALREADY_EXISTS"
   | "AUTHORITY_REPLACED"
@@ -76,10 +76,10 @@ export type Reason =
   | "UNSUPPORTED_COMPRESSION"
   | "WORKLOAD_OUTPUT_NOT_KEPT";
 
-/** What an error was about: path, errno, step, field. Never a secret. */
+/** Details of an error: path, errno, step, field. Never a secret. */
 export type ErrorMetadata = Readonly<Record<string, string>>;
 
-/** The agent's only error. Its message goes to the client: it says what was wrong and what to do, without secrets. */
+/** The error that the agent reports to clients. The message says what failed and what to do, and contains no secrets. */
 export class AgentError extends Error {
   override readonly name = "AgentError";
   readonly status: StatusName;
@@ -94,21 +94,21 @@ export class AgentError extends Error {
   }
 }
 
-/** A request field that is malformed: INVALID_ARGUMENT with the field's name in the metadata. */
+/** The error for an invalid request field: INVALID_ARGUMENT with the field's name in the metadata. */
 export function invalidField(field: string, problem: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "INVALID_FIELD", `${field} ${problem}`, { field });
 }
 
-/** The error for a message that is out of order. */
+/** The error for a message in the wrong order. */
 export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }
 
-/** The error for one call more that watches or reads than there may be at once; `advice` is what to do. */
+/** The error if too many calls watch or read at once. `advice` says what to do. */
 export function tooManyWatchers(limit: number, advice: string): AgentError {
-  const message = `${limit} calls do this already; ${advice}`;
+  const message = `the limit of ${limit} concurrent calls is reached; ${advice}`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(limit) });
 }
 
-/** What an errno of the kernel means to a client; `field` is the one of the request that the problem names. */
+/** How an errno is reported to a client. `field` is the request field that the problem refers to. */
 export type Failure = readonly [status: StatusName, reason: Reason, problem: string, field?: string | undefined];

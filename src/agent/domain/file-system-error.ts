@@ -1,4 +1,4 @@
-/** The step of a file operation that failed. */
+/** Steps of file operations, which errors name. */
 export type FileStep =
   | "open_beneath"
   | "stat"
@@ -20,7 +20,7 @@ export type FileStep =
   | "rename"
   | "symlink";
 
-/** A file operation failed: at which step, with which errno. */
+/** A failed file operation, with its step and errno. */
 export class FileSystemError extends Error {
   override readonly name = "FileSystemError";
   readonly step: FileStep;
@@ -34,19 +34,22 @@ export class FileSystemError extends Error {
   }
 }
 
-/** A file system, as one mount shows it. */
+/** A mounted file system. */
 export interface Mount {
-  /** The same for all mounts of one file system. */
+  /** Identifies the file system. The same for all its mounts. */
   readonly fileSystem: string;
-  /** Where it is mounted; undefined: not known. */
+  /** Mount point; undefined: unknown. */
   readonly path: string | undefined;
 }
 
-/** A file system does not answer. The operation's memory must not change until it has returned. */
+/** A file system does not respond. The memory of the operation must not be reused until it has returned. */
 export class FileSystemHung extends FileSystemError {
-  /** Undefined: not known. */
+  /** Undefined: unknown. */
   readonly mount: Mount | undefined;
-  /** Resolves when the operation has returned. Undefined: it never began, because others like it hold all threads. */
+  /**
+   * Resolves when the operation has returned. Undefined: it was not started, because hung operations occupy all
+   * threads.
+   */
   readonly returned: Promise<void> | undefined;
 
   constructor(step: FileStep, mount: Mount | undefined, returned: Promise<void> | undefined) {

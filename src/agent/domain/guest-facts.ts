@@ -1,57 +1,57 @@
 import type { Errno } from "./ports/system.ts";
 
-/** What a guest offers to its agent. The checks change nothing in the guest. */
+/** What the guest supports. Detecting it changes nothing in the guest. */
 export interface GuestFacts {
-  /** Release of the kernel, such as "6.1.0-13-amd64". */
+  /** Kernel release, such as "6.1.0-13-amd64". */
   readonly kernel: string;
   readonly uid: number;
-  /** Whether the agent's entrypoint is the first process of its namespace. */
+  /** Whether the agent's entrypoint is PID 1 of its namespace. */
   readonly isInit: boolean;
-  /** A bit for each effective capability, by its number (capabilities(7)); undefined: the kernel did not tell. */
+  /** Bit mask of effective capabilities (capabilities(7)); undefined: unknown. */
   readonly capabilities: bigint | undefined;
   readonly hasSeccompFilter: boolean;
-  /** Whether /proc is the kernel's. */
+  /** Whether /proc is a procfs. */
   readonly hasProc: boolean;
-  /** Whether there is a file of accounts, /etc/passwd. */
+  /** Whether /etc/passwd exists. */
   readonly hasAccounts: boolean;
-  /** Why a device cannot be used, by its path: an errno, or NOT_A_DEVICE; undefined: it can. */
+  /** By path, why a device is not usable: an errno or NOT_A_DEVICE; undefined: it is. */
   readonly devices: Readonly<Record<string, string | undefined>>;
-  /** Why no terminal can be opened; undefined: one was. */
+  /** Why no terminal can be opened; undefined: it can. */
   readonly terminal: Errno | undefined;
-  /** The kernel has vsock: its device, or its protocol. */
+  /** The kernel has the vsock device or protocol. */
   readonly hasVsock: boolean;
   readonly cgroups: CgroupFacts;
-  /** What keeps the clock from being stepped; undefined: nothing. */
+  /** Why the clock cannot be stepped; undefined: it can. */
   readonly clockStep: Errno | undefined;
   readonly entropy: EntropyFacts;
-  /** Why a system call of newer kernels cannot be made, by its name; undefined: it can. */
+  /** By name, why a system call of newer kernels is not available; undefined: it is. */
   readonly systemCalls: Readonly<Record<string, Errno | undefined>>;
   readonly memory: MemoryFacts;
-  /** Hard limit of open files. */
+  /** Hard limit for open files. */
   readonly openFiles: number;
 }
 
-/** Control groups of version 2. */
+/** Control groups version 2. */
 export interface CgroupFacts {
-  /** Why the agent cannot give each command one of its own: an errno, or NOT_DELEGATED; undefined: it can. */
+  /** Why commands cannot get their own cgroups: an errno or NOT_DELEGATED; undefined: they can. */
   readonly refusal: string | undefined;
   /** Controllers of the agent's own cgroup. */
   readonly controllers: readonly string[];
 }
 
-/** The kernel's random number generator. */
+/** The kernel's random generator. */
 export interface EntropyFacts {
-  /** Why no random device can be opened; undefined: one was. */
+  /** Why no random device can be opened; undefined: it can. */
   readonly open: Errno | undefined;
-  /** What keeps entropy from being credited; undefined: nothing. */
+  /** Why entropy cannot be credited; undefined: it can. */
   readonly credit: Errno | undefined;
-  /** Whether a forced reseed that the kernel reports can be believed. */
+  /** Whether the kernel reports a forced reseed reliably. */
   readonly confirmsReseed: boolean;
 }
 
-/** Memory, in bytes. */
+/** Memory in bytes. */
 export interface MemoryFacts {
   readonly totalBytes: number;
-  /** Limit of the agent's cgroup, which it shares with the workload; undefined: none, or not known. */
+  /** Memory limit of the agent's cgroup, which includes the workload; undefined: none or unknown. */
   readonly limitBytes: number | undefined;
 }

@@ -1,16 +1,19 @@
-/** Bytes that somebody else owns. */
+/** Bytes in memory that is owned by something else. */
 export interface LentBytes {
   readonly bytes: Uint8Array;
-  /** Gives them back, when nothing uses them any more. */
+  /** Returns the memory to its owner. */
   release(): void;
 }
 
-/** Bytes on loan; a second release does nothing. A class: an object with a closure takes six times the memory. */
+/**
+ * Bytes on loan. Only the first release counts. It is a class, because an object with a closure takes six times the
+ * memory.
+ */
 export class Loan implements LentBytes {
   readonly bytes: Uint8Array;
   #back: ((bytes: Uint8Array) => void) | undefined;
 
-  /** @param back takes the bytes when they are released */
+  /** @param back receives the bytes when they are released */
   constructor(bytes: Uint8Array, back: (bytes: Uint8Array) => void) {
     this.bytes = bytes;
     this.#back = back;
@@ -24,10 +27,10 @@ export class Loan implements LentBytes {
 }
 
 /**
- * What a client sends, one after another. Calls `take` with each and waits for the promise that it may return, which
- * never rejects. Calls `over` last: with why the client broke off, or with what `take` threw.
+ * A stream of items from a client. Calls `onItem` with each item and awaits the promise that it may return, which must
+ * not reject. Finally calls `onEnd`, with the error if the client aborted or `onItem` threw.
  */
 export type Incoming<Item> = (
-  take: (item: Item) => Promise<void> | undefined,
-  over: (failure: Error | undefined) => void,
+  onItem: (item: Item) => Promise<void> | undefined,
+  onEnd: (failure: Error | undefined) => void,
 ) => void;

@@ -1,99 +1,105 @@
-/** Bounds that hold for every client (docs/agent/operations.md, Limits). Units are in the names. */
+/** Limits for all clients (docs/agent/operations.md, Limits). */
 
-/** Largest gRPC message accepted or sent. */
+/** Largest gRPC message, in both directions. */
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
-/** Execs that may run at once. */
+/** Concurrent execs. */
 export const EXEC_LIMIT = 256;
-/** Kept execs at once, those that have ended and linger included. */
+/** Kept execs, including ended ones that linger. */
 export const KEPT_EXEC_LIMIT = 64;
-/** Output that one kept exec may hold for later calls: the most, and the default. */
+/** Output buffer of one kept exec: maximum and default. */
 export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
 export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
-/** Calls that may read the workload's output at once. */
+/** Concurrent calls that read the workload's output. */
 export const WORKLOAD_READERS_LIMIT = 32;
-/** Output that all kept execs together may hold. */
+/** Output buffers of all kept execs together. */
 export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
-/** Time that output and exit of a kept exec stay after its end, unless its request says otherwise. */
+/** How long output and exit of a kept exec are available after its end, by default. */
 export const DEFAULT_LINGER_MS = 600_000;
-/** Longest time that may be allowed for a tree to end by EndExec. */
+/** Longest grace period of EndExec. */
 export const END_GRACE_LIMIT_MS = 600_000;
-/** Longest delay that a timer takes: 24.8 days. */
+/** Longest delay of a timer in Node: 24.8 days. */
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 /** Longest time for which a kept exec may count as user activity by itself: 24 hours. */
 export const AWAKE_LIMIT_MS = 86_400_000;
-/** ReadFile and WriteFile calls at once; each holds descriptors, and memory while its client does not read or send. */
+/** Concurrent ReadFile and WriteFile calls. Each holds descriptors, and memory while its client does not read or send. */
 export const FILE_CALL_LIMIT = 256;
-/** Of those, the calls of one connection. */
+/** The same per connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
-/** List and Remove calls at once; each holds up to 16 descriptors. */
+/** Concurrent List and Remove calls. Each holds up to 16 descriptors. */
 export const DIRECTORY_CALL_LIMIT = 64;
-/** Of those, the calls of one connection. */
+/** The same per connection. */
 export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
-/** Received bytes of all requests that no handler has taken: incomplete messages and unread ones. */
+/** Received bytes of all requests that no handler has taken, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
-/** Arguments and variables of one exec, together. */
+/** Arguments and variables of one exec together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
-/** Their size on the new process's stack, with NULs and pointers: a quarter of its usual limit, as execve(2) allows. */
+/**
+ * Their size on the new process's stack, including NULs and pointers: a quarter of the default stack limit, as in
+ * execve(2).
+ */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
-/** Longest path of a unix socket: sun_path is 108 bytes with its NUL (unix(7)). */
+/** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */
 export const SOCKET_PATH_LIMIT_BYTES = 107;
-/** Connections that a listener holds at once. */
+/** Connections per listener. */
 export const CONNECTION_LIMIT = 64;
-/** Time allowed for a TLS handshake, and again for the first request's headers. */
+/** Deadline for a TLS handshake, and again for the headers of the first request. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
-/** Time from SIGTERM to SIGKILL for an exec, hook or ready_cmd at its timeout, and for what a workload left. */
+/**
+ * Grace period between SIGTERM and SIGKILL for execs, hooks and ready_cmd at their timeout, and for processes that the
+ * workload left.
+ */
 export const TERM_GRACE_MS = 2_000;
-/** Time from SIGHUP to SIGKILL for the session of an exec whose client is gone. */
+/** Grace period between SIGHUP and SIGKILL for the session of an exec whose client is gone. */
 export const HANGUP_GRACE_MS = 5_000;
-/** Longest wait after SIGKILL: a process that hangs in the kernel must not hold up the agent. */
+/** Longest wait after SIGKILL, since a process that hangs in the kernel must not block the agent. */
 export const KILL_WAIT_MS = 10_000;
-/** Pipes of ended commands that the agent still reads because a background process writes to them. */
+/** Pipes of ended commands that the agent keeps reading because a background process writes to them. */
 export const KEPT_PIPES_LIMIT = 256;
-/** Time from SIGTERM to SIGKILL for the workload's tree at a stop, unless its spec says otherwise. */
+/** Default grace period of the workload's tree between SIGTERM and SIGKILL. */
 export const DEFAULT_STOP_GRACE_MS = 10_000;
-/** Pause between two runs of ready_cmd, unless its spec says otherwise. */
+/** Default pause between two runs of ready_cmd. */
 export const DEFAULT_READY_INTERVAL_MS = 1_000;
-/** Time allowed for one run of ready_cmd, unless its spec says otherwise. */
+/** Default timeout of ready_cmd. */
 export const DEFAULT_READY_TIMEOUT_MS = 5_000;
-/** Largest entropy of one RunRestoreDuties. */
+/** Largest entropy in RunRestoreDuties. */
 export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
-/** Time allowed for a hook, unless its call says otherwise. */
+/** Default timeout of a hook. */
 export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
-/** Longest time that may be allowed for a hook. */
+/** Largest timeout of a hook. */
 export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
-/** Longest time for which the session may be frozen. */
+/** Longest freeze of the session. */
 export const FREEZE_LIMIT_MS = 600_000;
-/** Longest wait for commands that are being started, and again for processes to stop, when the session is frozen. */
+/** How long a freeze waits for commands that are starting, and again for processes to stop. */
 export const FREEZE_WAIT_MS = 2_000;
-/** How much is kept of the end of each output stream of a hook. */
+/** Size of the tail that is kept of each output stream of a hook. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
-/** Tunnels at once. */
+/** Concurrent tunnels. */
 export const TUNNEL_LIMIT = 256;
-/** Time allowed for a tunnel to be connected in the guest. */
+/** Deadline for connecting a tunnel inside the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
-/** Bytes in flight into the guest that all tunnels together may hold. */
+/** Bytes in flight to the guest of all tunnels together. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
-/** The part that a tunnel gets of what the others leave, and the least that it gets. */
+/** A new tunnel gets this fraction of what is left, but at least the second value. */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;
 export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
-/** Time that WaitForPort waits: the default, and the most. */
+/** Timeout of WaitForPort: default and maximum. */
 export const DEFAULT_PORT_WAIT_MS = 30_000;
 export const PORT_WAIT_LIMIT_MS = 86_400_000;
-/** Time between two polls for listeners: while a port is waited for, and for those who only watch. */
+/** Poll interval for listeners: while WaitForPort waits, and for WatchPorts. */
 export const PORT_POLL_MS = 50;
 export const PORT_WATCH_POLL_MS = 500;
-/** Tunnel.WatchPorts calls at once, and the listeners in a list. */
+/** Concurrent Tunnel.WatchPorts calls, and listeners per list. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;
-/** UsageService.WatchUsage calls at once. */
+/** Concurrent UsageService.WatchUsage calls. */
 export const USAGE_WATCH_LIMIT = 8;
 
-/** Calls of grpc.health.v1.Health.Watch at once. */
+/** Concurrent grpc.health.v1.Health.Watch calls. */
 export const HEALTH_WATCH_LIMIT = 8;
-/** Their interval: the least, the default, and the most. */
+/** Interval of WatchUsage: minimum, default and maximum. */
 export const LEAST_USAGE_INTERVAL_MS = 1_000;
 export const DEFAULT_USAGE_INTERVAL_MS = 5_000;
 export const USAGE_INTERVAL_LIMIT_MS = 86_400_000;
-/** File systems and network interfaces that an answer of UsageService lists. */
+/** File systems and network interfaces in an answer of UsageService. */
 export const FILE_SYSTEMS_LISTED = 64;
 export const NETWORKS_LISTED = 32;

@@ -1,14 +1,14 @@
 import type { Mount } from "./file-system-error.ts";
 
-/** A line of mountinfo. */
+/** A line of /proc/PID/mountinfo. */
 interface MountLine extends Mount {
-  /** What of the file system is mounted: a path in it. */
+  /** Path inside the file system that is mounted. */
   readonly root: string;
   readonly path: string;
   readonly type: string;
 }
 
-/** proc_pid_mountinfo(5): id, parent's id, device, root, mount point, options, optional fields, "-", type. */
+/** Format (proc_pid_mountinfo(5)): id, parent id, device, root, mount point, options, optional fields, "-", type. */
 export function mountsIn(mountinfo: string): MountLine[] {
   return mountinfo.split("\n").flatMap((line) => {
     const fields = line.split(" ");
@@ -19,14 +19,14 @@ export function mountsIn(mountinfo: string): MountLine[] {
   });
 }
 
-/** Blanks and backslashes are in octal. */
+/** Spaces and backslashes are escaped as octal numbers. */
 function unescaped(field: string): string {
   return field.replaceAll(/\\([0-7]{3})/g, (_, octal: string) => String.fromCharCode(Number.parseInt(octal, 8)));
 }
 
 /**
- * The mount point that a path lies below, by its name alone: to follow its links might hang. Undefined: none but the
- * root.
+ * The mount point that contains a path, judged by its name alone, because following its links could hang. Undefined:
+ * only the root.
  */
 export function mountPointOf(path: string, mountinfo: string): string | undefined {
   const points = mountsIn(mountinfo).map((mount) => mount.path);

@@ -1,18 +1,15 @@
-import { reportBug } from "./bug.ts";
+import { reportInternalError } from "./internal-error.ts";
 import type { Clock, Timers } from "./ports/system.ts";
 
 interface SessionTimer {
   readonly task: () => void;
-  /** The session's time at which it is due. */
+  /** When it is due, in session time. */
   readonly dueMs: number;
   /** Cancels the real timer behind it. */
   cancel: () => void;
 }
 
-/**
- * The session's own time. It stops while the session is frozen: else all timeouts of commands would be over at the
- * thaw.
- */
+/** A clock that stops while the session is frozen. Otherwise all timeouts of commands could expire at the thaw. */
 export class SessionClock {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #timers: Timers;
@@ -25,12 +22,12 @@ export class SessionClock {
     this.#timers = timers;
   }
 
-  /** Milliseconds from an arbitrary start, without those in which the session was frozen. */
+  /** Milliseconds since an arbitrary start, without the time in which the session was frozen. */
   nowMs(): number {
     return (this.#frozenSinceMs ?? this.#clock.monotonicMs()) - this.#frozenMs;
   }
 
-  /** Runs the task once, after so much of the session's time, unless the returned function is called before. */
+  /** Runs the task once after `delayMs` of session time, unless the returned function is called before. */
   after(delayMs: number, task: () => void): () => void {
     const timer: SessionTimer = { task, dueMs: this.nowMs() + delayMs, cancel: () => {} };
     this.#pending.add(timer);
@@ -41,14 +38,14 @@ export class SessionClock {
     };
   }
 
-  /** Stops the session's time. */
+  /** Stops the clock. */
   freeze(): void {
     if (this.#frozenSinceMs !== undefined) return;
     this.#frozenSinceMs = this.#clock.monotonicMs();
     for (const timer of this.#pending) timer.cancel();
   }
 
-  /** Lets the session's time go on. */
+  /** Continues the clock. */
   thaw(): void {
     if (this.#frozenSinceMs === undefined) return;
     this.#frozenMs += this.#clock.monotonicMs() - this.#frozenSinceMs;
@@ -56,7 +53,10 @@ export class SessionClock {
     for (const timer of this.#pending) this.#arm(timer);
   }
 
-  /** Runs others that are due, too: a bug in between may have kept theirs from running, and its own must not end them. */
+  /**
+   * Also runs other timers that are due: an internal error may have prevented their own callbacks, and an error in one
+   * task must not affect the others.
+   */
   #arm(timer: SessionTimer): void {
     timer.cancel = this.#timers.after(Math.max(0, timer.dueMs - this.nowMs()), () => {
       const nowMs = this.nowMs();
@@ -67,7 +67,7 @@ export class SessionClock {
         try {
           due.task();
         } catch (error) {
-          reportBug(error);
+          reportInternalError(error);
         }
       }
     });

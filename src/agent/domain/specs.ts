@@ -1,34 +1,37 @@
-/** What the management listener needs for mutual TLS, as PEM. */
+/** PEM data for mutual TLS on the management listener. */
 export interface TlsMaterial {
-  /** The server's certificate, followed by intermediate ones if any. */
+  /** The server's certificate, followed by intermediate certificates if any. */
   readonly cert: Buffer;
   readonly key: Buffer;
-  /** The CAs whose client certificates are accepted. */
+  /** CA certificates; client certificates issued by them are accepted. */
   readonly clientCa: Buffer;
 }
 
-/** A command of the configuration: the workload's ready_cmd. */
+/** The workload's ready_cmd. */
 export interface ReadyCommandSpec {
   readonly args: readonly string[];
   readonly intervalMs: number;
   readonly timeoutMs: number;
 }
 
-/** What to run, where and as whom. */
+/** What to run, where and as which user. */
 export interface CommandSpec {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
-  /** Absolute, or empty: the workload's; where it has none, the user's home, else "/". */
+  /** Absolute, or empty: that of the workload, otherwise the user's home, otherwise "/". */
   readonly cwd: string;
-  /** `user`, `uid`, `user:group`, `uid:gid`, or empty: the workload's; where it has none, the agent's own identity. */
+  /** `user`, `uid`, `user:group`, `uid:gid`, or empty: that of the workload, otherwise the agent's own identity. */
   readonly user: string;
 }
 
-/** The workload, if it has `args`, and what execs and hooks inherit from it (message Process, defaults filled in). */
+/**
+ * The workload (if `args` is not empty), and what execs and hooks inherit from it. The message Process with defaults
+ * filled in.
+ */
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;
   readonly stopGraceMs: number;
-  /** The ring that keeps the workload's output; undefined: its outputs are the agent's own. */
+  /** Ring buffer for the workload's output; undefined: it writes to the agent's own streams. */
   readonly output: { readonly bufferBytes: number } | undefined;
 }
 

@@ -1,13 +1,13 @@
-/** Lets one task run at a time, in the order of the calls. */
+/** Runs one task at a time, in the order of the calls. */
 export class Mutex {
   #last: Promise<unknown> = Promise.resolve();
 
-  /** Runs the task after the earlier ones. Rejects with the signal's reason if that is aborted before the task begins. */
+  /** Runs the task after the earlier ones. Rejects with the signal's reason if it is aborted before the task starts. */
   async run<Result>(task: () => Promise<Result>, signal?: AbortSignal): Promise<Result> {
     signal?.throwIfAborted();
     const before = this.#last;
-    const { promise: over, resolve: end } = Promise.withResolvers<void>();
-    this.#last = before.then(() => over);
+    const { promise: ended, resolve: end } = Promise.withResolvers<void>();
+    this.#last = before.then(() => ended);
     try {
       await unlessAborted(before, signal);
       return await task();
@@ -17,7 +17,7 @@ export class Mutex {
   }
 }
 
-/** Resolves with the promise, or rejects with the signal's reason, whichever comes first. */
+/** Settles like the promise, or rejects with the signal's reason, whichever comes first. */
 export async function unlessAborted<Value>(promise: Promise<Value>, signal: AbortSignal | undefined): Promise<Value> {
   if (signal === undefined) return promise;
   signal.throwIfAborted();
@@ -26,14 +26,14 @@ export async function unlessAborted<Value>(promise: Promise<Value>, signal: Abor
   return await Promise.race([promise, aborted]);
 }
 
-/** Calls back when the signal is aborted, at once if it is already; no more once the result is disposed of. */
+/** Calls back when the signal is aborted, or at once if it already is. Dispose of the result to stop listening. */
 export function whenAborted(signal: AbortSignal, callback: () => void): Disposable {
   if (signal.aborted) callback();
   signal.addEventListener("abort", callback);
   return { [Symbol.dispose]: () => signal.removeEventListener("abort", callback) };
 }
 
-/** Resolves with the promise, but no later than after that time. Rejects as the promise does. */
+/** Waits for the promise, but at most for `limitMs`. Rejects if the promise does. */
 export async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
   const { promise: timeUp, resolve } = Promise.withResolvers<void>();
   const timer = setTimeout(resolve, limitMs);
@@ -44,8 +44,8 @@ export async function within(promise: Promise<unknown>, limitMs: number): Promis
   }
 }
 
-/** What is loaded at its first use. A load that has failed is tried again at the next use. */
-export class Late<Value> {
+/** A value that is loaded at its first use. A failed load is retried at the next use. */
+export class Lazy<Value> {
   readonly #load: () => Promise<Value>;
   #loading: Promise<Value> | undefined;
 
@@ -53,8 +53,8 @@ export class Late<Value> {
     this.#load = load;
   }
 
-  /** What `get` has begun to load or loaded; undefined: nothing. */
-  get begun(): Promise<Value> | undefined {
+  /** The value, or the load in progress; undefined: it was not used yet. */
+  get started(): Promise<Value> | undefined {
     return this.#loading;
   }
 
@@ -67,10 +67,10 @@ export class Late<Value> {
   }
 }
 
-/** Arguments or variables to handle in one tick of the event loop. */
+/** Arguments or variables to process per tick of the event loop. */
 export const STRINGS_PER_TICK = 16_384;
 
-/** Resolves in the next tick of the event loop: other calls go on before. */
+/** Resolves in the next tick of the event loop, so that other calls can run in between. */
 export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

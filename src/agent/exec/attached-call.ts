@@ -4,26 +4,26 @@ import type { ExecOutput } from "./exec-call.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
-/** What an attached call learns about its exec (message ExecStarted). */
+/** What a call learns when it attaches to an exec (message ExecStarted). */
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
-  /** Where the call's output begins. A gap that follows counts from there. */
+  /** Where the call's output begins. A following gap counts from there. */
   readonly offsets: Offsets;
   /** Bytes of output so far. */
   readonly ends: Offsets;
-  /** Bytes of input taken so far. */
+  /** Bytes of input accepted so far. */
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly terminal: boolean;
   readonly stdin: boolean;
 }
 
-/** Where the frames for a kept exec's client go, in the order of the calls. */
+/** Sends frames to the client of a kept exec, in the order of the calls. */
 interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   started(started: KeptStarted): void;
   gap(stream: OutputStream, bytes: number): void;
-  /** `done` is called once the frame has left. */
+  /** `done` is called once the frame was sent. */
   stdinAck(offset: number, done: () => void): void;
 }
 
@@ -33,29 +33,29 @@ export interface KeptCall {
   readonly output: KeptOutput;
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
-  /** Ends the call with this error, which its client learns when it reads on. */
-  failWhenRead(error: AgentError): void;
+  /** Ends the call with this error, which the client gets when it reads again. */
+  failOnRead(error: AgentError): void;
 }
 
-/** Limit of unsent output of a call; the rest waits in the exec's buffer. */
+/** Limit for unsent output of a call; the rest stays in the exec's buffer. */
 const IN_FLIGHT_BYTES: number = 2 * READ_BYTES;
-/** Larger pieces of output than this are copied to a reused buffer. */
+/** Output chunks of this size or more are copied into a reused buffer. */
 const SMALL_BYTES = 4 * 1024;
-/** Memory that a frame needs besides its payload. */
+/** Memory for a frame in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Input that may wait until the command has taken earlier input, while the call's other frames are still read. The
- * schema allows a client no more in flight: its acknowledgements would be stuck behind it.
+ * Input that may wait behind earlier input while other frames of the call are still read. The schema limits a client to
+ * this amount in flight: otherwise its acknowledgements would be stuck behind its input.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
-/** A call attached to a kept exec: its position in the output, and its input that is not taken yet. */
+/** A call attached to a kept exec, with its position in the output and its pending input. */
 export class AttachedCall {
   readonly call: KeptCall;
   readonly activity: Attachment | undefined;
-  /** Resolves when the exit has been sent; rejects with the reason when the call was detached before. */
+  /** Resolves when the exit has been sent. Rejects with the reason if the call was detached before. */
   readonly over: Promise<void>;
-  /** Frames that wait for the input to have room. */
+  /** Frames that wait for room in the command's input. */
   readonly waiting: CommandInput[] = [];
   readonly #log: OutputLog;
   readonly #cursor: Cursor;
@@ -77,11 +77,11 @@ export class AttachedCall {
     this.#cursor = cursor;
     this.#settle = Promise.withResolvers<void>();
     this.over = this.#settle.promise;
-    // If the client goes while the command starts, nobody waits for this promise.
+    // If the client is lost while the command starts, nobody awaits this promise.
     this.over.catch(() => {});
   }
 
-  /** As `over`; also rejects, with the signal's reason, once the client is gone. */
+  /** Like `over`, but also rejects with the signal's reason once the client is gone. */
   async untilOver(): Promise<void> {
     const { signal } = this.call;
     using _listener = whenAborted(signal, () => this.end(signal.reason as AgentError));
@@ -92,12 +92,12 @@ export class AttachedCall {
     return this.#isOver;
   }
 
-  /** The call reads no more frames because too much input waits. */
+  /** So much input is waiting that the call reads no more frames. */
   get isFull(): boolean {
     return this.#waitingBytes > WAITING_INPUT_BYTES;
   }
 
-  /** Keeps a frame until there is room for it. */
+  /** Queues a frame until there is room for it. */
   wait(frame: CommandInput): void {
     this.waiting.push(frame);
     this.#waitingBytes += costOf(frame);
@@ -109,7 +109,7 @@ export class AttachedCall {
     return frame;
   }
 
-  /** Ends the call: nothing more is sent, and waiting input is dropped. */
+  /** Ends the call: nothing more is sent, and pending input is dropped. */
   end(error?: Error): void {
     if (this.#isOver) return;
     this.#isOver = true;
@@ -119,19 +119,22 @@ export class AttachedCall {
     else this.#settle.reject(error);
   }
 
-  /** The command has taken input up to this offset. A client that does not read gets only one acknowledgement. */
+  /**
+   * The command accepted input up to this offset. There is only one acknowledgement in flight, for clients that do not
+   * read.
+   */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;
     this.#acknowledge();
   }
 
-  /** The command has ended, and the log has all of its output. Sends the exit after that output. */
+  /** The command has ended, and all its output is in the log. The exit is sent after that output. */
   exited(result: ExecResult): void {
     this.#result = result;
     this.flush();
   }
 
-  /** Sends available output as fast as the client takes it. */
+  /** Sends available output as fast as the client reads. */
   flush(): void {
     if (this.#isFlushing) return;
     this.#isFlushing = true;

@@ -16,24 +16,23 @@ export interface ExecResult extends ProcessEnd {
   readonly usage: CommandUsage | undefined;
 }
 
-/** Parts of a running command. */
 export interface CommandParts {
   readonly child: ChildProcess;
-  /** 0: no limit. */
+  /** 0 means no limit. */
   readonly timeoutMs: number;
-  /** The clock for its timeout and its duration. */
+  /** The clock for timeout and duration. */
   readonly sessionClock: SessionClock;
-  /** Called once when the agent begins to end the command. */
+  /** Called once when the agent starts to end the command. */
   readonly onEnding: () => void;
-  /** Called when the process has ended and its output is not yet delivered: `outputComplete` is false. */
+  /** Called when the process has ended, before its output is delivered: `outputComplete` is false. */
   readonly onProcessEnd?: (result: ExecResult) => void;
 }
 
-/** A command from its start until it is reaped. Plain and kept execs share it. */
+/** A command from its start until it is reaped. Used for both plain and kept execs. */
 export class RunningCommand {
   readonly #parts: CommandParts;
   #timedOut = false;
-  /** All endings of the command that were begun; each runs to completion. */
+  /** All endings that were started. Each one runs to completion. */
   #ending: Promise<unknown> | undefined;
   #ended = false;
 
@@ -42,8 +41,8 @@ export class RunningCommand {
   }
 
   /**
-   * Resolves once the command has ended, its output is delivered and it is reaped; if the agent ended it, nothing of it
-   * is left alive. Call it once its streams have been started.
+   * Resolves once the command has ended, its output is delivered and it is reaped. If the agent ended it, none of its
+   * processes are alive. Call it after its streams were started.
    */
   async follow(): Promise<ExecResult> {
     const { child, sessionClock, timeoutMs, onProcessEnd } = this.#parts;
@@ -56,7 +55,7 @@ export class RunningCommand {
     await this.#endings();
     onProcessEnd?.(this.#result(end, false, durationMs));
     const outputComplete = await drained(child);
-    // Read before `release`, which lets go of the command's cgroup.
+    // Read before `release`, which gives up the command's cgroup.
     const result = this.#result(end, outputComplete, durationMs);
     child.release();
     return result;
@@ -64,13 +63,13 @@ export class RunningCommand {
 
   /** Ends the command's tree or session, unless it has ended or is being ended. */
   endBy(whom: "tree" | "session", ending: Ending): void {
-    // Background processes of a command that ended by itself live on.
+    // Background processes of a command that ended by itself continue to run.
     if (this.#ended || this.#ending !== undefined) return;
     this.#parts.onEnding();
     this.#ending = endProcesses(this.#parts.child[whom], ending);
   }
 
-  /** Ends the tree, even while another ending runs: a stronger signal need not wait for a long grace. */
+  /** Ends the tree, even during another ending: a stronger signal need not wait for a long grace period. */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();
     const outcome = endProcesses(this.#parts.child.tree, ending);
@@ -78,7 +77,7 @@ export class RunningCommand {
     return outcome;
   }
 
-  /** Resolves once all ways of ending the command have run to their end, those included that begin meanwhile. */
+  /** Resolves once all endings have completed, including those that begin meanwhile. */
   async #endings(): Promise<void> {
     let awaited: Promise<unknown> | undefined;
     while (this.#ending !== awaited) {
@@ -88,7 +87,7 @@ export class RunningCommand {
   }
 
   #startTimeout(timeoutMs: number): (() => void) | undefined {
-    // A longer timeout is no timeout.
+    // Node cannot set a longer timer, so there is no timeout.
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
     return this.#parts.sessionClock.after(timeoutMs, () => {
       this.#timedOut = true;

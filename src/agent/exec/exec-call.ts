@@ -5,15 +5,15 @@ import type { CommandInput } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
 import type { OutputStream } from "./output-log.ts";
 
-/** Where an exec's frames go, in the order of the calls. */
+/** Sends the frames of an exec, in the order of the calls. */
 export interface ExecOutput {
   started(pid: number): void;
-  /** `release` is called once the bytes are no longer needed; until then the command is held back. */
+  /** `release` is called once the bytes are no longer needed. Until then reading pauses, so the command may block. */
   output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   exit(result: ExecResult): void;
 }
 
-/** A started command, and what of its call it is connected to. */
+/** Dependencies of a plain exec's call. */
 export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
   readonly input: Incoming<CommandInput>;
   readonly output: ExecOutput;
@@ -24,11 +24,11 @@ export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" 
 }
 
 /**
- * Runs a command with its one client, from its start to its exit frame. Resolves once the exit has been handed to the
- * output, after every byte that the command wrote. Rejects when the client is gone or broke the frame order; by then
- * nothing of the command's session is alive.
+ * Runs a command for its one client, from its start to its exit frame. Resolves once the exit was passed to the output,
+ * after all bytes that the command wrote. Rejects if the client is gone or violated the frame order; by then no process
+ * of the command's session is alive.
  *
- * @param began gets the command, which the agent may end from then on
+ * @param began receives the command, which the agent may end from then on
  */
 export async function runCall(parts: ExecCallParts, began: (command: RunningCommand) => void): Promise<void> {
   const { child, input, output, activity, inTerminal, signal } = parts;
@@ -40,7 +40,7 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     attachment?.cut();
   };
   const command = new RunningCommand({ ...parts, onEnding });
-  /** Why the client no longer gets frames; undefined while it does. */
+  /** Why the client gets no more frames; undefined while it does. */
   let detached: Error | undefined;
   const detach = (reason: Error): void => {
     if (detached !== undefined) return;
@@ -60,8 +60,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
       });
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
-    new InputPump(child, activity).carry(input, (error) => {
-      // A lost client also ends the input; the signal reports the loss, with its reason.
+    new InputPump(child, activity).pump(input, (error) => {
+      // If the client is lost, the input ends, too; the signal reports the reason.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();
@@ -69,7 +69,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     output.exit(result);
   } finally {
     attachment?.end();
-    // The agent's own ending of a command is no activity: after a restore it ends those whose clients are long gone.
+    // A command that the agent ended does not count as activity: after a restore it ends commands whose clients are
+    // long gone.
     if (!endedByAgent) activity.touch();
   }
 }

@@ -32,20 +32,19 @@ import { KeptExecs } from "./kept-execs.ts";
 import { type ExecCallParts, type ExecOutput, runCall } from "./exec-call.ts";
 import { outputNotKept, type WorkloadOutput } from "./workload-output.ts";
 
-/** What the exec capability needs. */
 export interface ExecParts {
   readonly starter: CommandStarter;
   readonly activity: ActivityClock;
   readonly clock: Clock;
   readonly sessionClock: SessionClock;
-  /** Undefined: it is not kept. */
+  /** Undefined: the workload's output is not kept. */
   readonly workloadOutput: WorkloadOutput | undefined;
 }
 
 /** Runs commands in the workload's session. */
 export class Exec {
   readonly #parts: ExecParts;
-  /** Those that are not kept. */
+  /** Commands that are not kept. */
   readonly #commands = new Set<RunningCommand>();
   readonly #running = new Set<Promise<void>>();
   readonly #kept = new KeptExecs();
@@ -56,15 +55,15 @@ export class Exec {
   }
 
   /**
-   * Runs one command to its end. Resolves after the exit has been handed to `output`.
+   * Runs one command to its end. Resolves after the exit was passed to `output`.
    *
    * @param input the client's frames after the first
-   * @param signal aborted when the client is gone; the command is then ended too
-   * @throws AgentError when the command cannot be started, when a frame is refused, or with the signal's reason
+   * @param signal aborted when the client is gone; then the command is ended, too
+   * @throws AgentError if the command cannot be started or a frame is invalid; the signal's reason
    */
   run(request: ExecRequest, input: Incoming<CommandInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
     const { timeoutMs, stdio } = request;
-    // Neither this nor #attend may keep the request (up to 4 MiB of arguments) in memory while the command runs.
+    // Neither this function nor #attend may keep the request (up to 4 MiB of arguments) alive while the command runs.
     const run = this.#attend(this.#start(request, signal), {
       timeoutMs,
       inTerminal: stdio.kind === "terminal",
@@ -77,22 +76,20 @@ export class Exec {
   }
 
   /**
-   * Starts a command that outlives its call, and attaches the call to it. Resolves after the exit has been handed to
-   * the call. Once the start has begun, losing the call only detaches it.
+   * Starts a command that survives its call, and attaches the call to it. Resolves after the exit was passed to the
+   * call. Once the start has begun, losing the call only detaches it.
    *
-   * @throws AgentError as `run`, and as KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the exec cannot be
-   *   kept
+   * @throws AgentError as `run` and KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the exec cannot be kept
    */
   keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
-    // As in `run`: the request is not held while the command runs.
+    // As in `run`, the request is not kept alive.
     return untilOver(this.#startKept(request, keep, call), call.signal);
   }
 
   /**
-   * Attaches a call to a kept exec, and resolves as `keep` does; or to the workload's output, even while the agent
-   * leaves.
+   * Attaches a call to a kept exec and resolves as `keep` does, or to the workload's output, even during shutdown.
    *
-   * @throws AgentError NOT_FOUND where there is no such exec, and as KeptExec.attach and WorkloadOutput.attach
+   * @throws AgentError NOT_FOUND if there is no such exec; as KeptExec.attach and WorkloadOutput.attach
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     checkAttachRequest(request);
@@ -106,17 +103,16 @@ export class Exec {
     return exec.attach(call, request);
   }
 
-  /** The kept execs, in the order of their starts. */
+  /** The kept execs in the order of their starts. */
   list(): readonly KeptExecState[] {
     return this.#kept.list();
   }
 
   /**
-   * Ends the tree of a kept exec, and forgets it if the request says so. Forgets one that has ended.
+   * Ends the tree of a kept exec, and forgets the exec if requested. An ended exec is always forgotten.
    *
-   * @param signal aborted when the client is gone; an end that has begun goes on
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that does
-   *   not end
+   * @param signal aborted when the client is gone; an end that has begun continues
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such exec; FAILED_PRECONDITION if it does not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<{ result: ExecResult; forgotten: boolean }> {
     checkEndRequest(request);
@@ -135,8 +131,7 @@ export class Exec {
    * Sends a signal to a kept exec.
    *
    * @param signal aborted when the client is gone
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND where there is no such exec; FAILED_PRECONDITION for one that has
-   *   ended
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such exec; FAILED_PRECONDITION if it has ended
    */
   async signal({ name, execId, signal: number }: SignalRequest, signal: AbortSignal): Promise<void> {
     checkSignal("signal", number);
@@ -148,7 +143,7 @@ export class Exec {
     this.#closed ??= reason;
   }
 
-  /** Ends every exec with its whole tree; resolves when all have reported their exits, an ended workload's included. */
+  /** Ends the trees of all execs. Resolves when all have sent their exits, including that of an ended workload. */
   async terminateAll(): Promise<void> {
     for (const command of this.#commands) command.endBy("tree", TERMINATE);
     await Promise.allSettled([...this.#running, this.#kept.terminateAll(), this.#parts.workloadOutput?.exitsSent()]);
@@ -161,9 +156,10 @@ export class Exec {
   }
 
   /**
-   * Starts a command within its timeout_ms: chdir(2) and execve(2) may wait for a file system that does not answer.
+   * Starts a command within its timeout_ms, because chdir(2) and execve(2) may wait for a file system that does not
+   * respond.
    *
-   * @param signal aborted when the client is gone; the start is then given up
+   * @param signal aborted when the client is gone; then the start is aborted
    */
   async #startInTime(request: ExecRequest, signal?: AbortSignal): Promise<ChildProcess> {
     const { starter, sessionClock } = this.#parts;
@@ -175,7 +171,7 @@ export class Exec {
       return await starter.start(request, signal === undefined ? late.signal : AbortSignal.any([signal, late.signal]));
     } catch (error) {
       if (!late.signal.aborted || !(error instanceof AgentError) || error.reason !== "CANCELLED") throw error;
-      const message = `the command had not started within start.timeout_ms (${timeoutMs}); give it more`;
+      const message = `the command did not start within start.timeout_ms (${timeoutMs}); increase it`;
       throw new AgentError("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", message, { field: "start.timeout_ms" }, error);
     } finally {
       cancel();
@@ -185,27 +181,30 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // Check here: a refused start is no activity.
+    // Checked here, because a refused start does not count as activity.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
         "RESOURCE_EXHAUSTED",
         "TOO_MANY_EXECS",
-        `${EXEC_LIMIT} execs run already; wait for one to end or cancel one`,
+        `the limit of ${EXEC_LIMIT} running execs is reached; wait for one to end or cancel one`,
         { limit: String(EXEC_LIMIT) },
       );
     }
   }
 
-  /** Resolves once the command runs; hence the wrapping of `over`, which resolves or rejects when the call is over. */
+  /**
+   * Resolves once the command runs. `over` is wrapped in an object, since it resolves or rejects only when the call has
+   * ended.
+   */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
     const { clock, activity, sessionClock } = this.#parts;
     const place = this.#kept.reserve(keep);
     activity.touch();
     try {
-      // Without the call's signal: if its connection is lost now, the command still starts whole, and only the answer
-      // is lost.
+      // Without the call's signal: if the connection is lost now, the command still starts, and only the response is
+      // lost.
       const child = await this.#startInTime(request);
       const onProcessEnd = (): void => void (place.isRunning = false);
       const onFreed = (): void => this.#kept.release(place);
@@ -226,7 +225,7 @@ export class Exec {
       });
       this.#kept.began(place, exec);
       const over = exec.attach(call);
-      // If the call is lost in the meantime, nobody waits for this promise.
+      // If the call is lost in the meantime, nobody awaits this promise.
       over.catch(() => {});
       return { over };
     } catch (error) {
@@ -235,14 +234,14 @@ export class Exec {
     }
   }
 
-  /** Where there is no memory for the buffer, nobody would own the child: it is killed. */
+  /** Without memory for the buffer the child would have no owner, so it is killed. */
   async #keptOrEnded(child: ChildProcess, parts: KeptParts): Promise<KeptExec> {
     try {
       return new KeptExec(parts);
     } catch (error) {
       await child.tree.killWithin(KILL_WAIT_MS);
       child.release();
-      const message = `there is no memory for a buffer of ${parts.bufferBytes} bytes; ask for a smaller one`;
+      const message = `out of memory for a buffer of ${parts.bufferBytes} bytes; request a smaller one`;
       throw new AgentError(
         "RESOURCE_EXHAUSTED",
         "EXEC_RESOURCE_LIMIT",

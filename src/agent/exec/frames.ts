@@ -12,60 +12,60 @@ import type { Offsets, WhenFull } from "./output-log.ts";
 
 /** What to run and how (message ExecStart). */
 export interface ExecRequest extends Command {
-  /** 0: no limit. */
+  /** 0 means no limit. */
   readonly timeoutMs: number;
   /** Undefined: the command ends with its call. */
   readonly keep: KeepRequest | undefined;
 }
 
-/** How an exec is kept (message ExecKeep). */
+/** How to keep an exec (message ExecKeep). */
 export interface KeepRequest {
   readonly name: string;
-  /** 0: the default. */
+  /** 0 means the default. */
   readonly bufferBytes: number;
   /** Undefined: a value that this agent does not know. */
   readonly whenFull: WhenFull | undefined;
-  /** 0: the default. */
+  /** 0 means the default. */
   readonly lingerMs: number;
   readonly replaceEnded: boolean;
   /** 0: it does not count as activity by itself. */
   readonly awakeForMs: number;
 }
 
-/** A kept exec, as requests name it. */
+/** Identifies a kept exec in a request. */
 interface KeptName {
   readonly name: string;
-  /** Empty: whichever has the name now. */
+  /** Empty: the exec that currently has the name. */
   readonly execId: string;
 }
 
-/** Which kept exec to attach to, and from where (message ExecAttach). */
+/** Which kept exec to attach to, and from which offset (message ExecAttach). */
 export interface AttachRequest extends KeptName {
   readonly stdoutOffset?: bigint | undefined;
   readonly stderrOffset?: bigint | undefined;
   readonly fromNow: boolean;
-  /** Of the terminal, if it has one. */
+  /** Size for its terminal, if it has one. */
   readonly size?: { readonly cols: number; readonly rows: number } | undefined;
-  /** The workload's output is meant; then there is no name. */
+  /** Attach to the workload's output; then there is no name. */
   readonly workload: boolean;
 }
 
 /** Which kept exec to end (message EndExecRequest). */
 export interface EndRequest extends KeptName {
-  /** 0: SIGTERM. */
+  /** 0 means SIGTERM. */
   readonly signal: number;
-  /** 0: the default. */
+  /** 0 means the default. */
   readonly graceMs: number;
   /** Free its name and buffer once it has ended. */
   readonly forget: boolean;
 }
 
-/** Which kept exec gets which signal (message SignalExecRequest). */
+/** Which signal to send to which kept exec (message SignalExecRequest). */
 export interface SignalRequest extends KeptName {
   readonly signal: number;
 }
 
-/** A frame from the client after the first that is for the command. */
+/** A frame after the first that is meant for the command. */
 export type CommandInput =
   /** `release` is called once the bytes are no longer needed. */
   | { readonly kind: "stdin"; readonly bytes: Uint8Array; readonly release: () => void }
@@ -73,7 +73,7 @@ export type CommandInput =
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
   | { readonly kind: "signal"; readonly number: number };
 
-/** A frame from the client after the first. Only calls that attach to a kept exec may send the last two. */
+/** A frame after the first. Only calls that attach to a kept exec may send the last two kinds. */
 export type ExecInput =
   | CommandInput
   | { readonly kind: "ack"; readonly stdoutOffset: bigint; readonly stderrOffset: bigint }
@@ -83,72 +83,71 @@ const SIGNAL_MAX = 64;
 const TERMINAL_SIZE_MAX = 65_535;
 const NAME = /^[A-Za-z0-9._-]{1,128}$/;
 
-/** Throws INVALID_ARGUMENT for a start frame from which no command could be run. */
+/** Throws INVALID_ARGUMENT for an invalid start frame. */
 export function checkExecRequest(request: ExecRequest): void {
-  if (request.args.length === 0) throw invalidField("start.args", "is empty: name the command to run");
+  if (request.args.length === 0) throw invalidField("start.args", "must not be empty: it names the command to run");
   for (const [field, problem] of commandFaults("start.", request)) throw invalidField(field, problem);
   const { stdio } = request;
   if (stdio.kind === "terminal") {
     checkTerminalSize("start.terminal", stdio.cols, stdio.rows);
-    if (stdio.term?.includes("\0") === true) throw invalidField("start.terminal.term", "holds a NUL byte");
+    if (stdio.term?.includes("\0") === true) throw invalidField("start.terminal.term", "contains a NUL byte");
   }
   if (request.keep !== undefined) checkKeep(request.keep);
 }
 
 function checkKeep({ name, bufferBytes, whenFull, lingerMs, awakeForMs }: KeepRequest): void {
   if (!NAME.test(name)) {
-    throw invalidField("start.keep.name", 'is no name: give 1 to 128 letters, digits, ".", "_" or "-"');
+    throw invalidField("start.keep.name", 'must consist of 1 to 128 letters, digits, ".", "_" or "-"');
   }
   if (bufferBytes > KEPT_BUFFER_LIMIT_BYTES) {
-    throw invalidField("start.keep.buffer_bytes", `is ${bufferBytes}: at most ${KEPT_BUFFER_LIMIT_BYTES} are held`);
+    throw invalidField("start.keep.buffer_bytes", `is ${bufferBytes}, but the maximum is ${KEPT_BUFFER_LIMIT_BYTES}`);
   }
-  if (whenFull === undefined) throw invalidField("start.keep.when_full", "is neither DROP_OLDEST nor BLOCK");
+  if (whenFull === undefined) throw invalidField("start.keep.when_full", "must be DROP_OLDEST or BLOCK");
   if (lingerMs > TIMER_LIMIT_MS) {
-    throw invalidField("start.keep.linger_ms", `is ${lingerMs}: at most ${TIMER_LIMIT_MS} are allowed`);
+    throw invalidField("start.keep.linger_ms", `is ${lingerMs}, but the maximum is ${TIMER_LIMIT_MS}`);
   }
   if (awakeForMs > AWAKE_LIMIT_MS) {
-    throw invalidField("start.keep.awake_for_ms", `is ${awakeForMs}: at most ${AWAKE_LIMIT_MS} (24 h) are allowed`);
+    throw invalidField("start.keep.awake_for_ms", `is ${awakeForMs}, but the maximum is ${AWAKE_LIMIT_MS} (24 h)`);
   }
 }
 
-/** Refuses an attach frame that does not say from where, or says it twice. */
+/** Throws INVALID_ARGUMENT for an attach frame without a start position, or with two. */
 export function checkAttachRequest(request: AttachRequest): void {
   const { name, stdoutOffset, stderrOffset, fromNow, size, workload } = request;
-  if (workload && name !== "")
-    throw invalidField("attach.name", "is set beside attach.workload: give one or the other");
+  if (workload && name !== "") throw invalidField("attach.name", "cannot be combined with attach.workload");
   const hasOffset = stdoutOffset !== undefined || stderrOffset !== undefined;
-  if (fromNow && hasOffset) throw invalidField("attach.from_now", "is set beside an offset: give one or the other");
+  if (fromNow && hasOffset) throw invalidField("attach.from_now", "cannot be combined with an offset");
   if (!fromNow && !hasOffset) {
-    throw invalidField("attach", "does not say from where: set from_now, stdout_offset or stderr_offset");
+    throw invalidField("attach", "requires a start position: set from_now, stdout_offset or stderr_offset");
   }
   if (size !== undefined) checkTerminalSize("attach.size", size.cols, size.rows);
 }
 
-/** Where an attach frame, which is checked, begins in streams of that length. Throws OUT_OF_RANGE for past the end. */
+/** Start offsets for a valid attach frame, in streams of these lengths. Throws OUT_OF_RANGE for an offset past the end. */
 export function attachOffsets({ stdoutOffset, stderrOffset }: AttachRequest, { stdout, stderr }: Offsets): Offsets {
   checkOffset("attach.stdout_offset", stdoutOffset, stdout);
   checkOffset("attach.stderr_offset", stderrOffset, stderr);
   return { stdout: Number(stdoutOffset ?? stdout), stderr: Number(stderrOffset ?? stderr) };
 }
 
-/** Throws OUT_OF_RANGE for an offset past a stream's end. */
+/** Throws OUT_OF_RANGE for an offset past the end of a stream. */
 export function checkOffset(field: string, offset: bigint | undefined, end: number): void {
   if (offset === undefined || offset <= end) return;
-  const message = `${field} is ${offset}: the stream has ${end} bytes so far`;
+  const message = `${field} is ${offset}, but the stream has only ${end} bytes so far`;
   throw new AgentError("OUT_OF_RANGE", "EXEC_OFFSET_PAST_END", message, { field, end: String(end) });
 }
 
-/** Refuses a frame that could not be carried out. */
+/** Throws INVALID_ARGUMENT for an invalid request. */
 export function checkEndRequest({ signal, graceMs }: EndRequest): void {
-  if (signal > SIGNAL_MAX) throw invalidField("signal", `is ${signal}: it must be 0 to ${SIGNAL_MAX}`);
+  if (signal > SIGNAL_MAX) throw invalidField("signal", `is ${signal}, but must be 0 to ${SIGNAL_MAX}`);
   if (graceMs > END_GRACE_LIMIT_MS) {
-    throw invalidField("grace_ms", `is ${graceMs}: at most ${END_GRACE_LIMIT_MS} are allowed`);
+    throw invalidField("grace_ms", `is ${graceMs}, but the maximum is ${END_GRACE_LIMIT_MS}`);
   }
 }
 
-/** Refuses a number that is not a signal. */
+/** Throws INVALID_ARGUMENT for a number that is not a signal. */
 export function checkSignal(field: string, signal: number): void {
-  if (signal < 1 || signal > SIGNAL_MAX) throw invalidField(field, `is ${signal}: it must be 1 to ${SIGNAL_MAX}`);
+  if (signal < 1 || signal > SIGNAL_MAX) throw invalidField(field, `is ${signal}, but must be 1 to ${SIGNAL_MAX}`);
 }
 
 function checkTerminalSize(field: string, cols: number, rows: number): void {
@@ -157,27 +156,27 @@ function checkTerminalSize(field: string, cols: number, rows: number): void {
   }
 }
 
-/** Checks order and bounds of the frames that follow a start frame. */
+/** Checks the order and the values of frames after a start frame. */
 export class ExecInputOrder {
   readonly hasTerminal: boolean;
-  /** The client's input goes to the command. */
+  /** The client may send input. */
   readonly hasStdin: boolean;
   readonly #isKept: boolean;
   #stdinClosed = false;
 
-  /** Keeps nothing else of the request, which may be large, while the command runs. */
+  /** Keeps nothing else of the request, which may be large. */
   constructor({ stdio, keep }: Pick<ExecRequest, "stdio" | "keep">) {
     this.hasTerminal = stdio.kind === "terminal";
     this.hasStdin = stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);
     this.#isKept = keep !== undefined;
   }
 
-  /** The command takes no stdin frame, or no more. */
+  /** The command accepts no stdin frames, or no more. */
   get stdinClosed(): boolean {
     return this.#stdinClosed || !this.hasStdin;
   }
 
-  /** Returns the frame. Throws INVALID_ARGUMENT when it may not come now or could not be carried out. */
+  /** Returns the frame. Throws INVALID_ARGUMENT if it is out of order or invalid. */
   check(frame: ExecInput): CommandInput {
     switch (frame.kind) {
       case "stdin":

@@ -1,17 +1,20 @@
 import type { Incoming, ActivityClock, ChildProcess } from "../domain/index.ts";
 import type { CommandInput } from "./frames.ts";
 
-/** Bytes of input that may wait for the command before its frames are no longer read. */
+/** Input that may wait for the command before frames are no longer read. */
 const QUEUE_BYTES = 256 * 1024;
-/** What a waiting frame costs beside its bytes: single keys must not fill the memory. */
+/** Memory for a waiting frame in addition to its bytes, so that single keystrokes are limited, too. */
 const FRAME_OVERHEAD_BYTES = 256;
 
-/** Hands clients' frames to a command. Signals and sizes overtake input that it leaves unread, up to a bound. */
+/**
+ * Passes the client's frames to a command. Up to a limit, signals and resizes overtake input that the command has not
+ * read.
+ */
 export class InputPump {
   readonly #child: ChildProcess;
   readonly #activity: ActivityClock;
   #queuedBytes = 0;
-  /** The last input that waits for the command. */
+  /** Resolves when the last input was written. */
   #written: Promise<void> | undefined;
 
   constructor(child: ChildProcess, activity: ActivityClock) {
@@ -19,8 +22,8 @@ export class InputPump {
     this.#activity = activity;
   }
 
-  /** Carries one client's frames, holding it back while too much waits, and then ends the input. */
-  carry(frames: Incoming<CommandInput>, failed: (error: Error) => void): void {
+  /** Passes on one client's frames, with backpressure while too much waits, and then ends the input. */
+  pump(frames: Incoming<CommandInput>, failed: (error: Error) => void): void {
     frames(
       (frame) => {
         this.take(frame);
@@ -33,12 +36,12 @@ export class InputPump {
     );
   }
 
-  /** Too much input waits for the command: take no more frames until there is room. */
+  /** Too much input is waiting: accept no frames until there is room. */
   get isFull(): boolean {
     return this.#queuedBytes > QUEUE_BYTES;
   }
 
-  /** Resolves when the command has been given what waits now. */
+  /** Resolves when the input that waits now was written. */
   async room(): Promise<void> {
     await this.#written;
   }
@@ -64,7 +67,7 @@ export class InputPump {
         this.#child.stdin?.end();
         break;
       case "resize":
-        // A dimension of zero is ignored (RFC 4254, 6.2): a client without a window of its own sends it.
+        // A dimension of zero is ignored (RFC 4254, 6.2): a client without a window sends it.
         if (frame.cols > 0 && frame.rows > 0) this.#child.resize(frame.cols, frame.rows);
         break;
       case "signal":

@@ -6,24 +6,23 @@ import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
-/** How long the call waits after the exit for its client to forget the exec or to end the request. */
+/** How long a call stays open after the exit for its client to forget the exec or end the request. */
 const LAST_FRAMES_MS = 1_000;
 
-/** Parts of a kept exec. */
 export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
   readonly name: string;
   readonly execId: string;
   readonly bufferBytes: number;
   readonly whenFull: WhenFull;
   readonly lingerMs: number;
-  /** For how long of the session's time the running command is user activity by itself; 0: not at all. */
+  /** How long, in session time, the running command counts as user activity by itself; 0: not at all. */
   readonly awakeForMs: number;
   readonly order: ExecInputOrder;
   readonly activity: ActivityClock;
   readonly clock: Clock;
   /** Called once the process has ended. */
   readonly onProcessEnd: () => void;
-  /** Called once the exec is forgotten and its buffer is free. */
+  /** Called once the exec is forgotten and its buffer is freed. */
   readonly onFreed: () => void;
 }
 
@@ -43,7 +42,7 @@ export interface KeptExecState {
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly heldBytes: number;
-  /** For how much longer it counts as user activity, attached or not. */
+  /** How much longer it counts as user activity, attached or not. */
   readonly awakeLeftMs: number;
 }
 
@@ -74,16 +73,16 @@ export class KeptExec {
   readonly #released = Promise.withResolvers<void>();
   #attached: AttachedCall | undefined;
   #stdinOffset = 0;
-  /** Set from the end of the process on. */
+  /** Set when the process has ended. */
   #result: ExecResult | undefined;
-  /** All of its output is in the log. */
+  /** All its output is in the log. */
   #isDrained = false;
   #endedByAgent = false;
   #forgotten = false;
   #lingered = false;
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
-  /** Ends the time for which the command counts as activity, once. */
+  /** Ends the time for which the command counts as activity by itself. */
   #endAwake: () => void = () => {};
   #awakeUntilMs = 0;
 
@@ -145,13 +144,13 @@ export class KeptExec {
   }
 
   /**
-   * Attaches a call in place of the last one. Resolves when its exit was sent and its client has ended the request,
-   * forgotten the exec, or sent nothing for a second.
+   * Attaches a call and detaches the previous one. Resolves when its exit was sent and its client has ended the
+   * request, forgotten the exec, or sent nothing for a second.
    *
-   * @param request from where, checked; undefined: from the start
-   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for a request that is refused, before anybody is detached.
-   *   Later for a refused frame, ABORTED when another call takes over, NOT_FOUND when the exec is forgotten, or the
-   *   signal's reason
+   * @param request the start position, already checked; undefined: from the start
+   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request, before another call is detached; later
+   *   for an invalid frame, ABORTED if another call attaches, NOT_FOUND if the exec is forgotten, or the signal's
+   *   reason
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
     const { child, activity, execId, order } = this.#parts;
@@ -178,27 +177,29 @@ export class KeptExec {
     if (request?.size !== undefined) this.#input.take({ kind: "resize", ...request.size });
     if (this.#isDrained && this.#result !== undefined) attached.exited(this.#result);
     else attached.flush();
-    const carried = this.#carry(attached);
+    const carried = this.#readFrames(attached);
     try {
       await attached.untilOver();
     } finally {
-      this.#left(attached);
+      this.#onDetached(attached);
     }
-    // Wait for the client's last frames: an immediate end would cut off a `forget`.
+    // Waits for the client's last frames: ending the call at once would lose a `forget`.
     await within(Promise.race([carried, this.#released.promise]), LAST_FRAMES_MS);
   }
 
-  /** Sends a signal to the command's process group, attached or not. Throws FAILED_PRECONDITION after its end. */
+  /** Sends a signal to the command's process group. Throws FAILED_PRECONDITION after its end. */
   signal(number: number): void {
     const { name, child } = this.#parts;
     if (this.#result === undefined) {
       child.signalGroup(number);
       return;
     }
-    throw new AgentError("FAILED_PRECONDITION", "EXEC_ENDED", `exec ${name} has ended: no signal reaches it`, { name });
+    throw new AgentError("FAILED_PRECONDITION", "EXEC_ENDED", `exec ${name} has ended, so it cannot be signalled`, {
+      name,
+    });
   }
 
-  /** Ends the tree. Resolves with the result, even while output of a BLOCK exec still waits for a client. */
+  /** Ends the tree. Resolves with the result, even if output of a BLOCK exec still waits for a client. */
   async end(signal: number, graceMs: number): Promise<ExecResult> {
     const ending: Ending = {
       signal: signal === 0 ? Signal.TERM : signal,
@@ -206,7 +207,7 @@ export class KeptExec {
     };
     const outcome = await this.#command.endTree(ending);
     if (outcome === "left" && this.#result === undefined) {
-      const message = "SIGKILL has not ended the command: it hangs in the kernel";
+      const message = "the command hangs in the kernel: SIGKILL had no effect";
       throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { pid: String(this.#parts.child.pid) });
     }
     return this.#processEnded.promise;
@@ -222,13 +223,13 @@ export class KeptExec {
     await this.#attached?.over.catch(() => {});
   }
 
-  /** The exec does not linger: it is free once it has ended and no call is attached to it. */
+  /** The exec does not linger: it is freed once it has ended and no call is attached. */
   forget(): void {
     this.#forgotten = true;
     this.#freeIfDone();
   }
 
-  /** Forgets the exec and frees its buffer, even if a call is attached. Only after the end of its process. */
+  /** Forgets the exec and frees its buffer, even if a call is attached. Only after its process has ended. */
   free(): void {
     if (this.#isFree) return;
     this.#isFree = true;
@@ -243,11 +244,11 @@ export class KeptExec {
   #detach(attached: AttachedCall, error: AgentError): void {
     attached.end(error);
     attached.activity?.cut();
-    attached.call.failWhenRead(error);
+    attached.call.failOnRead(error);
   }
 
-  #left(attached: AttachedCall): void {
-    // The call was activity until now, unless a restore has ended it.
+  #onDetached(attached: AttachedCall): void {
+    // The call was active until now, unless a restore has ended it.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;
@@ -258,7 +259,7 @@ export class KeptExec {
     this.#result = result;
     this.#processEnded.resolve(result);
     this.#endAwake();
-    // The end of a command without an attached call is no user activity.
+    // The end of a command without an attached call does not count as user activity.
     if (this.#attached !== undefined && !this.#endedByAgent) this.#parts.activity.touch();
     this.#linger = setTimeout(() => {
       this.#lingered = true;
@@ -279,14 +280,14 @@ export class KeptExec {
     if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
   }
 
-  /** Makes the sources ask the log for room again. */
+  /** Makes the sources check for room in the log again. */
   #resume(): void {
     this.#parts.child.stdout?.resume();
     this.#parts.child.stderr?.resume();
   }
 
-  /** Reads a call's frames. Resolves when no more of them matter. The client's half-close has no effect. */
-  #carry(attached: AttachedCall): Promise<void> {
+  /** Processes a call's frames. Resolves when later frames have no effect. The client's half-close is ignored. */
+  #readFrames(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
     const room = async (): Promise<void> => {
       while (attached.isFull) await Promise.race([this.#input.room(), left]);
@@ -326,7 +327,7 @@ export class KeptExec {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // The end of the input needs no room. If it waited, it would be lost with a call that leaves.
+      // The end of the input needs no room. If it waited, it would be lost when the call is detached.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;
@@ -352,12 +353,12 @@ export class KeptExec {
 }
 
 function takenOver(name: string): AgentError {
-  const message = `another call has attached to exec ${name}; attach again only if that is meant`;
+  const message = `another call has attached to exec ${name}; attach again only if this one should take over`;
   return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
 }
 
-/** The error for a name that no kept exec has, or one with another id. */
+/** The error for an unknown name or id of a kept exec. */
 export function unknownExec(name: string): AgentError {
-  const message = `there is no kept exec ${JSON.stringify(name)}: it never was, or has been forgotten after its end`;
+  const message = `there is no kept exec ${JSON.stringify(name)}: it does not exist, or was forgotten after it ended`;
   return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { name });
 }

@@ -8,37 +8,40 @@ import {
 import type { KeepRequest } from "./frames.ts";
 import { type KeptExec, type KeptExecState, unknownExec } from "./kept-exec.ts";
 
-/** A name in use, from before its command starts until its buffer is free. */
-export interface KeptPlace {
+/** A reserved name, from before its command starts until its buffer is freed. */
+export interface KeptSlot {
   readonly name: string;
   readonly execId: string;
   readonly bufferBytes: number;
-  /** Undefined while the command is being started. */
+  /** Undefined while the command is starting. */
   exec: KeptExec | undefined;
   /** The ended exec that keeps the name until this one's command runs. */
-  replaces: KeptPlace | undefined;
+  replaces: KeptSlot | undefined;
   /** Its process has not ended. */
   isRunning: boolean;
   /** Resolves when `exec` is set, or the start has failed and the name is free again. */
   readonly started: PromiseWithResolvers<void>;
 }
 
-/** The kept execs: their names, and what all of them may hold together. */
+/** The kept execs by name, with their common limits. */
 export class KeptExecs {
-  readonly #places = new Map<string, KeptPlace>();
-  /** Forgotten execs that calls still read, oldest first: without a name, and kept only while the others leave room. */
-  readonly #nameless = new Set<KeptPlace>();
+  readonly #slots = new Map<string, KeptSlot>();
+  /**
+   * Forgotten execs that calls are still reading, oldest first. They have no name, and are evicted if others need the
+   * space.
+   */
+  readonly #forgotten = new Set<KeptSlot>();
 
-  /** Number of execs whose command runs, or is being started. */
+  /** Number of execs whose command runs or is starting. */
   get running(): number {
-    return this.#places.values().reduce((count, { isRunning }) => count + Number(isRunning), 0);
+    return this.#slots.values().reduce((count, { isRunning }) => count + Number(isRunning), 0);
   }
 
-  /** Takes name and buffer; an ended exec keeps its name until `began`. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED. */
-  reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptPlace {
-    const holder = this.#places.get(name);
+  /** Reserves name and buffer. An ended exec keeps its name until `began`. Throws ALREADY_EXISTS or RESOURCE_EXHAUSTED. */
+  reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptSlot {
+    const holder = this.#slots.get(name);
     if (holder !== undefined && (!replaceEnded || holder.isRunning)) throw nameInUse(holder);
-    const place: KeptPlace = {
+    const place: KeptSlot = {
       name,
       execId: process.getBuiltinModule("node:crypto").randomUUID().replaceAll("-", ""),
       bufferBytes: bufferBytes === 0 ? DEFAULT_KEPT_BUFFER_BYTES : bufferBytes,
@@ -48,62 +51,62 @@ export class KeptExecs {
       started: Promise.withResolvers(),
     };
     this.#checkLimits(place);
-    this.#places.set(name, place);
-    this.#makeRoom();
+    this.#slots.set(name, place);
+    this.#evict();
     return place;
   }
 
   /**
-   * Records that a place's command runs. Forgets the exec that had the name; a call that still reads it is not cut
-   * short.
+   * Records that the command runs, and forgets the exec that had the name. Calls that are still reading that one
+   * continue.
    */
-  began(place: KeptPlace, exec: KeptExec): void {
+  began(place: KeptSlot, exec: KeptExec): void {
     place.exec = exec;
     const { name, replaces } = place;
     if (replaces?.exec !== undefined) {
       place.replaces = undefined;
-      // The map has the order of the starts.
-      this.#places.delete(name);
-      this.#places.set(name, place);
+      // Keeps the map in the order of the starts.
+      this.#slots.delete(name);
+      this.#slots.set(name, place);
       this.#withdraw(replaces, replaces.exec);
     }
     place.started.resolve();
   }
 
-  /** Forgets an exec that has ended: its name is free. A call that still reads it is not cut short. */
+  /** Forgets an ended exec: its name is free. Calls that are still reading it continue. */
   forget(exec: KeptExec): void {
-    const place = this.#places.values().find((each) => each.exec === exec);
-    // Another start may have the name by now, and replaces this one.
+    const place = this.#slots.values().find((each) => each.exec === exec);
+    // Another start may have reserved the name by now; it replaces this one.
     if (place === undefined) return;
-    this.#places.delete(place.name);
+    this.#slots.delete(place.name);
     this.#withdraw(place, exec);
   }
 
-  #withdraw(place: KeptPlace, exec: KeptExec): void {
-    this.#nameless.add(place);
+  #withdraw(place: KeptSlot, exec: KeptExec): void {
+    this.#forgotten.add(place);
     exec.forget();
-    this.#makeRoom();
+    this.#evict();
   }
 
   /** Frees name and buffer. */
-  release(place: KeptPlace): void {
-    this.#nameless.delete(place);
+  release(place: KeptSlot): void {
+    this.#forgotten.delete(place);
     const { name, replaces } = place;
-    const holder = this.#places.get(name);
-    if (holder === place && replaces !== undefined) this.#places.set(name, replaces);
-    else if (holder === place) this.#places.delete(name);
+    const holder = this.#slots.get(name);
+    if (holder === place && replaces !== undefined) this.#slots.set(name, replaces);
+    else if (holder === place) this.#slots.delete(name);
     else if (holder?.replaces === place) holder.replaces = undefined;
     place.started.resolve();
   }
 
   /**
-   * The exec of that name, once it is started.
+   * Finds an exec by name, and waits until it is started.
    *
-   * @param execId empty: whichever has the name
+   * @param execId empty: the one that currently has the name
    * @throws AgentError NOT_FOUND EXEC_UNKNOWN, or the signal's reason
    */
   async find(name: string, execId: string, signal: AbortSignal): Promise<KeptExec> {
-    const holder = this.#places.get(name);
+    const holder = this.#slots.get(name);
     const before = holder?.replaces;
     const place = before !== undefined && (execId === "" || execId === before.execId) ? before : holder;
     if (place === undefined || (execId !== "" && execId !== place.execId)) throw unknownExec(name);
@@ -112,38 +115,38 @@ export class KeptExecs {
     return place.exec;
   }
 
-  /** All that are started, in the order of their starts. */
+  /** All started execs, in the order of their starts. */
   list(): KeptExecState[] {
-    return [...this.#places.values()].flatMap(({ exec, replaces }) => (exec ?? replaces?.exec)?.state ?? []);
+    return [...this.#slots.values()].flatMap(({ exec, replaces }) => (exec ?? replaces?.exec)?.state ?? []);
   }
 
-  /** Ends all kept execs, those that are being started too; resolves as KeptExec.terminate does. */
+  /** Ends all kept execs, including those that are starting. Resolves as KeptExec.terminate does. */
   async terminateAll(): Promise<void> {
-    const replaced = [...this.#places.values()].flatMap(({ replaces }) => replaces ?? []);
-    const ends = [...this.#places.values(), ...this.#nameless, ...replaced].map(async (place) => {
+    const replaced = [...this.#slots.values()].flatMap(({ replaces }) => replaces ?? []);
+    const ends = [...this.#slots.values(), ...this.#forgotten, ...replaced].map(async (place) => {
       if (place.exec === undefined) await place.started.promise;
       await place.exec?.terminate();
     });
     await Promise.all(ends);
   }
 
-  /** While there are too many in all, ends the calls that read nameless execs, oldest first. */
-  #makeRoom(): void {
-    for (const { exec } of this.#nameless) {
-      const all = [...this.#places.values(), ...this.#nameless];
+  /** If the limits are exceeded, evicts execs without a name, oldest first, which ends the calls that read them. */
+  #evict(): void {
+    for (const { exec } of this.#forgotten) {
+      const all = [...this.#slots.values(), ...this.#forgotten];
       if (all.length <= KEPT_EXEC_LIMIT && sizeOf(all) <= KEPT_BUFFERS_LIMIT_BYTES) return;
       exec?.free();
     }
   }
 
-  /** Throws if one more place would be too many; a place of the same name counts as replaced. */
-  #checkLimits({ name, bufferBytes }: KeptPlace): void {
-    const others = this.#places
+  /** Throws if the limits would be exceeded. A place with the same name counts as replaced. */
+  #checkLimits({ name, bufferBytes }: KeptSlot): void {
+    const others = this.#slots
       .values()
       .filter((place) => place.name !== name)
       .toArray();
     if (others.length >= KEPT_EXEC_LIMIT) {
-      const message = `${KEPT_EXEC_LIMIT} execs are kept already; forget one that has ended, or end one`;
+      const message = `the limit of ${KEPT_EXEC_LIMIT} kept execs is reached; forget one that has ended, or end one`;
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_EXECS", message, { limit: String(KEPT_EXEC_LIMIT) });
     }
     const heldBytes = sizeOf(others);
@@ -151,18 +154,18 @@ export class KeptExecs {
       const field = "start.keep.buffer_bytes";
       const message =
         `kept execs have ${heldBytes} bytes of buffers, and ${bufferBytes} more would be over the limit of ` +
-        `${KEPT_BUFFERS_LIMIT_BYTES}; forget one that has ended, or ask for less in ${field}`;
+        `${KEPT_BUFFERS_LIMIT_BYTES}; forget one that has ended, or request less in ${field}`;
       const metadata = { field, limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_BYTES", message, metadata);
     }
   }
 }
 
-function sizeOf(places: readonly KeptPlace[]): number {
+function sizeOf(places: readonly KeptSlot[]): number {
   return places.reduce((sum, { bufferBytes }) => sum + bufferBytes, 0);
 }
 
-function nameInUse({ name, execId, exec, isRunning }: KeptPlace): AgentError {
+function nameInUse({ name, execId, exec, isRunning }: KeptSlot): AgentError {
   const started = isRunning ? "running" : "ended";
   const state = exec === undefined ? "starting" : started;
   const field = state === "ended" ? "start.keep.replace_ended" : undefined;
@@ -172,7 +175,7 @@ function nameInUse({ name, execId, exec, isRunning }: KeptPlace): AgentError {
   return new AgentError(
     "ALREADY_EXISTS",
     "EXEC_NAME_IN_USE",
-    `exec ${JSON.stringify(name)} is there already, ${state}; ${advice}`,
+    `exec ${JSON.stringify(name)} already exists (${state}); ${advice}`,
     metadata,
   );
 }

@@ -1,71 +1,70 @@
 import type { ByteStore } from "../domain/index.ts";
 
-/** Name of an output stream. A terminal has stdout only. */
+/** A terminal has only stdout. */
 export type OutputStream = "stdout" | "stderr";
 
-/** A place in each of the two streams: bytes since the start. */
+/** A position in each stream, in bytes since the start. */
 export interface Offsets {
   readonly stdout: number;
   readonly stderr: number;
 }
 
-/** What happens when the buffer is full: the oldest bytes go, or the command waits until they are acknowledged. */
+/** What happens if the buffer is full: drop the oldest bytes, or let the command wait for an acknowledgement. */
 export type WhenFull = "drop_oldest" | "block";
 
-/** Size of one read, which is what a pipe holds, and the most that a reader gets at once. */
+/** Size of a read, which is the capacity of a pipe, and largest chunk for a reader. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Room for a read beyond the capacity: old bytes are dropped once new ones have come, not before a read that may find
- * nothing. Small buffers have less.
+ * Space beyond the capacity for a read: old bytes are dropped only after new ones have arrived. Small buffers have
+ * less.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
-/** The list of runs has one entry (9 bytes) for this many bytes of the buffer. */
+/** The run list has one entry (9 bytes) per this many bytes of the buffer. */
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
 
-/** A reader's position in the log. */
+/** Position of a reader. */
 export interface Cursor {
-  /** In both streams together. */
+  /** Position in both streams together. */
   position: number;
-  /** Number of the run that the position lies in. */
+  /** Number of the run that contains the position. */
   run: number;
-  /** Bytes of each stream that lie before the position. */
+  /** Bytes of each stream before the position. */
   readonly at: Record<OutputStream, number>;
-  /** The next byte of each stream that the reader wants. */
+  /** Offset of the next byte of each stream that the reader wants. */
   readonly wanted: Record<OutputStream, number>;
 }
 
-/** What a reader gets next. */
 export type LogEntry =
   | { readonly kind: "output"; readonly stream: OutputStream; readonly bytes: Uint8Array }
-  /** This many bytes are no longer held. */
+  /** This many bytes were dropped. */
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
- * The last output of a command, of both streams in the order in which it was read, in a ring that is reserved at once.
- * The streams are read into the ring itself: a flood that nobody listens to costs one read(2) for each 64 KiB and no
- * copy.
+ * The last output of a command, of both streams in the order in which it was read. It is a ring buffer that is
+ * allocated at once, and the streams are read directly into it: a flood without a reader costs one read(2) per 64 KiB
+ * and no copy. A run is a sequence of bytes from the same stream.
  */
 export class OutputLog {
   readonly #capacity: number;
   readonly #bytes: Uint8Array;
   readonly #onMore: () => void;
   #whenFull: WhenFull | "discard";
-  /** Position of the oldest byte, and of the next one. */
+  /** Positions of the oldest byte and of the next one. */
   #oldest = 0;
   #end = 0;
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
-  /** Stream and end position of each run, in a ring of their own. Run numbers only grow; the last run is open. */
+  /** Stream and end position of each run, in another ring. Run numbers only increase; the last run can still grow. */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;
   #firstRun = 0;
   #runs = 0;
 
   /**
-   * @param streams 1 where there is no stderr: then the streams make no runs
-   * @param onMore called when there is more to read
+   * @param streams 1 if there is no stderr, so that there is only one run
+   * @param onMore called when there is new output
    */
   constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {
     this.#capacity = capacityBytes;
@@ -86,7 +85,7 @@ export class OutputLog {
     return this.#ends;
   }
 
-  /** Where a stream's source reads to. */
+  /** The store for one stream's source. */
   store(stream: OutputStream): ByteStore {
     const room = (): number => this.#room(stream);
     const position = (): number => this.#end % this.#bytes.length;
@@ -100,37 +99,43 @@ export class OutputLog {
     };
   }
 
-  /** A client has the bytes up to here: BLOCK may drop them. Lower offsets than before change nothing. */
+  /**
+   * The client has received the bytes up to here, so a BLOCK exec may drop them. Lower offsets than before have no
+   * effect.
+   */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
     this.#acknowledged.stderr = Math.max(this.#acknowledged.stderr, stderr);
   }
 
-  /** From now on drops the oldest bytes, even unacknowledged ones, so that nothing waits for a client. */
+  /** From now on drops the oldest bytes even if they are not acknowledged, so that nothing waits for a client. */
   stopBlocking(): void {
     if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
   }
 
-  /** Drops everything held, and everything that is still read. */
+  /** Drops everything, and everything that is read later. */
   discard(): void {
     this.#whenFull = "discard";
     this.#drop(this.heldBytes);
   }
 
-  /** A reader that begins at an offset of each stream, which must not be past its end. */
+  /** A reader that starts at an offset of each stream, which must not be past its end. */
   cursor({ stdout, stderr }: Offsets): Cursor {
     const at = { stdout: this.#base("stdout"), stderr: this.#base("stderr") };
     return { position: this.#oldest, run: this.#firstRun, at, wanted: { stdout, stderr } };
   }
 
-  /** Returns what the reader gets next, and advances it. Undefined: nothing yet. Copies to `bufferFor`'s result. */
+  /**
+   * Returns the reader's next entry and advances the cursor; undefined: nothing new. Copies into the buffer of
+   * `bufferFor`.
+   */
   next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
     if (cursor.position < this.#oldest) {
       cursor.position = this.#oldest;
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The list entry of a dropped run may belong to a new one by now.
+    // The slot of a dropped run may have been reused for a new one.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;
@@ -173,7 +178,7 @@ export class OutputLog {
     return this.#runStreams[run % this.#runStreams.length] === 0 ? "stdout" : "stderr";
   }
 
-  /** Whether the next bytes of the stream lengthen the last run. */
+  /** Whether the next bytes of the stream would extend the last run. */
   #isOnRun(stream: OutputStream): boolean {
     return this.#runs > 0 && this.#streamOf(this.#firstRun + this.#runs - 1) === stream;
   }
@@ -208,7 +213,7 @@ export class OutputLog {
     this.#onMore();
   }
 
-  /** Drops up to that many of the oldest bytes if they are acknowledged; false: none was. */
+  /** Drops up to `wantedBytes` of the oldest bytes if they are acknowledged. Returns false if none were. */
   #dropAcknowledged(wantedBytes: number): boolean {
     let left = wantedBytes;
     while (left > 0 && this.heldBytes > 0) {
@@ -237,7 +242,7 @@ export class OutputLog {
     }
   }
 
-  /** Fills the buffer. */
+  /** Fills the buffer `copy`. */
   #copy(position: number, copy: Uint8Array): Uint8Array {
     const from = position % this.#bytes.length;
     const untilWrap = Math.min(copy.length, this.#bytes.length - from);

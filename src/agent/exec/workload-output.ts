@@ -16,21 +16,20 @@ import { drained, type ExecResult } from "./command.ts";
 import { attachOffsets, type AttachRequest, type ExecInput } from "./frames.ts";
 import { OutputLog, type OutputStream } from "./output-log.ts";
 
-/** Least time between two lines of the log about bytes that the console has lost. */
+/** Minimum interval between log lines about bytes that the console has lost. */
 const REPORT_MS = 10_000;
 
-/** What the workload's kept output needs. */
 export interface WorkloadOutputParts {
   readonly bufferBytes: number;
-  /** Where the output leads on to. */
+  /** The output is also written to this console. */
   readonly console: ConsoleOutput;
   readonly sessionClock: SessionClock;
   readonly log: Log;
 }
 
 /**
- * The last output of the workload, for calls that read it, as that of a kept exec that drops the oldest. Everything is
- * also passed on to the console. Nothing here makes the workload wait.
+ * The last output of the workload, for calls that read it like that of a kept exec with DROP_OLDEST. Everything is also
+ * passed to the console. Nothing here blocks the workload.
  */
 export class WorkloadOutput {
   readonly #parts: WorkloadOutputParts;
@@ -39,7 +38,7 @@ export class WorkloadOutput {
   readonly #readers = new Set<AttachedCall>();
   #child: ChildProcess | undefined;
   #durationMs = 0;
-  /** Set once the workload and its descendants have ended, and all of their output is in the log. */
+  /** Set once the workload and its descendants have ended, and all their output is in the log. */
   #result: ExecResult | undefined;
   #lostBytes = 0;
   #report: NodeJS.Timeout | undefined;
@@ -51,7 +50,7 @@ export class WorkloadOutput {
     });
   }
 
-  /** Reads from now on what the workload, which has just been started, writes. */
+  /** Starts reading the output of a workload that was just started. */
   begin(child: ChildProcess): void {
     const { sessionClock } = this.#parts;
     const startedMs = sessionClock.nowMs();
@@ -64,9 +63,9 @@ export class WorkloadOutput {
   /**
    * Adds a reader. Resolves when its exit was sent.
    *
-   * @param request from where, checked
-   * @throws AgentError NOT_FOUND for an `exec_id` of another workload, OUT_OF_RANGE, RESOURCE_EXHAUSTED for too many.
-   *   Later INVALID_ARGUMENT for a frame that would do more than read, or the signal's reason
+   * @param request the start position, already checked
+   * @throws AgentError NOT_FOUND for the `exec_id` of another workload, OUT_OF_RANGE, RESOURCE_EXHAUSTED for too many
+   *   readers; later INVALID_ARGUMENT for a frame that does more than read, or the signal's reason
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     const child = this.#child;
@@ -86,8 +85,8 @@ export class WorkloadOutput {
       stdin: false,
     });
     this.#readers.add(reader);
-    call.input(refuseOther, (failure) => {
-      // The client's half-close has no effect.
+    call.input(rejectOther, (failure) => {
+      // The client's half-close is ignored.
       if (failure !== undefined) reader.end(failure);
     });
     if (this.#result === undefined) reader.flush();
@@ -100,10 +99,10 @@ export class WorkloadOutput {
   }
 
   /**
-   * Call it once the workload and its descendants have ended, before the child's release. Resolves when the rest of
-   * their output is read and the console has it, or has not taken it in time. Waits for no reader.
+   * Call it once the workload and its descendants have ended, before the release of the child. Resolves when the rest
+   * of the output was read and the console has taken it, or has not done so in time. Does not wait for readers.
    *
-   * @param end how the workload has ended; undefined: it hangs in the kernel, and its readers get no exit
+   * @param end how the workload ended; undefined: it hangs in the kernel, and readers get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
     const outputComplete = this.#child === undefined || (await drained(this.#child));
@@ -116,12 +115,12 @@ export class WorkloadOutput {
     this.#reportLost();
   }
 
-  /** Resolves when every reader of an ended workload has its exit, or has gone. */
+  /** Resolves when every reader of an ended workload has its exit or is gone. */
   async exitsSent(): Promise<void> {
     if (this.#result !== undefined) await Promise.allSettled(Array.from(this.#readers, ({ over }) => over));
   }
 
-  /** The log's store of a stream, whose bytes also go to the console. */
+  /** The log's store for a stream, whose bytes also go to the console. */
   #store(stream: OutputStream): ByteStore {
     const store = this.#log.store(stream);
     return {
@@ -132,13 +131,13 @@ export class WorkloadOutput {
       },
       filled: (count) => {
         const { position } = store;
-        this.#passOn(stream, store.bytes.subarray(position, position + count));
+        this.#writeToConsole(stream, store.bytes.subarray(position, position + count));
         store.filled(count);
       },
     };
   }
 
-  #passOn(stream: OutputStream, bytes: Uint8Array): void {
+  #writeToConsole(stream: OutputStream, bytes: Uint8Array): void {
     const lostBytes = bytes.length - this.#parts.console.write(stream, bytes);
     if (lostBytes === 0) return;
     this.#lostBytes += lostBytes;
@@ -154,32 +153,41 @@ export class WorkloadOutput {
   }
 }
 
-/** Throws for every frame that is not an acknowledgement: the way to do it is another. */
-function refuseOther({ kind }: ExecInput): undefined {
+/** Throws for frames other than acknowledgements, with the alternative. */
+function rejectOther({ kind }: ExecInput): undefined {
   switch (kind) {
     case "ack":
       return undefined;
     case "stdin":
     case "stdin_close":
-      throw invalidField(kind, "is for the workload, whose output is read only: its input is the agent's own");
+      throw invalidField(
+        kind,
+        "is not possible for the workload: this call only reads its output; its input is the agent's own",
+      );
     case "resize":
-      throw invalidField(kind, "is for the workload, which has no terminal of the agent");
+      throw invalidField(kind, "is not possible for the workload, which has no terminal");
     case "signal":
-      throw invalidField(kind, "is for the workload, whose output is read only: run kill(1) with the pid of `started`");
+      throw invalidField(
+        kind,
+        "is not possible for the workload: this call only reads its output; run kill(1) with the pid of `started`",
+      );
     case "forget":
-      throw invalidField(kind, "is for the workload, whose output stays until the agent ends (Lifecycle.Stop)");
+      throw invalidField(
+        kind,
+        "is not possible for the workload: its output is kept until the agent exits (Lifecycle.Stop)",
+      );
   }
 }
 
-/** The error where the workload's output is not kept. */
+/** The error if the workload's output is not kept. */
 export function outputNotKept(): AgentError {
   const message =
-    'the output of the workload is not kept: it leads to the console; start the sandbox with "output": {"keep": {}} ' +
+    'the output of the workload is not kept, it only goes to the console; start the sandbox with "output": {"keep": {}} ' +
     "in its process spec, if it has a workload";
   return new AgentError("FAILED_PRECONDITION", "WORKLOAD_OUTPUT_NOT_KEPT", message);
 }
 
 function anotherWorkload(): AgentError {
-  const message = "attach.exec_id is that of another workload: the sandbox has been started anew";
+  const message = "attach.exec_id belongs to an earlier workload: the sandbox has been restarted";
   return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { field: "attach.exec_id" });
 }

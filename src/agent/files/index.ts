@@ -3,7 +3,7 @@ export type { WriteResult } from "./calls/content.ts";
 export type { ReadRequest, WriteRequest } from "./calls/file-requests.ts";
 export { Files, type PathReport } from "./calls/files.ts";
 export type { Directories } from "./calls/directories.ts";
-export type { FailedEntry as LeftEntry, TreeItem } from "./calls/item.ts";
+export type { FailedEntry, TreeItem } from "./calls/item.ts";
 export type { ListedEntry } from "./calls/list.ts";
 export type { FileLocation } from "./calls/location.ts";
 export type { ReadOutput } from "./calls/read.ts";

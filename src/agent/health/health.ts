@@ -1,10 +1,9 @@
 import type { ActivityClock, Clock } from "../domain/index.ts";
 
-/** Readiness of the workload. */
 export interface Readiness {
-  /** Verdict of the last ready_cmd. Without a ready_cmd: true if the workload runs or none is configured. */
+  /** Result of the last ready_cmd. Without one: true if the workload runs or none is configured. */
   readonly ready: boolean;
-  /** Exit code of the last ready_cmd; 0 without one, -1 before the first verdict. */
+  /** Exit code of the last ready_cmd; 0 without one, -1 before the first result. */
   readonly exitCode: number;
 }
 
@@ -14,28 +13,27 @@ export interface HealthReport {
   readonly readyCommandExit: number;
   readonly lastUserActivityNs: bigint;
   readonly guestTimeNs: bigint;
-  /** Undefined when there has been no declaration. */
+  /** Undefined: DeclareIdle was never called. */
   readonly idleDeclaredNs: bigint | undefined;
   /** The session is frozen for a snapshot. */
   readonly frozen: boolean;
-  /** It was frozen and thawed before duties came; none have come since. */
+  /** The session was thawed before restore duties ran, and none have run since. */
   readonly thawedWithoutDuties: boolean;
-  /** 1 at the start, and 1 more each time that a replaced spec file was put in force. */
+  /** 1 at the start, incremented each time that a changed spec file is put into force. */
   readonly processEnvVersion: number;
 }
 
-/** What the health capability needs. */
 export interface HealthParts {
   readonly readiness: () => Readiness;
   readonly activity: ActivityClock;
-  /** The time of the last DeclareIdle; undefined: there was none. */
+  /** Time of the last DeclareIdle; undefined: never. */
   readonly idle: { lastNs(): bigint | undefined };
   readonly clock: Clock;
   readonly freeze: Pick<HealthReport, "frozen" | "thawedWithoutDuties">;
   readonly environment: { readonly version: number };
 }
 
-/** Reports the state of the agent and the workload. Never counts as user activity. */
+/** Reports the state of the agent and the workload. Does not count as user activity. */
 export class Health {
   readonly #parts: HealthParts;
 
@@ -52,7 +50,7 @@ export class Health {
       ready,
       readyCommandExit: exitCode,
       lastUserActivityNs,
-      // Read last, so that no stamp is later.
+      // Read last, so that no other time is later.
       guestTimeNs: clock.wallNs(),
       idleDeclaredNs,
       frozen: freeze.frozen,

@@ -4,32 +4,30 @@ import type { Readiness } from "./health.ts";
 
 /** As timeout(1) reports it. */
 const TIMED_OUT_EXIT = 124;
-/** As shells report them: no such command, and a command that could not be started. */
+/** As shells report them: command not found, and command that could not be started. */
 const NOT_FOUND_EXIT = 127;
 const NOT_STARTED_EXIT = 126;
-/** Before the first verdict. */
 const NO_VERDICT_EXIT = -1;
 
-/** What the readiness loop needs. */
 export interface ReadinessParts {
   readonly spec: ReadyCommandSpec;
-  /** Starts ready_cmd with its output on pipes, as an exec'd command would be. */
+  /** Starts ready_cmd with its output on pipes, like an exec. */
   readonly start: (args: readonly string[], abort: AbortSignal) => Promise<ChildProcess>;
-  /** Called when the verdict of a run differs from the one before. */
+  /** Called when a run has another result than the one before. */
   readonly onChange: () => void;
   readonly timers: Timers;
   readonly log: Log;
 }
 
-/** Runs ready_cmd again and again, and remembers its last verdict. */
+/** Runs ready_cmd repeatedly and remembers the last result. */
 export class ReadinessLoop {
   readonly #parts: ReadinessParts;
   #verdict: Readiness = { ready: false, exitCode: NO_VERDICT_EXIT };
   /** Cancels the wait for the next run. */
   #cancelWait: () => void = () => {};
-  /** The latest run. A run that `runNow` replaced gives no verdict. */
+  /** The latest run. A run that `runNow` replaced yields no result. */
   #run: AbortController | undefined;
-  /** Runs that have not ended, replaced ones too. */
+  /** Runs that have not ended, including replaced ones. */
   readonly #ending: Set<Promise<void>> = new Set();
   #stopped = false;
 
@@ -37,15 +35,12 @@ export class ReadinessLoop {
     this.#parts = parts;
   }
 
-  /** Verdict of the last run that ended. */
+  /** Result of the last run that ended. */
   get verdict(): Readiness {
     return this.#verdict;
   }
 
-  /**
-   * Runs ready_cmd now: at the start, after a restore, and when the session has thawed. Ends a run in progress, which
-   * then gives no verdict.
-   */
+  /** Runs ready_cmd now: at the start, after a restore, and after a thaw. A run in progress is ended without a result. */
   runNow(): void {
     if (this.#stopped) return;
     this.#cancelWait();
@@ -56,7 +51,7 @@ export class ReadinessLoop {
     this.#ending.add(ended);
   }
 
-  /** Pauses until `runNow`. Kills a run in progress, without a verdict; resolves when its whole tree has ended. */
+  /** Pauses until `runNow`. A run in progress is killed without a result. Resolves when its whole tree has ended. */
   async pause(): Promise<void> {
     this.#cancelWait();
     this.#run?.abort(KILL);
@@ -86,7 +81,7 @@ export class ReadinessLoop {
     this.#cancelWait = timers.after(spec.intervalMs, () => this.runNow());
   }
 
-  /** Runs it to its end, or until its whole tree has ended after the signal was aborted. */
+  /** Runs it to its end, or until its whole tree has ended after an abort. */
   async #exitCodeOf(signal: AbortSignal): Promise<number> {
     const { start, spec } = this.#parts;
     try {

@@ -1,8 +1,8 @@
 import { type AgentError, HEALTH_WATCH_LIMIT, unlessAborted, Watchers } from "../domain/index.ts";
 
-/** Client of a watch. */
+/** A client that watches. */
 export interface HealthWatcher {
-  /** Whether the agent has the service that the client asks about. If not, its status never changes. */
+  /** Whether the agent has the requested service. If not, its status never changes. */
   readonly isServed: boolean;
   /** Sends whether the service is ready. Resolves when the connection has taken the message. */
   readonly send: (ready: boolean) => Promise<void>;
@@ -10,7 +10,7 @@ export interface HealthWatcher {
   readonly signal: AbortSignal;
 }
 
-/** Tells clients about each change of readiness. */
+/** Notifies clients of changes of readiness. */
 export class HealthWatches {
   readonly #isReady: () => boolean;
   readonly #watchers = new Watchers(HEALTH_WATCH_LIMIT, "end one, or call Check");
@@ -21,10 +21,10 @@ export class HealthWatches {
   }
 
   /**
-   * Sends the readiness at once and after each change. While the client has not taken a message, no other is queued: it
-   * then gets the latest state. Never resolves.
+   * Sends the readiness now and after each change. While the client has not read a message, no other is queued;
+   * afterwards it gets the latest state. Never resolves.
    *
-   * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the signal's reason, or that of `leave`
+   * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the reason of the signal or of `leave`
    */
   async watch({ isServed, send, signal: client }: HealthWatcher): Promise<never> {
     let sent: boolean | undefined;
@@ -42,18 +42,18 @@ export class HealthWatches {
         }
       });
     } finally {
-      // The client learns that the agent stops before the call ends with the reason of `leave`.
+      // The client learns that the agent is shutting down before the call ends with the reason of `leave`.
       if (this.#watchers.left && sent === true) void send(false);
     }
   }
 
-  /** The readiness may have changed. */
+  /** Call it when the readiness may have changed. */
   changed(): void {
     this.#change.resolve();
     this.#change = Promise.withResolvers();
   }
 
-  /** Sends "not ready" to all watchers and ends their watches with this reason; also those that begin later. */
+  /** Sends "not ready" to all watchers and ends current and future watches with this reason. */
   leave(reason: AgentError): void {
     this.#watchers.leave(reason);
   }

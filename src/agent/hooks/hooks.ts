@@ -28,43 +28,42 @@ export type HookKind = "pre_snapshot" | "post_restore";
 /** Which hook to run (message RunHookRequest). */
 export interface HookRequest {
   readonly kind: HookKind;
-  /** 0: 30 s; at most 10 minutes. */
+  /** 0 means 30 s; at most 10 minutes. */
   readonly timeoutMs: number;
-  /** For how long the session is frozen after a PRE_SNAPSHOT hook; at most 10 minutes. 0: not at all. */
+  /** How long the session is frozen after a PRE_SNAPSHOT hook, at most 10 minutes; 0: not at all. */
   readonly freezeMs: number;
 }
 
 /** How a hook ended (message RunHookResponse). */
 export interface HookOutcome {
-  /** False when no such hook is configured; the rest is then empty. */
+  /** False if the hook is not configured; then the rest is empty. */
   readonly ran: boolean;
   readonly timedOut: boolean;
-  /** 128 + n when signal n ended it. */
+  /** 128 + n if signal n ended it. */
   readonly exitCode: number;
   readonly stdoutTail: string;
   readonly stderrTail: string;
   readonly oomKilled: boolean;
   readonly usage?: CommandUsage | undefined;
-  /** The result of the freeze; undefined: none was requested. */
+  /** Result of the freeze; undefined: it was not requested. */
   readonly freeze?: FreezeReport;
 }
 
-/** An outcome, and what only the log gets of it. */
+/** An outcome with details for the log. */
 interface HookEnd extends HookOutcome {
-  /** Processes that outlived the hook's tree and hold its output: without a cgroup nothing else links them to it. */
+  /** Processes that survived the hook's tree and hold its output. Without a cgroup nothing else links them to the hook. */
   readonly leftRunning: readonly number[];
 }
 
-/** What the hooks capability needs. */
 export interface HooksParts {
   readonly specs: HooksSpec;
-  /** Starts a hook's command with its streams on pipes, as an exec'd command would be. */
+  /** Starts the command of a hook with its streams on pipes, like an exec. */
   readonly start: (spec: CommandSpec, abort: AbortSignal) => Promise<ChildProcess>;
-  /** Resolves when no restore duties are in progress. Rejects with the signal's reason. */
+  /** Resolves when no restore duties are running. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
-  /** Called before the answer to PRE_SNAPSHOT, once its hook, if there is one, has ended. */
+  /** Called before the answer to PRE_SNAPSHOT, after its hook (if any) has ended. */
   readonly beforeSnapshot: () => Promise<void>;
-  /** Freezes the session while no restore duties run. */
+  /** Freezes the session, but not while restore duties run. */
   readonly freeze: (request: FreezeRequest) => Promise<FreezeReport>;
   readonly timers: Timers;
   readonly clock: Clock;
@@ -72,7 +71,7 @@ export interface HooksParts {
 }
 
 const NO_TAILS = { stdoutTail: "", stderrTail: "" };
-const NOT_CONFIGURED: HookOutcome & { readonly isSwept?: boolean } = {
+const NOT_CONFIGURED: HookOutcome & { readonly isKilledStale?: boolean } = {
   ran: false,
   timedOut: false,
   exitCode: 0,
@@ -82,15 +81,15 @@ const NOT_CONFIGURED: HookOutcome & { readonly isSwept?: boolean } = {
 
 interface Running {
   readonly kind: HookKind;
-  /** Ends the hook with its whole tree, also while it is being started. Its reason is an Ending; the first counts. */
+  /** Ends the hook with its whole tree, even while it is starting. The reason is an Ending; only the first abort counts. */
   readonly stop: AbortController;
-  /** Restore duties have ended it. */
-  isSwept: boolean;
+  /** Restore duties killed it. */
+  isKilledStale: boolean;
   /** Never rejects. */
   readonly ended: Promise<unknown>;
 }
 
-/** Runs the hooks that the user configured, one at a time. */
+/** Runs the configured hooks, one at a time. */
 export class Hooks {
   readonly #parts: HooksParts;
   readonly #mutex = new Mutex();
@@ -103,19 +102,19 @@ export class Hooks {
     this.#specs = parts.specs;
   }
 
-  /** Puts other specs in force, for hooks that start from now on. */
+  /** Replaces the specs for hooks that start later. */
   renew(specs: HooksSpec): void {
     this.#specs = specs;
   }
 
   /**
-   * Runs a hook. A second one waits for the first; POST_RESTORE waits for restore duties. The timeout counts from the
-   * hook's own start. Freezes the session after PRE_SNAPSHOT if the request asks for it, whether the hook failed,
-   * succeeded or is not configured.
+   * Runs a hook. Hooks run one at a time, and POST_RESTORE waits for restore duties. The timeout counts from the start
+   * of the hook. If requested, freezes the session after PRE_SNAPSHOT, whatever the result of the hook, even if none is
+   * configured.
    *
-   * @param signal aborted when the client is gone; the hook is then ended with its whole tree
-   * @throws AgentError for a time over its limit, for a hook that could not be started, while the session is frozen, or
-   *   the signal's reason
+   * @param signal aborted when the client is gone; then the hook's whole tree is ended
+   * @throws AgentError for a timeout over its limit, for a hook that could not be started, and while the session is
+   *   frozen; the signal's reason
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);
@@ -126,7 +125,7 @@ export class Hooks {
     return outcome;
   }
 
-  /** The spec in force: duties that a POST_RESTORE hook waits for may put another in. */
+  /** The current spec. Duties that a POST_RESTORE hook waits for may replace it. */
   #specOf({ kind }: HookRequest): CommandSpec | undefined {
     return kind === "post_restore" ? this.#specs.postRestore : this.#specs.preSnapshot;
   }
@@ -138,22 +137,27 @@ export class Hooks {
       if (request.kind === "post_restore") await dutiesSettled(signal);
       if (this.#closed !== undefined) throw this.#closed;
       const spec = this.#specOf(request);
-      const { isSwept = false, ...outcome } =
+      const { isKilledStale = false, ...outcome } =
         spec === undefined ? NOT_CONFIGURED : await this.#runNow(request, spec, signal);
       const { freezeMs } = request;
       if (freezeMs === 0) return outcome;
-      // Freeze before the next hook gets its turn.
-      const report = isSwept ? notFrozen("duties_ran") : await freeze({ freezeMs, signal, prepare: beforeSnapshot });
+      // Inside the mutex, so that the freeze comes before the next hook.
+      const report = isKilledStale
+        ? notFrozen("duties_ran")
+        : await freeze({ freezeMs, signal, prepare: beforeSnapshot });
       return { ...outcome, freeze: report };
     }, signal);
   }
 
-  /** Kills a PRE_SNAPSHOT hook without a grace: it is from before the restore. Resolves when its tree has ended. */
-  async sweep(): Promise<void> {
+  /**
+   * Kills a PRE_SNAPSHOT hook without a grace period, because it started before the snapshot was taken. Resolves when
+   * its tree has ended.
+   */
+  async killStaleHook(): Promise<void> {
     const running = this.#running;
     if (running?.kind !== "pre_snapshot") return;
-    this.#parts.log.warn("hook_swept", { kind: running.kind });
-    running.isSwept = true;
+    this.#parts.log.warn("hook_killed_stale", { kind: running.kind });
+    running.isKilledStale = true;
     running.stop.abort(KILL);
     await running.ended;
   }
@@ -173,19 +177,19 @@ export class Hooks {
     { kind, timeoutMs }: HookRequest,
     spec: CommandSpec,
     signal: AbortSignal,
-  ): Promise<HookOutcome & Pick<Running, "isSwept">> {
+  ): Promise<HookOutcome & Pick<Running, "isKilledStale">> {
     const { clock, log } = this.#parts;
     const startedMs = clock.monotonicMs();
     const stop = new AbortController();
     signal.throwIfAborted();
     using _listener = whenAborted(signal, () => stop.abort(TERMINATE));
     const outcome = this.#outcomeOf(spec, timeoutMs === 0 ? DEFAULT_HOOK_TIMEOUT_MS : timeoutMs, stop);
-    const running: Running = { kind, stop, isSwept: false, ended: outcome.catch(() => {}) };
+    const running: Running = { kind, stop, isKilledStale: false, ended: outcome.catch(() => {}) };
     this.#running = running;
     try {
       const { leftRunning, ...result } = await outcome;
       const { exitCode, timedOut, oomKilled } = result;
-      if (leftRunning.length > 0) log.warn("hook_left_running", { kind, pids: leftRunning.join(" ") });
+      if (leftRunning.length > 0) log.warn("hook_processes_left", { kind, pids: leftRunning.join(" ") });
       log.info("hook_ended", {
         kind,
         exit_code: exitCode,
@@ -195,11 +199,11 @@ export class Hooks {
         duration_ms: Math.round(clock.monotonicMs() - startedMs),
       });
       signal.throwIfAborted();
-      return { ...result, isSwept: running.isSwept };
+      return { ...result, isKilledStale: running.isKilledStale };
     } catch (error) {
       if (error instanceof AgentError && error.reason.startsWith("EXEC_")) {
         const { reason, metadata } = error;
-        log.warn("hook_not_started", { kind, reason, step: metadata["step"], errno: metadata["errno"] });
+        log.warn("hook_start_failed", { kind, reason, step: metadata["step"], errno: metadata["errno"] });
       }
       throw error;
     } finally {
@@ -207,7 +211,7 @@ export class Hooks {
     }
   }
 
-  /** Resolves when the hook has ended; after the timeout or a stop, when its whole tree has. Throws AgentError. */
+  /** Resolves when the hook has ended, or after a timeout or stop when its whole tree has. Throws AgentError. */
   async #outcomeOf(spec: CommandSpec, timeoutMs: number, stop: AbortController): Promise<HookEnd> {
     const { start, timers } = this.#parts;
     let timedOut = false;
@@ -236,7 +240,7 @@ export class Hooks {
       };
     } catch (error) {
       if (!timedOut) throw error;
-      // The timeout came while the hook was starting, for example from a file system that hangs.
+      // The timeout expired while the hook was starting, for example on a file system that hangs.
       return { ran: true, timedOut, exitCode: KILLED_EXIT, oomKilled: false, ...NO_TAILS, leftRunning: [] };
     } finally {
       cancelTimeout();
@@ -246,13 +250,13 @@ export class Hooks {
 
 function checkRequest({ kind, timeoutMs, freezeMs }: HookRequest): void {
   if (timeoutMs > HOOK_TIMEOUT_LIMIT_MS) {
-    throw invalidField("timeout_ms", `is ${timeoutMs}: at most ${HOOK_TIMEOUT_LIMIT_MS} are allowed`);
+    throw invalidField("timeout_ms", `is ${timeoutMs}, but the maximum is ${HOOK_TIMEOUT_LIMIT_MS}`);
   }
   if (freezeMs > 0 && kind !== "pre_snapshot") {
-    throw invalidField("freeze_ms", `is ${freezeMs}: only PRE_SNAPSHOT freezes the session`);
+    throw invalidField("freeze_ms", `must be 0: only PRE_SNAPSHOT freezes the session`);
   }
   if (freezeMs > FREEZE_LIMIT_MS) {
-    throw invalidField("freeze_ms", `is ${freezeMs}: at most ${FREEZE_LIMIT_MS} are allowed`);
+    throw invalidField("freeze_ms", `is ${freezeMs}, but the maximum is ${FREEZE_LIMIT_MS}`);
   }
 }
 

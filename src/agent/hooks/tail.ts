@@ -1,18 +1,18 @@
-/** A character of UTF-8 has up to three bytes after its first. */
+/** Largest number of continuation bytes of a UTF-8 character. */
 const CONTINUATION_BYTES = 3;
 
 function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80;
 }
 
-/** `bytes` from `start` on, without continuation bytes of a character that begins earlier. */
+/** `bytes` from `start` on, without the continuation bytes of a character that starts earlier. */
 function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
   let at = start;
   while (at < start + CONTINUATION_BYTES && isContinuation(bytes[at])) at++;
   return bytes.subarray(at);
 }
 
-/** Keeps the last bytes of an output in a buffer of fixed size. */
+/** Keeps the last bytes of an output in a ring buffer. */
 export class Tail {
   readonly #ring: Uint8Array;
   /** Bytes seen so far. */
@@ -33,8 +33,8 @@ export class Tail {
   }
 
   /**
-   * The kept bytes as valid UTF-8, in no more bytes than the buffer has, without a character that was cut at its
-   * beginning. Each byte that is not UTF-8 becomes U+FFFD, and so does a character that the end of the output cut.
+   * The kept bytes as valid UTF-8 of at most the buffer's size, without a partial character at the start. Each invalid
+   * byte, and a partial character at the end, becomes U+FFFD.
    */
   text(): string {
     const size = this.#ring.length;

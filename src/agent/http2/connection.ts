@@ -1,67 +1,76 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { reportBug } from "../domain/index.ts";
+import { reportInternalError } from "../domain/index.ts";
 import { receiveAll, writeEach, writeJoined } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
-import { PacedInput, type PacedInputLimits } from "./paced-input.ts";
+import { ThrottledInput, type ThrottledInputOptions } from "./throttled-input.ts";
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import { Http2Machine } from "./machine.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Largest write to the socket. More would not speed up large answers, and small ones would wait longer behind them. */
+/** Largest write to the socket. A larger one would not speed up large responses, but delay small ones behind them. */
 const WRITE_BYTES = 256 * 1024;
-/** A closing connection is destroyed when its peer has taken nothing for this long. */
-const IDLE_END_MS = 1_000;
-/** A closing connection is destroyed at the latest this long after closing began. */
-const LONGEST_END_MS = 5_000;
-/** For a peer that sends no more: how often to probe it, and how long it may take nothing. */
+/** A closing connection is destroyed if its peer has read nothing for this long. */
+const IDLE_CLOSE_MS = 1_000;
+/** A closing connection is destroyed this long after closing began, whatever its peer does. */
+const MAX_CLOSE_MS = 5_000;
+/** For a peer that has closed its sending side: probe interval, and how long it may read nothing. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
-/** A draining connection, which has no place to lose, closes when its peer has answered no PING for this long. */
+/**
+ * A draining connection is closed if its peer has not answered a PING for this long. It cannot be evicted, because it
+ * holds no connection slot.
+ */
 const DRAINING_SILENT_MS = 60_000;
-/** The longest end of a connection without an admitted request. Its peer can read why; the agent reads nothing. */
-const UNPROVEN_END_MS = 500;
+/**
+ * Deadline for closing a connection without an authenticated request. The peer can read the reason; the agent reads
+ * nothing.
+ */
+const UNAUTHENTICATED_END_MS = 500;
 
-/** A socket as accepted. A stream in memory has no address, and cannot be reset. */
+/** An accepted socket. A stream in memory has no address and cannot be reset. */
 type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestroy">>;
 
 const SETTLED = Promise.resolve();
 
-/** Bounds of a connection's life. */
+/** Limits of a connection. */
 export interface ConnectionLimits {
-  /** Time for the first request. */
+  /** Deadline for the first request. */
   readonly firstRequestMs: number;
-  /** Pause between two PINGs, which measure for how long the peer's program has been silent. Undefined: none are sent. */
+  /** Interval between PINGs, which measure how long the peer's program has not responded. Undefined: none are sent. */
   readonly pingIntervalMs?: number;
   readonly http2?: Partial<Http2Limits>;
-  /** How it is read until `prove` is called. Undefined: every peer may make requests. */
-  readonly probation?: PacedInputLimits;
-  /** Without probation: how it is read. Undefined: as its bytes come. */
-  readonly pace?: PacedInputLimits;
-  /** A field of requests whose value is secret and not kept. */
+  /** How input is throttled until `markAuthenticated` is called. Undefined: every peer may make requests at once. */
+  readonly probation?: ThrottledInputOptions;
+  /** How input is throttled if there is no `probation`. Undefined: not at all. */
+  readonly pace?: ThrottledInputOptions;
+  /** A request header field with a secret value, which is not kept. */
   readonly secret?: SecretField;
 }
 
 /** Callbacks to a connection's owner. */
 export interface ConnectionEvents {
-  /** A request has begun. Its stream needs a consumer before this returns. */
+  /** A new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** The peer was refused, or broke the protocol or a limit. */
+  /** The peer was refused, or violated the protocol or a limit. */
   failed(reason: string): void;
-  /** Bytes were passed to the socket. */
+  /** Bytes were written to the socket. */
   sent?(): void;
-  /** The end has begun: it takes no new requests. */
+  /** The connection accepts no new requests any more. */
   closing(): void;
-  /** Its socket is closed. */
+  /** The socket is closed. */
   gone(): void;
 }
 
 /**
- * An HTTP/2 connection and the life of its socket: serving; draining (discourages new requests, running ones go on);
- * closing (writes complete answers and nothing else); gone. From closing on there is a deadline, at which the socket is
- * destroyed whatever the peer does.
+ * An HTTP/2 connection and the life cycle of its socket:
+ *
+ * serving ──► draining: asks for no new requests, running ones continue │ │ └────────────┴──► closing: writes complete
+ * responses and nothing else ──► gone
+ *
+ * `closing` has a deadline, at which the socket is destroyed whatever the peer does.
  */
 export class Http2Connection {
   readonly #socket: Duplex;
@@ -70,33 +79,33 @@ export class Http2Connection {
   readonly #limits: ConnectionLimits;
   readonly #nowMs: () => number;
   readonly #machine: Http2Machine;
-  /** The peer may make requests. */
-  #isProven: boolean;
-  /** Undefined: its bytes are read as they come. */
-  #input: PacedInput | undefined;
+  /** The peer was authenticated, so it may make requests. */
+  #isAuthenticated: boolean;
+  /** Undefined: input is not throttled any more. */
+  #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** The machine is reading bytes; a flush waits until it has read all of them. */
+  /** The machine is processing input; a flush waits until it has processed all of it. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
-  /** The peer has acknowledged that no more requests are accepted. */
-  #endAnnounced = false;
+  /** The peer has confirmed (by PING) that it knows that no more requests are accepted. */
+  #isEndAcknowledged = false;
   #halfClosed = false;
   #deadline: NodeJS.Timeout | undefined;
   #endBeganMs = 0;
-  /** When the peer last took all that was written. */
-  #takenMs = 0;
+  /** Last time when the peer had read everything that was written. */
+  #lastReadMs = 0;
   #firstRequest: NodeJS.Timeout | undefined;
   #pings: NodeJS.Timeout | undefined;
-  /** When the PING was sent that the peer has not answered. */
+  /** Time of the PING that the peer has not answered yet. */
   #pingSentMs: number | undefined;
 
   /**
    * @param socket carries HTTP/2
-   * @param raw the accepted socket below it; the same where there is no TLS
-   * @param nowMs of a clock that is never stepped
+   * @param raw the accepted socket below it; the same socket if there is no TLS
+   * @param nowMs a monotonic clock
    */
   constructor(socket: Duplex, raw: RawSocket, limits: ConnectionLimits, events: ConnectionEvents, nowMs: () => number) {
     this.#socket = socket;
@@ -111,26 +120,25 @@ export class Http2Connection {
       events: {
         request: (stream, fields) => this.#onRequest(stream, fields),
         output: () => this.#flushSoon(),
-        quieter: () => this.#flushSoon(),
+        maybeIdle: () => this.#flushSoon(),
         failed: (error) => this.#onFailure(error),
       },
     });
     const { probation, pace = probation } = limits;
-    this.#isProven = probation === undefined;
-    if (this.#isProven) this.#machine.prove();
+    this.#isAuthenticated = probation === undefined;
+    if (this.#isAuthenticated) this.#machine.markAuthenticated();
     if (pace !== undefined) {
-      this.#input = new PacedInput(socket, pace, {
+      this.#input = new ThrottledInput(socket, pace, {
         read: this.#receive,
         ended: this.#onInputEnd,
         exceeded: (problem) => this.#fail(ErrorCode.ENHANCE_YOUR_CALM, problem),
       });
     }
-    // An error is followed by "close".
+    // "close" follows every error, so nothing is to be done here.
     socket.on("error", () => {});
     raw.once("close", this.#onClose);
   }
 
-  /** Starts reading. */
   serve(): void {
     const { firstRequestMs, pingIntervalMs } = this.#limits;
     receiveAll(this.#socket, (chunk) => {
@@ -142,7 +150,8 @@ export class Http2Connection {
       else this.#input.endInput();
     });
     const late = this.#entry(() => {
-      // Without an error code: gRPC clients would report ENHANCE_YOUR_CALM as RESOURCE_EXHAUSTED "Bandwidth exhausted".
+      // Without an error code, because gRPC clients would report ENHANCE_YOUR_CALM as RESOURCE_EXHAUSTED "Bandwidth
+      // exhausted".
       const reason = `no request within ${firstRequestMs} ms of the handshake`;
       this.#events.failed(reason);
       this.close(reason);
@@ -157,44 +166,45 @@ export class Http2Connection {
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
-  /** For how long a PING has been unanswered, in milliseconds; 0: none is. A paused client does not answer. */
+  /** How long a PING has been unanswered, in milliseconds; 0 if none is. A suspended client does not answer. */
   get silentMs(): number {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
 
-  /** One of the peer's requests was admitted: from now on its bytes are read as they come. */
-  prove(): void {
-    if (this.#isProven || this.#state === "gone") return;
-    this.#isProven = true;
-    this.#machine.prove();
+  /** A request of the peer was authenticated: stop throttling its input. */
+  markAuthenticated(): void {
+    if (this.#isAuthenticated || this.#state === "gone") return;
+    this.#isAuthenticated = true;
+    this.#machine.markAuthenticated();
     const input = this.#input;
     this.#input = undefined;
-    input?.pass();
+    input?.trust();
   }
 
   /**
-   * Announces that it accepts no new requests, lets running ones and those in flight finish, then closes. Closes at
-   * once if no request was admitted: nothing needs finishing, and a peer that keeps sending must not delay the end.
+   * Announces that no new requests are accepted, lets running ones and those in flight finish, and then closes. Without
+   * an authenticated request it closes at once: nothing has to finish, and a peer that keeps sending must not delay the
+   * end.
    */
   drain(): void {
     if (this.#state !== "serving") return;
-    if (!this.#isProven) {
+    if (!this.#isAuthenticated) {
       this.close();
       return;
     }
     this.#state = "draining";
     this.#events.closing();
     this.#machine.goAway(false);
-    // Two PINGs: within the client, the answer to the first may overtake requests.
+    // Two PINGs, because the client may send requests before it processes the answer to the first one.
     this.#machine.ping(() => {
       this.#machine.ping(() => {
-        this.#endAnnounced = true;
+        this.#isEndAcknowledged = true;
         this.#flushSoon();
       });
     });
   }
 
-  /** Writes complete answers, drops the others, and closes. The peer gets the reason, if there is one, with GOAWAY. */
+  /** Writes complete responses, drops the others, and closes. The reason, if any, is sent in the GOAWAY. */
   close(reason = ""): void {
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#state === "serving") this.#events.closing();
@@ -208,23 +218,24 @@ export class Http2Connection {
   }
 
   /**
-   * Ends a peer that may get only complete answers. Without any, destroys the socket at once, with what the kernel
-   * still holds for it. Nothing more is then written under keys that a clone of this guest also has. Leaves a
-   * connection that is already ending, because its last answer may be in flight.
+   * Ends a connection after a restore, when a clone of this guest may have the same TLS keys. Complete responses are
+   * still sent. If there are none, the socket is destroyed at once together with the kernel's send buffer, so that
+   * nothing more is encrypted with these keys. A connection that is already closing is left alone, because its last
+   * response may be in flight.
    */
-  cut(): void {
+  closeAfterRestore(): void {
     this.#machine.drop("unanswered", ErrorCode.CONNECT_ERROR);
     const isIdle = this.#machine.streams.size === 0 && !this.#writing;
     if (isIdle && this.#state === "serving") this.#destroy(true);
     else this.close();
   }
 
-  /** Destroys the socket at once, with what the kernel still holds for the peer. */
+  /** Destroys the socket at once, together with what the kernel has not sent yet. */
   abandon(): void {
     this.#destroy(true);
   }
 
-  /** What the event loop calls: a throw is a bug, which ends this connection and no other. The process logs it. */
+  /** Wraps a callback of the event loop: if it throws, only this connection is destroyed. The process logs the error. */
   #entry<Args extends readonly unknown[]>(run: (...args: Args) => void): (...args: Args) => void {
     return (...args) => {
       try {
@@ -238,12 +249,12 @@ export class Http2Connection {
 
   readonly #receive: (chunk: Buffer) => void = this.#entry((chunk) => {
     // A peer that sends anything, such as WINDOW_UPDATE, is not idle.
-    if (this.#state === "closing") this.#takenMs = this.#nowMs();
+    if (this.#state === "closing") this.#lastReadMs = this.#nowMs();
     if (this.#halfClosed) return;
     this.#receiving = true;
     this.#machine.receive(chunk);
     this.#receiving = false;
-    // Flush a complete answer now: no later output could share its write.
+    // A complete response is flushed at once, since no later output could share its write.
     if (this.#machine.hasAnswer) this.#flush();
     else if (this.#flushIsWanted) this.#flushSoon();
   });
@@ -260,12 +271,15 @@ export class Http2Connection {
     try {
       this.#events.request(stream, fields);
     } catch (error) {
-      reportBug(error);
+      reportInternalError(error);
       stream.reset(ErrorCode.INTERNAL_ERROR);
     }
   }
 
-  /** The peer sends no more. Without TLS the host of a bridge may still read, so complete requests are answered. */
+  /**
+   * The peer has closed its sending side. Without TLS the host of a bridge may still read, so complete requests are
+   * answered.
+   */
   readonly #onInputEnd: () => void = this.#entry(() => {
     // Then the deadline decides.
     if (this.#state === "closing" || this.#state === "gone") return;
@@ -274,15 +288,15 @@ export class Http2Connection {
       return;
     }
     this.#stopTimers();
-    // It cannot answer any more.
+    // The peer cannot answer a PING any more.
     this.#pingSentMs = undefined;
-    this.#takenMs = this.#nowMs();
+    this.#lastReadMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;
     const probe = this.#entry(() => {
       this.#machine.drop("waiting_for_peer", ErrorCode.CONNECT_ERROR);
-      // If the peer is gone, writing it fails.
+      // If the peer is gone, writing the GOAWAY fails.
       this.#machine.goAway(false);
-      if (this.#writing && this.#nowMs() - this.#takenMs > HALF_CLOSED_IDLE_MS) this.close();
+      if (this.#writing && this.#nowMs() - this.#lastReadMs > HALF_CLOSED_IDLE_MS) this.close();
     });
     this.#pings = setInterval(probe, HALF_CLOSED_PROBE_MS).unref();
     probe();
@@ -308,7 +322,7 @@ export class Http2Connection {
 
   // --- writing
 
-  /** Flushes at the end of this tick of the event loop, so that an answer is one write and one TLS record. */
+  /** Flushes at the end of this tick of the event loop, so that a response is one write and one TLS record. */
   #flushSoon(): void {
     if (this.#receiving) this.#flushIsWanted = true;
     if (this.#receiving || this.#flushIsDue || this.#writing) return;
@@ -324,13 +338,13 @@ export class Http2Connection {
     if (this.#writing || this.#state === "gone") return;
     const batch = this.#machine.take(WRITE_BYTES);
     if (batch === undefined) {
-      this.#onQuiet();
+      this.#onIdle();
       return;
     }
     this.#writing = true;
     const written = this.#entry(() => {
       this.#writing = false;
-      this.#takenMs = this.#nowMs();
+      this.#lastReadMs = this.#nowMs();
       batch.release();
       this.#flush();
     });
@@ -341,10 +355,10 @@ export class Http2Connection {
   });
 
   /** Called when nothing is queued or being written. */
-  #onQuiet(): void {
+  #onIdle(): void {
     if (this.#state === "serving" && !this.#machine.peerIsLeaving) return;
     if (this.#machine.streams.size > 0) return;
-    if (this.#state === "serving" || (this.#state === "draining" && this.#endAnnounced)) this.close();
+    if (this.#state === "serving" || (this.#state === "draining" && this.#isEndAcknowledged)) this.close();
     else if (this.#state === "draining") this.#beginDeadline();
     else if (!this.#halfClosed) this.#halfClose();
   }
@@ -354,23 +368,23 @@ export class Http2Connection {
     this.#socket.end();
   }
 
-  // --- the end
+  // --- closing
 
   #beginDeadline(): void {
     if (this.#deadline !== undefined) return;
     this.#endBeganMs = this.#nowMs();
-    this.#takenMs = this.#endBeganMs;
-    this.#deadline = setTimeout(this.#checkDeadline, this.#isProven ? IDLE_END_MS : UNPROVEN_END_MS);
+    this.#lastReadMs = this.#endBeganMs;
+    this.#deadline = setTimeout(this.#checkDeadline, this.#isAuthenticated ? IDLE_CLOSE_MS : UNAUTHENTICATED_END_MS);
   }
 
   readonly #checkDeadline: () => void = this.#entry(() => {
-    const longestMs = this.#isProven ? LONGEST_END_MS : UNPROVEN_END_MS;
-    const leftMs = Math.min(this.#takenMs + IDLE_END_MS, this.#endBeganMs + longestMs) - this.#nowMs();
+    const longestMs = this.#isAuthenticated ? MAX_CLOSE_MS : UNAUTHENTICATED_END_MS;
+    const leftMs = Math.min(this.#lastReadMs + IDLE_CLOSE_MS, this.#endBeganMs + longestMs) - this.#nowMs();
     if (leftMs > 0) this.#deadline = setTimeout(this.#checkDeadline, Math.ceil(leftMs));
     else this.#destroy(this.#writing);
   });
 
-  /** With `reset` the kernel drops what the peer has not taken; otherwise it still delivers that. */
+  /** With `reset` the kernel discards data that the peer has not read; otherwise it still sends it. */
   #destroy(reset: boolean): void {
     if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();

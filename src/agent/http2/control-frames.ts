@@ -14,15 +14,14 @@ import {
 const ENTRY_BYTES = 6;
 const LARGEST_FRAME_BYTES = 2 ** 24 - 1;
 
-/** The peer's settings. */
 export interface PeerSettings {
-  /** Initial window for each of our answers. */
+  /** Initial window for each response. */
   initialWindowBytes: number;
-  /** Largest frame that it accepts. */
+  /** Largest frame that the peer accepts. */
   maxFrameBytes: number;
 }
 
-/** Sends SETTINGS with the given limits. */
+/** Writes a SETTINGS frame with the given limits. */
 export function writeSettings(output: Output, limits: Partial<Http2Limits>): void {
   const entries = (
     [
@@ -44,7 +43,7 @@ export function writeSettings(output: Output, limits: Partial<Http2Limits>): voi
 /** Applies the peer's SETTINGS (RFC 9113, 6.5.2) in order. Throws ConnectionError for an invalid value. */
 export function applySettings(peer: PeerSettings, payload: Buffer, limitTable: (limitBytes: number) => void): void {
   if (payload.length % ENTRY_BYTES !== 0) {
-    throw frameSizeError("SETTINGS of a wrong length");
+    throw frameSizeError("SETTINGS with an invalid length");
   }
   for (let at = 0; at < payload.length; at += ENTRY_BYTES) {
     const value = payload.readUInt32BE(at + 2);
@@ -53,7 +52,7 @@ export function applySettings(peer: PeerSettings, payload: Buffer, limitTable: (
         limitTable(value);
         break;
       case Setting.ENABLE_PUSH:
-        if (value > 1) throw protocolError("ENABLE_PUSH is neither 0 nor 1");
+        if (value > 1) throw protocolError("ENABLE_PUSH must be 0 or 1");
         break;
       case Setting.INITIAL_WINDOW_SIZE:
         if (value > MAX_WINDOW_BYTES) throw flowControlError("INITIAL_WINDOW_SIZE of 2^31 bytes or more");
@@ -72,7 +71,7 @@ export function applySettings(peer: PeerSettings, payload: Buffer, limitTable: (
 
 const PING_BYTES = 8;
 
-/** PINGs in both directions, and those of ours that the peer has not answered. */
+/** Sends and answers PINGs, and remembers those that the peer has not answered. */
 export class Pings {
   readonly #output: Output;
   readonly #floods: FloodGuard;
@@ -84,7 +83,7 @@ export class Pings {
     this.#floods = floods;
   }
 
-  /** Sends a PING; calls back when its answer comes. */
+  /** Sends a PING. Calls back when it is answered. */
   send(answered: () => void): void {
     const number = ++this.#number;
     this.#unanswered.set(number, answered);
@@ -93,10 +92,13 @@ export class Pings {
     this.#output.ping(0, bytes);
   }
 
-  /** Handles a PING, or the answer to ours. True: there is one to write. Throws ConnectionError for bad or too many. */
+  /**
+   * Handles a PING or the answer to one. Returns true if an answer is to be written. Throws ConnectionError for an
+   * invalid one or too many.
+   */
   receive(flags: number, streamId: number, payload: Buffer): boolean {
-    if (streamId !== 0) throw protocolError("PING for a stream");
-    if (payload.length !== PING_BYTES) throw frameSizeError("PING of a wrong length");
+    if (streamId !== 0) throw protocolError("PING with a stream id");
+    if (payload.length !== PING_BYTES) throw frameSizeError("PING with an invalid length");
     if ((flags & Flag.ACK) === 0) {
       this.#output.ping(Flag.ACK, payload);
       this.#floods.answer("PINGs");

@@ -10,44 +10,44 @@ import {
 
 const NO_BYTES = Buffer.alloc(0);
 
-/** Receiver of a connection's frames. Its methods may throw ConnectionError, which leaves the reader unusable. */
+/** Receiver of frames. Its methods may throw ConnectionError, which makes the reader unusable. */
 export interface FrameHandler {
-  /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.1); its payload follows. */
+  /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.1). Its payload follows. */
   dataBegins(streamId: number, lengthBytes: number): void;
-  /** A piece of the frame's payload, without padding. A view that must not be kept. */
+  /** A slice of the payload without padding. It is a view that must not be kept. */
   data(slice: Buffer): void;
-  /** The frame is over. `discardedBytes` of its length were padding and its own length field. */
+  /** The frame is complete. `discardedBytes` of its length were padding and the padding's length field. */
   dataEnds(flags: number, discardedBytes: number): void;
-  /** Any other frame, whole. The payload is a view that must not be kept. */
+  /** A complete frame of any other type. The payload is a view that must not be kept. */
   frame(type: number, flags: number, streamId: number, payload: Buffer): void;
 }
 
-/** Cuts a connection's bytes into frames, however they are split. Passes DATA on in the slices in which it arrives. */
+/** Splits the input of a connection into frames. The payload of DATA is passed on in slices as it arrives. */
 export class FrameReader {
   readonly #handler: FrameHandler;
-  /** Bytes of the client's preface that have been read. */
+  /** Number of preface bytes read so far. */
   #prefaceBytes: number;
   readonly #head: Buffer = Buffer.alloc(FRAME_HEADER_BYTES);
   #headFilled = 0;
-  /** Type of the frame that is being read; -1 between frames. */
+  /** Type of the current frame; -1 between frames. */
   #type = -1;
   #flags = 0;
   #streamId = 0;
-  /** Bytes of it that have not come yet. */
+  /** Bytes of the current frame that are still missing. */
   #left = 0;
   /** Padding of a DATA frame; -1 until it is known. */
   #padding = 0;
   #discarded = 0;
-  /** Payload of another frame that does not come in one piece. */
+  /** Payload of a frame that arrives in several pieces. */
   #payload: Buffer | undefined;
 
-  /** @param expectsPreface false: the peer is a server */
+  /** @param expectsPreface set it to false if the peer is a server */
   constructor(handler: FrameHandler, { expectsPreface = true }: { readonly expectsPreface?: boolean } = {}) {
     this.#handler = handler;
     this.#prefaceBytes = expectsPreface ? 0 : PREFACE.length;
   }
 
-  /** Reads the next bytes, and keeps none of them. Throws ConnectionError at a refused frame. */
+  /** Processes the next bytes and keeps none of them. Throws ConnectionError for an invalid frame. */
   push(chunk: Buffer): void {
     let at = this.#prefaceBytes < PREFACE.length ? this.#preface(chunk) : 0;
     while (at < chunk.length || (this.#type >= 0 && this.#left === 0)) {
@@ -60,7 +60,7 @@ export class FrameReader {
   #preface(chunk: Buffer): number {
     const taken = Math.min(PREFACE.length - this.#prefaceBytes, chunk.length);
     const fits = chunk.compare(PREFACE, this.#prefaceBytes, this.#prefaceBytes + taken, 0, taken) === 0;
-    if (!fits) throw protocolError("what came first is not HTTP/2");
+    if (!fits) throw protocolError("invalid connection preface: not HTTP/2");
     this.#prefaceBytes += taken;
     return taken;
   }
@@ -128,7 +128,7 @@ export class FrameReader {
       this.#payload ??= Buffer.allocUnsafe(this.#left);
       next = Math.min(next, chunk.length);
       chunk.copy(this.#payload, this.#payload.length - this.#left, at, next);
-      // The reader of a secret overwrites it.
+      // The block may contain a secret. The consumer overwrites its own copy.
       chunk.fill(0, at, next);
       this.#left -= next - at;
       if (this.#left > 0) return next;

@@ -3,12 +3,12 @@ import type { Http2Limits } from "./limits.ts";
 import { calmError, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
-/** Larger blocks, or blocks of more fields, are not remembered. A call's block has some ten bytes and a token. */
+/** Limits for caching a block. A typical request has some ten bytes and a token. */
 const REMEMBERED_BLOCK_BYTES = 64;
 const REMEMBERED_LIST_BYTES = 8 * 1024;
-/** Bytes that all connections together remember. */
+/** Cache size of all connections together. */
 const ALL_REMEMBERED_BYTES = 1024 * 1024;
-/** Approximate size of a remembered block's objects. */
+/** Approximate memory for the objects of a cached block. */
 const REMEMBERED_OVERHEAD_BYTES = 512;
 let allRememberedBytes = 0;
 const NO_BYTES = Buffer.alloc(0);
@@ -17,37 +17,37 @@ type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | 
 
 /** A decoded header block. */
 export interface DecodedBlock {
-  /** The list was over the limit, and is dropped. */
+  /** The header list exceeded the limit and was dropped. */
   readonly tooLarge: boolean;
-  /** Undefined: they are not the fields of a request. */
+  /** Undefined: they are not valid request fields. */
   readonly fields: RequestFields | undefined;
-  /** They may follow a request's body. */
+  /** The fields are valid as trailers. */
   readonly trailers: boolean;
 }
 
-/** A header block and the frame that began it. */
+/** A header block, with the data of its HEADERS frame. */
 export interface HeaderBlock {
   readonly streamId: number;
   readonly endStream: boolean;
-  /** The stream depends on itself (RFC 7540, 5.3.1): malformed, although priorities are ignored. */
+  /** The stream depends on itself (RFC 7540, 5.3.1), which is malformed although priorities are ignored. */
   readonly dependsOnItself: boolean;
   readonly decoded: DecodedBlock;
 }
 
-/** Assembles header blocks from HEADERS and CONTINUATION, and decodes them in order. */
+/** Assembles header blocks from HEADERS and CONTINUATION frames, and decodes them in order. */
 export class HeaderBlocks {
   readonly #limits: BlockLimits;
   readonly #decoder: HpackDecoder;
   /**
-   * Decoded blocks of indexed fields alone, by their bytes. They do not change the table, and keep their meaning while
-   * it does not change. From the second call of a method on, clients send such blocks. Only requests' blocks are
-   * remembered, once `remembers` is set.
+   * Cache of decoded blocks by their bytes. Only blocks that consist of indexed fields are cached: they do not change
+   * the dynamic table, and keep their meaning until it changes. Clients send such blocks from the second call of a
+   * method on. Trailers are not cached, and nothing is before `remembers` is set.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;
   #knownBytes = 0;
   remembers = false;
-  /** The stream whose block is not complete; undefined between blocks. */
+  /** Stream of an incomplete block; undefined between blocks. */
   streamId: number | undefined;
   #endStream = false;
   #dependsOnItself = false;
@@ -62,13 +62,13 @@ export class HeaderBlocks {
   /** Throws ConnectionError for a frame that interrupts a header block. */
   requireFrame(type: number, streamId: number): void {
     if (this.streamId === undefined) {
-      if (type === FrameType.CONTINUATION) throw protocolError("CONTINUATION of nothing");
+      if (type === FrameType.CONTINUATION) throw protocolError("CONTINUATION without HEADERS");
     } else if (type !== FrameType.CONTINUATION || streamId !== this.streamId) {
-      throw protocolError("another frame within a header block");
+      throw protocolError("a header block was interrupted by another frame");
     }
   }
 
-  /** Reads the payload of HEADERS. Throws ConnectionError where it is malformed. */
+  /** Processes the payload of a HEADERS frame. Throws ConnectionError if it is malformed. */
   begin(streamId: number, flags: number, payload: Buffer): void {
     let start = 0;
     let end = payload.length;
@@ -78,7 +78,7 @@ export class HeaderBlocks {
     }
     this.#dependsOnItself = false;
     if (flags & Flag.PRIORITY) {
-      if (start + 5 > payload.length) throw frameSizeError("HEADERS without their priority");
+      if (start + 5 > payload.length) throw frameSizeError("HEADERS too short for their priority");
       this.#dependsOnItself = (payload.readUInt32BE(start) & 0x7fffffff) === streamId;
       start += 5;
     }
@@ -88,7 +88,7 @@ export class HeaderBlocks {
     this.#continuations = 0;
     const block = payload.subarray(start, end);
     this.#checkSize(block.length);
-    // The view is valid only while the frame is handled: copy a block that continues in other frames.
+    // The view is valid only while the frame is processed, so a block that continues in other frames is copied.
     if (flags & Flag.END_HEADERS) this.#block = block;
     else {
       this.#block = Buffer.from(block);
@@ -96,7 +96,7 @@ export class HeaderBlocks {
     }
   }
 
-  /** Adds the payload of CONTINUATION. Throws ConnectionError at too many frames. */
+  /** Appends the payload of a CONTINUATION frame. Throws ConnectionError for too many frames. */
   continue(payload: Buffer): void {
     const { continuationFrames } = this.#limits;
     if (++this.#continuations > continuationFrames)
@@ -104,12 +104,12 @@ export class HeaderBlocks {
     this.#checkSize(this.#block.length + payload.length);
     const begun = this.#block;
     this.#block = Buffer.concat([begun, payload]);
-    // The frame may cut a secret anywhere, so overwrite the whole piece.
+    // A secret may be split anywhere, so the whole piece is overwritten.
     begun.fill(0);
     payload.fill(0);
   }
 
-  /** Decodes the block that is now complete. Throws ConnectionError where it is malformed. */
+  /** Decodes the complete block. Throws ConnectionError if it is malformed. */
   end(): HeaderBlock {
     const streamId = this.streamId as number;
     this.streamId = undefined;
@@ -158,7 +158,7 @@ export class HeaderBlocks {
   }
 }
 
-/** True when every field of the block is one byte, an index into the tables, and there are not many. */
+/** Whether the block is short and each of its fields is a one-byte index. */
 function isIndexed(block: Buffer): boolean {
   if (block.length > REMEMBERED_BLOCK_BYTES) return false;
   for (let at = 0; at < block.length; at++) if ((block[at] as number) < 0x80) return false;

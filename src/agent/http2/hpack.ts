@@ -1,12 +1,12 @@
 import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
-/** Size of our dynamic table, and the most that we use of the peer's: the protocol's default. */
+/** Size of the agent's dynamic table, and the largest size that it uses of the peer's: the protocol's default. */
 const TABLE_LIMIT_BYTES = 4_096;
-/** Counted for an entry on top of its name and value (RFC 7541, 4.1). */
+/** Overhead per entry (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
 
-/** RFC 7541, Appendix A. Index 1 is the first. */
+/** RFC 7541, Appendix A. Index 1 is the first entry. */
 const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
   ["", ""],
   [":authority", ""],
@@ -73,29 +73,32 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A field of a table. `sizeBytes` is set if its value was concealed: the size as sent. */
+/** A table entry. `sizeBytes` is set if the value was concealed: the size of the original. */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {
   return sizeBytes ?? name.length + value.length + ENTRY_OVERHEAD_BYTES;
 }
 
-/** A secret field. Its value stays nowhere: not in the tables, a request's fields, or the memory it was read into. */
+/**
+ * A header field with a secret value. The value is kept nowhere: not in the tables, in the request's fields, or in the
+ * memory that it was read into.
+ */
 export interface SecretField {
   readonly name: string;
-  /** Replaces the value, for example by a digest, in visible ASCII. The bytes are overwritten afterwards. */
+  /** Returns a replacement, for example a digest, in visible ASCII. The original bytes are overwritten afterwards. */
   readonly conceal: (value: Uint8Array) => string;
 }
 
-/** The newest header fields of a connection, in one direction (RFC 7541, 2.3.2). */
+/** Dynamic table of one direction of a connection (RFC 7541, 2.3.2). */
 class DynamicTable {
-  /** Newest last, so that an insertion moves nothing. */
+  /** In order of insertion, so that inserting moves nothing. */
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
   #limitBytes: number;
-  /** Entries ever inserted. */
+  /** Number of insertions so far. */
   inserted = 0;
-  /** Changes with every insertion and eviction: the same indices may mean something else from then on. */
+  /** Changes with every insertion and eviction, since the same index may then mean another entry. */
   version = 0;
 
   constructor(limitBytes: number) {
@@ -106,7 +109,7 @@ class DynamicTable {
     return this.#limitBytes;
   }
 
-  /** The entry of an index; undefined where there is none. */
+  /** The entry at an index; undefined if there is none. */
   at(index: number): Entry | undefined {
     return index < FIRST_DYNAMIC
       ? STATIC_TABLE[index]
@@ -129,7 +132,7 @@ class DynamicTable {
     this.#evict(limitBytes);
   }
 
-  /** Index of an entry by the number of its insertion (from 1); 0 if it was evicted. */
+  /** Current index of the entry with this insertion number (from 1); 0 if it was evicted. */
   indexOf(insertion: number): number {
     const age = this.inserted - insertion;
     return age < this.#entries.length ? FIRST_DYNAMIC + age : 0;
@@ -147,10 +150,10 @@ class DynamicTable {
 }
 
 const NO_BYTES = Buffer.alloc(0);
-/** Shared by all connections: holds one string at a time. */
+/** Buffer for one decoded string, shared by all connections. */
 let scratch: Buffer = Buffer.allocUnsafeSlow(512);
 
-/** Decodes the header blocks of a connection, in their order (RFC 7541). */
+/** Decodes the header blocks of a connection in order (RFC 7541). */
 export class HpackDecoder {
   readonly #table: DynamicTable;
   readonly #tableLimitBytes: number;
@@ -158,12 +161,12 @@ export class HpackDecoder {
   readonly #secret: SecretField | undefined;
   #block: Buffer = NO_BYTES;
   #at = 0;
-  /** Length of the string before `#at`, as it was sent. */
+  /** Encoded length of the string before `#at`. */
   #codedBytes = 0;
 
   /**
    * @param listLimitBytes a larger header list is decoded but not kept
-   * @param tableLimitBytes as announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
+   * @param tableLimitBytes value announced to the peer (SETTINGS_HEADER_TABLE_SIZE)
    */
   constructor(listLimitBytes: number, tableLimitBytes: number = TABLE_LIMIT_BYTES, secret?: SecretField) {
     this.#secret = secret;
@@ -172,12 +175,15 @@ export class HpackDecoder {
     this.#table = new DynamicTable(tableLimitBytes);
   }
 
-  /** Changes whenever the same block may mean something else. */
+  /** Changes whenever the same block could decode differently. */
   get version(): number {
     return this.#table.version;
   }
 
-  /** Decodes a block into names and values in turn; undefined: over the limit. Throws ConnectionError if malformed. */
+  /**
+   * Decodes a block into alternating names and values; undefined if the list exceeds the limit. Throws ConnectionError
+   * if it is malformed.
+   */
   decode(block: Buffer): string[] | undefined {
     this.#block = block;
     this.#at = 0;
@@ -228,11 +234,11 @@ export class HpackDecoder {
     this.#table.resize(limitBytes);
   }
 
-  /** RFC 7541, 5.1. `mask` covers the prefix's bits of the byte that it begins in. */
+  /** Decodes an integer (RFC 7541, 5.1). `mask` has the bits of the prefix. */
   #integer(mask: number): number {
     let value = (this.#block[this.#at++] as number) & mask;
     if (value < mask) return value;
-    // Four more bytes hold any valid index, length or size.
+    // Four more bytes suffice for any valid index, length or size.
     for (let shift = 0; shift <= 21; shift += 7) {
       const byte = this.#block[this.#at++];
       if (byte === undefined) throw malformed("a header block that ends within an integer");
@@ -246,7 +252,7 @@ export class HpackDecoder {
     return this.#text().toString("latin1");
   }
 
-  /** A view of the next string's characters, valid until the next one. */
+  /** Decodes a string. The view is valid until the next call. */
   #text(): Buffer {
     const coded = ((this.#block[this.#at] ?? 0) & 0x80) !== 0;
     if (this.#at >= this.#block.length) throw malformed("a header block that ends before a string");
@@ -259,12 +265,12 @@ export class HpackDecoder {
     if (!coded) return this.#block.subarray(start, end);
     if (scratch.length < length * 2) scratch = Buffer.allocUnsafeSlow(length * 2);
     const written = decodeHuffman(this.#block, start, end, scratch);
-    if (written < 0) throw malformed("a string that is not Huffman-coded as it says");
+    if (written < 0) throw malformed("a string with invalid Huffman code");
     return scratch.subarray(0, written);
   }
 }
 
-/** Whether all are visible ASCII; every secret is. */
+/** Whether all bytes are visible ASCII, as in every valid secret. */
 function isVisible(bytes: Uint8Array): boolean {
   return bytes.every((byte) => byte > 0x20 && byte < 0x7f);
 }
@@ -273,25 +279,28 @@ function malformed(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.COMPRESSION_ERROR, `the header block is malformed: ${problem}`);
 }
 
-/** Fields to send, by name. */
+/** Header fields to send, by name. */
 export type Fields = Readonly<Record<string, string>>;
 
-/** Longer values rarely repeat, and would evict those that do. */
+/** Longer values rarely repeat and would evict those that do. */
 const INDEXED_VALUE_CHARS = 64;
-/** Fields whose values differ each time. */
+/** Fields with a different value each time. */
 const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
 
-/** Encodes the header blocks of a connection, in order. Sends a repeated field once, then by its index. */
+/** Encodes the header blocks of a connection in order. A repeated field is sent once and then by its index. */
 export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
-  /** Number of the insertion of each field in the table. */
+  /** Insertion number of each field in the table. */
   readonly #insertions = new Map<string, number>();
-  /** The smallest table since the last block; undefined: it has not been resized. */
+  /** Smallest table size since the last block; undefined: it has not changed. */
   #smallestBytes: number | undefined;
   #bytes: Buffer = Buffer.allocUnsafeSlow(256);
   #at = 0;
 
-  /** Bounds the table by the peer's limit. The next block announces the size in use, and a smaller one before it. */
+  /**
+   * Limits the table to the peer's setting. The next block announces the new size, preceded by the smallest one in
+   * between.
+   */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
     if (usedBytes === this.#table.limitBytes) return;
@@ -299,13 +308,13 @@ export class HpackEncoder {
     this.#smallestBytes = Math.min(this.#smallestBytes ?? usedBytes, usedBytes);
   }
 
-  /** Encodes a block. It is a view that the next call overwrites. Values are latin1. */
+  /** Encodes a block. The result is a view that the next call overwrites. Values are latin1. */
   encode(fields: Fields): Buffer {
     this.#at = 0;
     if (this.#smallestBytes !== undefined) {
       this.#reserve(16);
-      // Without the smallest size the peer would not know what was evicted (RFC 7541, 4.2); nghttp2 ends the
-      // connection then.
+      // The smallest size tells the peer which entries were evicted (RFC 7541, 4.2); without it nghttp2 closes the
+      // connection.
       for (const sizeBytes of new Set([this.#smallestBytes, this.#table.limitBytes])) {
         this.#integer(0x20, 0x1f, sizeBytes);
       }
@@ -330,7 +339,8 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert([name, value]);
-    // Re-inserted fields have new numbers. Clear the map when it outgrows the table: old numbers are of evicted fields.
+    // A field that is inserted again gets a new number. When the map is larger than the table can be, it has numbers of
+    // evicted entries, so it is cleared.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);
   }

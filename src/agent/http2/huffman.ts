@@ -1,4 +1,4 @@
-/** Length of each symbol's code in bits (RFC 7541, Appendix B), bytes 0 to 255, then the end of the string. */
+/** Code length of each symbol in bits (RFC 7541, Appendix B): bytes 0 to 255, then the end-of-string symbol. */
 // prettier-ignore
 const CODE_BITS: readonly number[] = [
   13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -14,7 +14,10 @@ const CODE_BITS: readonly number[] = [
 const END_OF_STRING = 256;
 const LONGEST_BITS = 30;
 
-/** The code is canonical: each length's first code, their number, and where their symbols begin are the whole table. */
+/**
+ * The code is canonical, so three numbers per length define it: the first code, the number of codes, and the index of
+ * their first symbol.
+ */
 const first = new Int32Array(LONGEST_BITS + 1);
 const count = new Int32Array(LONGEST_BITS + 1);
 const begin = new Int32Array(LONGEST_BITS + 1);
@@ -28,7 +31,10 @@ for (let bits = 1, code = 0, at = 0; bits <= LONGEST_BITS; bits++) {
   for (let symbol = 0; symbol < CODE_BITS.length; symbol++) if (CODE_BITS[symbol] === bits) symbols[at++] = symbol;
 }
 
-/** Decodes Huffman code (RFC 7541, 5.2) into `target`, 8/5 of its size. Returns bytes written; below 0: malformed. */
+/**
+ * Decodes a Huffman string (RFC 7541, 5.2) into `target`, which must have 8/5 of its size. Returns the number of bytes;
+ * negative: malformed.
+ */
 export function decodeHuffman(bytes: Uint8Array, start: number, end: number, target: Uint8Array): number {
   let written = 0;
   let code = 0;
@@ -50,6 +56,6 @@ export function decodeHuffman(bytes: Uint8Array, start: number, end: number, tar
       bits = 0;
     }
   }
-  // The rest is padding: fewer than eight bits, all ones, the start of the end-of-string code.
+  // The rest is padding: fewer than eight one-bits, a prefix of the end-of-string code.
   return bits > 7 || code !== (1 << bits) - 1 ? -1 : written;
 }

@@ -6,13 +6,13 @@ import type { Http2Stream } from "./stream.ts";
 
 /** Callbacks to a machine's owner. */
 export interface MachineEvents {
-  /** A request has begun. Its stream needs a consumer before this returns. */
+  /** A new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** `take` has output. Called at least once between two calls of `take` if there is any. */
+  /** There is output for `take`. Called at least once between two calls of `take` if there is any. */
   output(): void;
   /** A stream has ended, or the peer announced that it sends no more requests. */
-  quieter(): void;
-  /** The peer broke the protocol or a limit. Take and write the GOAWAY; further input is ignored. */
+  maybeIdle(): void;
+  /** The peer violated the protocol or a limit. Write the GOAWAY; further input is ignored. */
   failed(error: ConnectionError): void;
 }
 
@@ -20,8 +20,8 @@ export interface MachineEvents {
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;
-  /** A field of requests whose value is secret and not kept. */
+  /** A request header field with a secret value, which is not kept. */
   readonly secret?: SecretField | undefined;
-  /** Milliseconds of a clock that is never stepped. */
+  /** A monotonic clock in milliseconds. */
   readonly nowMs: () => number;
 }

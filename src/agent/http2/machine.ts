@@ -1,4 +1,4 @@
-import { reportBug } from "../domain/index.ts";
+import { reportInternalError } from "../domain/index.ts";
 import { FloodGuard, type Http2Limits } from "./limits.ts";
 import { type FrameHandler, FrameReader } from "./frame-reader.ts";
 import { HeaderBlocks } from "./header-blocks.ts";
@@ -23,7 +23,7 @@ import { ReceiveWindows } from "./receive-windows.ts";
 import { Sender } from "./sender.ts";
 import { EndedStreams, HeldBlocks, Http2Stream, type StreamOwner } from "./stream.ts";
 
-/** The server's side of HTTP/2 (RFC 9113) without a socket: bytes in, requests out. No push, no priorities. */
+/** The server side of HTTP/2 (RFC 9113) as a state machine without a socket. No server push, no priorities. */
 export class Http2Machine implements FrameHandler, StreamOwner {
   readonly streams: Map<number, Http2Stream> = new Map<number, Http2Stream>();
   readonly blocks: HeldBlocks = new HeldBlocks();
@@ -38,18 +38,18 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   readonly #floods: FloodGuard;
   readonly #peer: PeerSettings = { initialWindowBytes: DEFAULT_WINDOW_BYTES, maxFrameBytes: MAX_FRAME_BYTES };
   readonly #pings: Pings;
-  /** Whether the peer's first frame, its SETTINGS, was read. */
+  /** Whether the peer's first SETTINGS frame was read. */
   #settled = false;
   #failure: ConnectionError | undefined;
   #lastStreamId = 0;
-  /** The last stream that is accepted. */
+  /** Largest stream id that is accepted. */
   #acceptUpTo = LAST_STREAM_ID;
-  /** The peer announced that it sends no more requests. */
+  /** The peer announced (GOAWAY) that it sends no more requests. */
   peerIsLeaving = false;
-  /** An answer was completed since the last call of `take`. */
+  /** A response was completed since the last call of `take`. */
   hasAnswer = false;
   readonly #ended = new EndedStreams();
-  /** The stream of the DATA frame that is being read. */
+  /** Stream of the DATA frame that is being read. */
   #current: Http2Stream | undefined;
   #currentBytes = 0;
 
@@ -67,35 +67,37 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#failure;
   }
 
-  /** The peer may make requests: from now on only useless frames count. */
-  prove(): void {
-    this.#floods.prove();
+  /** The peer was authenticated: from now on only useless frames count. */
+  markAuthenticated(): void {
+    this.#floods.markAuthenticated();
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;
   }
 
-  /** Reads the next bytes of the connection. Never throws for errors of the peer. */
+  /** Processes input. Never throws for errors of the peer. */
   receive(chunk: Buffer): void {
     if (this.#failure !== undefined) return;
     try {
       this.#reader.push(chunk);
     } catch (error) {
-      if (!(error instanceof ConnectionError)) reportBug(error);
-      this.fail(error instanceof ConnectionError ? error : new ConnectionError(ErrorCode.INTERNAL_ERROR, "a bug"));
+      if (!(error instanceof ConnectionError)) reportInternalError(error);
+      this.fail(
+        error instanceof ConnectionError ? error : new ConnectionError(ErrorCode.INTERNAL_ERROR, "internal error"),
+      );
     }
   }
 
-  /** Passes on a piece of a request, or its end (undefined). A bug of its consumer ends this stream, and no other. */
+  /** Passes on a slice of a request, or its end (undefined). If the consumer throws, only this stream ends. */
   #deliver(stream: Http2Stream, slice: Buffer | undefined): void {
     try {
       if (slice === undefined) stream.receiveEnd();
       else stream.receive(slice);
     } catch (error) {
-      reportBug(error);
+      reportInternalError(error);
       stream.reset(ErrorCode.INTERNAL_ERROR);
     }
   }
 
-  /** The next bytes to write, about `limitBytes` at most; undefined: none. */
+  /** Returns up to about `limitBytes` of output; undefined: there is none. */
   take(limitBytes: number): Batch | undefined {
     this.hasAnswer = false;
     this.#sender.fill(limitBytes);
@@ -103,20 +105,20 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#output.take();
   }
 
-  /** Sends a PING; calls back when its answer comes. */
+  /** Sends a PING. Calls back when it is answered. */
   ping(answered: () => void): void {
     this.#pings.send(answered);
     this.#events.output();
   }
 
-  /** Sends a GOAWAY. With `everything` refuses all requests that have not arrived; without, asks for no new ones. */
+  /** Sends a GOAWAY. With `everything` it refuses requests that have not arrived yet; otherwise it asks for no new ones. */
   goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
     if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
     this.#output.goAway(this.#acceptUpTo, code, reason);
     this.#events.output();
   }
 
-  /** Ends every stream and sends a GOAWAY with that code. Later calls do nothing. */
+  /** Ends all streams and sends a GOAWAY with the error's code. Later calls do nothing. */
   fail(error: ConnectionError): void {
     if (this.#failure !== undefined) return;
     this.#failure = error;
@@ -125,7 +127,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Ends all streams, or those with incomplete answers, or those that need more from the peer. */
+  /** Ends all streams, only those with incomplete responses, or only those that wait for the peer. */
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
@@ -134,7 +136,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  // --- for streams
+  // --- called by streams
 
   respond(stream: Http2Stream, fields: Fields): void {
     this.#sender.headers(stream.id, fields, false);
@@ -149,7 +151,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.#windows.consumed(stream, sizeBytes);
-    // Most pieces widen no window, and a flush for each of them would find nothing.
+    // Most slices do not open a window, and a flush for each would find no output.
     if (this.#output.sizeBytes > 0) this.#events.output();
   }
 
@@ -162,7 +164,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   dataBegins(streamId: number, lengthBytes: number): void {
     this.#requireFrame(FrameType.DATA, streamId);
-    if (streamId === 0) throw protocolError("DATA for no stream");
+    if (streamId === 0) throw protocolError("DATA without a stream id");
     if (this.#isIdle(streamId)) throw protocolError("DATA for a stream that was never opened");
     this.#floods.frame();
     this.#windows.spend(lengthBytes);
@@ -210,7 +212,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#floods.frame();
     switch (type) {
       case FrameType.HEADERS:
-        if (streamId === 0 || streamId % 2 === 0) throw protocolError("HEADERS for a stream that no client may open");
+        if (streamId === 0 || streamId % 2 === 0) throw protocolError("HEADERS with an invalid stream id");
         this.#blocks.begin(streamId, flags, payload);
         if (flags & Flag.END_HEADERS) this.#headers();
         break;
@@ -231,11 +233,11 @@ export class Http2Machine implements FrameHandler, StreamOwner {
         if (this.#pings.receive(flags, streamId, payload)) this.#events.output();
         break;
       case FrameType.GOAWAY:
-        if (streamId !== 0) throw protocolError("GOAWAY for a stream");
-        if (payload.length < 8) throw frameSizeError("GOAWAY of a wrong length");
+        if (streamId !== 0) throw protocolError("GOAWAY with a stream id");
+        if (payload.length < 8) throw frameSizeError("GOAWAY with an invalid length");
         if (this.peerIsLeaving) this.#floods.idleFrame("GOAWAY frames");
         this.peerIsLeaving = true;
-        this.#events.quieter();
+        this.#events.maybeIdle();
         break;
       case FrameType.WINDOW_UPDATE:
         this.#windowOfPeer(streamId, payload);
@@ -247,7 +249,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** A stream that nobody has opened: even ones are ours to open, and we push nothing (RFC 9113, 5.1). */
+  /** Whether a stream was never opened. Even ids belong to the server, which pushes nothing (RFC 9113, 5.1). */
   #isIdle(streamId: number): boolean {
     return streamId > this.#lastStreamId || (streamId > 0 && streamId % 2 === 0);
   }
@@ -304,7 +306,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   #priority(streamId: number, payload: Buffer): void {
-    if (streamId === 0) throw protocolError("PRIORITY for no stream");
+    if (streamId === 0) throw protocolError("PRIORITY without a stream id");
     this.#floods.idleFrame("PRIORITY frames");
     if (payload.length !== 5) this.#streamError(streamId, ErrorCode.FRAME_SIZE_ERROR);
     else if ((payload.readUInt32BE(0) & 0x7fffffff) === streamId) {
@@ -313,10 +315,10 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   #resetByPeer(streamId: number, payload: Buffer): void {
-    if (streamId === 0) throw protocolError("RST_STREAM for no stream");
-    if (payload.length !== 4) throw frameSizeError("RST_STREAM of a wrong length");
+    if (streamId === 0) throw protocolError("RST_STREAM without a stream id");
+    if (payload.length !== 4) throw frameSizeError("RST_STREAM with an invalid length");
     if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
-    // Counts even if the answer was already complete: the request cost the same.
+    // Counts even if the response was complete, since the request cost the same.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;
@@ -325,9 +327,9 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   #settingsOfPeer(flags: number, streamId: number, payload: Buffer): void {
-    if (streamId !== 0) throw protocolError("SETTINGS for a stream");
+    if (streamId !== 0) throw protocolError("SETTINGS with a stream id");
     if (flags & Flag.ACK) {
-      if (payload.length > 0) throw frameSizeError("the acknowledgement of SETTINGS of a wrong length");
+      if (payload.length > 0) throw frameSizeError("an acknowledgement of SETTINGS with an invalid length");
       if (!this.#windows.acknowledged()) throw protocolError("an acknowledgement of SETTINGS that were never sent");
       this.#events.output();
       return;
@@ -337,7 +339,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     applySettings(this.#peer, payload, (limitBytes) => this.#encoder.limitTable(limitBytes));
     const delta = this.#peer.initialWindowBytes - before;
     for (const stream of delta === 0 ? [] : this.streams.values()) {
-      // Unlike by WINDOW_UPDATE (below), overflow by SETTINGS is the connection's error (RFC 9113, 6.9.2).
+      // Unlike a WINDOW_UPDATE (below), an overflow caused by SETTINGS is a connection error (RFC 9113, 6.9.2).
       if (!this.#sender.widenStream(stream, delta)) throw flowControlError("a stream window of 2^31 bytes or more");
     }
     this.#output.frame(FrameType.SETTINGS, Flag.ACK, 0, 0, 0);
@@ -346,13 +348,13 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   }
 
   #windowOfPeer(streamId: number, payload: Buffer): void {
-    if (payload.length !== 4) throw frameSizeError("WINDOW_UPDATE of a wrong length");
+    if (payload.length !== 4) throw frameSizeError("WINDOW_UPDATE with an invalid length");
     this.#floods.smallFrame("WINDOW_UPDATE frames");
     const increment = payload.readUInt32BE(0) & 0x7fffffff;
     if (this.#isIdle(streamId)) throw protocolError("WINDOW_UPDATE for a stream that was never opened");
     const stream = this.streams.get(streamId);
     if (streamId === 0) {
-      if (increment === 0) throw protocolError("WINDOW_UPDATE by nothing");
+      if (increment === 0) throw protocolError("WINDOW_UPDATE with an increment of 0");
       if (!this.#sender.widen(increment)) throw flowControlError("a connection window of 2^31 bytes or more");
     } else if (increment === 0) {
       this.#streamError(streamId, ErrorCode.PROTOCOL_ERROR);
@@ -362,9 +364,9 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (this.#sender.canSend) this.#events.output();
   }
 
-  // --- the ends of streams
+  // --- ends of streams
 
-  /** Ends a stream whose whole answer is in the output. */
+  /** Ends a stream whose response is completely in the output. */
   readonly #answered = (stream: Http2Stream): void => {
     if (stream.remoteEnded) this.#ended.add(stream.id, false);
     else this.#sendReset(stream.id, ErrorCode.NO_ERROR);
@@ -390,6 +392,6 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#sender.forget(stream);
     this.#windows.ended(stream, stream.close(code));
     if (this.streams.size === 0) this.blocks.drop();
-    this.#events.quieter();
+    this.#events.maybeIdle();
   }
 }

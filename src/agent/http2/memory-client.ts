@@ -4,18 +4,17 @@ import { type Fields, HpackEncoder } from "./hpack.ts";
 import { Output } from "./output.ts";
 import { Flag, FrameType, PREFACE } from "./protocol.ts";
 
-/** A request of the client. */
 export interface ClientRequest {
   readonly fields: Fields;
   /** At most the initial window of a connection. */
   readonly body: Uint8Array;
-  /** More of the body could follow. */
+  /** The body is not complete. */
   readonly isOpen: boolean;
 }
 
 /**
- * A client for requests in memory: it waits for no window, and drops what is answered. Answers SETTINGS and PINGs, so
- * that the server can end the connection as any other.
+ * An HTTP/2 client over a stream in memory, for the warm-up. It ignores flow control and drops the responses. It
+ * answers SETTINGS and PINGs, so that the server can close the connection as usual.
  */
 export class MemoryClient implements FrameHandler {
   readonly #socket: Duplex;
@@ -31,8 +30,8 @@ export class MemoryClient implements FrameHandler {
   }
 
   /**
-   * Sends the requests. Resolves when the connection has ended, by the client once all are answered, or by the server.
-   * Rejects with the signal's reason, or the error of the socket, or for an invalid frame.
+   * Sends the requests. Resolves when the connection is closed: by the client after all responses, or by the server.
+   * Rejects with the signal's reason, the socket's error, or for an invalid frame.
    */
   async send(requests: readonly ClientRequest[], signal: AbortSignal): Promise<void> {
     this.#output.copy(PREFACE);

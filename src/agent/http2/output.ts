@@ -1,31 +1,33 @@
 import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 
-/** Room for the frames of a few small answers, or the frame headers of many large ones. */
+/** Size for the frames of a few small responses, or the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
-/** Shared by empty outputs, never changed. V8 gives an array room for 17 at its first push; most get one chunk. */
+/**
+ * Shared by empty outputs and never modified. V8 reserves 17 elements at the first push, but most outputs have one
+ * chunk.
+ */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];
 
-/** Bytes to write, in order. */
 export interface Batch {
   readonly chunks: readonly Uint8Array[];
   readonly sizeBytes: number;
-  /** Call it once the bytes are written or dropped: their memory is reused. */
+  /** Call it once the bytes are written or dropped, because their memory is reused. */
   readonly release: () => void;
 }
 
-/** Collects frames to write. Small ones share one buffer, so that a small answer is one chunk. */
+/** Collects frames to write. Small frames share a buffer, so that a small response is one chunk. */
 export class Output {
   #scratch: Buffer | undefined;
   #spare: Buffer | undefined;
-  /** The part of the scratch that belongs to no chunk yet. */
+  /** Range of the scratch buffer that is not part of a chunk yet. */
   #start = 0;
   #end = 0;
   #chunks = NO_CHUNKS;
   #callbacks = NO_CALLBACKS;
   sizeBytes = 0;
 
-  /** Begins a frame, with room for `payloadBytes` of it in the returned buffer, up to `end`. */
+  /** Writes a frame header. Returns the buffer, which has space for `payloadBytes` that end at `end`. */
   frame(type: number, flags: number, streamId: number, lengthBytes: number, payloadBytes: number): Buffer {
     const bytes = this.#reserve(FRAME_HEADER_BYTES + payloadBytes);
     const at = this.#end;
@@ -43,12 +45,12 @@ export class Output {
     return bytes;
   }
 
-  /** Where the payload of the frame just begun ends. */
+  /** End of the payload of the last frame. */
   get end(): number {
     return this.#end;
   }
 
-  /** Adds a frame whose payload is one 32-bit number: RST_STREAM or WINDOW_UPDATE. */
+  /** Adds a frame with a 32-bit number as its payload: RST_STREAM or WINDOW_UPDATE. */
   number(type: number, streamId: number, value: number): void {
     this.frame(type, 0, streamId, 4, 4).writeUInt32BE(value, this.#end - 4);
   }
@@ -67,7 +69,7 @@ export class Output {
     bytes.set(text, at + 8);
   }
 
-  /** Adds a copy of the bytes; for few bytes. */
+  /** Adds a copy of the bytes. Meant for few bytes. */
   copy(bytes: Uint8Array): void {
     const scratch = this.#reserve(bytes.length);
     scratch.set(bytes, this.#end);
@@ -75,20 +77,20 @@ export class Output {
     this.sizeBytes += bytes.length;
   }
 
-  /** Adds the bytes themselves. They must not change until the batch is written. */
+  /** Adds the bytes without copying. They must not change until they are written. */
   reference(bytes: Uint8Array): void {
     this.#closeChunk();
     this.#addChunk(bytes);
     this.sizeBytes += bytes.length;
   }
 
-  /** Registers a callback for when all that was added so far is written or dropped. */
+  /** Registers a callback for when everything added so far is written or dropped. */
   whenWritten(callback: () => void): void {
     if (this.#callbacks === NO_CALLBACKS) this.#callbacks = [callback];
     else this.#callbacks.push(callback);
   }
 
-  /** Everything added since the last call; undefined: nothing. */
+  /** Returns everything added since the last call; undefined: nothing. */
   take(): Batch | undefined {
     if (this.sizeBytes === 0) return undefined;
     this.#closeChunk();
@@ -114,7 +116,7 @@ export class Output {
     const scratch = this.#scratch;
     if (scratch !== undefined && this.#end + sizeBytes <= scratch.length) return scratch;
     this.#closeChunk();
-    // Chunks still refer to the full one, so it is not reused.
+    // Chunks still refer to the full buffer, so it is not reused.
     this.#scratch = Buffer.allocUnsafeSlow(Math.max(SCRATCH_BYTES, sizeBytes));
     this.#start = 0;
     this.#end = 0;

@@ -1,4 +1,4 @@
-/** What a client sends first (RFC 9113, 3.4). */
+/** Connection preface of a client (RFC 9113, 3.4). */
 export const PREFACE: Buffer = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /** Frame types (RFC 9113, 6). */
@@ -15,7 +15,7 @@ export const FrameType = {
   CONTINUATION: 9,
 } as const;
 
-/** Flags of frames. ACK is that of SETTINGS and PING, END_STREAM that of DATA and HEADERS. */
+/** Frame flags. ACK is used by SETTINGS and PING, END_STREAM by DATA and HEADERS. */
 export const Flag = { END_STREAM: 0x1, ACK: 0x1, END_HEADERS: 0x4, PADDED: 0x8, PRIORITY: 0x20 } as const;
 
 /** Parameters of SETTINGS (RFC 9113, 6.5.2). */
@@ -28,7 +28,7 @@ export const Setting = {
   MAX_HEADER_LIST_SIZE: 6,
 } as const;
 
-/** Error codes of RST_STREAM and GOAWAY that the agent sends (RFC 9113, 7). */
+/** Error codes that the agent sends in RST_STREAM and GOAWAY (RFC 9113, 7). */
 export const ErrorCode = {
   NO_ERROR: 0,
   PROTOCOL_ERROR: 1,
@@ -43,23 +43,23 @@ export const ErrorCode = {
   ENHANCE_YOUR_CALM: 11,
 } as const;
 
-/** Bytes of a frame's header (RFC 9113, 4.1). */
+/** Size of a frame header (RFC 9113, 4.1). */
 export const FRAME_HEADER_BYTES = 9;
-/** Largest payload that a peer may send us: the smallest that the protocol allows to ask for. */
+/** Largest frame payload that the agent accepts: the smallest limit that the protocol allows. */
 export const MAX_FRAME_BYTES = 16_384;
-/** The initial window of streams and of the connection (RFC 9113, 6.9.2). */
+/** Initial window of streams and of the connection (RFC 9113, 6.9.2). */
 export const DEFAULT_WINDOW_BYTES = 65_535;
 /** Largest window (RFC 9113, 6.9.1). */
 export const MAX_WINDOW_BYTES: number = 2 ** 31 - 1;
-/** Highest stream number: a GOAWAY with it announces the end without refusing requests in flight (RFC 9113, 6.8). */
+/** Largest stream id. A GOAWAY with it announces the end without refusing requests in flight (RFC 9113, 6.8). */
 export const LAST_STREAM_ID: number = 2 ** 31 - 1;
 
-/** The name of an error code, for logs: "ENHANCE_YOUR_CALM", or the number of one that the RFC does not have. */
+/** Name of an error code for logs: "ENHANCE_YOUR_CALM", or its number if the RFC does not define it. */
 export function errorName(code: number): string {
   return Object.entries(ErrorCode).find(([, value]) => value === code)?.[0] ?? `error ${code}`;
 }
 
-/** An error of the peer that ends the whole connection with a GOAWAY of this code. */
+/** An error of the peer for which the connection is closed with a GOAWAY of this code. */
 export class ConnectionError extends Error {
   readonly code: number;
 
@@ -69,22 +69,22 @@ export class ConnectionError extends Error {
   }
 }
 
-/** The peer broke a rule of the protocol. */
+/** The peer violated the protocol. */
 export function protocolError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.PROTOCOL_ERROR, problem);
 }
 
-/** A window was overdrawn, or made too large. */
+/** A flow-control window was exceeded or grew too large. */
 export function flowControlError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, problem);
 }
 
-/** A frame's length is not that of its type. */
+/** A frame has an invalid length for its type. */
 export function frameSizeError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, problem);
 }
 
-/** The peer does too much of something that is allowed. */
+/** The peer does too much of something that is allowed in principle. */
 export function calmError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, problem);
 }

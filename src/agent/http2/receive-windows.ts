@@ -4,14 +4,14 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** A larger request counts as large; so does an unread one, because the agent holds more than this for it. */
+/** A request is large if it has sent more than this, because the agent may hold more than this for it. */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * What the peer may send, on the connection and on each stream. Divides a bound among the large requests of a
- * connection. A single one is a fifth faster with a large window, and many large windows would fill the memory. HTTP/2
- * has one initial window for all streams of a connection, and a change applies to open streams too (RFC 9113, 6.9.2).
- * Decision 0016.
+ * Manages the windows for the peer's data, of the connection and of each stream. Divides a limit among the large
+ * requests of a connection: a single upload is a fifth faster with a large window, but many large windows would fill
+ * the memory. HTTP/2 has one initial window size for all streams of a connection, and changing it affects open streams,
+ * too (RFC 9113, 6.9.2). See decision 0016.
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;
@@ -20,15 +20,18 @@ export class ReceiveWindows {
   #connectionBytes: number;
   #unannouncedBytes = 0;
   #largeRequests = 0;
-  /** Initial window of a stream as last announced. */
+  /** Initial stream window as last announced. */
   #announcedBytes: number;
-  /** The window that the peer may assume: a wider one applies at once, a narrower one after its acknowledgement. */
+  /**
+   * Stream window that the peer may assume. A larger one applies at once, a smaller one after the peer's
+   * acknowledgement.
+   */
   streamBytes: number;
-  /** Runs when the peer acknowledges our SETTINGS; oldest first. */
+  /** Callbacks for acknowledgements of SETTINGS, oldest first. */
   readonly #settings: (() => void)[] = [() => {}];
   #announcing = false;
 
-  /** Sends the connection's first SETTINGS and its window. */
+  /** Sends the first SETTINGS and opens the connection's window. */
   constructor(limits: Http2Limits, output: Output, streams: ReadonlyMap<number, Http2Stream>) {
     this.#limits = limits;
     this.#output = output;
@@ -40,7 +43,7 @@ export class ReceiveWindows {
     output.number(FrameType.WINDOW_UPDATE, 0, limits.connectionWindowBytes - DEFAULT_WINDOW_BYTES);
   }
 
-  /** Counts a DATA frame against the connection. Throws ConnectionError where its window is overdrawn. */
+  /** Counts a DATA frame against the connection's window. Throws ConnectionError if it is exceeded. */
   spend(sizeBytes: number): void {
     this.#connectionBytes -= sizeBytes;
     if (this.#connectionBytes < 0) throw flowControlError("more DATA than the connection's window allows");
@@ -77,14 +80,14 @@ export class ReceiveWindows {
     this.#adjust();
   }
 
-  /** The peer has acknowledged the oldest SETTINGS. False: there were none. */
+  /** The peer acknowledged the oldest SETTINGS. Returns false if there were none. */
   acknowledged(): boolean {
     const apply = this.#settings.shift();
     apply?.();
     return apply !== undefined;
   }
 
-  /** Opens a stream's window again once half of it was read. */
+  /** Sends a WINDOW_UPDATE for a stream once half of its window was read. */
   #open(stream: Http2Stream): void {
     if (stream.closed || stream.remoteEnded || stream.unannouncedBytes * 2 < this.#announcedBytes) return;
     this.#output.number(FrameType.WINDOW_UPDATE, stream.id, stream.unannouncedBytes);
@@ -92,10 +95,10 @@ export class ReceiveWindows {
     stream.unannouncedBytes = 0;
   }
 
-  /** Announces one change at a time: a client that acknowledges none gets no more. */
+  /** Announces one change at a time, so a client that acknowledges none gets no more. */
   #adjust(): void {
     if (this.#announcing || this.#largeRequests === 0) return;
-    const windowBytes = this.#wanted();
+    const windowBytes = this.#nextWindow();
     if (windowBytes === this.#announcedBytes) return;
     this.#announcing = true;
     this.#announcedBytes = windowBytes;
@@ -113,13 +116,13 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // In a narrower window, the bytes already read may be half of it.
+      // In a smaller window, the bytes that were read may already be half of it.
       this.#open(stream);
     }
   }
 
-  /** Widens only if twice as many requests would get that window too, so that it does not oscillate. */
-  #wanted(): number {
+  /** The window grows only if twice as many requests would get the same one, so that it does not oscillate. */
+  #nextWindow(): number {
     const most = this.#share(this.#largeRequests);
     const least = this.#share(2 * this.#largeRequests);
     return Math.min(Math.max(this.#announcedBytes, least), most);

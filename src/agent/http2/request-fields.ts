@@ -1,7 +1,7 @@
-/** Fields of a request by name, with pseudo-header fields. Repeated ones are joined by ", ". Immutable. */
+/** Fields of a request by name, including pseudo-header fields. Repeated fields are joined with ", ". Immutable. */
 export type RequestFields = Readonly<Record<string, string | undefined>>;
 
-/** Fields that belong to HTTP/1 connections (RFC 9113, 8.2.2). */
+/** Fields that are only valid in HTTP/1 (RFC 9113, 8.2.2). */
 const CONNECTION_FIELDS: ReadonlySet<string> = new Set([
   "connection",
   "keep-alive",
@@ -10,14 +10,14 @@ const CONNECTION_FIELDS: ReadonlySet<string> = new Set([
   "upgrade",
 ]);
 const PSEUDO_FIELDS: ReadonlySet<string> = new Set([":method", ":scheme", ":path", ":authority"]);
-/** A token (RFC 9110, 5.6.2) without capital letters. */
+/** A token (RFC 9110, 5.6.2) in lower case. */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
-/** Neither NUL, CR or LF anywhere, nor white space at an end (RFC 9113, 8.2.1). */
+/** No NUL, CR or LF, and no leading or trailing whitespace (RFC 9113, 8.2.1). */
 const VALUE = /^(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?$/;
-/** A length (RFC 9110, 8.6) that a number holds exactly. No body could have a larger one (RFC 9113, 8.1.1). */
+/** A Content-Length (RFC 9110, 8.6) that a number represents exactly. No body can be larger (RFC 9113, 8.1.1). */
 const LENGTH = /^\d{1,15}$/;
 
-/** Checks the fields of a request, given as alternating names and values; undefined: malformed. */
+/** Validates request fields, given as alternating names and values; undefined: malformed. */
 export function requestFields(list: readonly string[]): RequestFields | undefined {
   const fields: Record<string, string | undefined> = Object.create(null) as Record<string, string | undefined>;
   let pseudo = true;
@@ -37,13 +37,13 @@ export function requestFields(list: readonly string[]): RequestFields | undefine
   return isRequest(fields) ? fields : undefined;
 }
 
-/** Whether fields may follow a request's body (RFC 9113, 8.1). */
+/** Whether the fields are valid trailers (RFC 9113, 8.1). */
 export function areTrailers(list: readonly string[]): boolean {
   for (let at = 0; at < list.length; at += 2) if (!isRegular(list[at] as string, list[at + 1] as string)) return false;
   return true;
 }
 
-/** The announced length of a request's body; undefined: none. */
+/** Value of content-length; undefined if it is missing. */
 export function contentLength(fields: RequestFields): number | undefined {
   const value = fields["content-length"];
   return value === undefined ? undefined : Number(value);
@@ -54,7 +54,7 @@ function isRegular(name: string, value: string): boolean {
   return name !== "te" || value === "trailers";
 }
 
-/** RFC 9113, 8.3.1; and 8.5 for CONNECT. */
+/** RFC 9113, 8.3.1, and 8.5 for CONNECT. */
 function isRequest(fields: RequestFields): boolean {
   const length = fields["content-length"];
   if (length !== undefined && !LENGTH.test(length)) return false;

@@ -5,23 +5,23 @@ import { DEFAULT_WINDOW_BYTES, Flag, FRAME_HEADER_BYTES, FrameType, MAX_WINDOW_B
 import type { PeerSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Bytes that a stream sends in its round, with the headers of its frames. */
+/** Bytes, including frame headers, that a stream sends per round. */
 const ROUND_BYTES = 64 * 1024;
 
-/** Sends the answers of a connection's streams round by round, within the peer's windows. */
+/** Sends the responses of a connection's streams in rounds, within the peer's windows. */
 export class Sender {
   readonly #output: Output;
   readonly #encoder: HpackEncoder;
   readonly #peer: PeerSettings;
   readonly #floods: FloodGuard;
   readonly #answered: (stream: Http2Stream) => void;
-  /** Streams that can send, in the order of their rounds. */
+  /** Streams that can send, in order. */
   readonly #ready = new Set<Http2Stream>();
   /** Streams that wait for the connection's window. */
   readonly #starved = new Set<Http2Stream>();
   #windowBytes: number = DEFAULT_WINDOW_BYTES;
 
-  /** @param answered called for a stream whose whole answer is in the output */
+  /** @param answered called when the response of a stream is completely in the output */
   constructor(
     output: Output,
     encoder: HpackEncoder,
@@ -40,7 +40,7 @@ export class Sender {
     return this.#ready.size > 0;
   }
 
-  /** Sends a header block at once. */
+  /** Sends a header block immediately. */
   headers(streamId: number, fields: Fields, endStream: boolean): void {
     const block = this.#encoder.encode(fields);
     const limitBytes = this.#peer.maxFrameBytes;
@@ -57,14 +57,14 @@ export class Sender {
     }
   }
 
-  /** The stream has something to send, or more room for it. */
+  /** The stream has data to send, or a larger window. */
   ready(stream: Http2Stream): void {
-    // Trailers alone need no window.
+    // Trailers require no window.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }
 
-  /** The stream cannot end unless the peer sends more: the rest of its request, or room in a window. */
+  /** Whether the stream cannot end unless the peer sends more: the rest of its request, or a WINDOW_UPDATE. */
   needsPeer(stream: Http2Stream): boolean {
     if (!stream.remoteEnded) return true;
     return stream.queuedBytes > 0 && Math.min(this.#windowBytes, stream.sendWindowBytes) <= 0;
@@ -75,14 +75,14 @@ export class Sender {
     this.#starved.delete(stream);
   }
 
-  /** Widens a stream's window. False: it is larger than the protocol allows. */
+  /** Enlarges a stream's window. Returns false if it exceeds the protocol's limit. */
   widenStream(stream: Http2Stream, increment: number): boolean {
     stream.sendWindowBytes += increment;
     if (stream.queuedBytes > 0 || stream.ended) this.ready(stream);
     return stream.sendWindowBytes <= MAX_WINDOW_BYTES;
   }
 
-  /** Widens the connection's window. False: it is larger than the protocol allows. */
+  /** Enlarges the connection's window. Returns false if it exceeds the protocol's limit. */
   widen(increment: number): boolean {
     this.#windowBytes += increment;
     for (const stream of this.#starved) this.#ready.add(stream);
@@ -90,11 +90,11 @@ export class Sender {
     return this.#windowBytes <= MAX_WINDOW_BYTES;
   }
 
-  /** Moves sendable bytes into the output until that holds about `limitBytes`. */
+  /** Moves data into the output until that has about `limitBytes`. */
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // An unfinished stream is added at the end of the set, where this loop meets it again.
+      // An unfinished stream is added at the end of the set again, where this loop reaches it.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }
@@ -111,7 +111,8 @@ export class Sender {
         this.#ready.add(stream);
         return;
       }
-      // With its header a frame fills TLS records: otherwise the peer gets most frames in two pieces.
+      // The size includes the header, so that frames fill whole TLS records. Otherwise the peer would get most frames
+      // in two pieces.
       const roomBytes = Math.min(left, this.#peer.maxFrameBytes) - FRAME_HEADER_BYTES;
       const sizeBytes = Math.min(stream.queuedBytes, windowBytes, roomBytes);
       const last = sizeBytes === stream.queuedBytes && stream.ended && stream.trailers === undefined;

@@ -1,27 +1,30 @@
-import { reportBug } from "../domain/index.ts";
+import { reportInternalError } from "../domain/index.ts";
 import type { Fields } from "./hpack.ts";
 import type { Output } from "./output.ts";
 
-/** Below this size a copy costs less than a separate chunk. */
+/** Below this size, copying is cheaper than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
-/** What a paused request sends is kept in blocks: memory of its own for each piece would cost more than its bytes. */
+/**
+ * Input of a paused request is copied into blocks of this size: a separate allocation per slice would cost more than
+ * its bytes.
+ */
 const BLOCK_BYTES: number = 16 * 1024;
-/** Unused blocks that a connection keeps. */
+/** Free blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
-/** Shared by requests that hold nothing back, as most do. Never changed. */
+/** Shared by requests without held input. Never modified. */
 const NONE: Buffer[] = [];
 
-/** Receiver of a request. */
+/** Receives a request. */
 export interface StreamConsumer {
-  /** The next bytes of the request's body, valid until it returns. */
+  /** A slice of the request's body, valid until this returns. */
   data(slice: Buffer): void;
   /** The request is complete. */
   end(): void;
-  /** The stream has ended, with a code of RFC 9113, 7. Called once, also after a complete answer. */
+  /** The stream has ended with an error code of RFC 9113, 7. Called exactly once, also after a complete response. */
   closed(code: number): void;
 }
 
-/** A stream's connection. */
+/** The connection of a stream. */
 export interface StreamOwner {
   readonly blocks: HeldBlocks;
   respond(stream: Http2Stream, fields: Fields): void;
@@ -34,7 +37,7 @@ export interface StreamOwner {
 interface Queued {
   readonly bytes: Uint8Array;
   readonly release: (() => void) | undefined;
-  /** Whether they are the first of the parts that were written together. */
+  /** Whether these are the first of the parts that were passed to one call of `write`. */
   readonly isFirst: boolean;
 }
 
@@ -54,36 +57,36 @@ interface Queued {
 export class Http2Stream {
   readonly id: number;
   readonly #owner: StreamOwner;
-  /** Set it before the request's handler returns. */
+  /** Must be set before the request's handler returns. */
   consumer: StreamConsumer | undefined;
   headersSent = false;
   /** Nothing more is sent or received. */
   closed = false;
 
-  // --- the request: the machine's to change
+  // --- request (modified by the machine)
 
-  /** The client has sent all of the request. */
+  /** The client has sent the complete request. */
   remoteEnded = false;
-  /** What the client may still send. */
+  /** Bytes that the client may still send. */
   receiveWindowBytes: number;
   /** Bytes read since the last WINDOW_UPDATE. */
   unannouncedBytes = 0;
   receivedBytes = 0;
-  /** Announced length of the body; undefined: not announced. */
+  /** Value of content-length; undefined: none. */
   expectedBytes: number | undefined;
   #paused = false;
-  /** Blocks that are held back. All are full but the last. */
+  /** Blocks of held input. All but the last are full. */
   #held: Buffer[] = NONE;
   #lastBytes = 0;
   #endHeld = false;
 
-  // --- the answer
+  // --- response
 
-  /** What the client's window allows to send. */
+  /** Bytes that the client's window allows to send. */
   sendWindowBytes: number;
-  /** Bytes of the answer that are not in the output yet. */
+  /** Bytes of the response that are not in the output yet. */
   queuedBytes = 0;
-  /** Nothing more will be added to the answer. */
+  /** The response is complete. */
   ended = false;
   trailers: Fields | undefined;
   readonly #queue: Queued[] = [];
@@ -97,8 +100,8 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the answer's header fields. With `endStream` they are the whole answer. That is sent in its turn, and until
-   * then counts as one of the client's requests at once. So a client that reads no answers gets no more of them.
+   * Sends the header fields of the response. With `endStream` they are the whole response: then they are sent in turn,
+   * and until then the request counts as open, so a client that does not read its responses cannot make more requests.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;
@@ -107,7 +110,7 @@ export class Http2Stream {
     else this.#owner.respond(this, fields);
   }
 
-  /** Adds to the answer without a copy: `release` runs once when the bytes were written or the stream has ended. */
+  /** Appends to the response without copying. `release` runs once when the bytes are written or the stream has ended. */
   write(parts: readonly Uint8Array[], release?: () => void): void {
     if (this.closed || this.ended) {
       release?.();
@@ -122,7 +125,10 @@ export class Http2Stream {
     this.#owner.readyToSend(this);
   }
 
-  /** Drops writes that were not begun. Returns the size of a begun one, whose rest the peer needs to read on. */
+  /**
+   * Drops writes that have not started. Returns the size of the one that has: the peer needs the rest of it to parse
+   * the stream.
+   */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
     const dropped = first < 0 ? [] : this.#queue.splice(first);
@@ -131,7 +137,7 @@ export class Http2Stream {
     return this.#queue.reduce((sum, { bytes }) => sum + bytes.buffer.byteLength, 0);
   }
 
-  /** Ends the answer after all that was written. Then resets a request that is not complete, with NO_ERROR. */
+  /** Ends the response after everything that was written. An incomplete request is then reset with NO_ERROR. */
   end(trailers?: Fields): void {
     if (this.closed || this.ended) return;
     this.ended = true;
@@ -139,17 +145,17 @@ export class Http2Stream {
     this.#owner.readyToSend(this);
   }
 
-  /** Ends the stream at once and drops what was not written. */
+  /** Ends the stream immediately and drops what was not written. */
   reset(code: number): void {
     if (!this.closed) this.#owner.reset(this, code);
   }
 
-  /** Holds back the request's bytes from now on. The client may still send what its window allows. */
+  /** Holds the request's input from now on. The client may still send what its window allows. */
   pause(): void {
     this.#paused = true;
   }
 
-  /** Passes on the held bytes and all later ones. */
+  /** Delivers held and later input. */
   resume(): void {
     this.#paused = false;
     while (this.#held.length > 0 && !this.#isPaused()) {
@@ -165,7 +171,7 @@ export class Http2Stream {
     }
   }
 
-  /** Takes a piece of the request from the machine. */
+  /** Called by the machine with a slice of the request. */
   receive(slice: Buffer): void {
     if (this.#paused) {
       this.#hold(slice);
@@ -175,14 +181,14 @@ export class Http2Stream {
     this.#owner.consumed(this, slice.length);
   }
 
-  /** Takes the end of the request from the machine. */
+  /** Called by the machine at the end of the request. */
   receiveEnd(): void {
     this.remoteEnded = true;
     if (this.#paused) this.#endHeld = true;
     else this.consumer?.end();
   }
 
-  /** Moves `sizeBytes` of the answer into the output. */
+  /** Moves `sizeBytes` of the response into the output. */
   moveTo(output: Output, sizeBytes: number): void {
     let left = sizeBytes;
     while (left > 0) {
@@ -202,7 +208,7 @@ export class Http2Stream {
     this.queuedBytes -= sizeBytes;
   }
 
-  /** Ends the stream for the machine. Returns how many bytes of the request stay unread. */
+  /** Called by the machine when the stream ends. Returns the number of unread bytes. */
   close(code: number): number {
     if (this.closed) return 0;
     this.closed = true;
@@ -213,13 +219,13 @@ export class Http2Stream {
       if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
       this.consumer?.closed(code);
     } catch (error) {
-      // The connection's other streams have to end too.
-      reportBug(error);
+      // The other streams of the connection must still be closed.
+      reportInternalError(error);
     }
     return heldBytes;
   }
 
-  /** A consumer may pause or end its stream at every piece. */
+  /** A consumer may pause or end its stream in any callback. */
   #isPaused(): boolean {
     return this.#paused || this.closed;
   }
@@ -238,48 +244,48 @@ export class Http2Stream {
   }
 }
 
-/** Reused blocks for what paused requests send: a command's input takes 0.8 of the CPU time (decision 0025). */
+/** Reuses blocks for the input of paused requests: this takes 0.8 of the CPU time of a command's input (decision 0025). */
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];
 
-  /** A block with any content. */
+  /** Returns a block with arbitrary content. */
   take(): Buffer {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   }
 
-  /** Takes back a block that nothing uses any more. */
+  /** Returns a block for reuse. */
   release(block: Buffer): void {
     if (this.#spare.length < SPARE_BLOCKS) this.#spare.push(block);
   }
 
-  /** Keeps no unused block. */
+  /** Frees all unused blocks. */
   drop(): void {
     this.#spare.length = 0;
   }
 }
 
-/** How many ended streams are remembered, to judge frames that still arrive for them. */
+/** Number of ended streams that are remembered, to classify late frames for them. */
 const REMEMBERED_STREAMS = 256;
 
-/** The last ended streams of a connection, and who ended them. */
+/** The last ended streams of a connection, and which side ended them. */
 export class EndedStreams {
-  /** Twice the stream's number if we reset it; plus one if it ended otherwise. */
+  /** For each slot: stream id * 2 if the agent reset it, plus 1 if it ended otherwise. */
   readonly #last = new Float64Array(REMEMBERED_STREAMS);
 
   add(streamId: number, resetByUs: boolean): void {
-    this.#last[placeOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
+    this.#last[slotOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
   }
 
-  /** True for a stream that we reset: frames for it were still in flight (RFC 9113, 5.1). */
+  /** Whether the agent reset the stream: frames for it may still be in flight (RFC 9113, 5.1). */
   wasReset(streamId: number): boolean {
-    return this.#last[placeOf(streamId)] === streamId * 2;
+    return this.#last[slotOf(streamId)] === streamId * 2;
   }
 
   hasEnded(streamId: number): boolean {
-    return this.#last[placeOf(streamId)] === streamId * 2 + 1;
+    return this.#last[slotOf(streamId)] === streamId * 2 + 1;
   }
 }
 
-function placeOf(streamId: number): number {
+function slotOf(streamId: number): number {
   return ((streamId - 1) / 2) % REMEMBERED_STREAMS;
 }

@@ -189,7 +189,7 @@ export class Acceptor {
         const socket: (Socket & MarkedSocket) | undefined = cid === HOST_CID ? socketOver(fd) : undefined;
         if (socket === undefined) {
           closeSync(fd);
-          const reason = cid === HOST_CID ? "this Node cannot read vsock" : "it does not come from the host (CID 2)";
+          const reason = cid === HOST_CID ? "this Node cannot read vsock" : "the peer is not the host (CID 2)";
           this.#logRefused("connection_refused", address, reason);
           return;
         }
@@ -279,7 +279,7 @@ export class Acceptor {
   }
 
   #evict(connection: AcceptedConnection, why: string): void {
-    connection.drop(`${why}, and its place was needed`);
+    connection.drop(`evicted for a new connection: ${why}`);
     connection.closing();
   }
 
@@ -297,7 +297,7 @@ export class Acceptor {
       silent = connection;
       longestMs = silentMs;
     }
-    if (unproven !== undefined) return [unproven, "no call was let in"];
+    if (unproven !== undefined) return [unproven, "no call was authenticated"];
     return silent && [silent, `its client has not answered for ${Math.round(longestMs / 1_000)} s`];
   }
 

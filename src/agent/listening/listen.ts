@@ -68,7 +68,7 @@ function removeOwn(path: string, dev: number, ino: number): void {
 async function removeStale(path: string): Promise<void> {
   const existing = lstatSync(path, { throwIfNoEntry: false });
   if (existing === undefined) return;
-  if (!existing.isSocket()) throw taken(path, "is there already and is no socket");
+  if (!existing.isSocket()) throw taken(path, "already exists and is not a socket");
   if (await isAlive(path)) throw taken(path, "is in use: another process listens on it");
   unlinkSync(path);
 }
@@ -93,12 +93,12 @@ function taken(path: string, problem: string): AgentError {
 
 type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
 
-const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is forbidden to this user"];
+const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "cannot be used: permission denied"];
 /** mkdir(2) and bind(2): a part of the directory's path is a file, a link that dangles, or cannot be made (in /proc). */
 const NO_DIRECTORY: ListenProblem = [
   "FAILED_PRECONDITION",
   "FILE_ERROR",
-  "cannot be created: a part of its directory's path is no directory and cannot become one; name another",
+  "cannot be created: a parent in its path is not a directory; choose another path",
 ];
 const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   EADDRINUSE: ["ALREADY_EXISTS", "ALREADY_EXISTS", "is in use"],
@@ -107,7 +107,7 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   EAFNOSUPPORT: [
     "FAILED_PRECONDITION",
     "UNIMPLEMENTED",
-    "cannot be listened on: this kernel has no such sockets; load its module or leave the variable out",
+    "cannot be listened on: this kernel does not support such sockets; load the module or remove the variable",
   ],
   EROFS: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is on a read-only file system"],
   EEXIST: NO_DIRECTORY,

@@ -40,7 +40,8 @@ function descriptor(environment: NodeJS.ProcessEnv, name: string): number | unde
   if (text === undefined) return undefined;
   delete environment[name];
   const fd = Number(text);
-  if (!Number.isInteger(fd) || fd < 3) throw new Error(`${name} is not the number of a descriptor; leave it unset`);
+  if (!Number.isInteger(fd) || fd < 3)
+    throw new Error(`${name} must be a descriptor number; the launcher sets it, so remove it`);
   return fd;
 }
 

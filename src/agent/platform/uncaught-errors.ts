@@ -12,7 +12,10 @@ const ERRORS_PER_SECOND = 1;
 export function surviveUncaughtErrors(log: Log, clock: Clock, leave: () => void): void {
   const budget = new Budget(ERRORS_BURST, ERRORS_PER_SECOND, clock.monotonicMs());
   process.on("uncaughtException", (error, origin) => {
-    log.error("bug", { origin, error: error instanceof Error ? (error.stack ?? error.message) : "no error" });
+    log.error("internal_error", {
+      origin,
+      error: error instanceof Error ? (error.stack ?? error.message) : "no error",
+    });
     if (!budget.spend(clock.monotonicMs())) leave();
   });
 }

@@ -2,32 +2,30 @@ import type { Clock, Instant, Kernel, Stamps } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
-/** A host time that is older than the last applied one by at most this comes from a delayed or repeated call. */
+/** A host time that is up to this much older than the last applied one belongs to a delayed or repeated call. */
 const STALE_NS = 60_000_000_000n;
 
-/** From when to when the caller's certificate is valid, in milliseconds since 1970. */
+/** Validity of the caller's certificate, in milliseconds since 1970. */
 export interface ValidityWindow {
   readonly notBeforeMs: number;
   readonly notAfterMs: number;
 }
 
-/** Result of the clock's duty. */
 type ClockResult = Pick<RestoreReport, "clockDriftMs" | "clockStepped" | "degraded">;
 
-/** 2020: a clock before it has never been set, whatever the caller's certificate says. */
-const SURELY_SET_NS = 1_577_836_800_000_000_000n;
+/** 2020. An earlier clock was never set, whatever the caller's certificate says. */
+const EARLIEST_SET_NS = 1_577_836_800_000_000_000n;
 
-/** What the clock's duty needs. */
 export interface ClockDutyParts {
   readonly kernel: Kernel;
   readonly clock: Clock;
   readonly stamps: Stamps;
 }
 
-/** Steps the guest clock to the host's time. */
+/** Steps the guest's clock to the host's time. */
 export class ClockDuty {
   readonly #parts: ClockDutyParts;
-  /** The last host time that was applied. */
+  /** The host time that was applied last. */
   #appliedNs: bigint | undefined;
 
   constructor(parts: ClockDutyParts) {
@@ -35,10 +33,10 @@ export class ClockDuty {
   }
 
   /**
-   * Steps the clock to the host time plus the time since the call arrived, however small the drift. Leaves the clock
-   * alone, and says so, in two cases. The host time is up to a minute older than the last applied one: a delayed or
-   * repeated call must not turn time back. (A still older time corrects a wrong one.) Or the host time lies outside the
-   * validity of the caller's certificate, which a caller must not be able to prolong.
+   * Steps the clock to the host time plus the time since the call arrived, however small the drift is. In two cases it
+   * leaves the clock alone and reports this: if the host time is up to a minute older than the last applied one, since
+   * a delayed or repeated call must not turn time back (an even older time corrects a wrong one); or if it is outside
+   * of the validity of the caller's certificate, which callers must not be able to prolong.
    */
   run(hostTimeNs: bigint | undefined, arrival: Instant, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };
@@ -61,10 +59,10 @@ export class ClockDuty {
   }
 }
 
-/** The time before which the clock had never been set. */
+/** A clock before this time was never set. */
 function setSince(validity: ValidityWindow | undefined): bigint {
   const notBeforeNs = BigInt(validity?.notBeforeMs ?? 0) * BigInt(NS_PER_MS);
-  return notBeforeNs > SURELY_SET_NS ? notBeforeNs : SURELY_SET_NS;
+  return notBeforeNs > EARLIEST_SET_NS ? notBeforeNs : EARLIEST_SET_NS;
 }
 
 function isStale(timeNs: bigint, appliedNs: bigint): boolean {

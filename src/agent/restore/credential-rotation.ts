@@ -1,38 +1,40 @@
 import { errnoOf, messageOf } from "../../shared/errors.ts";
 import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
-/** Least time between two reloads because of wrong tokens. */
-const REFUSALS_INTERVAL_MS = 1_000;
-/** Least time between two checks of the files, and how long changed files must stay the same before they are read. */
-const LOOKS_INTERVAL_MS = 1_000;
+/** Minimum interval between reloads caused by wrong tokens. */
+const TOKEN_RELOAD_INTERVAL_MS = 1_000;
+/** Minimum interval between checks of the files, and how long changed files must stay unchanged before they are read. */
+const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
 export type RotationCause = "restore" | "signal" | "token" | "files" | "snapshot";
 
-/** Causes that only the restore of a snapshot or an operator has are logged each time; the others come often. */
+/** Frequent causes, for which an unchanged problem is not logged again. */
 const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]);
 
 /** Files that the agent watches. */
 interface WatchedFiles {
-  /** Version of the files that were read last. */
+  /** Version of the files when they were last read. */
   readonly readVersion: string;
-  /** Version of the files now. Never rejects. */
+  /** Current version of the files. Never rejects. */
   presentVersion(): Promise<string>;
 }
 
-/** Which of the files are in force as they are now. */
+/** Whether the current files are in force. */
 export interface Renewal {
   readonly credentials: boolean;
   readonly environment: boolean;
 }
 
-/** What rotation needs. */
 export interface CredentialRotationParts {
-  /** Token and TLS files. `reload` resolves with problems, without any value; with one, the old credentials stay. */
+  /**
+   * Token and TLS files. `reload` resolves with the problems, without any values. If there are any, the old credentials
+   * stay in force.
+   */
   readonly credentials: { reload(): Promise<readonly string[]> };
-  /** Puts changed spec files in force. Resolves with false if one cannot be used. Never rejects. */
+  /** Puts changed spec files into force. Resolves with false if one is invalid. Never rejects. */
   readonly specs: { renew(cause: RotationCause): Promise<boolean> };
-  /** All of these files. */
+  /** All these files. */
   readonly files: readonly WatchedFiles[];
   /** Makes new connections use the reloaded credentials. */
   readonly apply: () => void;
@@ -41,18 +43,18 @@ export interface CredentialRotationParts {
   readonly log: Log;
 }
 
-/** Lets token, TLS and spec files change while the agent runs. */
+/** Reloads token, TLS and spec files when they change. */
 export class CredentialRotation {
   readonly #parts: CredentialRotationParts;
   readonly #mutex = new Mutex();
-  /** The reload in progress that calls with a wrong token share. */
-  #beforeRefusal: Promise<boolean> | undefined;
-  #mayReadAtMs = Number.NEGATIVE_INFINITY;
-  #mayLookAtMs = Number.NEGATIVE_INFINITY;
-  #looking = false;
-  /** Version that `#look` last reloaded for: one reload, not one a check, where stat(2) and fstat(2) disagree. */
+  /** A reload in progress that is shared by calls with a wrong token. */
+  #reloadForToken: Promise<boolean> | undefined;
+  #nextReloadMs = Number.NEGATIVE_INFINITY;
+  #nextCheckMs = Number.NEGATIVE_INFINITY;
+  #isChecking = false;
+  /** Version for which `#check` last reloaded: only once, even if stat(2) and fstat(2) report different versions. */
   #followedVersion: string | undefined;
-  /** Version that was refused and logged already. */
+  /** Version that was rejected and logged. */
   #refusedVersion: string | undefined;
 
   constructor(parts: CredentialRotationParts) {
@@ -60,9 +62,9 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files. What is false cannot be used (the log says why), and the old stays in force. Never rejects:
-   * nobody waits for some of these calls, and a failing disk must not end the agent. A wrong token reads no spec
-   * files.
+   * Reloads the files. False means that a file is invalid (the log has the reason) and the old one stays in force.
+   * Never rejects, because some callers do not await it, and a failing disk must not end the agent. A wrong token does
+   * not reload spec files.
    */
   renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
@@ -76,7 +78,7 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // Otherwise calls and checks would log the same files every second.
+      // Otherwise calls and checks would log the same problem every second.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
@@ -87,7 +89,7 @@ export class CredentialRotation {
     return true;
   }
 
-  /** Reads the files and puts them in force. Returns the problems. */
+  /** Reads the files and puts them into force. Returns the problems. */
   async #reload(): Promise<readonly string[]> {
     try {
       const problems = await this.#parts.credentials.reload();
@@ -98,60 +100,63 @@ export class CredentialRotation {
     }
   }
 
-  /** Reloads for a token that does not match, as there may be a new one. False also soon after the last reload. */
-  renewBeforeRefusal(): Promise<boolean> {
+  /**
+   * Reloads because a token does not match, since there may be a new one. Returns false also within a second of the
+   * last reload.
+   */
+  renewForToken(): Promise<boolean> {
     const { clock } = this.#parts;
-    if (this.#beforeRefusal === undefined && clock.monotonicMs() < this.#mayReadAtMs) return Promise.resolve(false);
+    if (this.#reloadForToken === undefined && clock.monotonicMs() < this.#nextReloadMs) return Promise.resolve(false);
     const renewed = async (): Promise<boolean> => (await this.renew("token")).credentials;
-    this.#beforeRefusal ??= renewed().finally(() => {
-      this.#mayReadAtMs = clock.monotonicMs() + REFUSALS_INTERVAL_MS;
-      this.#beforeRefusal = undefined;
+    this.#reloadForToken ??= renewed().finally(() => {
+      this.#nextReloadMs = clock.monotonicMs() + TOKEN_RELOAD_INTERVAL_MS;
+      this.#reloadForToken = undefined;
     });
-    return this.#beforeRefusal;
+    return this.#reloadForToken;
   }
 
   /**
-   * Checks in the background, at a bounded rate, whether the files have changed; called for every connection and call.
-   * Reads changed files once they have stayed the same for a second, since several files cannot be replaced in one
-   * step. On a file system that hangs, one check hangs and no other begins.
+   * Checks in the background, at a limited rate, whether the files have changed. Called for each connection and call.
+   * Changed files are read once they have stayed unchanged for a second, because several files cannot be replaced
+   * atomically. If the file system hangs, one check hangs and no other starts.
    */
-  lookAgain(): void {
+  checkFiles(): void {
     const nowMs = this.#parts.clock.monotonicMs();
-    if (this.#looking || nowMs < this.#mayLookAtMs) return;
-    this.#mayLookAtMs = nowMs + LOOKS_INTERVAL_MS;
-    this.#looking = true;
-    this.#lookNow(undefined);
+    if (this.#isChecking || nowMs < this.#nextCheckMs) return;
+    this.#nextCheckMs = nowMs + CHECK_INTERVAL_MS;
+    this.#isChecking = true;
+    this.#checkNow(undefined);
   }
 
   get #readVersion(): string {
     return this.#parts.files.map(({ readVersion }) => readVersion).join(";");
   }
 
-  /** Lifts the rate limits until the next reload and check. */
-  rearm(): void {
-    this.#mayReadAtMs = Number.NEGATIVE_INFINITY;
-    this.#mayLookAtMs = Number.NEGATIVE_INFINITY;
+  /** Resets the rate limits. */
+  resetRateLimits(): void {
+    this.#nextReloadMs = Number.NEGATIVE_INFINITY;
+    this.#nextCheckMs = Number.NEGATIVE_INFINITY;
   }
 
-  #lookNow(before: string | undefined): void {
-    this.#look(before).catch((error: unknown) => {
-      this.#looking = false;
+  #checkNow(before: string | undefined): void {
+    this.#check(before).catch((error: unknown) => {
+      this.#isChecking = false;
       this.#parts.log.error("background_failed", { task: "credential files", problem: messageOf(error) });
     });
   }
 
-  async #look(before: string | undefined): Promise<void> {
+  async #check(before: string | undefined): Promise<void> {
     const { files, timers } = this.#parts;
     const present = (await Promise.all(files.map((each) => each.presentVersion()))).join(";");
     const changed = present !== this.#readVersion && present !== this.#followedVersion;
     if (changed && present !== before) {
-      timers.after(LOOKS_INTERVAL_MS, () => this.#lookNow(present));
+      timers.after(CHECK_INTERVAL_MS, () => this.#checkNow(present));
       return;
     }
     if (changed) {
       this.#followedVersion = present;
       await this.renew("files");
     }
-    this.#looking = false;
+    this.#isChecking = false;
   }
 }

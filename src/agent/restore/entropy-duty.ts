@@ -1,19 +1,19 @@
 import type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
-/** 256 bits, the size of the kernel's own key: less does not make a generator fresh. */
+/** 256 bits, the size of the kernel's own key: less entropy cannot replace the generator's state. */
 const ENOUGH_BYTES = 32;
-/** Bytes of one RNDADDENTROPY. The kernel copies 64 at a time, and a fault between them would leave a part mixed in. */
+/** Bytes per RNDADDENTROPY. The kernel copies 64 at a time, and a fault in between would leave a part mixed in. */
 const BLOCK_BYTES = 512;
-/** Separates OpenSSL's seed from the kernel's: knowing one must not reveal the other. */
+/** Domain separation: OpenSSL's seed must not reveal the kernel's, nor the reverse. */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
-/** What the kernel's generator took. */
+/** What the kernel's generator accepted. */
 type Fed = Pick<RestoreReport, "entropyBytesMixed" | "entropyCredited">;
 
 /**
- * Mixes the host's entropy into the kernel's generator, forces it to reseed, and then reseeds this process's
- * generators. Synchronous, so that nothing else of the agent runs in between. Does not change `entropy`.
+ * Mixes the host's entropy into the kernel's generator, forces a reseed, and then reseeds this process's generators.
+ * Synchronous, so that no other code of the agent runs in between. Does not modify `entropy`.
  */
 export function renewRandomness(
   entropy: Uint8Array,
@@ -48,7 +48,7 @@ function feedKernel(entropy: Uint8Array, kernel: Kernel, degraded: DegradedToken
   }
 }
 
-/** Block by block: credits until the kernel refuses, then only mixes. */
+/** Credits each block until the kernel refuses; then only mixes them in. */
 function mixIn(entropy: Uint8Array, device: EntropyDevice, degraded: DegradedToken[]): Fed {
   let mixed = 0;
   let refusal: Errno | undefined;

@@ -1,46 +1,45 @@
 import { ActivityClock, type Kernel, SILENT_LOG, Stamps, within } from "../domain/index.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { type RenewedParts, Restore, type RestoreParts } from "./restore.ts";
-import { DutyTurns } from "./turns.ts";
+import { DutyQueue } from "./duty-queue.ts";
 
-/** How long a snapshot waits for the credentials' file system. */
+/** How long a snapshot waits for the file system of the credentials. */
 const FILES_LIMIT_MS = 1_000;
-/** What the addon refuses: no entropy at all, and a time before 1970. */
+/** Invalid arguments, which the addon rejects: empty entropy and a time before 1970. */
 const NO_ENTROPY = new Uint8Array();
 const BEFORE_1970_NS = -1n;
 const NONE_REFUSED: Renewal = { credentials: true, environment: true };
 
-/** Objects that only a rehearsal knows, in place of the agent's. */
+/** Objects for the rehearsal that replace the agent's own. */
 type Rehearsed<Connection> = Pick<RenewedParts<Connection>, "hooks" | "freeze">;
 
-/** What a rehearsal needs. */
 export interface RehearsalParts<Connection> {
   readonly duties: RestoreParts<Connection>;
   readonly own: Rehearsed<Connection>;
-  /** Plays a client's calls against a server in memory; the duties are those that `rehearsed` makes for it. */
+  /** Simulates a client's calls against a server in memory; `rehearsed` creates the duties for it. */
   readonly play: (
     rehearsed: (connections: RenewedParts<Connection>["connections"]) => Restore<Connection>,
   ) => Promise<void>;
 }
 
 /**
- * Runs before a snapshot what a node calls after the restore, so that no clone compiles its code, or reads it from a
- * disk. Changes nothing of the guest. Rejects as `play` does.
+ * Runs before a snapshot what a node calls after the restore, so that clones need not compile this code or read it from
+ * disk. Changes nothing in the guest. Rejects as `play` does.
  */
 export async function rehearse<Connection>({ duties, own, play }: RehearsalParts<Connection>): Promise<void> {
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // As a POST_RESTORE hook does. Does not wait: duties may be waiting for this snapshot.
-  await duties.turns.settled(AbortSignal.abort()).catch(() => {});
+  // As a POST_RESTORE hook does. Does not wait, because duties may be waiting for this snapshot.
+  await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 
 /**
- * Duties for a rehearsal. They run what the real ones run, but mix no entropy in, leave the clock and the user's
- * activity alone, and log nothing. They reread credential and spec files, and put changed ones in force, and wait a
- * second at most for their file system.
+ * Duties for a rehearsal. They run the same code, but mix in no entropy, leave the clock and the user activity alone,
+ * and log nothing. They do reread credential and spec files and put changed ones into force, but wait at most a second
+ * for their file system.
  *
- * @param parts whose `renew` is over objects that only the rehearsal knows, files excepted
+ * @param parts whose `renew` has objects of the rehearsal only, except for the files
  */
 export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Restore<Connection> {
   const { clock, kernel, renew } = parts;
@@ -48,11 +47,11 @@ export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Re
   const stamps = new Stamps(clock);
   return new Restore({
     ...parts,
-    kernel: harmless(kernel),
+    kernel: withoutEffects(kernel),
     stamps,
     activity: new ActivityClock(stamps),
     log: SILENT_LOG,
-    turns: new DutyTurns(),
+    dutyQueue: new DutyQueue(),
     renew: {
       ...renew,
       rotation: {
@@ -60,13 +59,13 @@ export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Re
           await within(rotation.renew("snapshot"), FILES_LIMIT_MS);
           return NONE_REFUSED;
         },
-        rearm: () => rotation.rearm(),
+        resetRateLimits: () => rotation.resetRateLimits(),
       },
     },
   });
 }
 
-function harmless(kernel: Kernel): Kernel {
+function withoutEffects(kernel: Kernel): Kernel {
   return {
     confirmsReseed: kernel.confirmsReseed,
     openEntropyDevice: () => {

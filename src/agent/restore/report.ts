@@ -1,53 +1,53 @@
 import type { Errno } from "../domain/index.ts";
 import type { DutiesThaw } from "../session/index.ts";
 
-/** What RunRestoreDuties is asked to do (message RestoreDutiesRequest). */
+/** Parameters of RunRestoreDuties (message RestoreDutiesRequest). */
 export interface RestoreRequest {
-  /** Fresh bytes of the host's generator. Overwritten with zeros once used. */
+  /** Fresh random bytes of the host. Overwritten with zeros after use. */
   readonly entropy: Uint8Array;
-  /** Time of the host, in nanoseconds since 1970; undefined: the clock is left alone. */
+  /** Time of the host in nanoseconds since 1970; undefined: leave the clock alone. */
   readonly hostTimeNs: bigint | undefined;
-  /** A frozen session stays frozen, as other duties will follow. Its freeze_ms goes on to count. */
+  /** Keep a frozen session frozen, because more duties will follow. Its freeze_ms continues to run. */
   readonly keepFrozen?: boolean;
 }
 
-/** What RunRestoreDuties did (message RestoreDutiesResponse). */
+/** Result of RunRestoreDuties (message RestoreDutiesResponse). */
 export interface RestoreReport extends DutiesThaw {
   /** Bytes that the kernel accepted. */
   readonly entropyBytesMixed: number;
-  /** True if every byte was also credited. */
+  /** True if all bytes were also credited. */
   readonly entropyCredited: boolean;
-  /** Guest time minus host time at receipt, before any step; 0 without host time. */
+  /** Guest time minus host time when the call arrived, before any step; 0 without host time. */
   readonly clockDriftMs: bigint;
   readonly clockStepped: boolean;
-  /** Empty when every duty ran as intended. */
+  /** Empty if every duty succeeded. */
   readonly degraded: readonly DegradedToken[];
 }
 
-/** A duty that failed, as stable text, which clients compare: never rename one. operations.md has them all. */
+/** A failed duty as stable text, which clients compare: never rename one. operations.md lists them all. */
 export type DegradedToken =
-  /** Fewer than 32 bytes of entropy were given. They were used all the same. */
+  /** Fewer than 32 bytes of entropy were given. They were used anyway. */
   | "entropy_short"
   /** No random device could be opened: nothing was mixed in. */
   | `entropy_open:${Errno}`
-  /** Some entropy could be mixed in, but not credited. */
+  /** Some entropy was mixed in but could not be credited. */
   | `entropy_credit:${Errno}`
-  /** Some entropy could not even be mixed in. */
+  /** Some entropy could not be mixed in. */
   | `entropy_mix:${Errno}`
   /** The kernel's generator was not reseeded. */
   | `crng_reseed:${Errno}`
-  /** The kernel reports that it reseeded, but a kernel of its age may not have. */
+  /** The kernel reports a reseed, but old kernels report this even if it did not happen. */
   | "crng_reseed:unverified"
   /** The agent's own generators could not be reseeded. */
   | "openssl_drbg:no_symbols"
   | "openssl_drbg:failed"
   /** The kernel refused to step the clock. */
   | `clock_set:${Errno}`
-  /** host_time is the last one applied, or up to a minute older: a repeated or overtaken call. */
+  /** host_time is the last applied one or up to a minute older: a repeated or delayed call. */
   | "clock_stale"
-  /** host_time lies outside the validity of the caller's own certificate. */
+  /** host_time is outside of the validity of the caller's certificate. */
   | "clock_outside_cert"
-  /** The credential files could not be read or do not fit together: the old ones stay in force. */
+  /** The credential files could not be read or are inconsistent: the old ones stay in force. */
   | "credentials_reload:refused"
-  /** A spec file cannot be used: the variables of its `env` stay as they were. Each file is judged alone. */
+  /** A spec file is invalid: the variables of its `env` stay as they were. Each file is checked separately. */
   | "process_env:refused";

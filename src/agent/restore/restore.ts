@@ -13,33 +13,32 @@ import type { DutiesEnd, DutiesThaw } from "../session/index.ts";
 import { ClockDuty, type ValidityWindow } from "./clock-duty.ts";
 import type { Renewal } from "./credential-rotation.ts";
 import { renewRandomness } from "./entropy-duty.ts";
-import type { DutyTurns } from "./turns.ts";
+import type { DutyQueue } from "./duty-queue.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
-/** The call that asks for the duties. */
+/** Details of the RunRestoreDuties call. */
 export interface RestoreCall<Connection> {
   readonly arrival: Instant;
-  /** Validity of the caller's certificate; undefined on a connection without TLS. */
+  /** Validity of the caller's certificate; undefined without TLS. */
   readonly validity: ValidityWindow | undefined;
   readonly connection: Connection;
-  /** Aborted when the client is gone. Duties that have not begun then never begin. */
+  /** Aborted when the client is gone. Duties that have not begun by then are not run. */
   readonly signal: AbortSignal;
 }
 
-/** What the duties renew beside randomness and clock. */
+/** What the duties renew in addition to randomness and clock. */
 export interface RenewedParts<Connection> {
-  /** `sweep` ends PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
-  readonly hooks: { sweep(): Promise<void> };
-  /** `renew` reloads credential and spec files and puts them in force; `rearm` lifts its rate limits. */
-  readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; rearm(): void };
-  /** Ends every connection but one, as clones of the guest share their keys. Returns how many. */
+  /** Kills PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
+  readonly hooks: { killStaleHook(): Promise<void> };
+  /** `renew` reloads credential and spec files and puts them into force; `rearm` resets its rate limits. */
+  readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; resetRateLimits(): void };
+  /** Ends all connections but one, because clones of the guest share their keys. Returns how many. */
   readonly connections: { dropOtherConnections(keep: Connection): number };
   readonly freeze: { thawByDuties(end: DutiesEnd): DutiesThaw; readonly frozen: boolean };
-  /** Runs ready_cmd at once; undefined: there is none. */
+  /** Runs ready_cmd now; undefined: there is none. */
   readonly readiness: { runNow(): void } | undefined;
 }
 
-/** What the restore capability needs. */
 export interface RestoreParts<Connection> {
   readonly kernel: Kernel;
   readonly randomness: ProcessRandomness;
@@ -47,11 +46,11 @@ export interface RestoreParts<Connection> {
   readonly stamps: Stamps;
   readonly activity: ActivityClock;
   readonly log: Log;
-  readonly turns: DutyTurns;
+  readonly dutyQueue: DutyQueue;
   readonly renew: RenewedParts<Connection>;
 }
 
-/** The duties that make a restored guest differ from its clones. */
+/** The restore duties, after which a restored guest no longer shares secrets, time and connections with its clones. */
 export class Restore<Connection> {
   readonly #parts: RestoreParts<Connection>;
   readonly #clockDuty: ClockDuty;
@@ -62,18 +61,18 @@ export class Restore<Connection> {
     this.#clockDuty = new ClockDuty(parts);
   }
 
-  /** How often the duties have been performed. */
+  /** Number of times that the duties have run. */
   get generation(): number {
     return this.#generation;
   }
 
-  /** Counts duties as in progress from now on, as their call has arrived, until the returned function is called. */
+  /** Counts duties as in progress from the arrival of their call until the returned function is called. */
   begin(): () => void {
-    return this.#parts.turns.begin();
+    return this.#parts.dutyQueue.begin();
   }
 
   /**
-   * Performs the duties, one caller at a time. Failed ones are in the report. Overwrites the entropy once it is used.
+   * Runs the duties, one call at a time. Failures are in the report. Overwrites the entropy after use.
    *
    * @throws AgentError INVALID_ARGUMENT for entropy that is empty or over 64 KiB; then nothing has changed
    */
@@ -81,7 +80,7 @@ export class Restore<Connection> {
     const end = this.begin();
     try {
       checkEntropy(request.entropy);
-      return await this.#parts.turns.run(() => this.#perform(request, call), call.signal);
+      return await this.#parts.dutyQueue.run(() => this.#perform(request, call), call.signal);
     } finally {
       end();
     }
@@ -94,14 +93,14 @@ export class Restore<Connection> {
     request.entropy.fill(0);
     activity.restored();
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
-    await renew.hooks.sweep();
+    await renew.hooks.killStaleHook();
     // Before anything of the session can run.
     const { credentials, environment } = await renew.rotation.renew("restore");
     const droppedConnections = renew.connections.dropOtherConnections(call.connection);
-    // Last of all that the session could notice: its first instruction finds new randomness and the right time.
+    // After everything that the session could notice: its first instruction finds new randomness and the right time.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
-    renew.rotation.rearm();
-    // In a session that is still frozen ready_cmd could not start, and its verdict would mean nothing.
+    renew.rotation.resetRateLimits();
+    // In a frozen session ready_cmd could not start, and its result would be meaningless.
     if (!renew.freeze.frozen) renew.readiness?.runNow();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");
@@ -122,8 +121,8 @@ export class Restore<Connection> {
 }
 
 function checkEntropy(entropy: Uint8Array): void {
-  if (entropy.length === 0) throw invalidField("entropy", "is empty: give fresh bytes of the host's generator");
+  if (entropy.length === 0) throw invalidField("entropy", "is empty: send fresh random bytes of the host");
   if (entropy.length > ENTROPY_LIMIT_BYTES) {
-    throw invalidField("entropy", `has ${entropy.length} bytes: at most ${ENTROPY_LIMIT_BYTES} are taken`);
+    throw invalidField("entropy", `has ${entropy.length} bytes, but the maximum is ${ENTROPY_LIMIT_BYTES}`);
   }
 }

@@ -7,21 +7,20 @@ interface SpecSource {
   reload(): Promise<SpecsRead>;
 }
 
-/** What reading the spec files again has found. Each file is judged alone. */
+/** Result of reading the spec files again. Each file is checked separately. */
 interface SpecsRead {
-  /** The specs in force from now on. */
+  /** The specs that are in force from now on. */
   readonly specs: { readonly process: ProcessSpec; readonly hooks: HooksSpec };
-  /** Variables of the files that were changed since the last reload and are in force from now on. */
+  /** Variables of files that changed since the last reload and are now in force. */
   readonly renewed: ReadonlySet<string>;
-  /** Variables of the files that cannot be used: their old spec stays in force. */
+  /** Variables of invalid files, whose old spec stays in force. */
   readonly refused: ReadonlySet<string>;
-  /** Why they cannot be used, without any value. */
+  /** Why they are invalid, without any values. */
   readonly problems: readonly string[];
-  /** Changed fields that an agent which runs does not take. */
+  /** Changed fields that a running agent cannot apply. */
   readonly ignored: readonly string[];
 }
 
-/** What the renewal of the specs needs. */
 export interface SpecRenewalParts {
   readonly source: SpecSource;
   /** `version` is HealthResponse.process_env_version. */
@@ -30,7 +29,7 @@ export interface SpecRenewalParts {
   readonly log: Log;
 }
 
-/** Puts the variables of changed spec files in force, for commands, hooks and ready_cmd that start from then on. */
+/** Puts the variables of changed spec files into force for commands, hooks and ready_cmd that start later. */
 export class SpecRenewal {
   readonly #parts: SpecRenewalParts;
 
@@ -38,7 +37,7 @@ export class SpecRenewal {
     this.#parts = parts;
   }
 
-  /** Returns false if a file cannot be used; the log says why. Never rejects. */
+  /** Returns false if a file is invalid; the log has the reason. Never rejects. */
   async renew(cause: string): Promise<boolean> {
     const { source, environment, hooks, log } = this.#parts;
     try {
@@ -46,7 +45,7 @@ export class SpecRenewal {
       for (const problem of problems) log.warn("process_env_refused", { cause, problem });
       for (const field of ignored) log.warn("spec_field_ignored", { field });
       if (renewed.has("SVC_HOOKS_SPEC_FILE")) hooks.renew(specs.hooks);
-      // A node takes a higher version for the proof that its variables are in force.
+      // A node relies on a higher version as proof that its variables are in force.
       if (renewed.size > 0 && !refused.has("SVC_PROCESS_SPEC_FILE")) {
         environment.renew(specs.process.env);
         log.info("process_env_renewed", { cause, version: environment.version });

@@ -16,55 +16,52 @@ import type { SpareMemory } from "./message-buffers.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 
-/** Queued bytes below which `drained` resolves: one file chunk is sent while the next is read. */
+/** `drained` resolves below this many queued bytes: one chunk of a file is sent while the next is read. */
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of an aborted call may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
-/** How long the status of a refused call waits for the end of its request. */
-const PATIENCE_MS = 1_000;
-/** What clients send of a deadline that has passed: a nanosecond (grpc-go), or none. */
+/** How long the status of a rejected call waits for the end of the request. */
+const REQUEST_END_WAIT_MS = 1_000;
+/** A smaller grpc-timeout means that the deadline has already passed. grpc-go then sends a nanosecond. */
 const SHORTEST_DEADLINE_MS = 1;
-/** A call that has moved more than this counts as large. */
+/** A call that has transferred more than this is large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** A unary request of that size consists mostly of fields that nobody knows. */
+/** A unary request of this size consists mostly of unknown fields. */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
-/** What a call needs beside its stream. */
+/** Dependencies of a call. */
 export interface CallSetup {
   readonly metadata: RequestFields;
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly responseFields: Fields;
-  /** Bounds the received bytes of all calls that no handler has taken yet. */
+  /** Limits the received bytes of all calls that no handler has taken yet. */
   readonly unread: Allowance;
-  /** Bounds the memory that all calls keep for their next messages. */
+  /** Limits the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
-  /** Bounds what calls hold after `failWhenRead`: the oldest gives way. */
+  /** Limits the unread data of calls after `failOnRead`. The oldest call is evicted. */
   readonly unreadAnswers: Allowance;
-  /** Most bytes of a request's message. */
+  /** Largest request message. */
   readonly messageLimitBytes: number;
-  /** Called with 1 when the call becomes large, and with -1 when a large call is over. */
+  /** Called with 1 when the call becomes large, and with -1 when a large call has ended. */
   readonly onLarge: (change: 1 | -1) => void;
 }
 
 /**
- * One call on one HTTP/2 stream, headers to trailers. Its handler reads and sends messages; the router ends it. Its
- * four ends:
+ * One call on one HTTP/2 stream. Its handler reads and sends messages; the router ends it. There are four ways to end:
  *
- * | end          | by                            | handler's signal | unsent messages | status                    |
- * | ------------ | ----------------------------- | ---------------- | --------------- | ------------------------- |
- * | finish       | the handler's end             | as it is         | sent            | after them                |
- * | abort        | cancel, lost connection, stop | aborted          | sent            | the handler's, if it can  |
- * |              |                               |                  |                 | still be sent             |
- * | failSoon     | deadline, a share taken away  | aborted          | dropped but one | within 1 s; then a reset  |
- * | failWhenRead | another call takes over       | aborted          | dropped but one | when the client reads on; |
- * |              |                               |                  |                 | `unreadAnswers` bounds it |
+ * | method       | caused by                     | signal    | unsent messages     | status                      |
+ * | ------------ | ----------------------------- | --------- | ------------------- | --------------------------- |
+ * | finish       | the handler                   | unchanged | sent                | after them                  |
+ * | abort        | cancel, lost connection, stop | aborted   | sent                | the handler's, if possible  |
+ * | failWithin1s | deadline, eviction            | aborted   | dropped (see below) | within 1 s, then a reset    |
+ * | failOnRead   | another call attaches instead | aborted   | dropped (see below) | when the client reads again |
  *
- * "But one": the message that has begun is completed.
+ * A message that was partly sent is completed before the status.
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
-  /** When its headers arrived. */
+  /** When the headers arrived. */
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly #stream: Http2Stream;
@@ -78,9 +75,9 @@ export class Call implements StreamConsumer {
   #aborted: AgentError | undefined;
   #controller: AbortController | undefined;
   #finished = false;
-  #refuse: (() => void) | undefined;
-  #patience: NodeJS.Timeout | undefined;
-  /** What it holds since `failWhenRead`. */
+  #reject: (() => void) | undefined;
+  #requestEndTimer: NodeJS.Timeout | undefined;
+  /** Share of `unreadAnswers` since `failOnRead`. */
   #unreadAnswer: Share | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
@@ -90,14 +87,14 @@ export class Call implements StreamConsumer {
     this.#stream = stream;
     this.#setup = setup;
     const { messageLimitBytes, spare, unread } = setup;
-    const newShare = (): Share => unread.share(this.connection, (error) => this.failSoon(error));
+    const newShare = (): Share => unread.share(this.connection, (error) => this.failWithin1s(error));
     this.#request = new RequestMessages(stream, messageLimitBytes, spare, newShare);
     stream.consumer = this;
   }
 
   /**
-   * Aborted when the client cancels, the deadline passes, the connection is lost or the server ends; the reason is an
-   * AgentError. Never aborted because the handler has ended. Created on demand, as most handlers never use it.
+   * Aborted when the client cancels, the deadline passes, the connection is lost or the server stops; the reason is an
+   * AgentError. Not aborted when the handler ends. Created on demand, because most handlers never use it.
    */
   get signal(): AbortSignal {
     if (this.#controller === undefined) {
@@ -112,41 +109,42 @@ export class Call implements StreamConsumer {
     return this.#aborted;
   }
 
-  /** Bytes queued by `send` that the connection has not yet taken. */
+  /** Bytes queued by `send` that the connection has not taken yet. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
 
   /**
-   * The request messages in order, without their prefix. Has backpressure. Beside the call's flow-control window it
-   * holds about 80 KiB while the handler does not ask for the next message, and one whole message while it does. They
-   * end at the client's half-close, with AgentError at a refused message, and with the signal's reason on abort.
+   * The request messages in order, with backpressure. In addition to the flow-control window, the call holds about 80
+   * KiB while the handler does not read, and one whole message while it does. The iteration ends at the client's
+   * half-close, throws AgentError for an invalid message, and throws the signal's reason on abort.
    */
   messages(): RequestMessages {
     return this.#request;
   }
 
   /**
-   * Decodes the request's only message, and gives a large one's memory back. Fields of bytes are views of it: a short
-   * path would hold all of it, uncounted, until the call is over. Throws AgentError as `decodeMessage` does.
+   * Decodes the only message of a request and frees the memory of a large one. Decoded byte fields are views: a short
+   * path would keep the whole message alive, uncounted, until the call ends. So a large message is copied. Throws
+   * AgentError as `decodeMessage` does.
    */
   decode<Desc extends DescMessage>(schema: Desc, message: LentBytes): MessageShape<Desc> {
     const { bytes } = message;
     if (bytes.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, bytes);
     try {
-      // Not of a Buffer: its slices, which clone takes for copies, are views.
+      // Not a Buffer: `clone` copies with `slice`, which for a Buffer returns a view.
       const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       return clone(schema, decodeMessage(schema, view));
     } finally {
-      // It may be entropy.
+      // The message may contain entropy.
       bytes.fill(0);
       message.release();
     }
   }
 
   /**
-   * Queues one message without copying its parts. `release` runs once when the caller may change the bytes, even if the
-   * call has ended and nothing was sent. Throws AgentError for a message over the limit.
+   * Queues one message without copying it. `release` runs once when the caller may reuse the memory, even if the call
+   * has ended and nothing was sent. Throws AgentError for a message over the limit.
    */
   send(frame: Frame, release?: () => void): void {
     const sizeBytes = this.#sizeBytes(frame);
@@ -164,7 +162,7 @@ export class Call implements StreamConsumer {
     });
   }
 
-  /** Sends the only message of an answer. Throws AgentError for a message over the limit. */
+  /** Sends the only message of a response. Throws AgentError for a message over the limit. */
   answer(frame: Frame): void {
     this.#sizeBytes(frame);
     if (this.#finished || this.#stream.closed) return;
@@ -181,45 +179,45 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Starts the deadline, counted from now. When it passes the call is aborted and answered at once. Throws AgentError
-   * where it has passed on its way here: such a call is not begun.
+   * Starts the deadline. When it passes, the call is aborted and answered at once. Throws AgentError if it has already
+   * passed; then the call is not started.
    */
   startDeadline(timeoutMs: number): void {
     if (timeoutMs < SHORTEST_DEADLINE_MS) throw deadlinePassed();
-    // As good as none.
+    // Node cannot set a longer timer.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
-      this.failSoon(deadlinePassed());
+      this.failWithin1s(deadlinePassed());
     }, timeoutMs);
   }
 
   /**
-   * Runs `refuse` once the request is complete or too late, or its client is gone; drops its messages. After an earlier
-   * answer the agent would have to reset the stream. A client that still sends may take that for a broken connection
-   * (curl: error 92).
+   * Runs `reject` when the request is complete, takes too long, or its client is gone; drops its messages. An earlier
+   * response would require a reset of the stream, and a client that is still sending may take that for a broken
+   * connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
-    this.#refuse = refuse;
+    this.#reject = refuse;
     if (this.#stream.remoteEnded || this.#stream.closed) {
       this.#requestEnded();
       return;
     }
-    this.#patience = setTimeout(() => this.#requestEnded(), PATIENCE_MS);
-    this.#patience.unref();
+    this.#requestEndTimer = setTimeout(() => this.#requestEnded(), REQUEST_END_WAIT_MS);
+    this.#requestEndTimer.unref();
     this.#request.discard();
   }
 
-  /** Ends the call with this error, even if its client does not read: a second later the rest, or all, is dropped. */
-  failSoon(error: AgentError): void {
+  /** Ends the call with this error even if its client does not read: a second later the stream is reset. */
+  failWithin1s(error: AgentError): void {
     this.#fail(error);
     setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
   }
 
   /**
-   * Ends the call with this error, which its client learns whenever it reads on: the message that has begun is
-   * completed, the others are dropped. The connection's end ends the wait; `unreadAnswers` bounds what waits.
+   * Ends the call with this error, which the client gets whenever it reads again. A message that was partly sent is
+   * completed, the others are dropped. It waits until the connection ends; `unreadAnswers` limits the memory.
    */
-  failWhenRead(error: AgentError): void {
+  failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);
     if (this.#isLarge) this.#setLarge(false);
     if (heldBytes === 0) return;
@@ -241,12 +239,15 @@ export class Call implements StreamConsumer {
     this.#controller?.abort(reason);
   }
 
-  /** Ends the response with a status after all that was sent; resets an incomplete request. Later calls do nothing. */
+  /**
+   * Ends the response with a status after everything that was sent. Resets an incomplete request. Later calls do
+   * nothing.
+   */
   finish(error?: AgentError): void {
     this.#endResponse(error, false);
   }
 
-  /** Returns the bytes that the client still has to take. */
+  /** Returns the number of bytes that the client must still read. */
   #fail(error: AgentError): number {
     this.abort(error);
     return this.#endResponse(error, true);
@@ -301,10 +302,10 @@ export class Call implements StreamConsumer {
   }
 
   #requestEnded(): void {
-    const refuse = this.#refuse;
+    const refuse = this.#reject;
     if (refuse === undefined) return;
-    this.#refuse = undefined;
-    if (this.#patience !== undefined) clearTimeout(this.#patience);
+    this.#reject = undefined;
+    if (this.#requestEndTimer !== undefined) clearTimeout(this.#requestEndTimer);
     refuse();
   }
 

@@ -6,20 +6,20 @@ import { malformedMessage, PREFIX_BYTES } from "./framing.ts";
 import { FieldWriter, LENGTH_DELIMITED, writeVarint } from "../../shared/field-writer.ts";
 import { checkFieldCount, FIELD_LIMIT, FieldCursor, tooManyFields } from "./wire.ts";
 
-/** Below this size one copy costs less than a second write. */
+/** Below this size, copying is cheaper than a second write. */
 const JOIN_BELOW_BYTES = 1_024;
 
-/** Code of TextDecoder's error: bytes that are no text are refused, never replaced. */
+/** Error code of TextDecoder. Invalid UTF-8 is rejected, never replaced. */
 const NOT_UTF8 = "ERR_ENCODING_INVALID_ENCODED_DATA";
 
-/** A message with its 5-byte prefix as it goes over the wire, in parts. */
+/** A message with its 5-byte prefix, in one or more parts. */
 export type Frame = readonly Uint8Array[];
 
 /** Encodes a message with its prefix. */
 export function messageFrame<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Frame {
   const bytes = toBinary(schema, message);
   if (bytes.length < JOIN_BELOW_BYTES) {
-    // From Node's pool: V8 makes a separate allocation for each new array of more than 64 bytes.
+    // Allocated from Node's pool: V8 makes a separate allocation for each array of more than 64 bytes.
     const joined = Buffer.allocUnsafe(PREFIX_BYTES + bytes.length);
     writeLength(joined, bytes.length);
     joined.set(bytes, PREFIX_BYTES);
@@ -30,15 +30,15 @@ export function messageFrame<Desc extends DescMessage>(schema: Desc, message: Me
   return [prefix, bytes];
 }
 
-/** The prefix, and a tag and a length of five bytes at most. */
+/** The prefix, and a tag and a length of at most five bytes each. */
 const HEAD_BYTES: number = PREFIX_BYTES + 10;
 
-/** Size of a FrameWriter's buffer; most answers that use one are far smaller. */
+/** Initial size of a FrameWriter's buffer. Most messages that use one are much smaller. */
 const WRITER_BYTES = 128;
 
-/** Writes a message directly into its frame. */
+/** Encodes a message directly into its frame. */
 export class FrameWriter extends FieldWriter {
-  /** @param sizeBytes that suffice for the message */
+  /** @param sizeBytes upper bound for the encoded message */
   constructor(sizeBytes: number = WRITER_BYTES) {
     super(PREFIX_BYTES + sizeBytes, PREFIX_BYTES);
   }
@@ -57,8 +57,8 @@ export class FrameWriter extends FieldWriter {
 }
 
 /**
- * Decodes a message; fields of bytes are views of it. Throws AgentError for malformed bytes, and `refusal` for more
- * fields than `fieldLimit`.
+ * Decodes a message; byte fields are views. Throws AgentError for malformed bytes, and `refusal` for more than
+ * `fieldLimit` fields.
  */
 export function decodeMessage<Desc extends DescMessage>(
   schema: Desc,
@@ -71,12 +71,12 @@ export function decodeMessage<Desc extends DescMessage>(
   try {
     return fromBinary(schema, bytes, { readUnknownFields: false });
   } catch (cause) {
-    const why = errnoOf(cause) === NOT_UTF8 ? ": a string in it is not UTF-8" : "";
+    const why = errnoOf(cause) === NOT_UTF8 ? ": it contains a string that is not UTF-8" : "";
     throw malformedMessage(`the request is not a valid ${schema.typeName}${why}`, cause);
   }
 }
 
-/** Frames a message whose only field is `payload`. A large one is not copied, and must not change until it is sent. */
+/** Frames a message whose only field is `payload`. A large payload is not copied and must not change until it is sent. */
 export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame {
   const join = payload.length < JOIN_BELOW_BYTES;
   const head = Buffer.allocUnsafe(HEAD_BYTES + (join ? payload.length : 0));
@@ -89,8 +89,9 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
 }
 
 /**
- * A view of a message's one `bytes` field; undefined for any other message. Throws AgentError for malformed bytes. With
- * `decodeMessage` alone small frames of input take 1.1 times the CPU, large ones 1.06.
+ * A view of the `bytes` field if that is the message's only field; otherwise undefined. Throws AgentError for malformed
+ * bytes. Using `decodeMessage` instead takes 1.1 times the CPU time for small frames of input, and 1.06 for large
+ * ones.
  */
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
   const field = new FieldCursor(message);
@@ -109,20 +110,23 @@ function writeLength(frame: Uint8Array, length: number): void {
 }
 
 const NS_PER_SECOND = 1_000_000_000n;
-/** The years 1 to 9999, which is what a timestamp may hold (google/protobuf/timestamp.proto). */
+/** Years 1 to 9999, the range of a timestamp (google/protobuf/timestamp.proto). */
 const FIRST_SECOND = -62_135_596_800n;
 const LAST_SECOND = 253_402_300_799n;
 const NANOS_LIMIT = 1_000_000_000;
 
-/** Nanoseconds since 1970 as a protobuf timestamp, whose nanos count forward from the second below. */
+/** Converts nanoseconds since 1970 to a protobuf timestamp, whose nanos are never negative. */
 export function timestamp(ns: bigint): Timestamp {
   const nanos = ((ns % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
   return { $typeName: "google.protobuf.Timestamp", seconds: (ns - nanos) / NS_PER_SECOND, nanos: Number(nanos) };
 }
 
-/** A protobuf timestamp as nanoseconds since 1970. Throws INVALID_ARGUMENT with the field's name for a bad one. */
+/**
+ * Converts a protobuf timestamp to nanoseconds since 1970. Throws INVALID_ARGUMENT with the field's name if it is
+ * invalid.
+ */
 export function timestampNs(field: string, { seconds, nanos }: Timestamp): bigint {
-  if (seconds < FIRST_SECOND || seconds > LAST_SECOND) throw invalidField(field, "is outside the years 1 to 9999");
-  if (nanos < 0 || nanos >= NANOS_LIMIT) throw invalidField(field, "has nanos outside 0 to 999999999");
+  if (seconds < FIRST_SECOND || seconds > LAST_SECOND) throw invalidField(field, "must be in the years 1 to 9999");
+  if (nanos < 0 || nanos >= NANOS_LIMIT) throw invalidField(field, "must have nanos from 0 to 999999999");
   return seconds * NS_PER_SECOND + BigInt(nanos);
 }

@@ -9,14 +9,18 @@ export function messageTooLarge(sizeBytes: number, limitBytes: number): AgentErr
   return new AgentError(
     "RESOURCE_EXHAUSTED",
     "MESSAGE_TOO_LARGE",
-    `a message of ${sizeBytes} bytes is over the limit of ${limitBytes} bytes; split it`,
+    `a message of ${sizeBytes} bytes exceeds the limit of ${limitBytes} bytes; split it`,
     { sizeBytes: String(sizeBytes), limitBytes: String(limitBytes) },
   );
 }
 
-/** The error for a request of too few or too many messages (gRPC's statuscodes.md: UNIMPLEMENTED). */
+/** The error for a request with too few or too many messages (gRPC's statuscodes.md: UNIMPLEMENTED). */
 export function wrongMessageCount(problem: string): AgentError {
-  return new AgentError("UNIMPLEMENTED", "MALFORMED_MESSAGE", `the request has ${problem}; the method takes one`);
+  return new AgentError(
+    "UNIMPLEMENTED",
+    "MALFORMED_MESSAGE",
+    `the request has ${problem}; the method requires exactly one`,
+  );
 }
 
 /** The error for bytes that the method does not accept. */
@@ -24,14 +28,14 @@ export function malformedMessage(problem: string, cause?: unknown): AgentError {
   return new AgentError("INVALID_ARGUMENT", "MALFORMED_MESSAGE", problem, {}, cause);
 }
 
-/** Cuts a byte stream into messages, however the bytes are split. Copies them: the chunks are not its own. */
+/** Splits a byte stream into messages. Copies the bytes, because the caller reuses the chunks. */
 export class MessageReader {
   readonly #limitBytes: number;
   readonly #buffers: MessageBuffers;
-  /** The first bytes of a prefix that arrives in pieces. */
+  /** Start of a prefix that arrives in pieces. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
-  /** Length of the incomplete message, and its first bytes until more arrive, in memory that the next one's use too. */
+  /** Length of an incomplete message, and its first bytes until more arrive. Their memory is reused for later messages. */
   #messageBytes = 0;
   #begin: Uint8Array | undefined;
   #beginMemory: Uint8Array | undefined;
@@ -55,7 +59,10 @@ export class MessageReader {
     this.#message = undefined;
   }
 
-  /** Delivers the messages that the next bytes complete. Throws AgentError at a refused prefix; then it is unusable. */
+  /**
+   * Delivers the messages that these bytes complete. Throws AgentError for an invalid prefix; then the reader is
+   * unusable.
+   */
   push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
     let at = 0;
     while (at < chunk.length) {
@@ -91,14 +98,14 @@ export class MessageReader {
     }
   }
 
-  /** Call it at the end of the stream. Throws AgentError if that is within a message. */
+  /** Call it at the end of the stream. Throws AgentError if a message is incomplete. */
   end(): void {
     if (this.#prefixFilled > 0 || this.#begin !== undefined || this.#message !== undefined) {
       throw malformedMessage("the request stream ends within a message");
     }
   }
 
-  /** The incomplete message. It takes a buffer only when more arrives: until then the previous message has one. */
+  /** The incomplete message. It gets a buffer only when more bytes arrive, so that it can reuse the previous message's. */
   #begun(): Uint8Array | undefined {
     const begin = this.#begin;
     if (begin === undefined) return this.#message;
@@ -132,14 +139,14 @@ export class MessageReader {
     const byte = (index: number): number => bytes[at + index] ?? 0;
     const flag = byte(0);
     if (flag === 1) {
-      // The request names no compression, because grpc-encoding is refused before (gRPC's compression.md: INTERNAL).
+      // The request declared no compression: grpc-encoding was already rejected (gRPC's compression.md: INTERNAL).
       throw new AgentError(
         "INTERNAL",
         "UNSUPPORTED_COMPRESSION",
         "the message is compressed; send messages uncompressed",
       );
     }
-    if (flag !== 0) throw malformedMessage(`the message's flag byte is ${flag}; it must be 0`);
+    if (flag !== 0) throw malformedMessage(`the message's flag byte is ${flag}, but must be 0`);
     const length = byte(1) * 0x1000000 + byte(2) * 0x10000 + byte(3) * 0x100 + byte(4);
     if (length > this.#limitBytes) throw messageTooLarge(length, this.#limitBytes);
     return length;

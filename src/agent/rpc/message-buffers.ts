@@ -1,13 +1,13 @@
-/** Buffers of smaller messages are not kept: Node has a pool for these. */
+/** Smaller buffers are not kept, because Node pools them. */
 const SMALLEST_BYTES = 4 * 1024;
-/** Buffers kept: one message is filled while another is in use. */
+/** Buffers to keep: one message is filled while another is in use. */
 const KEPT_BUFFERS = 2;
-/** Bytes kept: of a file, one batch is gathered while another is written. */
+/** Bytes to keep: one batch of a file is collected while another is written. */
 const KEPT_BYTES = 1280 * 1024;
-/** What all requests together may keep: enough for as many writers as have large batches. */
+/** Limit for all requests together: enough for as many writers as use large batches. */
 const SPARE_LIMIT_BYTES: number = 16 * 1024 * 1024;
 
-/** Bounds the memory that requests keep unused, for their next messages. */
+/** Limits the memory that requests keep for their next messages. */
 export class SpareMemory {
   #leftBytes: number;
 
@@ -15,23 +15,23 @@ export class SpareMemory {
     this.#leftBytes = limitBytes;
   }
 
-  /** Counts bytes that are kept. False: they may not be. */
+  /** Reserves memory to keep. Returns false if the limit is reached. */
   keep(sizeBytes: number): boolean {
     if (sizeBytes > this.#leftBytes) return false;
     this.#leftBytes -= sizeBytes;
     return true;
   }
 
-  /** Counts bytes as no longer kept. */
+  /** Releases a reservation. */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;
   }
 }
 
-/** Buffers for one request's messages: a stream of large ones reuses a few, which V8 need not collect. */
+/** Reuses buffers for the messages of one request, so that a stream of large messages causes no garbage. */
 export class MessageBuffers {
   readonly #spare: SpareMemory;
-  /** Created with the first buffer: most requests are one small message and need none. */
+  /** Created with the first buffer, since most requests are one small message and need none. */
   #lent: WeakMap<ArrayBuffer, number> | undefined;
   readonly #free: ArrayBuffer[] = [];
   #closed = false;
@@ -40,13 +40,13 @@ export class MessageBuffers {
     this.#spare = spare;
   }
 
-  /** A buffer of exactly that length, with any content. */
+  /** Returns a buffer of exactly this length with arbitrary content. */
   take(length: number): Uint8Array {
     if (length < SMALLEST_BYTES) return Buffer.allocUnsafe(length);
     const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
     const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
     if (reused !== undefined) this.#spare.use(reused.byteLength);
-    // A much larger buffer would keep unused memory.
+    // A much larger buffer would waste memory.
     const fits = reused !== undefined && reused.byteLength <= 2 * length;
     const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
     (this.#lent ??= new WeakMap()).set(bytes.buffer, length);
@@ -54,9 +54,9 @@ export class MessageBuffers {
   }
 
   /**
-   * Takes back an unused message, or any view of one. What it does not keep goes back to the system at once. Otherwise
-   * the memory of many calls that are answered together would stay until V8 collects. Returns the message's length; 0
-   * for bytes that it did not lend, which stay as they are.
+   * Takes back a message, or any view of it. Memory that is not kept is returned to the system immediately: after many
+   * calls at once it would otherwise stay until V8 collects. Returns the message's length, or 0 for bytes that are not
+   * from this pool, which are left alone.
    */
   release({ buffer }: Uint8Array): number {
     if (!(buffer instanceof ArrayBuffer)) return 0;
@@ -67,10 +67,7 @@ export class MessageBuffers {
     return length;
   }
 
-  /**
-   * Gives all unused memory back to the system, and keeps none from now on: what is lent goes there when it is
-   * released.
-   */
+  /** Returns all free memory to the system and keeps none from now on. */
   close(): void {
     this.#closed = true;
     for (const buffer of this.#free.splice(0)) {

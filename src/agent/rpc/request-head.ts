@@ -6,13 +6,13 @@ const CONTENT_TYPE = /^application\/grpc(?:\+proto)?$/i;
 const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
 const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 0.001, n: 0.000_001 };
 
-/** Answer to a request that is not gRPC. */
+/** The response to a request that is not gRPC. */
 interface HttpRefusal {
   readonly fields: Fields;
   readonly body: string;
 }
 
-/** The refusal of a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined: it is. */
+/** The response to a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined: it is gRPC. */
 export function httpRefusal(fields: RequestFields): HttpRefusal | undefined {
   if (fields[":method"] !== "POST") return refusal({ ":status": "405", allow: "POST" });
   if (!CONTENT_TYPE.test(fields["content-type"] ?? "")) {
@@ -26,7 +26,7 @@ function refusal(fields: Fields): HttpRefusal {
   return { fields: { ...fields, "content-type": "text/plain", "content-length": String(body.length) }, body };
 }
 
-/** Time allowed by grpc-timeout in milliseconds; undefined: no limit. Throws AgentError for a malformed one. */
+/** Value of grpc-timeout in milliseconds; undefined: no limit. Throws AgentError if it is malformed. */
 export function requestTimeoutMs(fields: RequestFields): number | undefined {
   const value = fields["grpc-timeout"];
   if (value === undefined) return undefined;
@@ -35,14 +35,14 @@ export function requestTimeoutMs(fields: RequestFields): number | undefined {
     throw new AgentError(
       "INVALID_ARGUMENT",
       "INVALID_FIELD",
-      "grpc-timeout is malformed; it is at most 8 digits and a unit (H, M, S, m, u or n)",
+      "grpc-timeout must be at most 8 digits and a unit (H, M, S, m, u or n)",
       { field: "grpc-timeout" },
     );
   }
   return Number(count) * (UNIT_MS[unit] as number);
 }
 
-/** Refuses a request whose messages may be compressed. Throws AgentError. */
+/** Rejects a request whose messages may be compressed. Throws AgentError. */
 export function requireIdentityEncoding(fields: RequestFields): void {
   const encoding = fields["grpc-encoding"];
   if (encoding === undefined || encoding === "identity") return;

@@ -3,21 +3,21 @@ import type { Http2Stream } from "../http2/index.ts";
 import { MessageReader, wrongMessageCount } from "./framing.ts";
 import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
-/** Bytes at which reading pauses while nobody asks for a message. */
+/** Reading pauses at this many bytes while the handler does not read. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** Counted for each held message on top of its bytes, so that a flood of empty ones is bounded too. */
+/** Counted per held message in addition to its bytes, so that a flood of empty messages is limited, too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
-/** Messages over this size count until their memory is given back: a handler may hold one for any time. */
+/** Larger messages count until they are released, because a handler may keep one for long. */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
-/** The messages of a request. While nobody asks for one it pauses the stream, and the client has to wait. */
+/** The messages of a request. While the handler does not read, the stream is paused, so that the client must wait. */
 export class RequestMessages {
   readonly #stream: Http2Stream;
   readonly #buffers: MessageBuffers;
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #newShare: () => Share;
-  /** Of what all requests together may hold. Created when this one first holds something. */
+  /** Share of what all requests together may hold. Created when this request first holds something. */
   #unread: Share | undefined;
   #queuedBytes = 0;
   /** Bytes of large messages that a handler has taken and not released. */
@@ -25,14 +25,14 @@ export class RequestMessages {
   #paused = true;
   #ended = false;
   #discarded = false;
-  /** The request has one message, which is taken only at its end. */
+  /** The request must have exactly one message, which is delivered at its end. */
   #isSingle = false;
   #failure: Error | undefined;
   #wake: (() => void) | undefined;
 
   /**
-   * @param spare what all requests together may keep unused
-   * @param newShare makes the request's share of what all of them may hold unread
+   * @param spare limits the memory that all requests together keep for reuse
+   * @param newShare creates the request's share of what all requests may hold unread
    */
   constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
     this.#buffers = new MessageBuffers(spare);
@@ -42,13 +42,13 @@ export class RequestMessages {
     stream.pause();
   }
 
-  /** The next message; undefined: there is none. Throws AgentError where the request failed. */
+  /** The next message; undefined: there is none. Throws AgentError if the request failed. */
   next(): Promise<LentBytes | undefined> {
     return new Promise((resolve, reject) => {
       this.each(
         (message) => {
           resolve(message);
-          // The next reader takes over.
+          // Never resolves, which suspends this iteration; the next reader continues.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -68,7 +68,7 @@ export class RequestMessages {
     return new Loan(message, this.#release);
   }
 
-  /** For a request of one message: calls back in the tick in which it ends or is refused. */
+  /** For a request of exactly one message: calls back in the tick in which the request ends or is rejected. */
   only(got: (message: LentBytes) => void, failed: (error: Error) => void): void {
     let only: LentBytes | undefined;
     this.#isSingle = true;
@@ -85,7 +85,7 @@ export class RequestMessages {
           failed(failure);
         } else if (only === undefined) failed(wrongMessageCount("no message"));
         else {
-          // From here on the caller owns the bytes, and no other message will need them.
+          // The caller owns the bytes now, and no further message will need a buffer.
           this.#buffers.close();
           got(only);
         }
@@ -93,7 +93,7 @@ export class RequestMessages {
     );
   }
 
-  /** Calls `take` with each message in the tick of the event loop in which it arrives. */
+  /** Calls `onItem` with each message, in the tick in which it arrives. */
   readonly each: Incoming<LentBytes> = (take, over) => {
     const takeAll = (): void => {
       try {
@@ -110,7 +110,7 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // Register before reading resumes: held bytes may arrive within the call.
+      // Must be registered before reading resumes, because held input may be delivered synchronously.
       this.#wake = takeAll;
       this.#read();
     };
@@ -124,14 +124,17 @@ export class RequestMessages {
     this.#account(this.#heldBytes);
   };
 
-  /** Ends the iteration with an error at once, dropping held messages. (A refused message fails only when it is next.) */
+  /**
+   * Ends the iteration immediately with an error and drops held messages. (An invalid message fails only when its turn
+   * comes.)
+   */
   fail(error: AgentError): void {
     if (this.#discarded) return;
     this.#failure ??= error;
     this.#drop();
   }
 
-  /** Ends the iteration. Reads and drops what still arrives. */
+  /** Ends the iteration. Further input is read and dropped. */
   discard(): void {
     this.#discarded = true;
     this.#ended = true;
@@ -144,7 +147,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // Taken messages end with the call, which is over.
+    // Messages that were taken are released with the call, which has ended.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);
@@ -161,7 +164,7 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // While somebody waits for the next message, a complete small one is taken at once and does not count.
+      // If a reader waits, a complete small message is taken at once and does not count.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {
@@ -175,7 +178,7 @@ export class RequestMessages {
     }
   }
 
-  /** Updates the share. Throws AgentError when all requests together hold too much. */
+  /** Updates the share. Throws AgentError if all requests together hold too much. */
   #account(bytes: number): void {
     if (bytes > 0) this.#unread ??= this.#newShare();
     this.#unread?.set(bytes);
@@ -202,7 +205,7 @@ export class RequestMessages {
     this.#wakeUp();
   }
 
-  /** Any other error than AgentError is a bug: it ends this call, and not what the connection's read belongs to. */
+  /** An error other than AgentError is an internal error. It fails this call, not the whole connection. */
   #refuse(error: unknown): void {
     this.#failure = error instanceof Error ? error : new Error("thrown without a reason", { cause: error });
     this.#buffers.close();

@@ -11,7 +11,7 @@ import {
   AgentError,
   Allowance,
   type Clock,
-  Late,
+  Lazy,
   type Log,
   MESSAGE_LIMIT_BYTES,
   UNREAD_LIMIT_BYTES,
@@ -23,40 +23,39 @@ import type { Connection } from "../listening/index.ts";
 import { SpareMemory } from "./message-buffers.ts";
 import { httpRefusal, requestTimeoutMs, requireIdentityEncoding } from "./request-head.ts";
 
-/** Bytes that ended calls together may hold until their clients read them. */
+/** Limit for the data of ended calls that their clients have not read yet. */
 const UNREAD_ANSWERS_LIMIT_BYTES: number = 4 * 1024 * 1024;
 
-/** What a router needs. */
 export interface RouterOptions {
   readonly clock: Clock;
   readonly log: Log;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
-  /** Most bytes of a request's message. Default: MESSAGE_LIMIT_BYTES. */
+  /** Largest request message. Default: MESSAGE_LIMIT_BYTES. */
   readonly messageLimitBytes?: number;
-  /** Called with the number of calls when one begins or ends. */
+  /** Called with the number of running calls when one begins or ends. */
   readonly onCalls?: (running: number) => void;
-  /** Called with true when there is a first large call, and with false when the last is over. */
+  /** Called with true when the first large call begins, and with false when the last one has ended. */
   readonly onLargeCalls?: (any: boolean) => void;
 }
 
-/** Handles a call, then calls `over`, with the error for its status if it failed. */
+/** Handles a call and then calls `onEnd`, with the error if it failed. */
 type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 
-/** A response message, or the frame of one that the handler has encoded itself. */
+/** A response message, or a frame that the handler has encoded itself. */
 type Response<O extends DescMessage> = MessageShape<O> | Frame;
 
-/** Admits a call (undefined) or refuses it, before its handler runs and before any of its body is read. */
+/** Admits a call (undefined) or rejects it, before its handler runs and before any of its body is read. */
 export type Interceptor = (metadata: RequestFields) => AgentError | undefined | Promise<AgentError | undefined>;
 
-/** Finds each call's handler and turns its result or error into a response. */
+/** Finds the handler of each call and turns its result or error into a response. */
 export class Router {
   readonly #options: RouterOptions;
   readonly #versionField: Fields;
   readonly #responseFields: Fields;
   readonly #handlers = new Map<string, RawHandler>();
-  /** Services that are loaded at their first call, by their names. */
-  readonly #later = new Map<string, () => Promise<void>>();
+  /** Services that are loaded at their first call, by name. */
+  readonly #lazy = new Map<string, () => Promise<void>>();
   readonly #calls = new Set<Call>();
   #largeCalls = 0;
   readonly #onLarge: (change: 1 | -1) => void;
@@ -73,7 +72,7 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // Nobody gets time to read: the call that ends another one must not wait.
+    // Without a grace period: a call that takes over another one must not wait for it.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,
@@ -84,8 +83,8 @@ export class Router {
   }
 
   /**
-   * Registers a method with one request and one response message. `arrived` runs when a call is admitted, before its
-   * message is read; the function that it returns runs when the call is over.
+   * Registers a unary method. `arrived` runs when a call is admitted, before its message is read; the function that it
+   * returns runs when the call has ended.
    */
   unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
@@ -115,7 +114,7 @@ export class Router {
     });
   }
 
-  /** Registers a method with one request message. The handler sends messages, and ends the response by resolving. */
+  /** Registers a server-streaming method. The handler sends messages and ends the response by resolving. */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     handler: (request: MessageShape<I>, call: Call) => Promise<void>,
@@ -127,7 +126,7 @@ export class Router {
     });
   }
 
-  /** Registers a method whose handler reads the request messages and resolves with the response. */
+  /** Registers a client-streaming method. The handler reads messages and resolves with the response. */
   clientStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodClientStreaming<I, O>,
     handler: (call: Call) => Promise<MessageShape<O>>,
@@ -137,7 +136,7 @@ export class Router {
     });
   }
 
-  /** Registers a method whose handler reads and sends messages, and ends the response by resolving. */
+  /** Registers a bidirectional method. The handler reads and sends messages, and ends the response by resolving. */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
     handler: (call: Call) => Promise<void>,
@@ -145,19 +144,19 @@ export class Router {
     this.#register(method, (call, over) => settle(async () => handler(call), over));
   }
 
-  /** Registers a service whose methods `load` registers, at the first call of one of them. */
-  later(service: string, load: () => Promise<void>): void {
-    const late = new Late(load);
-    this.#later.set(service, () => late.get());
+  /** Registers a service that is loaded at the first call of one of its methods. */
+  registerLazy(service: string, load: () => Promise<void>): void {
+    const lazy = new Lazy(load);
+    this.#lazy.set(service, () => lazy.get());
   }
 
-  /** Full names of the services that have methods here, sorted. */
+  /** Full names of the registered services, sorted. */
   services(): readonly string[] {
     const registered = [...this.#handlers.keys()].map((path) => path.slice(1, path.lastIndexOf("/")));
-    return [...new Set([...registered, ...this.#later.keys()])].toSorted();
+    return [...new Set([...registered, ...this.#lazy.keys()])].toSorted();
   }
 
-  /** Answers one request. Never throws. */
+  /** Serves one request. Never throws. */
   handle(stream: Http2Stream, fields: RequestFields, connection: Connection, interceptor: Interceptor): void {
     const { clock } = this.#options;
     const call = new Call(stream, {
@@ -194,7 +193,7 @@ export class Router {
 
   #register(method: DescMethod, handler: RawHandler): void {
     const path = `/${method.parent.typeName}/${method.name}`;
-    if (this.#handlers.has(path)) throw new Error(`${path} has a handler already`);
+    if (this.#handlers.has(path)) throw new Error(`${path} already has a handler`);
     this.#handlers.set(path, handler);
   }
 
@@ -206,16 +205,16 @@ export class Router {
       this.#calls.delete(call);
       this.#options.onCalls?.(this.#calls.size);
     };
-    const turnAway = (error: unknown): void => call.whenRequestEnds(() => over(error));
+    const reject = (error: unknown): void => call.whenRequestEnds(() => over(error));
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // Await only promises: other calls then start within one tick of the event loop.
+      // Promises are not awaited unless there is one: this way calls start within one tick of the event loop.
       const decision = interceptor(call.metadata);
-      if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(turnAway);
+      if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(reject);
       else this.#admit(call, decision, over);
     } catch (error) {
-      turnAway(error);
+      reject(error);
     }
   }
 
@@ -230,15 +229,15 @@ export class Router {
     const handler = this.#handlers.get(path ?? "");
     if (handler !== undefined) return handler;
     const [, service = ""] = (path ?? "").split("/", 2);
-    const load = this.#later.get(service);
-    if (load !== undefined) return (call, over) => this.#serveLater(load, service, call, over);
+    const load = this.#lazy.get(service);
+    if (load !== undefined) return (call, over) => this.#serveLazy(load, service, call, over);
     const method = (path ?? "").slice(0, 200);
     throw new AgentError("UNIMPLEMENTED", "UNIMPLEMENTED", `there is no method ${method}`, { method });
   }
 
-  #serveLater(load: () => Promise<void>, service: string, call: Call, over: (error?: unknown) => void): void {
+  #serveLazy(load: () => Promise<void>, service: string, call: Call, over: (error?: unknown) => void): void {
     const serve = (): void => {
-      this.#later.delete(service);
+      this.#lazy.delete(service);
       if (call.aborted !== undefined) throw call.aborted;
       this.#find(call.metadata[":path"])(call, over);
     };
@@ -247,7 +246,7 @@ export class Router {
       .catch((error: unknown) => call.whenRequestEnds(() => over(error)));
   }
 
-  /** Any other error is a bug of the agent: its text goes to the log, not to the client. */
+  /** Any other error is an internal error: its text goes to the log, not to the client. */
   #toAgentError(error: unknown, call: Call): AgentError {
     if (error instanceof AgentError) return error;
     const method = call.metadata[":path"];
@@ -255,7 +254,7 @@ export class Router {
       method,
       error: error instanceof Error ? (error.stack ?? error.message) : "unknown",
     });
-    return new AgentError("INTERNAL", "INTERNAL", "the agent failed at this call; its log says why", {}, error);
+    return new AgentError("INTERNAL", "INTERNAL", "internal error in this call; see the agent's log", {}, error);
   }
 }
 
@@ -263,12 +262,12 @@ function isFrame(response: Response<DescMessage>): response is Frame {
   return Array.isArray(response);
 }
 
-/** Runs a handler, then calls `over`. */
+/** Runs a handler and then calls `onEnd`. */
 function settle(handler: () => Promise<void>, over: (error?: unknown) => void): void {
   handler().then(() => over(), over);
 }
 
 function tooMuchUnread(because: string): AgentError {
-  const message = `unread requests hold ${UNREAD_LIMIT_BYTES} bytes already; refused because ${because}`;
+  const message = `the limit of ${UNREAD_LIMIT_BYTES} bytes of unread requests is reached: ${because}`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MUCH_UNREAD", message, { limitBytes: String(UNREAD_LIMIT_BYTES) });
 }

@@ -4,7 +4,7 @@ import type { AgentError, StatusName } from "../domain/index.ts";
 import type { Fields } from "../http2/index.ts";
 import { ErrorInfoSchema } from "../../shared/gen/google/rpc/error_details_pb.ts";
 
-/** ErrorInfo.domain of every error of the agent. */
+/** ErrorInfo.domain of all errors of the agent. */
 const ERROR_DOMAIN = "svc.guest";
 
 /** Numbers of the canonical codes (google.rpc.Code). */
@@ -28,20 +28,20 @@ const CODES: Readonly<Record<StatusName, number>> = {
 
 const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 
-/** Longest message or metadata value of a status. */
+/** Largest message or metadata value of a status. */
 const TEXT_LIMIT_CHARS = 2_048;
 /**
- * Bound of all names and values of a status. Clients on C-core randomly drop trailers over 8 KiB, and always those over
- * 16 KiB, and report their own RESOURCE_EXHAUSTED instead. Other fields need room, too.
+ * Limit for all names and values of a status. Clients on C-core randomly drop trailers over 8 KiB, and always those
+ * over 16 KiB, and then report RESOURCE_EXHAUSTED themselves. Other fields need space, too.
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
-/** A successful call's last fields: gRPC puts them in the trailers, or in the headers where nothing else was sent. */
+/** Status fields of a successful call: in the trailers, or in the headers if nothing else was sent. */
 export const OK_FIELDS: Fields = { "grpc-status": "0" };
 
 /**
  * Encodes an error as grpc-status, grpc-message and grpc-status-details-bin (a google.rpc.Status with an ErrorInfo).
- * Cuts its texts until the whole is small enough. That takes several tries, because text that is not ASCII grows
+ * Texts are shortened until everything fits. That takes several attempts, because text that is not ASCII grows
  * threefold in the message and by a third in the details.
  */
 export function errorFields(error: AgentError): Fields {
@@ -59,13 +59,13 @@ function fieldsWithin(error: AgentError, limitChars: number): Fields {
     "grpc-status-details-bin": Buffer.from(encodeStatus(error, message, limitChars))
       .toString("base64")
       .replace(/=+$/, ""),
-    // The refusal of an encoding must name the supported ones (gRPC's compression.md, "Compression Method Asymmetry
-    // Between Peers").
+    // The error for an unsupported encoding must list the supported ones (gRPC's compression.md, "Compression Method
+    // Asymmetry Between Peers").
     ...(error.reason === "UNSUPPORTED_COMPRESSION" && { "grpc-accept-encoding": "identity" }),
   };
 }
 
-/** Size of fields whose characters are all ASCII. */
+/** Size of fields, which must be ASCII. */
 function sizeBytes(fields: Fields): number {
   return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
@@ -95,7 +95,7 @@ function clip(text: string, limitChars: number): string {
   return clipped.toWellFormed();
 }
 
-/** Percent-encoding of grpc-message: all but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
+/** Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
 function percentEncode(text: string): string {
   return text.replace(/[^\x20-\x24\x26-\x7e]+/g, encodeURIComponent);
 }

@@ -2,32 +2,33 @@ import type { DescMessage } from "@bufbuild/protobuf";
 import { LENGTH_DELIMITED } from "../../shared/field-writer.ts";
 import { malformedMessage } from "./framing.ts";
 
-/** Wire types of protobuf's encoding. Groups (3 and 4) are not in proto3. */
+/** Wire types of protobuf. Groups (3 and 4) are not used in proto3. */
 export const VARINT = 0;
 const FIXED64 = 1;
 const FIXED32 = 5;
 
 /**
- * Most fields of a request, with those of its inner messages. The largest legal request has about a dozen; 4 MiB can
- * hold two million empty ones, and the decoder would make an object for each. Bulk fields have readers of their own.
+ * Largest number of fields in a request, including nested messages. The largest valid request has about a dozen. 4 MiB
+ * can contain two million empty fields, and the decoder would create an object for each. Bulk fields have their own
+ * decoders.
  */
 export const FIELD_LIMIT = 1_024;
-/** A message up to this size cannot have too many fields. */
+/** A message up to this size cannot exceed the limit. */
 const FEW_FIELDS_BYTES: number = 2 * FIELD_LIMIT;
 
-/** Walks over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
+/** Iterates over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
 export class FieldCursor {
   readonly #bytes: Uint8Array;
   readonly #end: number;
   #at: number;
-  /** Number, wire type and start of the field that `next` found. */
+  /** Number, wire type and start of the current field. */
   number = 0;
   wireType = 0;
   start = 0;
-  /** Where its value is, without a length prefix. */
+  /** Range of its value, without a length prefix. */
   valueStart = 0;
   valueEnd = 0;
-  /** Of an integer, exact up to 2^53. */
+  /** Value of an integer, exact up to 2^53. */
   value = 0;
 
   constructor(bytes: Uint8Array, start = 0, end: number = bytes.length) {
@@ -36,7 +37,7 @@ export class FieldCursor {
     this.#end = end;
   }
 
-  /** Goes to the next field; false at the end. */
+  /** Moves to the next field. Returns false at the end. */
   next(): boolean {
     if (this.#at >= this.#end) return false;
     this.start = this.#at;
@@ -69,7 +70,7 @@ export class FieldCursor {
     return true;
   }
 
-  /** Exact up to 2^53; a larger length does not fit into the message anyway. */
+  /** Exact up to 2^53. A larger length would exceed the message anyway. */
   #varint(): number {
     let value = 0;
     let unit = 1;
@@ -84,16 +85,16 @@ export class FieldCursor {
   }
 }
 
-/** The refusal of a message with more fields than `limit`. */
+/** The error for a message with more fields than `limit`. */
 export function tooManyFields(limit: number): Error {
-  return malformedMessage(`the request has more than ${limit} fields; no request needs as many`);
+  return malformedMessage(`the request has more than ${limit} fields`);
 }
 
 function damaged(): Error {
-  return malformedMessage("the request is damaged: its bytes are no protobuf message");
+  return malformedMessage("the request is not a valid protobuf message");
 }
 
-/** Throws `refusal` for a message of more fields than `limit`, before it is decoded; AgentError for a malformed one. */
+/** Throws `refusal` for a message with more fields than `limit`, before it is decoded; AgentError if it is malformed. */
 export function checkFieldCount(
   schema: DescMessage,
   bytes: Uint8Array,
@@ -101,7 +102,7 @@ export function checkFieldCount(
   refusal: (limit: number) => Error,
 ): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
-  /** Returns how many more fields are allowed. Terminates, because no message of the schema contains itself. */
+  /** Returns how many more fields are allowed. Terminates, because no message type contains itself. */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;
     while (fields.next()) {

@@ -16,18 +16,21 @@ const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "E
 /**
  * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to an agent's unix socket,
  * byte for byte. Passes on EOF of the input, after which the rest of the answer still arrives; ends when the agent
- * closes. Writes only the agent's bytes to standard output, and failures to `complain`. Resolves with the exit status.
+ * closes. Writes only the agent's bytes to standard output, and failures to `printError`. Resolves with the exit
+ * status.
  */
-export async function bridge(path: string | undefined, complain: (line: string) => void): Promise<number> {
+export async function bridge(path: string | undefined, printError: (line: string) => void): Promise<number> {
   if (!path) {
-    complain("bridge: no socket; name it as the argument or in SVC_GUEST_SOCKET");
+    printError("bridge: no socket given; pass it as the argument or set SVC_GUEST_SOCKET");
     return STATUS_USAGE;
   }
   const agent = connect({ path, allowHalfOpen: true });
   try {
     await once(agent, "connect");
   } catch (error) {
-    complain(`bridge: cannot reach the agent at ${path}: ${errnoOf(error) ?? "unknown error"}; does it listen there?`);
+    printError(
+      `bridge: cannot reach the agent at ${path}: ${errnoOf(error) ?? "unknown error"}; check that it listens there`,
+    );
     return STATUS_UNAVAILABLE;
   }
   try {
@@ -42,7 +45,7 @@ export async function bridge(path: string | undefined, complain: (line: string) 
   } catch (error) {
     const errno = errnoOf(error) ?? "unknown error";
     if (PEER_GONE.has(errno)) return 0;
-    complain(`bridge: standard input or output failed: ${errno}`);
+    printError(`bridge: standard input or output failed: ${errno}`);
     return STATUS_IO_ERROR;
   }
 }

@@ -52,10 +52,10 @@ export class Handshakes {
     socket.allowHalfOpen = true;
     const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
-    else if (certificate === undefined) connection.drop("client certificate refused: it sent none");
+    else if (certificate === undefined) connection.drop("client certificate required, but none was sent");
     // The authority was replaced during the handshake.
     else if (this.#renewed !== undefined && !isVouchedFor(certificate.chain, this.#renewed))
-      connection.drop("client certificate refused: its authority has been replaced");
+      connection.drop("client certificate rejected: its CA was replaced");
     else {
       connection.peer.certificate = certificate;
       return true;

@@ -14,7 +14,7 @@ import {
   type WatchArrivals,
 } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { Http2Connection, type Http2Limits, Pace, type SecretField } from "../http2/index.ts";
+import { Http2Connection, type Http2Limits, ThrottleQueue, type SecretField } from "../http2/index.ts";
 import {
   type AcceptedConnection,
   Acceptor,
@@ -178,7 +178,7 @@ export class ManagementServer {
     // These timers must not delay the agent's own end.
     end.unref();
     cut.unref();
-    this.#options.log.info("connections_of_replaced_authority", { connections: unwanted.length });
+    this.#options.log.info("replaced_authority_disconnected", { connections: unwanted.length });
   }
 
   /** Only warns of expiry: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
@@ -202,14 +202,15 @@ export class ManagementServer {
    * no tickets: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
-    for (const acceptor of this.#acceptors) acceptor.dropHalfOpen("half-open while the connections were renewed");
+    for (const acceptor of this.#acceptors)
+      acceptor.dropHalfOpen("not complete when the connections were dropped after a restore");
     let dropped = 0;
     for (const [connection, http2] of this.#served) {
       if (connection === keep) {
         http2.drain();
         continue;
       }
-      http2.cut();
+      http2.closeAfterRestore();
       dropped++;
     }
     return dropped;
@@ -243,7 +244,7 @@ export class ManagementServer {
   /** @param beginner makes what begins with each connection that is let in */
   #acceptor(name: string, beginner: Beginner): Acceptor {
     const { onConnection } = this.#options;
-    const pace = new Pace();
+    const pace = new ThrottleQueue();
     const acceptor: Acceptor = new Acceptor(
       {
         ...this.#options,
@@ -261,7 +262,7 @@ export class ManagementServer {
     return acceptor;
   }
 
-  #serve(connection: AcceptedConnection, socket: Socket, pace: Pace, acceptor: Acceptor): void {
+  #serve(connection: AcceptedConnection, socket: Socket, pace: ThrottleQueue, acceptor: Acceptor): void {
     const { router, authenticate, tokenField, log, clock, unacknowledgedMs } = this.#options;
     const limits = this.#limits;
     connection.isHalfOpen = false;
@@ -276,7 +277,7 @@ export class ManagementServer {
           if (!acceptor.hasPlace(connection)) return tooManyConnections(limits.connections);
           // The first admitted call also secures the connection's place.
           connection.isKept = true;
-          http2.prove();
+          http2.markAuthenticated();
           admit = interceptor;
         }
         return refused;
@@ -290,7 +291,7 @@ export class ManagementServer {
         ...limits,
         ...(tokenField !== undefined && { secret: tokenField }),
         firstRequestMs: limits.handshakeTimeoutMs,
-        probation: { pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
+        probation: { queue: pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
       },
       {
         request: (stream, request) => router.handle(stream, request, connection, admit),
@@ -319,13 +320,13 @@ export class ManagementServer {
             limits.liveness,
             () => clock.monotonicMs(),
             (silentMs) => {
-              log.warn("peer_dead", { ...fields, silent_ms: silentMs });
+              log.warn("peer_lost", { ...fields, silent_ms: silentMs });
               http2.abandon();
             },
           );
     socket.once("error", (error) => {
       const errno = errnoOf(error);
-      if (isLostPeer(errno)) log.warn("peer_dead", { ...fields, errno });
+      if (isLostPeer(errno)) log.warn("peer_lost", { ...fields, errno });
       // Node cuts off a peer that breaks TLS.
       else if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
     });
@@ -336,12 +337,12 @@ export class ManagementServer {
 }
 
 function authorityReplaced(): AgentError {
-  const message = "the authority of the client certificate has been replaced; dial with one of the new authority";
+  const message = "the CA of the client certificate was replaced; reconnect with a certificate of the new CA";
   return new AgentError("UNAVAILABLE", "AUTHORITY_REPLACED", message);
 }
 
 function tooManyConnections(limit: number): AgentError {
-  const message = `the agent has ${limit} connections, the most that it takes: close one, or make the calls over one`;
+  const message = `the limit of ${limit} connections is reached; close one, or share connections between calls`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_CONNECTIONS", message, { limit: String(limit) });
 }
 

@@ -60,12 +60,12 @@ export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined 
 /** Why a client's handshake failed, from Node's error. */
 export function handshakeFailure(error: Error): string {
   const [, why] = /:certificate verify failed:[^:]*:\d+:(.+)$/m.exec(error.message) ?? [];
-  if (why !== undefined) return `client certificate refused: ${why}`;
+  if (why !== undefined) return `client certificate rejected: ${why}`;
   const code = errnoOf(error);
-  if (code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "client certificate refused: it sent none";
+  if (code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "client certificate required, but none was sent";
   // CHAIN_BYTES of internals/handshakes.c.
   if (code === "ERR_SSL_EXCESSIVE_MESSAGE_SIZE")
-    return `TLS handshake failed: ${code}: a client's certificates may have 5.5 KiB together`;
+    return `TLS handshake failed: ${code}: the client's certificate chain exceeds 5.5 KiB`;
   return `TLS handshake failed: ${code ?? error.message}`;
 }
 

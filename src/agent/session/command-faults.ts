@@ -17,9 +17,9 @@ export function* commandFaults(
   path: string,
   { args, env = new Map<string, string>(), cwd = "" }: GivenCommand,
 ): Generator<readonly [field: string, problem: string], undefined> {
-  if (args[0] === "") yield [`${path}args[0]`, "is empty: name the command to run"];
+  if (args[0] === "") yield [`${path}args[0]`, "must not be empty: it names the command to run"];
   for (const [index, argument] of args.entries())
-    if (argument.includes(NUL)) yield [`${path}args[${index}]`, "holds a NUL byte"];
+    if (argument.includes(NUL)) yield [`${path}args[${index}]`, "contains a NUL byte"];
   for (const [name, value] of env) {
     const problem = variableProblem(name, value);
     if (problem === undefined) continue;
@@ -27,13 +27,13 @@ export function* commandFaults(
     const shown = JSON.stringify(name.split("=", 1)[0]?.slice(0, SHOWN_NAME_CHARACTERS));
     yield [`${path}env[${shown}]`, problem];
   }
-  if (cwd !== "" && !cwd.startsWith("/")) yield [`${path}cwd`, "is not an absolute path"];
-  if (cwd.includes(NUL)) yield [`${path}cwd`, "holds a NUL byte"];
+  if (cwd !== "" && !cwd.startsWith("/")) yield [`${path}cwd`, "must be an absolute path"];
+  if (cwd.includes(NUL)) yield [`${path}cwd`, "contains a NUL byte"];
 }
 
 function variableProblem(name: string, value: string): string | undefined {
   if (name === "") return "has an empty name";
-  if (name.includes("=")) return "has a name that holds '='";
-  if (name.includes(NUL)) return "has a name that holds a NUL byte";
-  return value.includes(NUL) ? "holds a NUL byte" : undefined;
+  if (name.includes("=")) return "has a name that contains '='";
+  if (name.includes(NUL)) return "has a name that contains a NUL byte";
+  return value.includes(NUL) ? "contains a NUL byte" : undefined;
 }

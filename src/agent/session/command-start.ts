@@ -211,7 +211,7 @@ export function commandCandidates(command: string, environment: Environment): (U
 }
 
 function tooManyDirectories(count: number): AgentError {
-  const message = `the command's name is too long to be looked for in each of the ${count} directories of PATH; give its path`;
+  const message = `the command's name is too long to be searched in the ${count} directories of PATH; give its full path`;
   const metadata = { limit: String(EXEC_STRINGS_LIMIT_BYTES) };
   return new AgentError("RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG", message, metadata);
 }

@@ -149,7 +149,7 @@ export class SessionFreeze {
     const leftMs = Math.ceil(this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs);
     const message =
       this.#state.kind === "frozen" && this.#state.specRefused
-        ? `the session is frozen because the restore duties refused a spec file, and will be killed in ${leftMs} ms: ` +
+        ? `the session is frozen because the restore duties rejected a spec file, and will be killed in ${leftMs} ms: ` +
           `replace the file that the agent's log names (process_env_refused) and run the duties again`
         : `the session is frozen for a snapshot, for ${leftMs} ms more unless RunRestoreDuties thaws it: ` +
           `run the duties, or wait`;
@@ -267,7 +267,7 @@ export class SessionFreeze {
   }
 
   #refused(problem: FreezeProblem): FreezeReport {
-    this.#parts.log.warn("session_not_frozen", { problem });
+    this.#parts.log.warn("session_freeze_failed", { problem });
     return notFrozen(problem);
   }
 
@@ -310,7 +310,7 @@ export class SessionFreeze {
     const frozenMs = Math.round(clock.monotonicMs() - this.#state.sinceMs);
     const processes = group.size();
     if (!group.kill()) {
-      log.error("frozen_session_not_killed", { why });
+      log.error("frozen_session_kill_failed", { why });
       return;
     }
     const fields = { why, frozen_ms: frozenMs, processes };
@@ -330,7 +330,7 @@ export class SessionFreeze {
     if (this.#state.kind !== "frozen") return;
     const frozenMs = Math.round(clock.monotonicMs() - this.#state.sinceMs);
     if (group?.thaw() !== true) {
-      log.error("session_not_thawed", { why });
+      log.error("session_thaw_failed", { why });
       return;
     }
     this.#state.cancelTick();

@@ -17,7 +17,7 @@ const badCwd = (status: StatusName, problem: string): Failure => [status, "EXEC_
 const LIMIT: Failure = [
   "RESOURCE_EXHAUSTED",
   "EXEC_RESOURCE_LIMIT",
-  "the guest has no more processes, descriptors or memory to start it with; try again later",
+  "the guest is out of processes, descriptors or memory; try again later",
 ];
 
 const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE", "ENFILE"]);
@@ -25,54 +25,54 @@ const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE",
 /** execve(2): what each errno says about the command. */
 const EXECVE: Readonly<Record<string, Failure>> = {
   ENOENT: notFound("no such command (or the interpreter that it names is missing); check its name and PATH"),
-  ENOTDIR: notFound("a part of the command's path is not a directory"),
+  ENOTDIR: notFound("a component of the command's path is not a directory"),
   ELOOP: notFound("too many symbolic links on the command's path"),
   ENAMETOOLONG: ["INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"],
-  EACCES: denied("the command is a directory, is not executable, or lies where its user may not go"),
-  EPERM: denied("the guest's kernel does not permit to execute the command"),
+  EACCES: denied("the command is a directory, is not executable, or is in a directory that its user may not access"),
+  EPERM: denied("the guest's kernel does not permit executing the command"),
   ENOEXEC: badFormat("not a program for this machine (a script needs a #! line; no shell is tried)"),
-  ELIBBAD: badFormat("its interpreter is not a program"),
+  ELIBBAD: badFormat("its interpreter is not an executable program"),
   EINVAL: badFormat("not a valid program"),
   ETXTBSY: [
     "FAILED_PRECONDITION",
     "EXEC_TEXT_BUSY",
-    "the command's file is open for writing; try again when its writer has closed it",
+    "the command's file is open for writing; try again when it is closed",
   ],
   E2BIG: [
     "RESOURCE_EXHAUSTED",
     "EXEC_ARGS_TOO_LONG",
-    "arguments and environment are larger than the kernel takes (execve(2)); pass large data by stdin or a file",
+    "arguments and environment exceed the kernel's limit (execve(2)); pass large data through stdin or a file",
   ],
 };
 
 /** chdir(2): what each errno says about the working directory. */
 const CHDIR: Readonly<Record<string, Failure>> = {
-  ENOENT: badCwd("NOT_FOUND", "no such directory to start in"),
-  ENOTDIR: badCwd("FAILED_PRECONDITION", "not a directory to start in"),
-  EACCES: badCwd("PERMISSION_DENIED", "its user may not enter the directory to start in"),
+  ENOENT: badCwd("NOT_FOUND", "the working directory does not exist"),
+  ENOTDIR: badCwd("FAILED_PRECONDITION", "the working directory is not a directory"),
+  EACCES: badCwd("PERMISSION_DENIED", "its user may not access the working directory"),
 };
 
 const IDENTITY: Failure = [
   "PERMISSION_DENIED",
   "EXEC_BAD_USER",
-  "the agent may not become that user; it needs CAP_SETUID and CAP_SETGID, and ids that the guest maps",
+  "the agent may not switch to that user; this requires CAP_SETUID and CAP_SETGID, and ids that the user namespace maps",
 ];
 
-const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the agent could not set the process up"];
+const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
 /** Meaning of a failed step whose errno says nothing more; SETUP for the others. */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
-  chdir: badCwd("FAILED_PRECONDITION", "the directory to start in cannot be entered"),
+  chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),
   setgroups: IDENTITY,
   setgid: IDENTITY,
   setuid: IDENTITY,
   terminal: [
     "FAILED_PRECONDITION",
     "EXEC_SETUP_FAILED",
-    "the guest has no terminal to give (it needs /dev/ptmx); run the command without one",
+    "no terminal is available (it requires /dev/ptmx); run the command without one",
   ],
-  killed: ["CANCELLED", "CANCELLED", "stopped while it was being started"],
+  killed: ["CANCELLED", "CANCELLED", "the command was stopped while it was starting"],
 };
 
 function classify(step: SpawnStep, errno: string): Failure {
@@ -90,7 +90,7 @@ function oversizedString({ args, env }: Pick<CommandSpec, "args" | "env">): stri
   const variable = [...env].find(([name, value]) => Buffer.byteLength(`${name}=${value}`) >= STRING_LIMIT_BYTES);
   if (argument < 0 && variable === undefined) return undefined;
   const what = variable === undefined || argument >= 0 ? `argument ${argument}` : `the variable ${variable[0]}`;
-  return `${what} is larger than ${STRING_LIMIT_BYTES - 1} bytes, the most that the kernel takes in one (execve(2))`;
+  return `${what} exceeds ${STRING_LIMIT_BYTES - 1} bytes, the kernel's limit for one string (execve(2))`;
 }
 
 /** The status for a command that could not be started. Its metadata has step and errno. */
@@ -102,7 +102,7 @@ export function startFailure(
   if (error instanceof SpawnAborted && error.waited !== undefined) return startHung(error, command, cwd);
   const [status, reason, general] = classify(error.step, error.errno);
   const oversized = error.errno === "E2BIG" ? oversizedString({ args, env }) : undefined;
-  const problem = oversized === undefined ? general : `${oversized}; pass large data by stdin or a file`;
+  const problem = oversized === undefined ? general : `${oversized}; pass large data through stdin or a file`;
   const isDirectory = error.step === "chdir";
   const about = isDirectory ? cwd : command;
   const what = isDirectory
@@ -119,7 +119,7 @@ function startHung(error: SpawnAborted, command: string, cwd: string): AgentErro
   const where = mount === undefined ? "its file system" : `the file system mounted at ${JSON.stringify(mount)}`;
   const message = `cannot start ${JSON.stringify(command)}: ${
     step === "chdir" ? `cannot enter ${JSON.stringify(cwd)}: ` : ""
-  }${where} did not answer in time; try again once it does, or unmount it (${step}: ETIMEDOUT)`;
+  }${where} did not respond in time; unmount it, or try again when it responds (${step}: ETIMEDOUT)`;
   const metadata = { step, errno: "ETIMEDOUT", path, ...(mount !== undefined && { mount }) };
   return new AgentError("FAILED_PRECONDITION", "EXEC_SETUP_FAILED", message, metadata, error);
 }

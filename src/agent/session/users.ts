@@ -59,12 +59,12 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
 
 /** What is malformed in a user spec; undefined when it is well-formed. Does not check whether the names exist. */
 export function userSyntaxProblem(spec: string): string | undefined {
-  if (/[\0\n]/.test(spec)) return "holds a NUL or a line break";
+  if (/[\0\n]/.test(spec)) return "contains a NUL or a line break";
   const parts = spec.split(":");
-  if (spec.startsWith(":")) return "has no name before its colon; write user, uid, user:group or uid:gid";
-  if (parts.length > 2) return "has more than one colon; write user, uid, user:group or uid:gid";
+  if (spec.startsWith(":")) return "has no name before the colon; use user, uid, user:group or uid:gid";
+  if (parts.length > 2) return "has more than one colon; use user, uid, user:group or uid:gid";
   for (const part of parts) {
-    if (/^-?[0-9]+$/.test(part) && idOf(part) === undefined) return `has an id outside 0 to ${MAX_ID}`;
+    if (/^-?[0-9]+$/.test(part) && idOf(part) === undefined) return `has an id that is not in 0 to ${MAX_ID}`;
   }
   return undefined;
 }
@@ -130,6 +130,6 @@ function text(bytes: string): string {
 }
 
 function unknown(kind: "user" | "group", name: string, file: string): AgentError {
-  const message = `no ${kind} ${JSON.stringify(name)} in ${file} of the sandbox; name another or give a numeric id`;
+  const message = `no ${kind} ${JSON.stringify(name)} in ${file} of the sandbox; use another name or a numeric id`;
   return new AgentError("NOT_FOUND", "EXEC_BAD_USER", message, { [kind]: name });
 }

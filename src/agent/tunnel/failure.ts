@@ -1,24 +1,28 @@
 import { AgentError, type Failure, FileSystemError, FileSystemHung, SocketError } from "../domain/index.ts";
 
-const REFUSED: Failure = ["FAILED_PRECONDITION", "PORT_REFUSED", "nothing listens there; start it, or wait for it"];
-const NOWHERE: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "no such socket"];
+const REFUSED: Failure = [
+  "FAILED_PRECONDITION",
+  "PORT_REFUSED",
+  "connection refused: nothing listens there; start the server, or wait for it",
+];
+const NOWHERE: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "the socket does not exist"];
 
 /** errno(3): what each says about a socket. */
 const FAILURES: Readonly<Record<string, Failure>> = {
   ECONNREFUSED: REFUSED,
-  EPROTOTYPE: ["FAILED_PRECONDITION", "PORT_REFUSED", "what listens there takes datagrams, and no streams"],
-  ENOTSOCK: ["FAILED_PRECONDITION", "PORT_REFUSED", "it is no socket"],
-  ETIMEDOUT: ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "what listens there takes no connection in time"],
-  EACCES: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "the agent may not go there"],
+  EPROTOTYPE: ["FAILED_PRECONDITION", "PORT_REFUSED", "the socket is a datagram socket, not a stream socket"],
+  ENOTSOCK: ["FAILED_PRECONDITION", "PORT_REFUSED", "it is not a socket"],
+  ETIMEDOUT: ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "the server did not accept the connection in time"],
+  EACCES: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "permission denied"],
   ENOENT: NOWHERE,
   ENOTDIR: NOWHERE,
   ELOOP: NOWHERE,
 };
-const UNREACHABLE: Failure = ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "the guest's kernel finds no way there"];
+const UNREACHABLE: Failure = ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "no route to the address in the guest"];
 const HUNG: Failure = [
   "FAILED_PRECONDITION",
   "FILE_SYSTEM_HUNG",
-  "its file system does not answer; try again once it does",
+  "its file system does not respond; try again when it does",
 ];
 
 /** The error for a port that cannot be reached; one of another kind is returned as it is. */
@@ -34,12 +38,12 @@ export function notListening(port: number, limitMs: number, elsewhere: string | 
 
 /** What to say of a server that is not where tunnels lead, but at that address. */
 export function elsewhereWords(address: string | undefined): string {
-  return address === undefined ? "" : `; a server listens at ${address} only: have it listen at 127.0.0.1 too`;
+  return address === undefined ? "" : `; a server listens only on ${address}: make it listen on 127.0.0.1, too`;
 }
 
 /** The error for a list of ports where the kernel gives none. */
 export function portsNotKnown(): AgentError {
-  const message = "the guest has no /proc/net/tcp, which tells who listens; mount /proc in it";
+  const message = "the guest has no /proc/net/tcp, which lists listening sockets; mount /proc";
   return new AgentError("FAILED_PRECONDITION", "PORTS_NOT_KNOWN", message);
 }
 
@@ -50,7 +54,7 @@ export function pathFailure(error: unknown, path: string): unknown {
 
 /** The error for a connection that was broken off in the guest. */
 export function resetFailure(errno: string): AgentError {
-  const message = `the connection was reset in the guest, by what listens there (${errno})`;
+  const message = `the connection was reset by the server in the guest (${errno})`;
   return new AgentError("ABORTED", "PORT_RESET", message, { errno });
 }
 

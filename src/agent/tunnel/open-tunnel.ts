@@ -159,5 +159,5 @@ export class OpenTunnel {
 }
 
 function brokenOff(): AgentError {
-  return frameOrder("the request ended without an end frame, so the tunnel was broken off");
+  return frameOrder("the request ended without an end frame, so the tunnel was reset");
 }

@@ -90,7 +90,7 @@ export class PortWatch {
    */
   async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     checkPort(port);
-    if (timeoutMs > PORT_WAIT_LIMIT_MS) throw invalidField("timeout_ms", `is more than ${PORT_WAIT_LIMIT_MS}`);
+    if (timeoutMs > PORT_WAIT_LIMIT_MS) throw invalidField("timeout_ms", `exceeds ${PORT_WAIT_LIMIT_MS}`);
     signal.throwIfAborted();
     const limitMs = timeoutMs === 0 ? DEFAULT_PORT_WAIT_MS : timeoutMs;
     const { promise, resolve: found, reject: fail } = Promise.withResolvers<ListenerScope | undefined>();

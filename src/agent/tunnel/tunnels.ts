@@ -118,17 +118,17 @@ export class Tunnels {
     }
     const { path } = target;
     if (!path.startsWith("/")) throw invalidField("path", "must be absolute");
-    if (path.includes("\0")) throw invalidField("path", "has a NUL");
+    if (path.includes("\0")) throw invalidField("path", "contains a NUL byte");
     if (Buffer.byteLength(path) > SOCKET_PATH_LIMIT_BYTES) {
       throw invalidField(
         "path",
-        `is longer than the ${SOCKET_PATH_LIMIT_BYTES} bytes that a unix socket's may have; make a link to it`,
+        `exceeds the ${SOCKET_PATH_LIMIT_BYTES} bytes of a unix socket's path; create a link to it`,
       );
     }
   }
 
   #checkNotOwn(port: number): void {
-    if (port === this.#parts.ownPort) throw invalidField("port", "is the agent's own; call the agent itself");
+    if (port === this.#parts.ownPort) throw invalidField("port", "belongs to the agent; call the agent directly");
   }
 
   /** Connects within the limit of time. */
@@ -179,11 +179,11 @@ export class Tunnels {
     } catch (error) {
       throw pathFailure(error, path);
     }
-    throw invalidField("path", "leads to a socket of the agent's own; call the agent itself");
+    throw invalidField("path", "leads to a socket of the agent; call the agent directly");
   }
 }
 
 function tooManyTunnels(): AgentError {
-  const message = `${TUNNEL_LIMIT} tunnels are open already; close one that is not needed`;
+  const message = `the limit of ${TUNNEL_LIMIT} open tunnels is reached; close one that is not needed`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_TUNNELS", message, { limit: String(TUNNEL_LIMIT) });
 }

@@ -3,11 +3,11 @@ import {
   Http2Connection,
   type Http2Limits,
   type Http2Stream,
-  Pace,
-  PacedInput,
+  ThrottleQueue,
+  ThrottledInput,
   type RequestFields,
 } from "../http2/index.ts";
-import { type Clock, reportBug } from "../domain/index.ts";
+import { type Clock, reportInternalError } from "../domain/index.ts";
 import type { AcceptedConnection } from "../listening/index.ts";
 import { http1Answer, Http1Reader } from "./http1.ts";
 import type { IdleDeclarations } from "./idle-declarations.ts";
@@ -40,7 +40,7 @@ export interface WorkloadHttpOptions {
 export class WorkloadHttp {
   readonly #options: WorkloadHttpOptions;
   readonly #versionField: Readonly<Record<string, string>>;
-  readonly #pace = new Pace();
+  readonly #pace = new ThrottleQueue();
 
   constructor(options: WorkloadHttpOptions) {
     this.#options = options;
@@ -64,7 +64,7 @@ export class WorkloadHttp {
     const http2 = new Http2Connection(
       socket,
       socket,
-      { firstRequestMs: limits.headersTimeoutMs, pace: { pace: this.#pace }, http2: HTTP2_LIMITS },
+      { firstRequestMs: limits.headersTimeoutMs, pace: { queue: this.#pace }, http2: HTTP2_LIMITS },
       {
         request: (stream, fields) => this.#answerHttp2(connection, stream, fields),
         failed: (reason) => connection.failed(reason),
@@ -91,7 +91,7 @@ export class WorkloadHttp {
         stream.write(answered.body);
         stream.end(answered.trailers);
       } catch (error) {
-        reportBug(error);
+        reportInternalError(error);
         stream.reset(ErrorCode.INTERNAL_ERROR);
       }
     };
@@ -110,7 +110,7 @@ export class WorkloadHttp {
       try {
         socket.end(http1Answer(await this.#answer(request), request.method, version), () => socket.destroy());
       } catch (error) {
-        reportBug(error);
+        reportInternalError(error);
         socket.destroy();
       }
     };
@@ -118,9 +118,9 @@ export class WorkloadHttp {
       expects: () => socket.write("HTTP/1.1 100 Continue\r\n\r\n"),
       complete: (request, version) => void answer(request, version),
     });
-    const input = new PacedInput(
+    const input = new ThrottledInput(
       socket,
-      { pace: this.#pace },
+      { queue: this.#pace },
       {
         read: (piece) => {
           if (!reader.receive(piece)) socket.destroy();

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { messageOf } from "../../shared/errors.ts";
-import { Late, type Log, type WatchArrivals } from "../domain/index.ts";
+import { Lazy, type Log, type WatchArrivals } from "../domain/index.ts";
 import { type AcceptedConnection, Acceptor } from "../listening/index.ts";
 import type { WorkloadHttp, WorkloadHttpOptions } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
@@ -21,7 +21,7 @@ export class WorkloadServer {
   readonly #options: WorkloadServerOptions;
   readonly #limits: WorkloadLimits;
   readonly #acceptor: Acceptor;
-  readonly #http = new Late<WorkloadHttp>(async () => {
+  readonly #http = new Lazy<WorkloadHttp>(async () => {
     const { idle, agentVersion, clock } = this.#options;
     const { WorkloadHttp } = await import("./http.ts");
     return new WorkloadHttp({ idle, agentVersion, clock, limits: this.#limits });
@@ -63,7 +63,7 @@ export class WorkloadServer {
       clearTimeout(first);
       connection.isHalfOpen = false;
       if (protocol === "http1") {
-        const whole = dropAfter(connection, requestTimeoutMs, "request not complete");
+        const whole = dropAfter(connection, requestTimeoutMs, "the request was not complete");
         socket.once("close", () => clearTimeout(whole));
       }
       this.#serve(connection, protocol).catch((error: unknown) => {

@@ -1,2 +1,2 @@
-export { KILLED_FROZEN } from "./end-in-words.ts";
+export { KILLED_FROZEN } from "./describe-end.ts";
 export { startFailureStatus, Workload } from "./workload.ts";

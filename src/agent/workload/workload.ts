@@ -10,25 +10,24 @@ import {
   unlessAborted,
 } from "../domain/index.ts";
 import { type CommandStarter, endProcesses } from "../session/index.ts";
-import { type AgentsEnding, endInWords } from "./end-in-words.ts";
+import { type EndedByAgent, describeEnd } from "./describe-end.ts";
 
 /** 128 + SIGKILL. */
 const KILLED_STATUS = 137;
 
-/** What keeps the workload's output. */
+/** Keeps the workload's output. */
 interface OutputKeeper {
-  /** Reads from now on what the workload, which has just been started, writes. */
+  /** Starts reading the output of a workload that was just started. */
   begin(child: ChildProcess): void;
   /**
-   * Called once the workload and its descendants have ended, before the child's release: reads the rest of their
-   * output.
+   * Reads the rest of the output. Called once the workload and its descendants have ended, before the release of the
+   * child.
    *
-   * @param end how the workload has ended; undefined: it hangs in the kernel
+   * @param end how the workload ended; undefined: it hangs in the kernel
    */
   finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void>;
 }
 
-/** What the workload needs. */
 export interface WorkloadParts {
   readonly starter: CommandStarter;
   readonly spec: ProcessSpec;
@@ -37,50 +36,50 @@ export interface WorkloadParts {
   readonly output: OutputKeeper | undefined;
 }
 
-/** The user's own process, around which the agent was started, and all its descendants. */
+/** The user's main process, for which the agent was started, and all its descendants. */
 export class Workload {
   readonly #parts: WorkloadParts;
   readonly #startAbort = new AbortController();
-  /** The exit code that the agent leaves with. */
+  /** The agent's exit code. */
   readonly #status = Promise.withResolvers<number>();
   #child: ChildProcess | undefined;
   #stopping: Promise<void> | undefined;
-  #ending: AgentsEnding;
+  #ending: EndedByAgent;
   #running = false;
   #ended: (ProcessEnd & CommandAccounts) | undefined;
-  /** How it has ended, for the last line of the log. */
-  #end = "the workload had not ended";
+  /** How it ended, for the last line of the log. */
+  #endDescription = "the workload has not ended";
 
   constructor(parts: WorkloadParts) {
     this.#parts = parts;
   }
 
-  /** Whether the spec names a command at all. */
+  /** Whether the spec has a command. */
   get configured(): boolean {
     return this.#parts.spec.args.length > 0;
   }
 
-  /** Whether it has been started and has not ended. */
+  /** Whether it was started and has not ended. */
   get running(): boolean {
     return this.#running;
   }
 
-  /** How it has ended, in words. */
+  /** A description of how it ended. */
   get endInWords(): string {
-    return this.#end;
+    return this.#endDescription;
   }
 
-  /** Time that its whole tree gets between SIGTERM and SIGKILL, in milliseconds. */
+  /** Grace period of its whole tree between SIGTERM and SIGKILL, in milliseconds. */
   get graceMs(): number {
     return this.#parts.spec.stopGraceMs;
   }
 
   /**
    * Starts the workload on the agent's own standard streams, or with its output kept. Resolves when it runs, or when
-   * its start was given up. `ended` is the exit code for the agent to leave with: the workload's, or 128 + n when
-   * signal n ended it. Call `stop` after any end, as descendants may be left.
+   * its start was abandoned. `ended` is the exit code for the agent: that of the workload, or 128 + n if signal n ended
+   * it. Call `stop` after any end, because descendants may be left.
    *
-   * @throws AgentError when it cannot be started
+   * @throws AgentError if it cannot be started
    */
   async start(): Promise<{ readonly ended: Promise<number> }> {
     const { starter, spec, log, output } = this.#parts;
@@ -96,26 +95,30 @@ export class Workload {
       void child.ended.then((end) => this.#onEnd(child, end));
     } catch (error) {
       if (!signal.aborted) throw error;
-      log.warn("workload_start_given_up", { signal: Number(signal.reason) });
-      this.#end = "the workload was not started: a signal asked the agent to end first";
+      log.warn("workload_start_abandoned", { signal: Number(signal.reason) });
+      this.#endDescription = "the workload was not started: a signal asked the agent to stop before";
       this.#status.resolve(128 + Number(signal.reason));
     }
     return { ended: this.#status.promise };
   }
 
-  /** Gives up a start, even one that hangs, because of a signal to leave. Does nothing once the workload runs. */
+  /**
+   * Abandons a start, even one that hangs, because a signal asks the agent to exit. Does nothing once the workload
+   * runs.
+   */
   abandonStart(signal: number): void {
     this.#startAbort.abort(signal);
   }
 
-  /** Forwards a signal to the workload. Does nothing while it does not run. */
+  /** Forwards a signal to the workload. Does nothing if it is not running. */
   forward(signal: number): void {
     if (this.#running) this.#child?.signal(signal);
   }
 
   /**
-   * Ends the workload with its whole tree: SIGTERM, its grace, SIGKILL. If it has ended by itself, what it left gets
-   * the shorter grace of other commands. Resolves when the whole tree has ended. A repeated call only repeats SIGTERM.
+   * Ends the workload with its whole tree: SIGTERM, grace period, SIGKILL. If it has ended by itself, its remaining
+   * processes get the shorter grace period of commands. Resolves when the whole tree has ended. A repeated call only
+   * repeats SIGTERM.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(Signal.TERM);
@@ -124,7 +127,7 @@ export class Workload {
     return this.#stopping;
   }
 
-  /** Records that the whole session was killed while it was frozen; `stop` is still to be called. */
+  /** Records that the whole session was killed while it was frozen. `stop` must still be called. */
   killedFrozen(): void {
     this.#ending ??= "kill_frozen";
   }
@@ -137,7 +140,7 @@ export class Workload {
     if (outcome !== "in_time")
       this.#parts.log.warn("workload_killed", { pid: child.pid, stop_grace_ms: graceMs, outcome });
     if (outcome === "left") {
-      this.#end = "the workload hangs in the kernel: not even SIGKILL has ended it";
+      this.#endDescription = "the workload hangs in the kernel: SIGKILL had no effect";
       this.#status.resolve(KILLED_STATUS);
     } else await this.#status.promise;
     await this.#parts.output?.finish(this.#ended);
@@ -150,7 +153,7 @@ export class Workload {
     const accounts = child.accounts();
     const { oomKilled, usage } = accounts;
     this.#ended = { ...end, ...accounts };
-    this.#end = endInWords(end, oomKilled, this.#ending);
+    this.#endDescription = describeEnd(end, oomKilled, this.#ending);
     this.#parts.log.info("workload_ended", {
       pid: child.pid,
       status,
@@ -167,7 +170,7 @@ export class Workload {
   }
 }
 
-/** Exit code of the agent when the workload could not be started, as with shells and container runtimes. */
+/** Exit code of the agent if the workload could not be started, as in shells and container runtimes. */
 export function startFailureStatus(error: AgentError): number {
   return error.reason === "EXEC_NOT_FOUND" ? 127 : 126;
 }

@@ -25,7 +25,7 @@ const unreadable = (path: string): string => `names ${path}, which user ${uid} c
 const noSpec = (message: string, example: string): string =>
   `is neither JSON nor base64 of the binary form of svc.guest.v1alpha1.${message}; expected, for example, ${example}`;
 const MARK = "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one";
-const NO_METADATA = "may hold visible ASCII characters only, and no spaces";
+const NO_METADATA = "must contain only visible ASCII characters and no spaces";
 
 describe("readBootstrap", () => {
   test("accepts a complete channel and fills in the defaults", async () => {
@@ -129,7 +129,7 @@ describe("readBootstrap", () => {
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
     const faults = await faultLines(channel(folder, empty));
     for (const name of BOOTSTRAP_VARIABLES) {
-      assert.ok(faults.includes(`${name}: is empty; give it a value or leave it out`), name);
+      assert.ok(faults.includes(`${name}: is empty; set a value or remove it`), name);
     }
   });
 
@@ -153,7 +153,7 @@ describe("readBootstrap", () => {
     const good = await folder.write("good", "{}");
     for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.deepEqual(await faultLines(channel(folder, { [name]: "{}", [`${name}_FILE`]: good })), [
-        `${name}_FILE: is set beside ${name}; set one of them`,
+        `${name}_FILE: cannot be combined with ${name}; set one of them`,
       ]);
       for (const [path, problem] of [
         [join(folder.path, "absent"), unreadable(join(folder.path, "absent"))],
@@ -161,7 +161,7 @@ describe("readBootstrap", () => {
         ["relative", "must be an absolute path"],
         [folder.path, "does not name a regular file"],
         [await folder.write("empty", ""), "names an empty file"],
-        [await folder.write("blank", "\n"), "in the file: is blank; give it a spec or leave it out"],
+        [await folder.write("blank", "\n"), "in the file: is blank; set it to a spec or remove it"],
         [await folder.write("latin1", Buffer.from([0x7b, 0xfc, 0x7d])), "names a file that is not UTF-8"],
         [await folder.write("unknown", `{"${MARKER.toLowerCase()}x": 1}`), /^in the file: \w+: unknown field of /],
         [await folder.write("large", `{}${" ".repeat(1024 * 1024)}`), "names a file of more than 1 MiB"],
@@ -182,7 +182,7 @@ describe("readBootstrap", () => {
     [
       "a token in two places",
       { SVC_INSTANCE_TOKEN_FILE: folder.certFile },
-      "SVC_INSTANCE_TOKEN_FILE: is set beside SVC_INSTANCE_TOKEN; set one of them",
+      "SVC_INSTANCE_TOKEN_FILE: cannot be combined with SVC_INSTANCE_TOKEN; set one of them",
     ],
     [
       "a token in a file that cannot be a metadata value",
@@ -192,9 +192,9 @@ describe("readBootstrap", () => {
     [
       "a port without the three TLS files",
       withoutTls,
-      "SVC_TLS_CERT_FILE: is not set; SVC_GUEST_PORT needs it",
-      "SVC_TLS_KEY_FILE: is not set; SVC_GUEST_PORT needs it",
-      "SVC_TLS_CLIENT_CA_FILE: is not set; SVC_GUEST_PORT needs it",
+      "SVC_TLS_CERT_FILE: is required by SVC_GUEST_PORT, but not set",
+      "SVC_TLS_KEY_FILE: is required by SVC_GUEST_PORT, but not set",
+      "SVC_TLS_CLIENT_CA_FILE: is required by SVC_GUEST_PORT, but not set",
     ],
     [
       "TLS files without the port",
@@ -205,14 +205,14 @@ describe("readBootstrap", () => {
     [
       "some of the TLS files beside a vsock port",
       { ...withoutPort, SVC_GUEST_SOCKET: undefined, SVC_GUEST_VSOCK_PORT: "7071" },
-      "SVC_TLS_KEY_FILE: is not set beside the other TLS files; set all three or none",
+      "SVC_TLS_KEY_FILE: is not set, but other TLS files are; set all three or none",
     ],
     [
       "one socket for both",
       { SVC_GUEST_SOCKET: "/run/a.sock", SVC_WORKLOAD_SOCKET: "/run/a.sock" },
-      "SVC_WORKLOAD_SOCKET: names the same socket as SVC_GUEST_SOCKET",
+      "SVC_WORKLOAD_SOCKET: is the same socket as SVC_GUEST_SOCKET",
     ],
-    ["a blank spec", { SVC_PROCESS_SPEC: " \n" }, "SVC_PROCESS_SPEC: is blank; give it a spec or leave it out"],
+    ["a blank spec", { SVC_PROCESS_SPEC: " \n" }, "SVC_PROCESS_SPEC: is blank; set it to a spec or remove it"],
   ];
   for (const [what, changes, ...faults] of TOGETHER)
     test(`refuses ${what}`, async () => assert.deepEqual(await faultLines(channel(folder, changes)), faults));

@@ -67,7 +67,7 @@ describe("a start with a file on a file system that never answers", { concurrenc
       const token = variable === "SVC_INSTANCE_TOKEN_FILE" ? { SVC_INSTANCE_TOKEN: undefined } : {};
       await using agent = await startAgent({ env: { ...token, [variable]: `${hung}/file` }, awaitListening: false });
       assert.deepEqual(await agent.exited, { code: 78, signal: null });
-      const words = `guest-agent: ${variable}: names a file whose file system does not answer (ETIMEDOUT)\n`;
+      const words = `guest-agent: ${variable}: names a file whose file system does not respond (ETIMEDOUT)\n`;
       assert.equal(agent.output.stderr, words);
     });
   }

@@ -102,7 +102,7 @@ describe("SVC_PROCESS_SPEC", () => {
       /^is not valid JSON \(at character \d+\)$/,
     );
     assert.deepEqual(readProcessSpec(`{"cwd": "/a", "cwd": "/b"}`).problems, [
-      "is not the JSON form of svc.guest.v1alpha1.Process; a key may be there twice",
+      "is not the JSON form of svc.guest.v1alpha1.Process; it may contain a duplicate key",
     ]);
     for (const text of [
       "no base64!",
@@ -117,7 +117,7 @@ describe("SVC_PROCESS_SPEC", () => {
 
   test("is refused where its text cannot be written in UTF-8, with the place", () => {
     const spec = { args: ["a", "b\ud83d"], env: { "A\udc00": "x", B: "\u{1f600}\ud800" }, cwd: "/\ud800" };
-    const half = "is not text: it holds half of a surrogate pair";
+    const half = "must be valid Unicode text, but contains half of a surrogate pair";
     assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
       `args[1]: ${half}`,
       `env."A\\udc00": ${half}`,
@@ -137,14 +137,14 @@ describe("SVC_PROCESS_SPEC", () => {
       output: { keep: { buffer_bytes: 16_777_217 } },
     };
     assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
-      "args[0]: is empty: name the command to run",
-      "args[1]: holds a NUL byte",
+      "args[0]: must not be empty: it names the command to run",
+      "args[1]: contains a NUL byte",
       'env[""]: has an empty name',
-      "env[\"A\"]: has a name that holds '='",
-      'env["C"]: holds a NUL byte',
-      "cwd: is not an absolute path",
-      "cwd: holds a NUL byte",
-      "user: has more than one colon; write user, uid, user:group or uid:gid",
+      "env[\"A\"]: has a name that contains '='",
+      'env["C"]: contains a NUL byte',
+      "cwd: must be an absolute path",
+      "cwd: contains a NUL byte",
+      "user: has more than one colon; use user, uid, user:group or uid:gid",
       "ready_cmd.args: is empty; name a command or leave ready_cmd out",
       "output.keep.buffer_bytes: is 16777217; at most 16777216 are held",
     ]);
@@ -165,10 +165,10 @@ describe("SVC_HOOKS_SPEC", () => {
     };
     assert.deepEqual(readHooksSpec(JSON.stringify(spec)).problems, [
       "pre_snapshot.args: is empty; name a command or leave pre_snapshot out",
-      "pre_snapshot.cwd: is not an absolute path",
-      "pre_snapshot.user: has no name before its colon; write user, uid, user:group or uid:gid",
-      'post_restore.env["A"]: holds a NUL byte',
-      "post_restore.user: has an id outside 0 to 2147483647",
+      "pre_snapshot.cwd: must be an absolute path",
+      "pre_snapshot.user: has no name before the colon; use user, uid, user:group or uid:gid",
+      'post_restore.env["A"]: contains a NUL byte',
+      "post_restore.user: has an id that is not in 0 to 2147483647",
     ]);
   });
 });

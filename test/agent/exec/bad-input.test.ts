@@ -35,18 +35,18 @@ const signal = (number: number) => ({ case: "signal", value: { number } }) as co
 
 /** Entries that a start frame may not hold, and the error: it has the entry's name, and nothing of a value. */
 const REFUSED_STARTS: readonly [StartInit, message: string | RegExp][] = [
-  [{ args: [] }, "start.args is empty: name the command to run"],
-  [{ args: [""] }, "start.args[0] is empty: name the command to run"],
-  [{ args: ["echo", "a\0b"] }, "start.args[1] holds a NUL byte"],
+  [{ args: [] }, "start.args must not be empty: it names the command to run"],
+  [{ args: [""] }, "start.args[0] must not be empty: it names the command to run"],
+  [{ args: ["echo", "a\0b"] }, "start.args[1] contains a NUL byte"],
   [{ args: ["true"], env: { "": "x" } }, 'start.env[""] has an empty name'],
-  [{ args: ["true"], env: { "TOKEN=secret": "x" } }, "start.env[\"TOKEN\"] has a name that holds '='"],
-  [{ args: ["true"], env: { "A\0": "x" } }, 'start.env["A\\u0000"] has a name that holds a NUL byte'],
-  [{ args: ["true"], env: { A: "secret\0" } }, 'start.env["A"] holds a NUL byte'],
+  [{ args: ["true"], env: { "TOKEN=secret": "x" } }, "start.env[\"TOKEN\"] has a name that contains '='"],
+  [{ args: ["true"], env: { "A\0": "x" } }, 'start.env["A\\u0000"] has a name that contains a NUL byte'],
+  [{ args: ["true"], env: { A: "secret\0" } }, 'start.env["A"] contains a NUL byte'],
   [{ args: ["true"], env: { [`${"A".repeat(1_000_000)}=`]: "x" } }, /^.{1,199}$/],
-  [{ args: ["true"], cwd: "tmp" }, "start.cwd is not an absolute path"],
-  [{ args: ["true"], cwd: "/\0" }, "start.cwd holds a NUL byte"],
+  [{ args: ["true"], cwd: "tmp" }, "start.cwd must be an absolute path"],
+  [{ args: ["true"], cwd: "/\0" }, "start.cwd contains a NUL byte"],
   [{ args: ["true"], terminal: { cols: 65_536, rows: 24 } }, /^start\.terminal is 65536x24: /],
-  [{ args: ["true"], terminal: { term: "x\0" } }, "start.terminal.term holds a NUL byte"],
+  [{ args: ["true"], terminal: { term: "x\0" } }, "start.terminal.term contains a NUL byte"],
 ];
 
 /** What clients may not do, by the reason that they are told. */

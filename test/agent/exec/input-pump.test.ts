@@ -37,7 +37,7 @@ describe("input that a command does not read", () => {
     };
     try {
       const waiting = once(stalled, "stalled");
-      new InputPump(child, new ActivityClock(new Stamps(systemClock))).carry(keys, pumped.reject);
+      new InputPump(child, new ActivityClock(new Stamps(systemClock))).pump(keys, pumped.reject);
       await waiting;
       assert.ok(taken >= 500 && taken <= PIPE_BYTES + 2_000, `${taken} frames were taken`);
       child.signalGroup(18);

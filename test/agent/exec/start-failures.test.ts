@@ -35,7 +35,7 @@ describe("an argument or variable that is too long by itself", () => {
   it("is named over it, with the limit and never with its value", async () => {
     const tooLong = "x".repeat(LIMIT_BYTES + 1);
     const argument = await failingExec(agent, { args: ["echo", "short", tooLong] });
-    assert.match(argument.message, /argument 2 is larger than 131071 bytes, the most that the kernel takes in one/);
+    assert.match(argument.message, /argument 2 exceeds 131071 bytes, the kernel's limit for one string/);
     const variable = await failingExec(agent, { args: ["true"], env: { BIG: tooLong } });
     assert.match(variable.message, /the variable BIG is larger than 131071 bytes/);
     for (const { message, reason } of [argument, variable])
@@ -149,7 +149,7 @@ describe("an exec whose start waits for a file system that never answers", { con
         const [step, path] = starts[index] ?? [];
         assert.deepEqual([code, reason], [status.FAILED_PRECONDITION, "EXEC_SETUP_FAILED"], message);
         assert.deepEqual(metadata, { step, errno: "ETIMEDOUT", path, mount: hung });
-        assert.ok(message.includes(`the file system mounted at "${hung}" did not answer in time`), message);
+        assert.ok(message.includes(`the file system mounted at "${hung}" did not respond in time`), message);
       }
       assert.equal((await exec(own, { args: ["echo", "alive"] })).stdout.toString(), "alive\n");
       if (kind === "unkillable") assert.equal(children(), 5, "they are left to the kernel");

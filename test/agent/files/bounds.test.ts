@@ -120,7 +120,7 @@ describe("file calls that stand still", () => {
         held.push(release);
         onChunk(release);
       };
-      return files.read(request, chunk, { connection, signal: controller.signal, failSoon });
+      return files.read(request, chunk, { connection, signal: controller.signal, failWithin1s: failSoon });
     };
     const stalled = Array.from({ length: CALLS_OF_A_CONNECTION }, (_, number) => {
       const began = Promise.withResolvers<() => void>();

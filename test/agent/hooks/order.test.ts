@@ -94,7 +94,7 @@ describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
     await until(async () => (await processesWith(mark)).length >= 2, "the hook and its background process run");
     await later.runRestoreDuties({ entropy: ENTROPY });
     assert.deepEqual(await processesWith(mark), []);
-    await agent.logged("hook_swept");
+    await agent.logged("hook_killed_stale");
     assert.equal((await later.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
     await outcome;
     assert.equal((await later.health()).frozen, false);

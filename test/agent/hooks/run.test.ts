@@ -81,7 +81,7 @@ describe("RunHook", () => {
     using its = clientOf(other);
     await assert.rejects(its.runHook({ kind: PRE_SNAPSHOT }), refused("NOT_FOUND", "EXEC_NOT_FOUND"));
     await assert.rejects(its.runHook({ kind: POST_RESTORE }), refused("NOT_FOUND", "EXEC_BAD_USER"));
-    const { kind, reason, step, errno } = await other.logged("hook_not_started");
+    const { kind, reason, step, errno } = await other.logged("hook_start_failed");
     assert.deepEqual([kind, reason, step, errno], ["pre_snapshot", "EXEC_NOT_FOUND", "execve", "ENOENT"]);
     assert.equal((await its.health()).alive, true);
   });

@@ -66,7 +66,7 @@ class Peer {
     this.machine = new Http2Machine({
       limits: DEFAULT_HTTP2_LIMITS,
       nowMs: () => this.#nowMs,
-      events: { request: (stream) => this.#serve(stream), output: () => {}, quieter: () => {}, failed: () => {} },
+      events: { request: (stream) => this.#serve(stream), output: () => {}, maybeIdle: () => {}, failed: () => {} },
     });
     this.machine.receive(PREFACE);
     if (random.below(100) > 0) this.machine.receive(frame(4, 0, 0));

@@ -184,7 +184,7 @@ class Machine {
           stream.consumer = { ...this.consumer, closed: () => {} };
         },
         output: () => {},
-        quieter: () => {},
+        maybeIdle: () => {},
         failed: () => {},
       },
     });

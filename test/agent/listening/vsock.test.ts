@@ -104,7 +104,7 @@ describe("a vsock port", () => {
       const { fields } = await server.logged("connection_refused");
       assert.deepEqual(
         [fields["listener"], fields["peer"], fields["reason"]],
-        ["vsock", `vsock:${cid}:1024`, "it does not come from the host (CID 2)"],
+        ["vsock", `vsock:${cid}:1024`, "the peer is not the host (CID 2)"],
       );
       assert.equal(server.server.sockets, 0);
     });

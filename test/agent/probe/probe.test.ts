@@ -67,7 +67,7 @@ describe("SVC_PROBE_SOCKET", () => {
     const env = { SVC_PROBE_SOCKET: path, SVC_GUEST_SOCKET: path };
     await using agent = await startAgent({ env, awaitListening: false });
     assert.equal((await agent.exited).code, 78);
-    assert.match(agent.output.stderr, /SVC_PROBE_SOCKET: names the same socket as SVC_GUEST_SOCKET/);
+    assert.match(agent.output.stderr, /SVC_PROBE_SOCKET: is the same socket as SVC_GUEST_SOCKET/);
   });
 });
 

@@ -47,7 +47,7 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
     await new Promise((resolve) => setImmediate(resolve));
   };
   const look = async (): Promise<void> => {
-    rotation.lookAgain();
+    rotation.checkFiles();
     await pass(0);
   };
   return { rotation, time, counts, log, files, pass, look };
@@ -61,7 +61,7 @@ describe("credential rotation", () => {
       fails ? Promise.reject(broken) : Promise.resolve([]),
     );
     assert.equal((await rotation.renew("signal")).credentials, false);
-    assert.equal(await rotation.renewBeforeRefusal(), false);
+    assert.equal(await rotation.renewForToken(), false);
     assert.equal(log.lines[0]?.event, "credentials_refused");
     assert.deepEqual(log.lines[0]?.fields, { cause: "signal", problem: "reading the credentials failed (EIO)" });
     fails = false;
@@ -88,13 +88,13 @@ describe("credential rotation", () => {
 
   it("reads once for many calls that are about to be refused, then once a second at most, and at once after a restore", async () => {
     const { rotation, time, counts } = setup();
-    assert.ok((await Promise.all(Array.from({ length: 100 }, () => rotation.renewBeforeRefusal()))).every(Boolean));
-    for (let call = 0; call < 100; call++) assert.equal(await rotation.renewBeforeRefusal(), false);
+    assert.ok((await Promise.all(Array.from({ length: 100 }, () => rotation.renewForToken()))).every(Boolean));
+    for (let call = 0; call < 100; call++) assert.equal(await rotation.renewForToken(), false);
     assert.equal(counts.reads, 1);
     time.nowMs += 1_000;
-    assert.equal(await rotation.renewBeforeRefusal(), true);
-    rotation.rearm();
-    assert.equal(await rotation.renewBeforeRefusal(), true);
+    assert.equal(await rotation.renewForToken(), true);
+    rotation.resetRateLimits();
+    assert.equal(await rotation.renewForToken(), true);
     assert.equal(counts.reads, 3);
   });
 });
@@ -143,7 +143,7 @@ describe("credential files that change on the disk", () => {
       await look();
       await pass(1_000);
       time.nowMs += 1_000;
-      await rotation.renewBeforeRefusal();
+      await rotation.renewForToken();
     }
     assert.ok(counts.reads >= 10, "wrong tokens have them read");
     assert.deepEqual([counts.applied, log.lines.length], [0, 1]);

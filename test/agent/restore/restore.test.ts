@@ -5,7 +5,7 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import { ActivityClock, AgentError, ENTROPY_LIMIT_BYTES, Stamps } from "../../../src/agent/domain/index.ts";
 import { RestoreDutiesRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import {
-  DutyTurns,
+  DutyQueue,
   rehearsedDuties,
   type RenewedParts,
   Restore,
@@ -40,9 +40,9 @@ function setup({ sweep, renew }: Course = {}) {
     stamps,
     activity: new ActivityClock(stamps),
     log: recordingLog(),
-    turns: new DutyTurns(),
+    dutyQueue: new DutyQueue(),
     renew: {
-      hooks: { sweep: sweep ?? (async () => void events.push("hooks")) },
+      hooks: { killStaleHook: sweep ?? (async () => void events.push("hooks")) },
       rotation: {
         renew:
           renew ??
@@ -50,7 +50,7 @@ function setup({ sweep, renew }: Course = {}) {
             events.push("credentials");
             return { credentials: true, environment: true };
           }),
-        rearm: () => {},
+        resetRateLimits: () => {},
       },
       connections: {
         dropOtherConnections: (keep) => {
@@ -69,7 +69,7 @@ function setup({ sweep, renew }: Course = {}) {
     },
   } satisfies RestoreParts<string>;
   const restore = new Restore(parts);
-  return { parts, restore, turns: parts.turns, kernel, randomness, events };
+  return { parts, restore, dutyQueue: parts.dutyQueue, kernel, randomness, events };
 }
 
 function call(connection = "ours", signal: AbortSignal = new AbortController().signal): RestoreCall<string> {
@@ -149,9 +149,9 @@ describe("the restore duties", () => {
 
   it("are not run while a freeze is, nor a freeze while they are", async () => {
     const gate = Promise.withResolvers<void>();
-    const { restore, turns, events } = setup({ sweep: () => gate.promise.then(() => void events.push("hooks")) });
+    const { restore, dutyQueue, events } = setup({ sweep: () => gate.promise.then(() => void events.push("hooks")) });
     const { signal } = new AbortController();
-    const freeze = (name: string) => turns.run(async () => events.push(`${name} frozen`), signal);
+    const freeze = (name: string) => dutyQueue.run(async () => events.push(`${name} frozen`), signal);
     const first = freeze("first");
     const running = restore.run(request(), call());
     const second = freeze("second");
@@ -204,12 +204,12 @@ describe("the restore duties", () => {
 
   it("can be waited for, from the arrival of their call to their end", async () => {
     const gate = Promise.withResolvers<void>();
-    const { restore, turns } = setup({ sweep: () => gate.promise });
+    const { restore, dutyQueue } = setup({ sweep: () => gate.promise });
     const { signal } = new AbortController();
-    await turns.settled(signal);
+    await dutyQueue.settled(signal);
     const over = restore.begin();
     let settled = false;
-    const waiting = turns.settled(signal).then(() => (settled = true));
+    const waiting = dutyQueue.settled(signal).then(() => (settled = true));
     const running = restore.run(request(), call());
     over();
     await new Promise((resolve) => setImmediate(resolve));
@@ -220,10 +220,10 @@ describe("the restore duties", () => {
   });
 
   it("do not hold up who has gone meanwhile", async () => {
-    const { restore, turns } = setup();
+    const { restore, dutyQueue } = setup();
     restore.begin();
     const gone = new AbortController();
-    const waiting = turns.settled(gone.signal);
+    const waiting = dutyQueue.settled(gone.signal);
     gone.abort(new Error("gone"));
     await assert.rejects(waiting, /gone/);
   });

@@ -80,7 +80,7 @@ describe("a credential volume that never answers", () => {
       const line = await agent.logged("credentials_refused");
       assert.equal(
         line["problem"],
-        "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not answer (ETIMEDOUT)",
+        "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not respond (ETIMEDOUT)",
       );
       // More reloads than threads: each hanging read would hold one.
       for (let round = 0; round < 24; round++) assert.deepEqual(await refused(), [true, true]);
@@ -169,7 +169,7 @@ describe("the TLS files", () => {
 /** Number of connections that each new set of files has ended. */
 function endedSessions(agent: RunningAgent): number[] {
   return agent.log
-    .filter(({ event }) => event === "connections_of_replaced_authority")
+    .filter(({ event }) => event === "replaced_authority_disconnected")
     .map((line) => Number(line["connections"]));
 }
 

@@ -73,7 +73,7 @@ for (const [what, lackBytes] of [
       return { stream, status };
     });
     const refused = await Promise.race(calls.map(async ({ status }) => status));
-    assert.match(refused, /^8 unread requests hold 67108864 bytes already/);
+    assert.match(refused, /^8 the limit of 67108864 bytes of unread requests is reached/);
     for (const { stream } of calls) if (!stream.destroyed) stream.end(message.subarray(message.length - lackBytes));
     const statuses = await Promise.all(calls.map(({ status }) => status));
     assert.equal(statuses.filter((status) => status === "0 ").length, HELD, statuses.join("\n"));
@@ -195,7 +195,7 @@ async function flooding(calls: Call[]): Promise<TestServer> {
 }
 
 function dismiss(call: Call): void {
-  call.failWhenRead(new AgentError("ABORTED", "EXEC_TAKEN_OVER", "another call has attached"));
+  call.failOnRead(new AgentError("ABORTED", "EXEC_TAKEN_OVER", "another call has attached"));
 }
 
 /** Widens the window of a stream, or with 0 that of the connection. */

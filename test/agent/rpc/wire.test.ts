@@ -223,7 +223,7 @@ describe("the wire", () => {
   test("loads a service again whose first load failed", async () => {
     let loads = 0;
     await using rig = await start((router) =>
-      router.later("svc.guest.v1alpha1.GuestAgent", async () => {
+      router.registerLazy("svc.guest.v1alpha1.GuestAgent", async () => {
         if (++loads === 1) throw new Error("no descriptor left");
         withHealth(router);
       }),

@@ -48,7 +48,7 @@ describe("the management port", () => {
     ],
     [
       "sends random bytes after the handshake",
-      /^what came first is not HTTP\/2 \(PROTOCOL_ERROR\)$/,
+      /^invalid connection preface: not HTTP\/2 \(PROTOCOL_ERROR\)$/,
       async (server) => {
         using peer = await RawHttp2.dial(server, { isSilent: true });
         peer.send(Buffer.alloc(10_000, 0xa5));
@@ -74,7 +74,9 @@ describe("the management port", () => {
     for (const socket of sockets) socket.on("error", () => {});
     await Promise.all(sockets.map((socket) => once(socket, "connect")));
     await assertAlive(server);
-    await server.logged("connection_refused", (fields) => /its place was needed/.test(String(fields["reason"])));
+    await server.logged("connection_refused", (fields) =>
+      /evicted for a new connection/.test(String(fields["reason"])),
+    );
     for (const socket of sockets) socket.destroy();
   });
 
@@ -92,7 +94,7 @@ describe("the management port", () => {
     // As many as there are places, and as are over the limit.
     for (let count = 0; count < 20; count++) await callWith("wrong");
     const line = await server.logged("connection_failed");
-    assert.match(String(line.fields["reason"]), /^no call was let in, and its place was needed$/);
+    assert.match(String(line.fields["reason"]), /^evicted for a new connection: no call was authenticated$/);
     assert.equal(await node.ask("Health", TEST_TOKEN), "0");
   });
 
@@ -167,7 +169,7 @@ describe("the management port", () => {
     assert.equal(await surplus.ask("Health", "a wrong token"), "16");
     const refusal = await surplus.status(surplus.call("Health", TEST_TOKEN, Buffer.alloc(0)));
     assert.equal(refusal.get("grpc-status"), "8");
-    assert.match(String(refusal.get("grpc-message")), /^the agent has 2 connections, the most that it takes/);
+    assert.match(String(refusal.get("grpc-message")), /^the limit of 2 connections is reached/);
     const line = await server.logged("connection_refused");
     assert.match(String(line.fields["reason"]), /connection limit \(2\) reached/);
     first[Symbol.dispose]();
@@ -229,7 +231,7 @@ describe("the management port", () => {
     const isAsked = ({ type, flags }: Frame): boolean => type === FRAME.ping && flags === 0;
     assert.ok(await peer.holds(() => peer.frames.filter(isAsked).length >= 10));
     await peer.pinged();
-    assert.ok(!server.log.some(({ event }) => event === "peer_dead"));
+    assert.ok(!server.log.some(({ event }) => event === "peer_lost"));
   });
 
   test("logs a flood of refused connections at a bounded rate and counts the rest", async () => {

@@ -127,7 +127,7 @@ describe("guest-agent bridge", () => {
     assert.ok(refused.stderr);
     const [errors, status] = await Promise.all([text(refused.stderr), exitOf(refused)]);
     assert.equal(status, 64);
-    assert.match(errors, /terminal in line mode would change the bytes/);
+    assert.match(errors, /terminal in line mode, which would change the bytes/);
     execFileSync("stty", ["raw", "-echo"], { stdio: [slave, "ignore", "inherit"] });
     const taken = run();
     closeSync(slave);
@@ -139,7 +139,7 @@ describe("guest-agent bridge", () => {
   test("says on standard error alone that nobody listens, or that it needs a socket's path", () => {
     for (const [args, code, words] of [
       [["/no/such/socket"], 69, /\/no\/such\/socket: ENOENT/],
-      [[], 64, /name it as the argument or in SVC_GUEST_SOCKET/],
+      [[], 64, /pass it as the argument or set SVC_GUEST_SOCKET/],
     ] as const) {
       const { stdout, stderr, status } = spawnSync(NODE, [...BRIDGE, ...args], { env: {}, encoding: "utf8" });
       assert.deepEqual([stdout, status], ["", code]);

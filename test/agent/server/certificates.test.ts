@@ -112,7 +112,7 @@ describe("certificates of an authority of one's own", () => {
     await using agent = await start(top.cert);
     assert.equal(await call(agent, own, own.chain + top.cert), "answered");
     assert.equal(await call(agent, own, own.chain + top.cert + between.cert), "refused");
-    await agent.logged("connection_refused", ({ reason }) => /certificates may have 5\.5 KiB/.test(String(reason)));
+    await agent.logged("connection_refused", ({ reason }) => /certificate chain exceeds 5\.5 KiB/.test(String(reason)));
   });
 
   test("may be of any of several authorities", async () => {

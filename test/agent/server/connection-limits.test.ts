@@ -187,7 +187,9 @@ describe("a client that goes too far", () => {
     using peer = await RawHttp2.dial(agent);
     peer.data(peer.call("WriteFile", WRONG_TOKEN, undefined, false), Buffer.alloc(UNPROVEN_BYTES), false);
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
-    await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request was let in within"));
+    await agent.logged("connection_failed", ({ reason }) =>
+      String(reason).startsWith("no request was authenticated within"),
+    );
   });
 
   test("with the right token, as much in its first request as in any other is taken", async () => {

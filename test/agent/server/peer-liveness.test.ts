@@ -61,7 +61,7 @@ describe("a client that is paused", () => {
     await until(() => asked > 100, "the agent has asked its kernel often");
     peer.readOn();
     await until(() => peer.frames.length > frames + 100, "the output goes on");
-    assert.ok(!server.log.some(({ event }) => event === "peer_dead"));
+    assert.ok(!server.log.some(({ event }) => event === "peer_lost"));
   });
 
   test("keeps its connection without any call for as long as places are free", async () => {
@@ -92,7 +92,10 @@ describe("a client that is paused", () => {
       return (await newcomer?.ask("Health", TEST_TOKEN).catch(() => undefined)) === "0";
     }, "a new client has a place");
     const evicted = server.log.find(({ event }) => event === "connection_failed");
-    assert.match(String(evicted?.fields["reason"]), /^its client has not answered for \d+ s, and its place was needed/);
+    assert.match(
+      String(evicted?.fields["reason"]),
+      /^evicted for a new connection: its client has not answered for \d+ s/,
+    );
     second.readOn();
     await second.ended();
     assert.equal(await third.ask("Health", TEST_TOKEN), "0");
@@ -136,7 +139,7 @@ test("of 64 clients the one that has been stopped for 60 s loses its place to a 
   await answered();
   assert.equal(await newcomer.ask("Health", TEST_TOKEN), "0");
   const { fields } = await server.logged("connection_failed");
-  assert.match(String(fields["reason"]), /^its client has not answered for [6-9]\d s, and its place was needed$/);
+  assert.match(String(fields["reason"]), /^evicted for a new connection: its client has not answered for [6-9]\d s$/);
   stopped.readOn();
   await stopped.ended();
   for (const peer of peers) if (peer !== stopped) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");

@@ -17,7 +17,7 @@ import { TlsRecords } from "../../fixtures/tls-records.ts";
  * one without a token. The node agent's calls are answered meanwhile.
  */
 
-const NO_ISSUER = /^client certificate refused: unable to get local issuer certificate$/;
+const NO_ISSUER = /^client certificate rejected: unable to get local issuer certificate$/;
 const UNKNOWN_TYPE = 0xfa;
 const FRAME_BYTES = 16_384;
 const DAY_MS = 86_400_000;
@@ -62,10 +62,15 @@ describe("a peer of whom nobody knows who it is", () => {
   }
 
   const CHAINS: readonly [string, ForgedChain | ForgedSmallChain, RegExp, RegExp][] = [
-    ["75 certificates", { links: 75 }, /ILLEGAL_PARAMETER/, /certificates may have 5\.5 KiB together$/],
-    ["400 extensions", { links: 1, extensions: 400 }, /DECODE_ERROR/, /^client certificate refused: more than 400 el/],
+    ["75 certificates", { links: 75 }, /ILLEGAL_PARAMETER/, /certificate chain exceeds 5\.5 KiB$/],
+    ["400 extensions", { links: 1, extensions: 400 }, /DECODE_ERROR/, /^client certificate rejected: more than 400 el/],
     ["100 extensions", { links: 1, extensions: 100 }, /UNKNOWN_CA/, NO_ISSUER],
-    ["5 small certificates", { links: 5, extensions: 0 }, /DECODE_ERROR/, /^client certificate refused: more than 4 c/],
+    [
+      "5 small certificates",
+      { links: 5, extensions: 0 },
+      /DECODE_ERROR/,
+      /^client certificate rejected: more than 4 c/,
+    ],
     ["4 small certificates", { links: 4, extensions: 0 }, /UNKNOWN_CA/, NO_ISSUER],
     ["a certificate whose key is slow to use", { links: 1 }, /UNKNOWN_CA/, NO_ISSUER],
     ["a key that is slow to use", { links: 1, bits: 4_608, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
@@ -113,7 +118,9 @@ describe("a peer of whom nobody knows who it is", () => {
     const begin = Buffer.concat([PREFACE, ...frames]).subarray(0, -FRAME_BYTES);
     await peer.send(peer.data(begin));
     await peer.flood(() => peer.data(Buffer.of(0)));
-    await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request was let in within"));
+    await agent.logged("connection_failed", ({ reason }) =>
+      String(reason).startsWith("no request was authenticated within"),
+    );
     await othersAreServed();
   });
 

@@ -57,7 +57,7 @@ const KNOWN: Readonly<Record<string, Expected>> = {
   relative: [1600, 1600, [1600], "/", "relative"],
 };
 const [BAD, UNKNOWN] = ["INVALID_ARGUMENT", "NOT_FOUND"];
-const NO_NAME = /^user has no name before its colon/;
+const NO_NAME = /^user has no name before the colon/;
 
 /** Users that are refused: with an empty name, which is never root; malformed; or of malformed lines and comments. */
 const REFUSED: readonly (readonly [status: string | undefined, message: RegExp, ...specs: string[]])[] = [

@@ -112,13 +112,13 @@ for (const [way, through] of Object.entries(WAYS)) {
       const daemons = `(setsid sh -c '(sleep ${told} &)' &); (setsid sh -c '(sleep ${untold} >/dev/null 2>&1 &)' &)`;
       const hook = { args: ["sh", "-c", `${daemons}; exec sleep 1000`] };
       await using agent = await started(t, through(), { hooks: { preSnapshot: hook } });
-      const hasCgroups = !agent.log.some(({ event }) => event === "no_cgroups");
+      const hasCgroups = !agent.log.some(({ event }) => event === "cgroups_unavailable");
       using client = clientOf(agent);
       assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS })).timedOut, true);
       const left = [...(await processesWith(`sleep\0${told}`)), ...(await processesWith(`sleep\0${untold}`))];
       for (const pid of left) process.kill(pid, "SIGKILL");
       await agent.logged("hook_ended");
-      const lines = agent.log.filter(({ event }) => event === "hook_left_running");
+      const lines = agent.log.filter(({ event }) => event === "hook_processes_left");
       assert.equal(left.length, hasCgroups ? 0 : 2);
       assert.deepEqual(
         lines.map(({ pids }) => pids),

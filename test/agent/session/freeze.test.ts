@@ -189,7 +189,7 @@ describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
     const file = freezeFileIn(base.path);
     chmodSync(file, 0);
     const duties = restoreDuties(() => clientOf(agent), { reachTimeoutMs: LONG_MS });
-    assert.equal((await agent.logged("session_not_thawed"))["why"], "duties");
+    assert.equal((await agent.logged("session_thaw_failed"))["why"], "duties");
     await agent.logged("restore_duties_done");
     using meanwhile = clientOf(agent);
     const { frozen, ready: isReady } = await meanwhile.health();

@@ -63,7 +63,7 @@ const agent = forAllTests(await start("entry", ["sleep", "1000"]));
 
 describe("a bug of the agent", () => {
   /** The agent has logged its stack, and serves a newcomer. */
-  async function isSurvived(event: "bug" | "call_failed", entry: string): Promise<void> {
+  async function isSurvived(event: "internal_error" | "call_failed", entry: string): Promise<void> {
     await agent.logged(event, ({ error }) => String(error).includes(`injected into ${entry}\n    at `));
     using guest = clientOf(agent);
     assert.equal((await guest.health()).ready, true);
@@ -78,7 +78,7 @@ describe("a bug of the agent", () => {
     arm("realtimeNs");
     assert.equal(await peer.resetCode(peer.call("Health", agent.token)), 2);
     assert.equal(await peer.ask("Health", agent.token), "0");
-    await isSurvived("bug", "realtimeNs");
+    await isSurvived("internal_error", "realtimeNs");
   });
 
   for (const [frame, entry, send] of [
@@ -101,7 +101,7 @@ describe("a bug of the agent", () => {
     await stream.start({ args: ["sh", "-c", "while echo up; do sleep 0.02; done"] }).until("up");
     arm("read");
     assert.equal((await stream.outcome()).exit.outputComplete, false);
-    await isSurvived("bug", "read");
+    await isSurvived("internal_error", "read");
   });
 
   test("at the start of a tunnel's watch ends that tunnel and closes its descriptor", NEEDS_INSIGHT, async () => {
@@ -111,7 +111,7 @@ describe("a bug of the agent", () => {
     const open = readdirSync(`/proc/${agent.pid}/fd`).length;
     arm("new FdWatch");
     const [failure] = (await once(guest.openTunnel(server.port), "error")) as [Error];
-    assert.match(failure.message, /its log says why/);
+    assert.match(failure.message, /see the agent's log/);
     assert.equal(readdirSync(`/proc/${agent.pid}/fd`).length, open);
     await isSurvived("call_failed", "new FdWatch");
   });
@@ -122,7 +122,7 @@ describe("a bug of the agent", () => {
     const keep = { name: "large", bufferBytes: 8_000_000 };
     const seconds = `61${process.pid}`;
     stream.start({ args: ["sleep", seconds], keep });
-    await assert.rejects(stream.until("never"), /there is no memory for a buffer of 8000000 bytes/);
+    await assert.rejects(stream.until("never"), /out of memory for a buffer of 8000000 bytes/);
     assert.deepEqual(await processesWith(`sleep\0${seconds}\0`), []);
   });
 
@@ -135,7 +135,7 @@ describe("a bug of the agent", () => {
     test(`in a callback of ${entry} is survived`, async () => {
       arm(entry);
       await act();
-      await isSurvived("bug", entry);
+      await isSurvived("internal_error", entry);
     });
   }
 
@@ -147,8 +147,8 @@ describe("a bug of the agent", () => {
       .until("up");
     arm("peekEnd");
     stream.end();
-    await agent.logged("bug", ({ error }) => String(error).includes("injected into peekEnd"));
-    await isSurvived("bug", "peekEnd");
+    await agent.logged("internal_error", ({ error }) => String(error).includes("injected into peekEnd"));
+    await isSurvived("internal_error", "peekEnd");
     assert.equal((await stream.outcome()).exit.code, 0);
   });
 

@@ -81,7 +81,7 @@ describe("a command in a cgroup of its own", () => {
 describe("an agent that may have no cgroups", () => {
   it("says so, and kills what a walk of /proc finds", NEEDS_NAMESPACES, async () => {
     await using agent = await startAgent({ through: withoutCgroups() });
-    assert.ok(agent.log.some(({ event }) => event === "no_cgroups"));
+    assert.ok(agent.log.some(({ event }) => event === "cgroups_unavailable"));
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
     assert.equal((await exec(agent, { args: ["sh", "-c", line], timeoutMs: 2_000n })).exit.timedOut, true);
     assert.deepEqual(await processesWith(mark(625)), []);

@@ -66,7 +66,7 @@ describe("standard error, which the workload shares", () => {
     await agent.stop();
     // The bare connection by which the listener was found is logged too, and where there are no cgroups.
     assert.deepEqual(
-      (await events).filter((event) => event !== "connection_refused" && event !== "no_cgroups"),
+      (await events).filter((event) => event !== "connection_refused" && event !== "cgroups_unavailable"),
       [
         "agent_started",
         "workload_socket_listening",
@@ -164,7 +164,7 @@ test("lines of the log have the fields that the documentation lists, in snake_ca
   for (const event of [
     "connection_refused",
     "hook_ended",
-    "hook_not_started",
+    "hook_start_failed",
     "restore_duties_done",
     "connection_opened",
     "signal_received",

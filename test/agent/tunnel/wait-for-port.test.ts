@@ -79,10 +79,10 @@ describe("WaitForPort", () => {
       status: "DEADLINE_EXCEEDED",
       reason: "PORT_NOT_LISTENING",
       metadata,
-      message: /; a server listens at 127\.0\.0\.2 only: have it listen at 127\.0\.0\.1 too$/,
+      message: /; a server listens only on 127\.0\.0\.2: make it listen on 127\.0\.0\.1, too$/,
     });
     const tunnel = client.openTunnel(elsewhere.port).on("error", () => undefined);
-    await assert.rejects(tunnel.opened, /\(ECONNREFUSED\); a server listens at 127\.0\.0\.2 only/);
+    await assert.rejects(tunnel.opened, /\(ECONNREFUSED\); a server listens only on 127\.0\.0\.2/);
   });
 
   it("ends when its caller gives up, and when the agent leaves", async () => {

@@ -163,7 +163,10 @@ describe("the workload's socket", () => {
       await peer.flushed();
     }
     const line = await rig.log.logged("connection_failed");
-    assert.match(String(line.fields["reason"]), /^too many requests that were broken off \(ENHANCE_YOUR_CALM\)$/);
+    assert.match(
+      String(line.fields["reason"]),
+      /^too many requests that were cancelled or refused \(ENHANCE_YOUR_CALM\)$/,
+    );
     assert.equal(await declares(rig), true);
   });
 

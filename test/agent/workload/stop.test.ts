@@ -3,7 +3,7 @@ import { copyFileSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, test } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
-import { endInWords } from "../../../src/agent/workload/end-in-words.ts";
+import { describeEnd } from "../../../src/agent/workload/describe-end.ts";
 import { AGENT_COMMAND, AGENT_SCRIPT, type AgentCommand, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
@@ -56,7 +56,7 @@ describe("a stop that the node asks for", () => {
     writeFileSync(`${output}.go`, "");
     assert.deepEqual(await agent.exited, { code: 5, signal: null });
     assert.equal(readFileSync(output, "utf8"), "cleaned up\n");
-    assert.ok(agent.log.some(({ event }) => event === "stop_asked"));
+    assert.ok(agent.log.some(({ event }) => event === "stop_requested"));
   });
 
   it("kills a workload at the end of its grace", async () => {
@@ -125,7 +125,7 @@ describe("a workload whose start hangs in a dead file system", NEEDS_FUSE, () =>
       await agent.logged("workload_socket_listening");
       agent.kill(signal);
       assert.deepEqual(await agent.exited, { code, signal: null });
-      assert.ok(agent.log.some(({ event }) => event === "workload_start_given_up"));
+      assert.ok(agent.log.some(({ event }) => event === "workload_start_abandoned"));
       assert.ok(!agent.log.some(({ event }) => event === "management_listening"));
     });
   }
@@ -138,40 +138,35 @@ test("the end of a workload in words says who killed it, as far as the kernel te
   for (const [said, ...of] of [
     ["exited with status 0", exit(0), false, undefined],
     ["exited with status 3", exit(3), undefined, undefined],
-    ["exited with status 3, after the kernel's out-of-memory killer had struck in it", exit(3), true, undefined],
+    ["exited with status 3, after the kernel's OOM killer killed a process in it", exit(3), true, undefined],
+    ["was killed by SIGKILL: out of memory (killed by the kernel's OOM killer)", death(9), true, undefined],
+    ["was killed by SIGKILL: by a process in the guest, not by the OOM killer", death(9), false, undefined],
     [
-      "was ended by SIGKILL: out of memory, the kernel's out-of-memory killer has struck in it",
-      death(9),
-      true,
-      undefined,
-    ],
-    ["was ended by SIGKILL: by a process of the guest, and not for want of memory", death(9), false, undefined],
-    [
-      "was ended by SIGKILL; whether for want of memory is not known, as no memory controller counts that",
+      "was killed by SIGKILL; whether it was out of memory is unknown, because there is no memory controller",
       death(9),
       undefined,
       undefined,
     ],
-    ["was ended by SIGKILL: it was asked to end, and outlived its stop_grace_ms", death(9), false, "stop"],
-    ["was ended by SIGTERM, as it was asked to end", death(15), false, "stop"],
-    ["exited with status 0, as it was asked to end", exit(0), false, "stop"],
+    ["was killed by SIGKILL: it was asked to stop and did not end within stop_grace_ms", death(9), false, "stop"],
+    ["was killed by SIGTERM, because it was asked to stop", death(15), false, "stop"],
+    ["exited with status 0, because it was asked to stop", exit(0), false, "stop"],
     [
-      "was ended by SIGKILL: it was killed while it was frozen, as the restore duties had refused a spec file",
+      "was killed by SIGKILL: it was killed while it was frozen, because the restore duties rejected a spec file",
       death(9),
       false,
       "kill_frozen",
     ],
-    ["was ended by SIGSEGV, and dumped its core", { ...death(11), coreDumped: true }, false, undefined],
-    ["was ended by signal 40", death(40), false, undefined],
-    ["exited with status 137: by a process of the guest, and not for want of memory", exit(137), false, undefined],
+    ["was killed by SIGSEGV (core dumped)", { ...death(11), coreDumped: true }, false, undefined],
+    ["was killed by signal 40", death(40), false, undefined],
+    ["exited with status 137: by a process in the guest, not by the OOM killer", exit(137), false, undefined],
   ] as const)
-    assert.equal(endInWords(of[0], of[1], of[2]), `the workload ${said}`);
+    assert.equal(describeEnd(of[0], of[1], of[2]), `the workload ${said}`);
 });
 
 test("the last line of the log says how the workload has ended, and the event before what it has used", async () => {
   for (const [script, reason] of [
     ["exit 3", /^the workload exited with status 3$/],
-    ["kill -9 $$", /^the workload was ended by SIGKILL[:;] /],
+    ["kill -9 $$", /^the workload was killed by SIGKILL[:;] /],
   ] as const) {
     await using agent = await startAgent({ process: { args: ["sh", "-c", script] }, awaitListening: false });
     const { code } = await agent.exited;
@@ -183,5 +178,5 @@ test("the last line of the log says how the workload has ended, and the event be
   }
   await using idle = await startAgent();
   await idle.stop();
-  assert.deepEqual(idle.log.at(-1)?.["reason"], "the agent was asked to end, and had no workload");
+  assert.deepEqual(idle.log.at(-1)?.["reason"], "the agent was asked to stop and had no workload");
 });

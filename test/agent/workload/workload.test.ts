@@ -132,10 +132,10 @@ describe("an agent whose socket cannot be made", () => {
   }
 
   it("says that the path, or a part of it, is a file (EEXIST), which is no fault of its own", async () => {
-    const noFolder = /no directory and cannot become one; name another/;
+    const noFolder = /a parent in its path is not a directory; choose another path/;
     assert.equal(await startFailure("/etc/passwd/run/workload.sock", noFolder), "FILE_ERROR");
     assert.equal(await startFailure("/etc/passwd/workload.sock", noFolder), "FILE_ERROR");
-    await startFailure("/etc/passwd", /is there already and is no socket/);
+    await startFailure("/etc/passwd", /already exists and is not a socket/);
   });
 
   it("says that the file system is read-only (EROFS), which is no fault of its own", NEEDS_NAMESPACES, async () => {

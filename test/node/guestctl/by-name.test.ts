@@ -97,7 +97,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await node.stop("box");
     await refused(
       ["health", "--sandbox", "box"],
-      /box is stopped \(\w+\): the .* was asked to end.*: guestctl sandbox start box\n$/,
+      /box is stopped \(\w+\): the .* was asked to stop.*: guestctl sandbox start box\n$/,
     );
     await node.resume("box");
   });

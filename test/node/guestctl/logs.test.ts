@@ -89,7 +89,7 @@ describe("guestctl logs", () => {
   test("says where the output is that is not kept", async () => {
     await using inheriting = await startIssuedAgent({ process: { args: ["sleep", "1000"] } });
     const { stderr, exitCode } = await runGuestctl(["logs"], guestctlVariables(inheriting));
-    assert.match(stderr, /leads to the console.*"output": \{"keep": \{\}\}.*WORKLOAD_OUTPUT_NOT_KEPT/);
+    assert.match(stderr, /only goes to the console.*"output": \{"keep": \{\}\}.*WORKLOAD_OUTPUT_NOT_KEPT/);
     assert.equal(exitCode, 125);
   });
 });

@@ -1,40 +1,40 @@
-/** User and groups that a child runs as. */
+/** User and groups of a child. */
 export interface Identity {
   readonly uid: number;
   readonly gid: number;
-  /** Supplementary groups, replacing the agent's. */
+  /** Supplementary groups. They replace the agent's. */
   readonly groups: readonly number[];
 }
 
-/** Where a child's standard streams lead. */
+/** How the standard streams of a child are connected. */
 export type StdioPlan =
   /**
-   * The agent's own streams, with `pipesOutputs` a pipe for each output: for the workload. The child gets a process
-   * group of its own, in the agent's session.
+   * For the workload: inherits the agent's streams; with `pipesOutputs` each output is a pipe. The child leads a
+   * process group in the agent's session.
    */
   | { readonly kind: "inherit"; readonly pipesOutputs: boolean }
-  /** A pipe each; standard input only where `stdin` (else /dev/null). The child leads a session of its own. */
+  /** One pipe each; standard input only with `stdin`, otherwise /dev/null. The child leads a session. */
   | { readonly kind: "pipes"; readonly stdin: boolean }
-  /** A new terminal, controlling terminal of the child's own session. */
+  /** A new terminal, which is the controlling terminal of the child's session. */
   | {
       readonly kind: "terminal";
       readonly cols: number;
       readonly rows: number;
-      /** TERM for a command whose environment does not set it. */
+      /** TERM for a command whose environment has none. */
       readonly term?: string;
-      /** Its line editing takes input as UTF-8. */
+      /** The terminal's line editing treats input as UTF-8. */
       readonly iutf8?: boolean;
     };
 
 /**
- * A command as the kernel takes it: everything looked up, the strings packed. The addon reads this object
- * (addon/spawn.c). Each packed string ends with its only NUL.
+ * A command in the form that the kernel needs: everything is resolved and strings are packed. The addon reads this
+ * object (addon/spawn.c). Each packed string ends with its only NUL.
  */
 export interface SpawnBlock {
-  /** Files to try in order, as execvp(3) does with the entries of PATH. At least one. */
+  /** Files to try in order, as execvp(3) does with PATH. At least one. */
   readonly files: Uint8Array;
   readonly args: Uint8Array;
-  /** Whole entries, `NAME=value`. */
+  /** Entries of the form `NAME=value`. */
   readonly env: Uint8Array;
   /** A single string. */
   readonly cwd: Uint8Array;
@@ -43,10 +43,10 @@ export interface SpawnBlock {
   readonly stdio: StdioPlan;
 }
 
-/** Packs strings for a SpawnBlock. Throws SpawnError for a NUL, which would make two of one. */
+/** Packs strings for a SpawnBlock. Throws SpawnError if a string contains a NUL, because it would become two. */
 export function pack(strings: readonly (Uint8Array | string)[]): Uint8Array {
   const parts: Uint8Array[] = [];
-  // Encodes many at once: one by one, 100,000 take four times as long.
+  // Strings are encoded in bulk: one by one, 100,000 of them take four times as long.
   let texts: string[] = [];
   const flush = (): void => {
     if (texts.length > 0) parts.push(Buffer.from(`${texts.join("\0")}\0`));
@@ -69,11 +69,11 @@ export function pack(strings: readonly (Uint8Array | string)[]): Uint8Array {
 
 const NUL: Uint8Array = Uint8Array.of(0);
 
-/** The step of starting a child that failed. */
+/** Steps of starting a child, which errors name. */
 export type SpawnStep =
   /** Pipes, descriptors or memory of the agent. */
   | "prepare"
-  /** No terminal could be opened (no /dev/ptmx or /dev/pts, or no more of them). */
+  /** Opening a terminal (there is no /dev/ptmx or /dev/pts, or too many are open). */
   | "terminal"
   | "clone"
   | "setsid"
@@ -87,10 +87,10 @@ export type SpawnStep =
   | "chdir"
   | "stdio"
   | "execve"
-  /** The child was killed before it became the command. */
+  /** The child was killed before it executed the command. */
   | "killed";
 
-/** A child could not be started: which step failed, with which errno. */
+/** A child could not be started, with the step and the errno. */
 export class SpawnError extends Error {
   override readonly name = "SpawnError";
   readonly step: SpawnStep;
@@ -104,9 +104,9 @@ export class SpawnError extends Error {
   }
 }
 
-/** A start that was aborted: whether it left nothing, or hangs in the kernel and ends as soon as that lets it. */
+/** An aborted start. Either nothing is left of it, or it hangs in the kernel and ends as soon as that returns. */
 export class SpawnAborted extends SpawnError {
-  /** What it waited for; undefined: for nothing that may hang. */
+  /** What it was waiting for; undefined: nothing that can hang. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
 
   constructor(waited?: SpawnAborted["waited"]) {
@@ -117,81 +117,81 @@ export class SpawnAborted extends SpawnError {
 
 /** How a process ended (waitid(2)). */
 export interface ProcessEnd {
-  /** As a shell reports it: 128 + `signal` when a signal ended it. */
+  /** As in shells: 128 + `signal` if a signal ended it. */
   readonly code: number;
-  /** 0 when it exited by itself. */
+  /** 0 if it exited normally. */
   readonly signal: number;
   readonly coreDumped: boolean;
 }
 
-/** Whose usage it is: all of the command's cgroup, or its process and the descendants that were waited for. */
+/** What the figures include: the command's cgroup, or its process with the descendants that it waited for. */
 type UsageScope = "tree" | "process";
 
-/** What a command has used so far. */
+/** Resource usage of a command so far. */
 export interface CommandUsage {
   readonly cpuScope: UsageScope;
   readonly cpuUserUs: number;
   readonly cpuSystemUs: number;
-  /** Undefined: not known. */
+  /** Undefined: unknown. */
   readonly peakMemory: { readonly scope: UsageScope; readonly bytes: number } | undefined;
 }
 
-/** The kernel's accounts of a command. */
+/** Figures of the kernel about a command. */
 export interface CommandAccounts {
-  /** Whether the out-of-memory killer struck in its own cgroup. Undefined: nobody counts that. */
+  /** Whether a process in its cgroup was OOM-killed; undefined: unknown. */
   readonly oomKilled: boolean | undefined;
-  /** Undefined: not known. */
+  /** Undefined: unknown. */
   readonly usage: CommandUsage | undefined;
 }
 
 /**
- * Processes that are ended together: a tree, or a session. Each call looks for them again, so that new ones count.
- * After the child's release it reaches none. No call throws.
+ * Processes that are ended together: a tree or a session. Every call searches for members again, so that new ones are
+ * included. After the release of the child the set is empty. No method throws.
  */
 export interface ProcessSet {
   /**
-   * Sends a signal to every member, once, and continues those that are stopped, which would act on it only then.
-   * Resolves once that is done.
+   * Sends a signal once to every member, followed by SIGCONT, because a stopped process would handle it only after
+   * that. Resolves when this is done.
    */
   signal(signal: number): Promise<void>;
-  /** Resolves with true as soon as no member is alive, with false after `limitMs`. */
+  /** Resolves with true as soon as no member is alive, or with false after `limitMs`. */
   emptyWithin(limitMs: number): Promise<boolean>;
-  /** Sends SIGKILL to every member, also to new ones. Resolves as `emptyWithin` does. */
+  /** Sends SIGKILL to every member, new ones included. Resolves like `emptyWithin`. */
   killWithin(limitMs: number): Promise<boolean>;
 }
 
-/** A child that runs or has ended. */
+/** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
-  /** Present with pipes where stdin was asked for, and with a terminal. */
+  /** Present with a terminal, and with pipes if stdin was requested. */
   readonly stdin: ByteSink | undefined;
-  /** Present with pipes, for the outputs alone too, and with a terminal. */
+  /** Present with a terminal, and if the outputs are pipes. */
   readonly stdout: ByteSource | undefined;
-  /** Present with pipes, for the outputs alone too. */
+  /** Present if the outputs are pipes. */
   readonly stderr: ByteSource | undefined;
-  /** Resolves when the process has ended. The process id stays reserved (a zombie) until `release`. Never rejects. */
+  /** Resolves when the process has ended. Its pid stays reserved (a zombie) until `release`. Never rejects. */
   readonly ended: Promise<ProcessEnd>;
-  /** The child and all its descendants, those in other sessions included. */
+  /** The child and all its descendants, including those in other sessions. */
   readonly tree: ProcessSet;
-  /** All processes of the session that the child leads; none with `inherit`, where it leads no session. */
+  /** All processes of the child's session. Empty with `inherit`, where it does not lead one. */
   readonly session: ProcessSet;
-  /** Sets the terminal's size; nothing without a terminal or after its end. */
+  /** Sets the size of the terminal. Does nothing without a terminal, and after its end. */
   resize(cols: number, rows: number): void;
-  /** Sends a signal to the process alone. Nothing after `release`. */
+  /** Sends a signal to the process only. Does nothing after `release`. */
   signal(signal: number): void;
   /**
-   * Sends a signal to the child's process group; in a terminal SIGINT, SIGQUIT and SIGTSTP to the group that is in its
-   * foreground. Nothing after `release`.
+   * Sends a signal to the child's process group. For a terminal, SIGINT, SIGQUIT and SIGTSTP go to its foreground
+   * group. Does nothing after `release`.
    */
   signalGroup(signal: number): void;
-  /** What the kernel has counted. Ask once it has ended, and before `release`. */
+  /** Returns the kernel's figures. Call it after the process has ended and before `release`. */
   accounts(): CommandAccounts;
-  /** Living processes with the writing end of one of the child's pipes. Takes about 20 us a process of the guest. */
+  /** Living processes that hold the write end of one of the child's pipes. Takes about 20 us per process of the guest. */
   outputHolders(): readonly number[];
   /**
-   * Reaps the ended process and closes its streams. From then on the agent reads and drops what background processes
-   * write to its pipes, so that they do not die of SIGPIPE. Call it once: after `ended`, or when the process hangs in
-   * the kernel and survives SIGKILL. Such a process is reaped once it has ended.
+   * Reaps the ended process and closes its streams. From then on the agent reads and discards what background processes
+   * write to its pipes, so that they do not die from SIGPIPE. Call it once: after `ended`, or if the process hangs in
+   * the kernel and survives SIGKILL; then it is reaped when it ends.
    */
   release(): void;
 }
@@ -199,108 +199,114 @@ export interface ChildProcess {
 /** Starts processes. */
 export interface Processes {
   /**
-   * Starts a child. Rejects with SpawnError when it could not be started; then nothing of it is left. Never blocks the
-   * event loop, not even where the working directory or the command lies on a file system that hangs. Aborting kills
-   * the child while it starts and rejects (SpawnAborted), even where the kernel does not end it yet; once resolved, the
-   * signal has no effect.
+   * Starts a child. Rejects with SpawnError if that fails; then nothing of it is left. Never blocks the event loop,
+   * even if the working directory or the command is on a file system that hangs. Aborting the signal kills a child that
+   * is starting and rejects with SpawnAborted, even if the kernel does not end it yet. Once resolved, the signal has no
+   * effect.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
 
-/** A process that should have stopped but waits in the kernel. It runs no instruction of its own. */
+/** A process that has not stopped because it waits inside the kernel. It executes no user code. */
 export interface PendingProcess {
   readonly pid: number;
   readonly name: string;
-  /** The kernel's function that it waits in; empty: unknown. */
+  /** Kernel function in which it waits; empty: unknown. */
   readonly waitChannel: string;
 }
 
-/** Why the session was not frozen (docs/agent/operations.md): stable text that clients compare, so never rename one. */
+/** Why the session was not frozen (docs/agent/operations.md). Clients compare these texts: never rename one. */
 export type FreezeProblem =
-  /** There is no cgroup of the session. */
+  /** The session has no cgroup. */
   | "no_cgroups"
-  /** A command that was being started did not get so far in time. */
+  /** A command was still starting when the time was up. */
   | "starts_in_flight"
   /** The kernel refused. */
   | `freeze_write:${string}`
-  /** A privileged process moved the agent, its launcher, or somebody else's process into the session's cgroup. */
+  /** A privileged process moved the agent, its launcher, or a foreign process into the session's cgroup. */
   | `foreign_inside:${string}`
-  /** Processes of the session are in cgroups that hold others too. */
+  /** Processes of the session are in cgroups that contain others, too. */
   | `processes_outside:${string}`
-  /** Restore duties ran during the hook: the snapshot has been taken. */
+  /** Restore duties ran during the hook, so the snapshot has been taken. */
   | "duties_ran"
-  /** The agent leaves. */
+  /** The agent is shutting down. */
   | "leaving"
-  /** Before all had stopped, freeze_ms was over, a signal asked the session to end, or the agent began to leave. */
+  /** Thawed before all processes had stopped: freeze_ms was over, or a signal or the shutdown ended the session. */
   | "thawed_meanwhile";
 
-/** All processes of the session, as they are frozen together (cgroups(7), cgroup.freeze). No call throws. */
+/** All processes of the session, which are frozen together (cgroups(7), cgroup.freeze). No method throws. */
 export interface SessionGroup {
-  /** Freezes them. Once it returns, none runs an instruction of its own. Undefined: done; else nothing is frozen. */
+  /**
+   * Freezes them. When it returns, none of them executes user code. Returns undefined on success; otherwise nothing is
+   * frozen.
+   */
   freeze(): FreezeProblem | undefined;
-  /** Resolves with undefined as soon as all have stopped; else, after `limitMs`, with those that wait in the kernel. */
+  /** Resolves with undefined as soon as all have stopped, or after `limitMs` with those that wait inside the kernel. */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
-  /** Looks once more for processes that have run since `freeze`. Undefined: none has; else the freeze has failed. */
+  /**
+   * Searches again for processes that have run since `freeze`. Returns undefined if there are none; otherwise the
+   * freeze has failed.
+   */
   recheck(): FreezeProblem | undefined;
   size(): number;
-  /** Thaws what `freeze` stopped. False: the kernel refused. */
+  /** Thaws what `freeze` stopped. Returns false if the kernel refused. */
   thaw(): boolean;
-  /** Sends SIGKILL to all that `freeze` stopped, so that none runs another instruction. False: the kernel refused. */
+  /** Kills everything that `freeze` stopped, without letting it run again. Returns false if the kernel refused. */
   kill(): boolean;
 }
 
-/** Receives what a ByteSource reads. */
+/** Receives the data of a ByteSource. */
 export interface ByteReceiver {
   /**
-   * The next bytes, in order, valid until `release`. Call that exactly once a chunk: a source whose chunks are not
-   * released stops reading, and then its writer blocks. There is no other backpressure.
+   * The next bytes in order, valid until `release`. Call `release` exactly once per chunk. This is the only
+   * backpressure: a source with unreleased chunks stops reading, and then its writer blocks.
    */
   chunk(bytes: Uint8Array, release: () => void): void;
-  /** No bytes will follow. Called once; not after `close`. */
+  /** EOF. Called once, but not after `close`. */
   end(): void;
 }
 
-/** Keeps what a ByteSource reads. The source reads straight into the store's memory, so that nothing is copied. */
+/** Memory into which a ByteSource reads directly, so that nothing is copied. */
 export interface ByteStore {
   /**
-   * Number of bytes that may be read into `bytes` from `position` on. 0: wait for `resume`; the writer blocks
+   * Number of bytes that fit into `bytes` at `position`. 0: the source waits for `resume`, and the writer blocks
    * meanwhile.
    */
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** `count` bytes were read into the space last returned. Called in the same tick of the event loop. */
+  /** `count` bytes were read into that space. Called in the same tick of the event loop. */
   filled(count: number): void;
 }
 
-/** The reading end of a child's output: a pipe or a terminal's master side. */
+/** The read end of a child's output: a pipe or the master of a terminal. */
 export interface ByteSource {
-  /** Starts reading; called once, unless `startInto` is. */
+  /** Starts reading. Call either this or `startInto`, once. */
   start(receiver: ByteReceiver): void;
-  /** Starts reading into a store; called once, unless `start` is. */
+  /** Starts reading into a store. Call either this or `start`, once. */
   startInto(store: ByteStore): void;
-  /** Makes the source read again: a full store has room. */
+  /** Continues reading: a full store has room again. */
   resume(): void;
   /**
-   * Call it once the process of interest has exited. Resolves when all bytes that the process wrote have been
-   * delivered. True: the stream reached its end with them. False: another process still holds it open. Waits for chunks
-   * to be released, or for room in the store, never for a process.
+   * Call it after the process has exited. Resolves when all bytes that it wrote have been delivered: with true if the
+   * stream reached EOF, with false if another process still holds it open. It waits for chunks to be released or for
+   * room in the store, but never for a process.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */
   close(): void;
 }
 
-/** The writing end of a child's input. */
+/** The write end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Undefined: the caller may reuse them. Otherwise the caller must not change them until the
-   * promise resolves. Then the kernel has taken all, or nobody can read the rest (the reader closed its end, or `close`
-   * was called).
+   * Writes bytes in order. Returns undefined if the caller may reuse them. Otherwise the caller must not change them
+   * until the promise resolves: then the kernel has taken them all, or the rest cannot be read (the reader closed its
+   * end, or `close` was called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
-  /** End of input after everything written so far: closes a pipe, types the end-of-file character into a terminal. */
+  /** Ends the input after everything written so far: closes a pipe, or types the end-of-file character into a terminal. */
   end(): void;
-  /** Closes the descriptor at once and drops what has not been written. Later calls do nothing. */
+  /** Closes the descriptor immediately and drops what has not been written. Later calls do nothing. */
   close(): void;
 }

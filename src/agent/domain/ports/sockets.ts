@@ -1,7 +1,7 @@
 import type { ByteReceiver } from "./processes.ts";
 import type { Errno } from "./system.ts";
 
-/** A socket could not be connected. */
+/** Connecting a socket failed. */
 export class SocketError extends Error {
   override readonly name = "SocketError";
   readonly errno: Errno;
@@ -12,90 +12,99 @@ export class SocketError extends Error {
   }
 }
 
-/** Receives what a socket reads. */
+/** Receives the data of a socket. */
 export interface SocketReceiver extends ByteReceiver {
-  /** Bytes that it takes now, which a chunk may exceed by 64 KiB; none from 0 down, until `resume`. */
+  /** Number of bytes that it accepts now; a chunk may exceed it by 64 KiB. At 0 or less the socket waits for `resume`. */
   room(): number;
-  /** The connection is broken; all bytes that had come were delivered. Called once, perhaps after `end`, and last. */
+  /**
+   * The connection is broken, and everything received was delivered. Called once, as the last callback, possibly after
+   * `end`.
+   */
   failed(errno: Errno): void;
 }
 
-/** A connected stream socket. Each of its two directions ends separately. */
+/** A connected stream socket. Each direction ends separately. */
 export interface StreamSocket {
-  /** Starts reading; called once. */
+  /** Starts reading. Call it once. */
   start(receiver: SocketReceiver): void;
   /** The receiver has room again. */
   resume(): void;
-  /** Writes in order. Calls back when the kernel took the bytes, or dropped them; they must not change before. */
+  /**
+   * Writes in order. Calls back when the kernel has taken the bytes or they were dropped; until then they must not
+   * change.
+   */
   write(bytes: Uint8Array, done: () => void): void;
-  /** The peer reads the end, after everything written so far. */
+  /** Ends the output after everything written so far: the peer reads EOF. */
   end(): void;
-  /** Closes it and drops what has not been written. Later calls do nothing. */
+  /** Closes the socket and drops what has not been written. Later calls do nothing. */
   close(): void;
-  /** The same; over TCP the peer learns that the connection was broken off. */
+  /** The same with a reset: over TCP the peer learns that the connection was broken. */
   reset(): void;
 }
 
-/** From where a listener is reached: only inside the guest, at every address of it, or at one. */
+/** From where a listener is reachable: only inside the guest, on all its addresses, or on one. */
 export type ListenerScope = "LOOPBACK" | "ANY" | "ADDRESS";
 
-/** A TCP socket that listens. */
+/** A listening TCP socket. */
 export interface Listener {
-  /** Its number, unique among the sockets that are open. */
+  /** Unique among open sockets. */
   readonly inode: number;
   readonly port: number;
   readonly family: 4 | 6;
-  /** As text, such as "127.0.0.1". */
+  /** Text, such as "127.0.0.1". */
   readonly address: string;
   readonly scope: ListenerScope;
-  /** `connectPort` leads to it. */
+  /** Whether `connectPort` would reach it. */
   readonly isReached: boolean;
-  /** Of who made it. */
+  /** User who created it. */
   readonly uid: number;
 }
 
-/** The process that holds a socket: of several, the lowest pid. */
+/** The process that holds a socket; the lowest pid if there are several. */
 export interface SocketHolder {
   readonly pid: number;
-  /** The name that it has given itself. */
+  /** Its comm name, which it can choose itself. */
   readonly command: string;
 }
 
-/** What listens in the guest. */
+/** Access to listeners in the guest. */
 export interface Sockets {
   /**
-   * Connects to a port of 127.0.0.1, or of ::1. Rejects with SocketError, or with the signal's reason.
+   * Connects to a port of 127.0.0.1 or ::1. Rejects with SocketError, or with the signal's reason.
    *
-   * @param signal no longer matters once it is connected
+   * @param signal has no effect once the socket is connected
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket; "own": this process itself listens there, whatever the path. Waits for a listener
-   * whose queue is full. Rejects as `connectPort` does.
+   * Connects to a unix stream socket. Returns "own" if this process itself is the listener, whatever the path. Waits
+   * while the listener's backlog is full. Rejects as `connectPort` does.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**
-   * Calls back with each TCP socket that listens; with one that did all the time at least once, perhaps twice. False:
-   * the kernel does not tell. Never rejects.
+   * Calls back with each listening TCP socket. A socket that listens throughout the call is reported once or twice.
+   * Resolves with false if the kernel does not provide the list. Never rejects.
    */
   eachListener(take: (listener: Listener) => void): Promise<boolean>;
-  /** Who holds sockets, by their inodes; those of whom nobody is found are missing. Looks for new ones only once. */
+  /**
+   * Finds the processes that hold sockets, by inode. Those without a known holder are missing. Each new inode is
+   * searched for only once.
+   */
   holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }
 
-/** A connection of a vsock port, as accepted. */
+/** An accepted vsock connection. */
 export interface VsockConnection {
-  /** Does not block. The receiver owns it. */
+  /** Non-blocking. The receiver owns it. */
   readonly fd: number;
-  /** The peer's address (vsock(7)): 2 is the host, 1 and the guest's own CID are processes of this guest. */
+  /** The peer's address (vsock(7)): 2 is the host; 1 and the guest's own CID are processes in this guest. */
   readonly cid: number;
   readonly port: number;
 }
 
-/** A vsock port that is listened on. */
+/** A listening vsock port. */
 export interface VsockListener {
-  /** Accepts connections from now on. Calls `failed` when it cannot for a while, with the errno. */
+  /** Starts accepting connections. Calls `failed` with the errno if accepting has to pause. */
   start(accepted: (connection: VsockConnection) => void, failed: (errno: Errno) => void): void;
-  /** Accepts no more connections, and frees the port. */
+  /** Stops accepting and frees the port. */
   close(): void;
 }

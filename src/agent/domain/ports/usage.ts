@@ -1,4 +1,4 @@
-/** Memory of the guest, in bytes (proc_meminfo(5)). Undefined: the kernel does not tell. */
+/** Memory of the guest in bytes (proc_meminfo(5)). Undefined: unknown. */
 export interface MemoryUsage {
   readonly totalBytes: number | undefined;
   readonly availableBytes: number | undefined;
@@ -6,20 +6,20 @@ export interface MemoryUsage {
   readonly swapFreeBytes: number | undefined;
 }
 
-/** Processors that are online, and their time since boot (proc_stat(5)). */
+/** Online CPUs, and their time since boot (proc_stat(5)). */
 export interface CpuUsage {
   readonly count: number;
   readonly busyUs: number;
   readonly stealUs: number;
 }
 
-/** Time since boot in which some tasks waited, and in which all did (Documentation/accounting/psi.rst). */
+/** Time since boot in which some tasks stalled, and in which all did (Documentation/accounting/psi.rst). */
 export interface Pressure {
   readonly someUs: number | undefined;
   readonly fullUs: number | undefined;
 }
 
-/** A network interface, and what it has carried (/proc/net/dev). */
+/** A network interface with its traffic (/proc/net/dev). */
 export interface NetworkUsage {
   readonly name: string;
   readonly receivedBytes: number;
@@ -28,44 +28,44 @@ export interface NetworkUsage {
 
 /** A mounted file system. */
 export interface MountedFileSystem {
-  /** Its shortest mount point, byte for byte. */
+  /** Its shortest mount point, as raw bytes. */
   readonly path: Uint8Array;
-  /** Such as "ext4". */
+  /** For example "ext4". */
   readonly type: string;
 }
 
-/** Size and free space of a file system, as it tells them: a program may have made the numbers up. */
+/** Size and free space as the file system reports them. A FUSE server may report any numbers. */
 export interface FileSystemSpace {
   readonly totalBytes: number;
   readonly freeBytes: number;
-  /** For everybody. */
+  /** Available to unprivileged users. */
   readonly availableBytes: number;
-  /** 0: it has no fixed number. */
+  /** 0: the number of inodes is not fixed. */
   readonly inodes: number;
   readonly freeInodes: number;
 }
 
-/** What a list shows of many. */
+/** A list that may have been truncated. */
 export interface Listed<Item> {
   readonly items: readonly Item[];
-  /** There are more. */
+  /** There are more items. */
   readonly truncated: boolean;
 }
 
-/** The kernel's accounts of the guest. Undefined: it does not tell. */
+/** Counters of the kernel for the guest. Undefined: unknown. */
 export interface GuestCounters {
-  /** Microseconds since boot, by the clock that is never stepped. */
+  /** Microseconds since boot on the monotonic clock. */
   readonly uptimeUs: number;
   readonly memory: MemoryUsage | undefined;
   readonly cpu: CpuUsage | undefined;
   readonly pressure: Readonly<Record<"cpu" | "memory" | "io", Pressure | undefined>>;
   readonly networks: Listed<NetworkUsage>;
   readonly processes: number | undefined;
-  /** Processes of the session that the out-of-memory killer has killed. */
+  /** OOM-killed processes of the session. */
   readonly sessionOomKills: number | undefined;
-  /** The root first. Not asked yet: one may hang. */
+  /** The root is first. Their space was not queried yet, because that may hang. */
   readonly fileSystems: Listed<MountedFileSystem>;
 }
 
-/** Reads the accounts. Does not block, and never rejects. */
+/** Reads the counters. Does not block and never rejects. */
 export type ReadCounters = () => Promise<GuestCounters>;

@@ -29,7 +29,7 @@ export class CallSlots {
    * all slots are taken.
    */
   async run<Value>(caller: Caller, call: (onProgress: () => void, place: Share) => Promise<Value>): Promise<Value> {
-    const place = this.#slots.share(caller.connection, (reason) => caller.failSoon(reason));
+    const place = this.#slots.share(caller.connection, (reason) => caller.failWithin1s(reason));
     place.set(1);
     const onProgress = (): void => {
       this.#activity.touch();

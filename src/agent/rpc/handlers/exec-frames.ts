@@ -17,7 +17,10 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stderr: ExecFrameSchema.field.stderr.number,
 };
 
-/** A frame after the first; input releases the message. Throws INVALID_ARGUMENT for one that no client may send. */
+/**
+ * Decodes a frame after the first. The receiver releases the message of input. Throws INVALID_ARGUMENT for a frame that
+ * no client may send.
+ */
 export function decodeInput(message: LentBytes): ExecInput {
   const release = (): void => message.release();
   const bytes = tryBytesField(message.bytes, ExecFrameSchema.field.stdin.number);
@@ -48,7 +51,7 @@ export function decodeInput(message: LentBytes): ExecInput {
     case "exit":
       throw frameOrder(`${frame.case} frame from the client; only the server sends it`);
     case undefined:
-      throw frameOrder("frame without content, or of a kind that this agent does not know");
+      throw frameOrder("empty frame, or a frame that this agent does not know");
   }
 }
 
@@ -73,24 +76,24 @@ export function keptStartedFrame({ pid, execId, offsets, ends, stdinOffset, ...r
   return frameOf({ case: "started", value });
 }
 
-/** A piece of output; the bytes are not copied unless there are few. */
+/** A chunk of output. The bytes are not copied unless there are few. */
 export function outputFrame(stream: OutputStream, bytes: Uint8Array): Frame {
   return bytesFieldFrame(OUTPUT_FIELDS[stream], bytes);
 }
 
-/** Output that is not held any more. */
+/** Reports output that was dropped from the buffer. */
 export function gapFrame(stream: OutputStream, bytes: number): Frame {
   const value = { stream: stream === "stdout" ? ExecStream.STDOUT : ExecStream.STDERR, bytes: BigInt(bytes) };
   return frameOf({ case: "gap", value });
 }
 
-/** Input that is taken. */
+/** Acknowledges input up to this offset. */
 export function stdinAckFrame(offset: number): Frame {
   const value = { offset: BigInt(offset) };
   return frameOf({ case: "stdinAck", value });
 }
 
-/** How a command ended. */
+/** The result of a command. */
 export function exitOf({ usage, durationMs, ...rest }: ExecResult): ExecExit {
   const used = usage && { usage: usageOf(usage) };
   return create(ExecExitSchema, { ...rest, durationMs: BigInt(durationMs), ...used });
@@ -98,7 +101,7 @@ export function exitOf({ usage, durationMs, ...rest }: ExecResult): ExecExit {
 
 const SCOPE = { tree: UsageScope.TREE, process: UsageScope.PROCESS } as const;
 
-/** What a command has used. */
+/** The resource usage of a command. */
 export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): WireUsage {
   return create(CommandUsageSchema, {
     cpuScope: SCOPE[cpuScope],

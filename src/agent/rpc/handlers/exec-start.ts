@@ -16,21 +16,24 @@ import {
 import { decodeMessage } from "../codec.ts";
 import { FIELD_LIMIT } from "../wire.ts";
 
-/** What a string costs beside its bytes: its NUL and the pointer to it. */
+/** Memory that a string costs in addition to its bytes: its NUL and the pointer to it. */
 const STRING_OVERHEAD_BYTES = 9;
 
 const DEFAULT_COLS = 80;
 const DEFAULT_ROWS = 24;
 const DEFAULT_TERM = "xterm-256color";
 
-/** The first frame of a call: what to run, or what to attach to. */
+/** The first frame of a call: what to run, or which exec to attach to. */
 export type FirstFrame = ExecRequest | AttachRequest;
 
-/** Reads a call's first frame. Throws INVALID_ARGUMENT for any but start or attach, RESOURCE_EXHAUSTED over a limit. */
+/**
+ * Decodes the first frame of a call. Throws INVALID_ARGUMENT unless it is start or attach, RESOURCE_EXHAUSTED over a
+ * limit.
+ */
 export function decodeFirst(message: Uint8Array | undefined): FirstFrame {
   if (message === undefined)
     throw frameOrder("the request ended before its first frame, which must be start or attach");
-  // Arguments and variables are counted before an object is made for each.
+  // Arguments and variables are counted before objects are created for them.
   const { frame } = decodeMessage(ExecFrameSchema, message, EXEC_ENTRIES_LIMIT + FIELD_LIMIT, tooManyEntries);
   if (frame.case === "attach") return frame.value;
   if (frame.case !== "start")
@@ -58,7 +61,7 @@ function checkLimits({ args, env }: ExecStart, messageBytes: number): void {
   for (const argument of args) stringsBytes += Buffer.byteLength(argument);
   for (const [name, value] of variables) stringsBytes += Buffer.byteLength(`${name}=${value}`);
   if (stringsBytes <= EXEC_STRINGS_LIMIT_BYTES) return;
-  const problem = `are larger than ${EXEC_STRINGS_LIMIT_BYTES} bytes, each with its NUL and a pointer of 8 bytes`;
+  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes, including a NUL and a pointer of 8 bytes for each`;
   throw tooLong(problem, EXEC_STRINGS_LIMIT_BYTES);
 }
 
@@ -79,7 +82,7 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
 };
 
 function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awakeForMs }: ExecKeep): KeepRequest {
-  // A number without a name in this agent is an unknown value.
+  // Undefined for a value that this agent does not know.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
   return {
     name,
@@ -92,7 +95,7 @@ function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awak
 }
 
 function tooManyEntries(): AgentError {
-  return tooLong(`are more than ${EXEC_ENTRIES_LIMIT} together`, EXEC_ENTRIES_LIMIT);
+  return tooLong(`together have more than ${EXEC_ENTRIES_LIMIT} entries`, EXEC_ENTRIES_LIMIT);
 }
 
 function tooLong(problem: string, limit: number): AgentError {

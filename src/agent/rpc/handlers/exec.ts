@@ -12,13 +12,13 @@ import {
 } from "./exec-frames.ts";
 import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
-/** A larger start counts as large: it has unusually many arguments and variables. */
+/** A start of more bytes is large: it has unusually many arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
 /** Longest wait for earlier large starts. The largest take a tenth of it on a busy machine. */
 const LARGE_START_LIMIT_MS = 1_000;
 
 /**
- * Serves one Exec call: frames in, frames out.
+ * Serves one Exec call.
  *
  * @param largeStarts shared by all calls
  */
@@ -39,7 +39,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     const input = inputs(call, (frame) => order.check(frame));
     return exec.run(first, input, output, call.signal);
   };
-  // No async function here: its variables would keep the request, up to 4 MiB, for as long as the command runs.
+  // Not an async function: its variables would keep the request, up to 4 MiB, alive as long as the command runs.
   return messages.next().then((first) => {
     if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
@@ -47,8 +47,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
 }
 
 /**
- * Decodes and starts one large request at a time: a hundred at once would need a hundred times the memory. A start that
- * hangs (a directory of a dead network mount) delays the others only for that time.
+ * Decodes and starts large requests one at a time: a hundred in parallel would need a hundred times the memory. A start
+ * that hangs (a directory on a dead network mount) delays the others only for LARGE_START_LIMIT_MS.
  */
 async function startLarge(
   message: LentBytes,
@@ -56,14 +56,14 @@ async function startLarge(
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {
   const first = decodeFirst(message.bytes);
-  // All of it is strings and numbers now.
+  // The decoded request does not refer to the message.
   message.release();
   const ended = run(first);
   await within(Promise.race([started, ended.catch(() => undefined)]), LARGE_START_LIMIT_MS);
   return { ended };
 }
 
-/** The frames that plain and kept execs share. */
+/** Frames that are the same for plain and kept execs. */
 function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   return {
     output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),
@@ -71,7 +71,7 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   };
 }
 
-/** A call that attaches to a kept exec, which checks the order of its frames. */
+/** Adapts a call that attaches to a kept exec. The exec checks the order of its frames itself. */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
     input: inputs(call, (frame) => frame),
@@ -85,11 +85,11 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
       stdinAck: (offset, done) => call.send(stdinAckFrame(offset), done),
     },
     signal: call.signal,
-    failWhenRead: (error) => call.failWhenRead(error),
+    failOnRead: (error) => call.failOnRead(error),
   };
 }
 
-/** The frames after the first, checked by `accept`. */
+/** The frames after the first. `accept` checks each one. */
 function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): Incoming<Input> {
   return (take, over) => {
     call.messages().each((message) => {

@@ -35,7 +35,7 @@ const READ_DATA_FIELD = FileChunkSchema.field.data.number;
 const WRITE_DATA_FIELD = WriteFileRequestSchema.field.data.number;
 const NO_TARGET = new Uint8Array(0);
 
-/** Types by their numbers in the schema. */
+/** Numbers of the file types in the schema. */
 export const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   regular: FileTypeNumber.REGULAR,
   directory: FileTypeNumber.DIRECTORY,
@@ -47,14 +47,14 @@ export const TYPE_NUMBERS: Readonly<Record<FileType, FileTypeNumber>> = {
   unknown: FileTypeNumber.UNSPECIFIED,
 };
 
-/** Where a request's file is. Throws AgentError where its path is given twice. */
+/** The location in a request. Throws AgentError if both path fields are set. */
 export function locationOf(request: StatPathRequest | ReadFileRequest | WriteFileHeader): FileLocation {
   const { path, rawPath, beneath, noSymlinks } = request;
-  if (rawPath.length > 0 && path !== "") throw invalidField("raw_path", "is set, and path too: give one of them");
+  if (rawPath.length > 0 && path !== "") throw invalidField("raw_path", "cannot be combined with path");
   return { path: rawPath.length > 0 ? rawPath : Buffer.from(path), beneath: Buffer.from(beneath), noSymlinks };
 }
 
-/** A ReadFile request in the terms of `files`. */
+/** Translates a ReadFile request. */
 export function readRequest(request: ReadFileRequest): ReadRequest {
   return { ...locationOf(request), offsetBytes: request.offset, lengthBytes: request.length };
 }
@@ -62,18 +62,18 @@ export function readRequest(request: ReadFileRequest): ReadRequest {
 /** The first message of a WriteFile call. */
 export interface WriteHeader {
   readonly request: WriteRequest;
-  /** The last message of complete content is marked. */
+  /** The client marks the last message, so that incomplete content is detected. */
   readonly marksLast: boolean;
 }
 
-/** The next bytes of a WriteFile call. */
+/** A chunk of a WriteFile call. */
 export interface WriteData {
   readonly bytes: Uint8Array;
   /** No message follows. */
   readonly last: boolean;
 }
 
-/** Reads the first message of a WriteFile call. Throws INVALID_ARGUMENT when it is missing or not a header. */
+/** Decodes the first message of a WriteFile call. Throws INVALID_ARGUMENT if it is missing or not a header. */
 export function headerOf(first: WriteFileRequest | undefined): WriteHeader {
   if (first === undefined) throw frameOrder("the request ended before its first message, which must be header");
   const content = first.message;
@@ -89,7 +89,7 @@ function writeRequest(header: WriteFileHeader): WriteRequest {
   return { ...locationOf(header), ...attributes, ...content, createParents, exclusive, sparse };
 }
 
-/** Decodes a later message; its bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
+/** Decodes a later message; the bytes are a view. Throws INVALID_ARGUMENT for anything but data. */
 export function decodeData(message: Uint8Array): WriteData {
   const bytes = tryBytesField(message, WRITE_DATA_FIELD);
   if (bytes !== undefined) return { bytes, last: false };
@@ -98,18 +98,18 @@ export function decodeData(message: Uint8Array): WriteData {
   throw frameOrder(
     content.case === "header"
       ? "second header; a call writes one file"
-      : "message without content, or of a kind that this agent does not know",
+      : "empty message, or a message that this agent does not know",
   );
 }
 
-/** A piece of a file. The first has the file's attributes; the others are not copied. */
+/** A chunk of a file. The first one has the file's attributes; the others are not copied. */
 export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undefined): Frame {
   if (attributes === undefined) return bytesFieldFrame(READ_DATA_FIELD, bytes);
   const stat = statResponse({ attributes, linkTarget: undefined });
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
 }
 
-/** The response of StatPath. A literal: `create` with values would take a tenth of a listing's CPU time more. */
+/** The response of StatPath. A literal, because `create` would cost another tenth of a listing's CPU time. */
 export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
   const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
   return {
@@ -128,7 +128,6 @@ export function statResponse({ attributes, linkTarget }: PathReport): StatPathRe
   };
 }
 
-/** The response of WriteFile. */
 export function writeResponse({ bytesWritten, sha256 }: WriteResult): WriteFileResponse {
   return create(WriteFileResponseSchema, { bytesWritten, ...(sha256 && { sha256 }) });
 }

@@ -16,7 +16,7 @@ import type { Router } from "../router.ts";
 import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
 import { serveReadTree, serveWriteTree } from "./tree.ts";
 
-/** Puts the service FileTree on a router. */
+/** Registers the service FileTree. */
 export function serveFileTree(router: Router, directories: Directories): void {
   router.serverStream(FileTree.method.list, async (request, call) => {
     const send = async (entries: readonly ListedEntry[], truncated: boolean): Promise<void> => {

@@ -8,9 +8,9 @@ import {
 import type { Call } from "../call.ts";
 import { chunkFrame, decodeData, headerOf, readRequest, writeResponse } from "./file-messages.ts";
 
-const CUT = "the request ended before a message with last, which the header announces with marks_last";
+const CUT = "the request ended before the message with `last`, although the header has marks_last";
 
-/** Serves one ReadFile call: the file, chunk by chunk. */
+/** Serves one ReadFile call. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
   const send: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
   await files.read(readRequest(request), send, call);
@@ -24,19 +24,19 @@ export async function serveWriteFile(files: Files, call: Call): Promise<WriteFil
   return writeResponse(await files.write(request, content(messages.each, marksLast), call));
 }
 
-/** The content's pieces: views of messages. */
+/** Chunks of the content, which are views of messages. */
 function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBytes> {
   return (take, over) => {
     let isComplete = false;
     each(
       (message) => {
-        if (isComplete) throw frameOrder("a message after the one that says last");
+        if (isComplete) throw frameOrder("a message after the one with `last`");
         const { bytes, last } = decodeData(message.bytes);
         isComplete = last;
         return take({ bytes, release: () => message.release() });
       },
       (failure) => {
-        // A cancelled client may end its request before it resets it: then the content is not complete.
+        // A cancelled client may end its request before it resets it. Without the mark the content would seem complete.
         const isCut = failure === undefined && marksLast && !isComplete;
         over(isCut ? frameOrder(CUT) : failure);
       },

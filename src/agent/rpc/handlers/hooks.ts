@@ -11,7 +11,7 @@ import type { FreezeReport } from "../../session/index.ts";
 import type { Call } from "../call.ts";
 import { usageOf } from "./exec-frames.ts";
 
-/** Processes that FreezePending names. */
+/** Largest number of processes that FreezePending lists. */
 const PENDING_NAMED = 8;
 
 /** Serves one RunHook call. */
@@ -44,11 +44,8 @@ function hookKind(kind: WireHookKind): HookKind {
     case WireHookKind.POST_RESTORE:
       return "post_restore";
     case WireHookKind.UNSPECIFIED:
-      throw invalidField("kind", "is missing: give PRE_SNAPSHOT or POST_RESTORE");
+      throw invalidField("kind", "is missing: must be PRE_SNAPSHOT or POST_RESTORE");
     default:
-      throw invalidField(
-        "kind",
-        `is ${String(kind)}, which this agent does not know: give PRE_SNAPSHOT or POST_RESTORE`,
-      );
+      throw invalidField("kind", `is ${String(kind)}, but must be PRE_SNAPSHOT or POST_RESTORE`);
   }
 }

@@ -10,10 +10,10 @@ import type { Call } from "../call.ts";
 import { messageFrame } from "../codec.ts";
 import type { Router } from "../router.ts";
 
-/** Status codes of gRPC that an ErrorResponse carries. */
+/** gRPC status codes for an ErrorResponse. */
 const NOT_FOUND = 5;
 const INVALID_ARGUMENT = 3;
-/** Characters of a name that an error repeats. */
+/** Largest part of a name that an error repeats. */
 const NAME_LIMIT = 200;
 
 type Question = ServerReflectionRequest["messageRequest"];
@@ -61,7 +61,7 @@ function fileWithImports(name: string, isFile: (file: ProtoFile) => boolean): An
   const first = PROTO_FILES.find(isFile);
   if (first === undefined) return notFound(name);
   const files = new Set([first]);
-  // The iteration also visits the files that are added during it.
+  // The loop also visits files that are added during it.
   for (const { imports } of files) {
     for (const file of PROTO_FILES) if (imports.includes(file.name)) files.add(file);
   }

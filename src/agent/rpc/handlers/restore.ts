@@ -9,7 +9,7 @@ import type { Call } from "../call.ts";
 import type { Connection } from "../../listening/index.ts";
 import { timestampNs } from "../codec.ts";
 
-/** Serves one RunRestoreDuties call. The entropy is overwritten, whether the duties used it or never began. */
+/** Serves one RunRestoreDuties call. The entropy is overwritten in any case, even if the duties never began. */
 export async function serveRestoreDuties(
   restore: Restore<Connection>,
   request: RestoreDutiesRequest,

@@ -20,24 +20,23 @@ import { healthFrame } from "./health.ts";
 import { serveRunHook } from "./hooks.ts";
 import { serveRestoreDuties } from "./restore.ts";
 
-/** The capabilities behind the services. */
 export interface Capabilities {
   readonly health: Health;
   readonly healthWatches: HealthWatches;
   readonly exec: Exec;
   readonly files: Files;
-  /** Loads it at the first call. */
+  /** Loads the module at the first call. */
   readonly directories: () => Promise<Directories>;
   readonly hooks: Hooks;
   readonly restore: Restore<Connection>;
-  /** Loads and builds them at the first call. */
+  /** Loads and builds these at the first call. */
   readonly tunnels: () => Promise<Tunnels>;
   readonly usage: () => Promise<Usage>;
-  /** Begins the agent's end, as SIGTERM does. Returns the longest time that the workload gets, in milliseconds. */
+  /** Begins the shutdown, as SIGTERM does. Returns the workload's grace period in milliseconds. */
   readonly stop: () => number;
 }
 
-/** Puts all services of the management channel on a router. */
+/** Registers all services of the management channel. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
   const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, stop } = capabilities;
   const largeStarts = new Mutex();
@@ -50,7 +49,8 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     statResponse(await files.stat(locationOf(request), request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
-  // Duties count from their arrival, so that a POST_RESTORE hook that is called a moment later does not overtake them.
+  // Duties count as running from the arrival of the call, so that a POST_RESTORE hook that is called right afterwards
+  // waits for them.
   const arrived = (): (() => void) => restore.begin();
   router.unary(
     GuestAgent.method.runRestoreDuties,
@@ -60,23 +60,23 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.unary(ExecSessions.method.listExecs, () => listExecs(exec));
   router.unary(ExecSessions.method.endExec, (request, call) => endExec(exec, request, call.signal));
   router.unary(ExecSessions.method.signalExec, (request, call) => signalExec(exec, request, call.signal));
-  router.later("svc.guest.v1alpha1.FileTree", async () => {
+  router.registerLazy("svc.guest.v1alpha1.FileTree", async () => {
     const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), directories()]);
     serveFileTree(router, capability);
   });
-  router.later("svc.guest.v1alpha1.Tunnel", async () => {
+  router.registerLazy("svc.guest.v1alpha1.Tunnel", async () => {
     const [{ serveTunnels }, built] = await Promise.all([import("./tunnel.ts"), tunnels()]);
     serveTunnels(router, built);
   });
-  router.later("svc.guest.v1alpha1.UsageService", async () => {
+  router.registerLazy("svc.guest.v1alpha1.UsageService", async () => {
     const [{ serveUsage }, built] = await Promise.all([import("./usage.ts"), usage()]);
     serveUsage(router, built);
   });
-  router.later("grpc.health.v1.Health", async () => {
+  router.registerLazy("grpc.health.v1.Health", async () => {
     const { serveStandardHealth } = await import("./standard-health.ts");
     serveStandardHealth(router, health, healthWatches);
   });
-  router.later("grpc.reflection.v1.ServerReflection", async () => {
+  router.registerLazy("grpc.reflection.v1.ServerReflection", async () => {
     const { serveReflection } = await import("./reflection.ts");
     serveReflection(router);
   });

@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { Directories, LeftEntry, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
+import type { Directories, FailedEntry, TreeItem, TreeOutput, TreeProgress, TreeWriter } from "../../files/index.ts";
 import { frameOrder, invalidField } from "../../domain/index.ts";
 import {
   type ReadTreeRequest,
@@ -26,15 +26,15 @@ import { TYPE_NUMBERS } from "./file-messages.ts";
 import { tryItems, TYPES } from "./tree-items.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
-/** Of a message of items: 1,365 with all that an item can have. */
+/** Limit for the fields of a message of items: enough for 1,365 items with all fields. */
 const ITEM_FIELDS = 16_384;
-/** A message of the library has 256 KiB. */
+/** A message larger than this is not read ahead. Those of the library have 256 KiB. */
 const AHEAD_BYTES = 512 * 1024;
 const FIELD = WriteTreeRequestSchema.field;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
 const HOLE_FIELD = ReadTreeResponseSchema.field.hole.number;
 
-/** Serves one WriteTree call: a header, then items and the bytes of large files. */
+/** Serves one WriteTree call: a header, then items and the content of large files. */
 export async function serveWriteTree(directories: Directories, call: Call): Promise<void> {
   const messages = call.messages();
   const first = await messages.next();
@@ -48,17 +48,18 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
   };
   const report = (writer: TreeWriter): void => send(writer.progress, { newFailures: [...writer.takeFailures()] });
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
-    // Its client may wait for this before it begins with what it cannot begin twice.
+    // Tells the client what this agent supports. A client may wait for it before it reads a source that it can read
+    // only once.
     send(writer.progress, { holes: true, itemFailures: true });
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {
       onProgress();
-      // It arrives while this one is written, unless the two could be large.
+      // The next message arrives while this one is written, unless both could be large.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
-      // This writing may fail first, and nobody waits for it then.
+      // If this write fails first, nobody awaits the next message.
       coming.catch(() => undefined);
-      // Views of the message: it is given back when nothing uses them any more.
+      // The items are views of the message, so it is released only after they were written.
       await take(writer, next.bytes);
       next.release();
       report(writer);
@@ -81,7 +82,7 @@ function locationOf({ path, beneath, noSymlinks }: WriteTreeHeader | ReadTreeReq
 }
 
 function optionsOf({ overwrite, specialBits, failFast, parents, sync, noSymlinks }: WriteTreeHeader) {
-  if (!SYNCS.has(sync)) throw invalidField("header.sync", "is neither ALL nor NONE");
+  if (!SYNCS.has(sync)) throw invalidField("header.sync", "must be ALL or NONE");
   return { overwrite, specialBits, failFast, parents, followsNone: noSymlinks, syncs: sync !== TreeSync.NONE };
 }
 
@@ -96,7 +97,7 @@ async function take(writer: TreeWriter, message: Uint8Array): Promise<void> {
   else if (part.case === "data") await writer.data(part.value);
   else if (part.case === "hole") await writer.hole(part.value);
   else if (part.case === "itemFailure") await writer.itemFailed();
-  else throw frameOrder(part.case === "header" ? "second header; a call writes one tree" : "message without content");
+  else throw frameOrder(part.case === "header" ? "second header; a call writes one tree" : "empty message");
 }
 
 function treeItem(item: ItemMessage): TreeItem {
@@ -124,7 +125,7 @@ export async function serveReadTree(directories: Directories, request: ReadTreeR
     call.send(writer.frame());
     return call.drained();
   };
-  const sendFailures = (entries: readonly LeftEntry[]): Promise<void> => {
+  const sendFailures = (entries: readonly FailedEntry[]): Promise<void> => {
     const value = { entries: [...entries] };
     const message = create(ReadTreeResponseSchema, { part: { case: "failures", value } });
     call.send(messageFrame(ReadTreeResponseSchema, message));
@@ -149,7 +150,7 @@ export async function serveReadTree(directories: Directories, request: ReadTreeR
   call.send(messageFrame(ReadTreeResponseSchema, create(ReadTreeResponseSchema, { part: { case: "result", value } })));
 }
 
-/** A message of items. */
+/** Encodes a message of items. */
 export function itemsFrame(items: readonly TreeItem[]): Frame {
   const sizeBytes = itemsBytes(items);
   const writer = new FrameWriter(sizeBytes);

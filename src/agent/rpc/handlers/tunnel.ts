@@ -18,7 +18,7 @@ import type { Router } from "../router.ts";
 
 const DATA_FIELD = TunnelFrameSchema.field.data.number;
 
-/** Puts the service Tunnel on a router. */
+/** Registers the service Tunnel. */
 export function serveTunnels(router: Router, tunnels: Tunnels): void {
   router.bidiStream(Tunnel.method.open, (call) => serveOpen(tunnels, call));
   router.unary(Tunnel.method.waitForPort, async (request, call) => {
@@ -75,16 +75,16 @@ function frameOf(frame: FrameInit): Frame {
   return messageFrame(TunnelFrameSchema, create(TunnelFrameSchema, { frame }));
 }
 
-/** What the first frame asks for. Throws INVALID_ARGUMENT. */
+/** Decodes the first frame. Throws INVALID_ARGUMENT. */
 function openOf(first: TunnelFrame | undefined): { readonly target: TunnelTarget; readonly windowBytes: number } {
   const frame = first?.frame;
   if (frame?.case !== "open") throw frameOrder("the first frame must be open");
   const { target, windowBytes } = frame.value;
-  if (target.case === undefined) throw invalidField("open", "has no port and no path; give one of them");
+  if (target.case === undefined) throw invalidField("open", "requires a port or a path");
   return { target: target.case === "port" ? { port: target.value } : { path: target.value }, windowBytes };
 }
 
-/** Throws INVALID_ARGUMENT for a frame that a client may not send there. */
+/** Decodes a later frame. Throws INVALID_ARGUMENT for a frame that a client may not send. */
 function inputOf(message: LentBytes): TunnelInput {
   const release = (): void => message.release();
   const bytes = tryBytesField(message.bytes, DATA_FIELD);
@@ -94,7 +94,7 @@ function inputOf(message: LentBytes): TunnelInput {
   release();
   if (frame.case === "end") return { kind: "end" };
   if (frame.case === "window") return { kind: "window", bytes: frame.value.bytes };
-  if (frame.case === undefined) throw frameOrder("frame without content, or of a kind that this agent does not know");
+  if (frame.case === undefined) throw frameOrder("empty frame, or a frame that this agent does not know");
   throw frameOrder(
     frame.case === "open" ? "second open frame; a call is one tunnel" : `${frame.case} frame from the client`,
   );

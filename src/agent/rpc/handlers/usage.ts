@@ -13,7 +13,7 @@ import {
 import { messageFrame, timestamp } from "../codec.ts";
 import type { Router } from "../router.ts";
 
-/** Puts the service UsageService on a router. */
+/** Registers the service UsageService. */
 export function serveUsage(router: Router, usage: Usage): void {
   router.unary(UsageService.method.getUsage, async () =>
     create(GetUsageResponseSchema, { usage: guestUsage(await usage.get()) }),
@@ -63,12 +63,12 @@ function fileSystemUsage({ path, type, space }: FileSystemUsage) {
   });
 }
 
-/** A file system of the guest may tell any number, also one that no field holds. */
+/** A file system may report any number, even one that exceeds the field. */
 function counter(value: number): bigint {
   return BigInt(Math.min(value, Number.MAX_SAFE_INTEGER));
 }
 
-/** The same of all that are known. */
+/** Converts all values that are known. */
 function counters<Name extends string>(values: Readonly<Record<Name, number | undefined>>): Record<Name, bigint> {
   const known = Object.entries<number | undefined>(values).filter(([, value]) => value !== undefined);
   return Object.fromEntries(known.map(([name, value]) => [name, counter(value ?? 0)])) as Record<Name, bigint>;

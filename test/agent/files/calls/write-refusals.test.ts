@@ -172,7 +172,7 @@ describe("WriteFile changes nothing", () => {
       peer.send(end(stream));
       const trailers = await peer.status(stream);
       assert.equal(trailers.get("grpc-status"), String(status.INVALID_ARGUMENT));
-      assert.match(trailers.get("grpc-message") ?? "", /ended before a message with last/);
+      assert.match(trailers.get("grpc-message") ?? "", /ended before the message with `last`/);
     });
   });
 

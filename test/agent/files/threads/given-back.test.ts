@@ -45,7 +45,7 @@ describe("a tree whose directory cannot be opened twice", () => {
     const clock = systemClock;
     const newFileOwner = (): Promise<{ uid: number; gid: number }> => Promise.resolve({ uid: 0, gid: 0 });
     const folders = new Directories({ fileSystem, clock, activity: { touch: () => {} }, newFileOwner });
-    const caller = { connection: {}, signal: new AbortController().signal, failSoon: () => {} };
+    const caller = { connection: {}, signal: new AbortController().signal, failWithin1s: () => {} };
     const output = {
       items: () => Promise.resolve(),
       data: () => Promise.resolve(),

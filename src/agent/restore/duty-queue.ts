@@ -1,11 +1,11 @@
 import { Mutex, unlessAborted } from "../domain/index.ts";
 
-/** One turn for duties and freezes: a freeze waits for duties and the reverse, and POST_RESTORE for all duties. */
-export class DutyTurns {
+/** Serializes restore duties and freezes, and lets POST_RESTORE wait for all duties. */
+export class DutyQueue {
   readonly #mutex = new Mutex();
   readonly #duties = new Set<Promise<void>>();
 
-  /** Counts duties as in progress from now on, as their call has arrived, until the returned function is called. */
+  /** Counts duties as in progress from the arrival of their call until the returned function is called. */
   begin(): () => void {
     const { promise: ended, resolve } = Promise.withResolvers<void>();
     this.#duties.add(ended);
@@ -15,12 +15,12 @@ export class DutyTurns {
     };
   }
 
-  /** Resolves when no duties are in progress or waiting for their turn. Rejects with the signal's reason. */
+  /** Resolves when no duties are running or waiting. Rejects with the signal's reason. */
   async settled(signal: AbortSignal): Promise<void> {
     while (this.#duties.size > 0) await unlessAborted(Promise.all(this.#duties), signal);
   }
 
-  /** Runs a task in its turn. Rejects with the signal's reason if that is aborted before. */
+  /** Runs a task in turn. Rejects with the signal's reason if it is aborted before. */
   run<Result>(task: () => Promise<Result>, signal: AbortSignal): Promise<Result> {
     return this.#mutex.run(task, signal);
   }

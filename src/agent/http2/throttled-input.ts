@@ -1,0 +1,167 @@
+import type { Duplex } from "node:stream";
+import { receiveAll } from "../internals/index.ts";
+
+/** Bytes that all throttled connections together process per tick of the event loop: a few milliseconds at worst. */
+const TICK_BYTES = 8 * 1024;
+
+/**
+ * Lets throttled connections take turns. Node reads 64 KiB of a socket and handles all of it before anything else runs.
+ * So 60 connections full of requests that are cancelled at once would block the agent for seconds.
+ */
+export class ThrottleQueue {
+  /** Queue of connections, in order. */
+  readonly #waiting = new Set<ThrottledInput>();
+  #scheduled = false;
+
+  /** Queues a connection: its next slice is processed in a later tick. */
+  enqueue(input: ThrottledInput): void {
+    this.#waiting.add(input);
+    this.#schedule();
+  }
+
+  /** Removes a connection from the queue. */
+  remove(input: ThrottledInput): void {
+    this.#waiting.delete(input);
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => this.#tick());
+  }
+
+  #tick(): void {
+    this.#scheduled = false;
+    let left = TICK_BYTES;
+    // A connection with more input is added at the end of the set again, where this loop reaches it.
+    try {
+      for (const input of this.#waiting) {
+        this.#waiting.delete(input);
+        left -= input.readSlice();
+        if (left <= 0) break;
+      }
+    } finally {
+      // Also if one of them throws.
+      if (this.#waiting.size > 0) this.#schedule();
+    }
+  }
+}
+
+/** Bytes of one turn: a few dozen frames. */
+const SLICE_BYTES = 2 * 1024;
+
+/** Options for throttling a connection. */
+export interface ThrottledInputOptions {
+  /** The queue that it shares with other connections. */
+  readonly queue: ThrottleQueue;
+  /** Largest number of bytes; undefined: no limit. */
+  readonly bytes?: number;
+  /** Largest number of reads. Each TLS record is one, however short. */
+  readonly reads?: number;
+}
+
+export interface ThrottledInputEvents {
+  read(bytes: Buffer): void;
+  /** The peer has closed its sending side, and all input was processed. */
+  ended(): void;
+  /** The peer exceeded a limit. */
+  exceeded?(problem: string): void;
+}
+
+/**
+ * Processes the input of an unauthenticated peer in small slices, in turns with other such peers, and up to a limit.
+ * Meanwhile the socket is paused, so that the rest stays in the kernel.
+ */
+export class ThrottledInput {
+  readonly #socket: Duplex;
+  readonly #limits: ThrottledInputOptions;
+  readonly #events: ThrottledInputEvents;
+  readonly #held: Buffer[] = [];
+  #bytes = 0;
+  #reads = 0;
+  #inputEnded = false;
+  #reading = false;
+  #state: "running" | "trusted" | "stopped" = "running";
+
+  constructor(socket: Duplex, limits: ThrottledInputOptions, events: ThrottledInputEvents) {
+    this.#socket = socket;
+    this.#limits = limits;
+    this.#events = events;
+  }
+
+  /** Reads the socket from now on until it is closed. For owners that do not read it themselves. */
+  start(): void {
+    receiveAll(this.#socket, (bytes) => this.add(bytes));
+    this.#socket.once("end", () => this.endInput());
+    this.#socket.once("close", () => this.stop());
+  }
+
+  /** Queues a copy of what the socket has read. */
+  add(bytes: Buffer): void {
+    if (this.#state === "stopped") return;
+    const { bytes: limitBytes = Infinity, reads = Infinity } = this.#limits;
+    this.#bytes += bytes.length;
+    this.#reads++;
+    if (this.#bytes > limitBytes || this.#reads > reads) {
+      this.#events.exceeded?.(`no request was authenticated within ${limitBytes} bytes and ${reads} reads`);
+      return;
+    }
+    this.#held.push(Buffer.from(bytes));
+    // The original is overwritten, so that a token is in only one place.
+    bytes.fill(0);
+    this.#socket.pause();
+    this.#limits.queue.enqueue(this);
+  }
+
+  endInput(): void {
+    this.#inputEnded = true;
+    if (this.#held.length === 0 && this.#state !== "stopped") this.#events.ended();
+  }
+
+  /** Processes the next slice. Returns its length in bytes. */
+  readSlice(): number {
+    const first = this.#held[0];
+    if (first === undefined) return 0;
+    const piece = first.subarray(0, SLICE_BYTES);
+    if (piece.length === first.length) this.#held.shift();
+    else this.#held[0] = first.subarray(SLICE_BYTES);
+    this.#read(piece);
+    if (this.#state === "running" && this.#held.length > 0) this.#limits.queue.enqueue(this);
+    else this.#resume();
+    return piece.length;
+  }
+
+  /** The peer was authenticated: processes the queued input without throttling. The caller handles later input. */
+  trust(): void {
+    if (this.#state !== "running") return;
+    this.#state = "trusted";
+    this.#limits.queue.remove(this);
+    // If a slice is being processed, that has to finish first.
+    if (!this.#reading) this.#resume();
+  }
+
+  /** Processes nothing more and stops reading the socket. */
+  stop(): void {
+    if (this.#state === "trusted") return;
+    this.#state = "stopped";
+    this.#limits.queue.remove(this);
+    for (const bytes of this.#held.splice(0)) bytes.fill(0);
+    this.#socket.pause();
+  }
+
+  /** Once throttling has ended, processes all queued input and then resumes the socket. */
+  #resume(): void {
+    while (this.#state === "trusted" && this.#held.length > 0) this.#read(this.#held.shift() as Buffer);
+    if (this.#state === "stopped" || this.#held.length > 0) return;
+    if (this.#inputEnded) this.#events.ended();
+    else this.#socket.resume();
+  }
+
+  #read(piece: Buffer): void {
+    this.#reading = true;
+    this.#events.read(piece);
+    this.#reading = false;
+    // Slices are overwritten, because they may contain a token.
+    piece.fill(0);
+  }
+}

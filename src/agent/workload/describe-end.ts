@@ -1,0 +1,44 @@
+import { constants } from "node:os";
+import { type ProcessEnd, Signal } from "../domain/index.ts";
+
+/** Shells and container runtimes report a command that a signal ended as 128 plus its number. */
+const SIGNAL_BASE = 128;
+
+/** Why the agent was ending the workload: a stop, or the kill of its frozen session. Undefined: it was not. */
+export type EndedByAgent = "stop" | "kill_frozen" | undefined;
+
+/** Message for a session that was killed while it was frozen. */
+export const KILLED_FROZEN = "it was killed while it was frozen, because the restore duties rejected a spec file";
+
+/**
+ * Describes the end of the workload for people.
+ *
+ * @param oomKilled whether a process in its cgroup was OOM-killed; undefined: unknown
+ */
+export function describeEnd(end: ProcessEnd, oomKilled: boolean | undefined, ending: EndedByAgent): string {
+  const { code, signal, coreDumped } = end;
+  const how = signal === 0 ? `exited with status ${code}` : `was killed by ${nameOf(signal)}`;
+  const core = coreDumped ? " (core dumped)" : "";
+  return `the workload ${how}${core}${because(end, oomKilled, ending)}`;
+}
+
+function because({ code, signal }: ProcessEnd, oomKilled: boolean | undefined, ending: EndedByAgent): string {
+  const isKilled = signal === Signal.KILL || code === SIGNAL_BASE + Signal.KILL;
+  if (oomKilled === true) {
+    return signal === Signal.KILL
+      ? ": out of memory (killed by the kernel's OOM killer)"
+      : ", after the kernel's OOM killer killed a process in it";
+  }
+  if (ending === "kill_frozen") return `: ${KILLED_FROZEN}`;
+  if (ending === "stop")
+    return isKilled ? ": it was asked to stop and did not end within stop_grace_ms" : ", because it was asked to stop";
+  if (!isKilled) return "";
+  return oomKilled === undefined
+    ? "; whether it was out of memory is unknown, because there is no memory controller"
+    : ": by a process in the guest, not by the OOM killer";
+}
+
+function nameOf(signal: number): string {
+  const name = Object.entries(constants.signals).find(([, number]) => number === signal)?.[0];
+  return name ?? `signal ${signal}`;
+}
