@@ -12,7 +12,7 @@ import {
 import { type Addon, AddonError, builtAddonDirectory, bundleDirectory, loadAddon } from "./native/index.ts";
 import { AGENT_VERSION } from "../shared/version.ts";
 
-/** sysexits(3), for what keeps the agent from starting. */
+/** Exit statuses of sysexits(3), used when the agent could not start. */
 const STATUS_USAGE = 64;
 const STATUS_SOFTWARE = 70;
 
@@ -31,7 +31,8 @@ async function main(args: readonly string[]): Promise<number> {
   const options = args.slice(1);
   const checks = argument === "check" && options.every((option) => CHECK_OPTIONS.has(option));
   if (!runs && !bridges && !checks && !installs) {
-    // Not named: a substrate may pass on an image's command, and that may hold a secret.
+    // The message does not quote the arguments: a substrate may pass on an image's command line, which may hold a
+    // secret.
     printError("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
     return STATUS_USAGE;
   }
@@ -44,14 +45,18 @@ async function main(args: readonly string[]): Promise<number> {
       return addon.exitNow(await check(addon, options.includes("--json"), (text) => process.stdout.write(text)));
     }
     const status = bridges ? await bootBridge(addon, args[1], printError) : await boot(addon);
-    // The addon exits at once; Node would wait for a thread that hangs in a dead file system.
+    // exitNow() ends the process at once. Node's own exit would wait for its threads, and one of them may hang in a
+    // file system that does not respond.
     return addon.exitNow(status);
   } catch (error) {
     return failure(error);
   }
 }
 
-/** Loads the addon from the bundle's directory if the launcher names one, else from beside this file or from the build. */
+/**
+ * Loads the addon from the bundle's directory if the launcher named one. Otherwise looks next to this file, then in the
+ * build directory.
+ */
 function loadOwnAddon(): Addon {
   const bundle = bundleDirectory(process.env);
   return loadAddon(
@@ -65,5 +70,5 @@ function failure(error: unknown): number {
   return STATUS_SOFTWARE;
 }
 
-// Not awaited: the bundle is CommonJS, which has no top-level await.
+// Not `await`: the bundle is CommonJS, which has no top-level await.
 void main(process.argv.slice(2)).then((status) => process.exit(status));

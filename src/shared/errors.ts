@@ -1,9 +1,9 @@
-/** The message of whatever was thrown. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Symbolic errno of a failed system call of Node; undefined for any other error. */
+/** The symbolic errno (such as ENOENT) of a failed system call of Node; undefined for any other error. */
 export function errnoOf(error: unknown): string | undefined {
   return error instanceof Error && "code" in error ? String(error.code) : undefined;
 }

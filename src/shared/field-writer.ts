@@ -1,10 +1,10 @@
-/** Wire type of bytes, text and messages (protobuf's encoding). */
+/** Wire type of bytes, strings and messages in protobuf's encoding. */
 export const LENGTH_DELIMITED = 2;
 
-/** Takes no byte: what is written there is only counted. */
+/** An empty target: writeVarint() to it only computes the length. */
 const NONE = new Uint8Array(0);
 
-/** Writes an integer of up to 53 bits, or a negative one, which takes ten bytes. Returns where it ends. */
+/** Writes an integer of up to 53 bits; a negative one takes ten bytes. Returns the offset after it. */
 export function writeVarint(target: Uint8Array, at: number, value: number): number {
   let next = at;
   if (value < 0) {
@@ -19,14 +19,14 @@ export function writeVarint(target: Uint8Array, at: number, value: number): numb
   return next;
 }
 
-/** Writes a message directly into bytes, without a message object. */
+/** Encodes a protobuf message directly into bytes, without a message object. */
 export class FieldWriter {
   readonly #bytes: Buffer;
   #end: number;
 
   /**
-   * @param sizeBytes that suffice
-   * @param start where the message begins
+   * @param sizeBytes enough bytes for the message and for `start`
+   * @param start offset at which the message begins
    */
   constructor(sizeBytes: number, start = 0) {
     this.#bytes = Buffer.allocUnsafe(sizeBytes);
@@ -38,7 +38,7 @@ export class FieldWriter {
     if (value !== 0) this.optionalNumber(field, value);
   }
 
-  /** Writes an `optional` field of these types: 0 too. */
+  /** Writes an `optional` field of these types, including 0. */
   optionalNumber(field: number, value: number): void {
     this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
   }
@@ -46,7 +46,8 @@ export class FieldWriter {
   /**
    * Writes a field that is a message.
    *
-   * @param likelyBytes its size; where it is far off, the message is moved once, to make room for its length
+   * @param likelyBytes its expected size. If the length takes more or fewer bytes than expected, the message is moved
+   *   once.
    */
   message(field: number, write: (writer: this) => void, likelyBytes = 0): void {
     const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
@@ -60,7 +61,7 @@ export class FieldWriter {
     this.#end = start + length;
   }
 
-  /** Writes a field of bytes, a copy. Omits none, as in proto3. */
+  /** Writes a field of bytes. Omits an empty value, as in proto3. */
   bytes(field: number, value: Uint8Array): void {
     if (value.length === 0) return;
     const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
@@ -69,7 +70,6 @@ export class FieldWriter {
     this.#end = start + value.length;
   }
 
-  /** Writes a google.protobuf.Timestamp. */
   time(field: number, seconds: number, nanos: number): void {
     this.message(field, () => {
       this.number(1, seconds);
@@ -77,14 +77,14 @@ export class FieldWriter {
     });
   }
 
-  /** Writes a field that is text of ASCII with less than 128 characters. */
+  /** Writes a string field of fewer than 128 ASCII characters. */
   ascii(field: number, text: string): void {
     const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
     this.#bytes[at] = text.length;
     this.#end = at + 1 + this.#bytes.write(text, at + 1, "latin1");
   }
 
-  /** What is written, and what is before it. */
+  /** Everything that was written, and the bytes before `start`. */
   written(): Buffer {
     return this.#bytes.subarray(0, this.#end);
   }

@@ -1,8 +1,8 @@
-/** What becomes a hole, whole or not at all: the blocks of most file systems. */
+/** The block size of most file systems. A block becomes a hole only as a whole. */
 const BLOCK_BYTES = 4096;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
-/** Whether the beginning of a file has a block of zeros. */
+/** Whether one of the blocks contains only zeros. `bytes` must be the beginning of a file. */
 export function hasHole(bytes: Buffer): boolean {
   for (let at = 0; at < bytes.length; at += BLOCK_BYTES) {
     const block = bytes.subarray(at, at + BLOCK_BYTES);
@@ -11,7 +11,7 @@ export function hasHole(bytes: Buffer): boolean {
   return false;
 }
 
-/** Where the bytes go: the part of a FileHandle of Node that is needed. Rejects with the error of the failed call. */
+/** Where the bytes are written: the part of Node's FileHandle that is used. Rejects with the error of the failed call. */
 export interface SparseTarget {
   write(
     bytes: Uint8Array,
@@ -22,7 +22,7 @@ export interface SparseTarget {
   truncate(sizeBytes: number): Promise<void>;
 }
 
-/** Writes a new file from beginning to end, and leaves out blocks of zeros, which become holes. */
+/** Writes a new file from beginning to end. Blocks of zeros are not written, so that they become holes. */
 export class SparseFile {
   readonly #target: SparseTarget;
   #sizeBytes = 0;
@@ -31,13 +31,13 @@ export class SparseFile {
     this.#target = target;
   }
 
-  /** Appends. The caller may reuse the bytes once it resolves. */
+  /** Appends bytes. The caller may reuse their memory when this resolves. */
   async write(bytes: Uint8Array): Promise<void> {
     const start = this.#sizeBytes;
     this.#sizeBytes += bytes.length;
     let writtenTo = 0;
     for (let at = 0; at < bytes.length;) {
-      // A block that arrives in parts is compared in parts.
+      // A block that arrives in several parts is compared part by part.
       const end = Math.min(bytes.length, at + BLOCK_BYTES - ((start + at) % BLOCK_BYTES));
       if (ZEROS.subarray(0, end - at).equals(bytes.subarray(at, end))) {
         await this.#writeAll(bytes.subarray(writtenTo, at), start + writtenTo);
@@ -46,7 +46,7 @@ export class SparseFile {
       at = end;
     }
     await this.#writeAll(bytes.subarray(writtenTo), start + writtenTo);
-    // Only the file's size makes a hole at the end.
+    // For a hole at the end only the size of the file is set.
     if (writtenTo === bytes.length) await this.#target.truncate(this.#sizeBytes);
   }
 

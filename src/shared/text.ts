@@ -1,4 +1,4 @@
-/** Lines of at most `width` characters, broken at blanks. A longer word gets a line of its own. */
+/** Breaks a text at blanks into lines of at most `width` characters. A longer word gets a line of its own. */
 export function wrap(text: string, width: number): string[] {
   const lines: string[] = [];
   for (const word of text.split(" ")) {
@@ -9,15 +9,18 @@ export function wrap(text: string, width: number): string[] {
   return lines;
 }
 
-/** Typing errors that a name of this length may have: in a short one, each makes another word (tar, stat; up, cp). */
+/**
+ * Number of typing errors allowed in a name. None in a short name: one error often makes it another word (tar, stat;
+ * up, cp).
+ */
 function errorLimit(name: string): number {
   if (name.length < 4) return 0;
   return name.length < 8 ? 1 : 2;
 }
 
 /**
- * The known name that was probably meant: the most similar one within a typing error or two; undefined if there is
- * none.
+ * Returns the known name that was probably meant: the most similar one with at most two typing errors. Undefined: there
+ * is none.
  */
 export function nearest(name: string, known: Iterable<string>): string | undefined {
   const near = Array.from(known, (each) => ({ each, distance: distance(name, each) }))
@@ -26,7 +29,10 @@ export function nearest(name: string, known: Iterable<string>): string | undefin
   return near[0]?.each;
 }
 
-/** Letters to insert, delete, replace or exchange with the next one (optimal string alignment; Damerau, 1964). */
+/**
+ * Number of letters to insert, delete, replace, or exchange with the next one (optimal string alignment; Damerau,
+ * 1964).
+ */
 function distance(from: string, to: string): number {
   let beforeLast: number[] = [];
   let previous = Array.from({ length: to.length + 1 }, (_, index) => index);

@@ -1,7 +1,7 @@
 /**
- * The problem with an address that names the transport of the runtime `sharedkernel`, alone or as `sharedkernel:…`;
- * undefined for any other address. The contract reserves this form, so it must not count as the name of a host or a
- * file (contract, "Transport by runtime").
+ * Returns the problem of an address of the form `sharedkernel` or `sharedkernel:…`; undefined for any other address.
+ * The contract reserves this form for a transport, so it must not be used as the name of a host or file (contract,
+ * "Transport by runtime").
  */
 export function reservedTransport(place: string): string | undefined {
   return /^sharedkernel(?::|$)/.test(place)

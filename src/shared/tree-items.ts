@@ -16,11 +16,11 @@ export interface SentItem {
   readonly sparse: boolean;
 }
 
-/** Bytes of an item beside its path, its data and its target, at most: ten fields. */
+/** Most bytes of an item without its path, data and link target: ten fields. */
 const ITEM_BYTES = 128;
 const FIELD = TreeItemSchema.field;
 
-/** What suffices for items in a message of their own. */
+/** Returns enough bytes for the items in a message of their own. */
 export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "linkTarget">[]): number {
   let sizeBytes = ITEM_BYTES;
   for (const { path, data, linkTarget } of items)
@@ -28,7 +28,7 @@ export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "lin
   return sizeBytes;
 }
 
-/** Writes items as a field. By hand: 1.0 µs of CPU time an item where the general encoder takes 2.4, of some 55. */
+/** Writes items as a field. Not with the general encoder, which takes 2.4 µs of CPU time per item instead of 1.0 µs. */
 export function writeItems(writer: FieldWriter, field: number, items: Iterable<SentItem>, likelyBytes: number): void {
   writer.message(
     field,

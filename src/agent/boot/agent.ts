@@ -9,20 +9,26 @@ import type { ProbeServer } from "../probe/index.ts";
 import type { Platform } from "./platform.ts";
 import { buildServices, type Services } from "./services.ts";
 
-/** They end an agent that has no workload. */
-const LEAVE_SIGNALS: ReadonlySet<number> = new Set([Signal.INT, Signal.QUIT, Signal.TERM]);
-/** Time after the start for the workload alone, before the agent does what can wait: 10 ms of CPU time. */
-const SETTLE_AFTER_MS = 500;
-/** Time for the last frames to reach their clients, on top of the grace of the execs. */
+/** Signals that end an agent that has no workload. */
+const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([Signal.INT, Signal.QUIT, Signal.TERM]);
+/**
+ * For this time after the start the workload has the CPU to itself. Then the agent does the work that could wait, which
+ * takes 10 ms of CPU time.
+ */
+const DEFERRED_WORK_AFTER_MS = 500;
+/** Time for the last frames to reach their clients, in addition to the grace period of the execs. */
 const LAST_FRAMES_MS = 2_000;
-/** Exit status when a listener cannot be opened: EX_OSERR of sysexits(3). */
+/** Exit status if a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
-/** Exit status of an agent without a workload whose frozen session was killed: 128 + SIGKILL, as a workload's. */
+/**
+ * Exit status of an agent without a workload whose frozen session was killed: 128 + SIGKILL, the same as a workload
+ * would have.
+ */
 const STATUS_KILLED = 137;
 
 const LEAVING = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
 
-/** Starts and ends the agent's parts in their order. */
+/** Starts the parts of the agent in order, waits for the end of the workload or for a signal, and shuts the parts down. */
 export class Agent {
   readonly #platform: Platform;
   readonly #log: Log;
@@ -31,12 +37,12 @@ export class Agent {
   readonly #workloadSocketPath: string | undefined;
   readonly #probeSocketPath: string | undefined;
   #probe: ProbeServer | undefined;
-  /** Aborted at the first call, which loads what calls need: no warm-up then. */
+  /** Aborted at the first call. That call loads the code that calls need, so the warm-up is no longer necessary. */
   readonly #called = new AbortController();
   readonly #askedToLeave = Promise.withResolvers<number>();
-  /** A signal to leave came before the workload ran, so it could not be forwarded. */
+  /** A termination signal came before the workload ran, so it could not be forwarded. The agent shuts down instead. */
   #leaving = false;
-  /** Why an agent without a workload has ended, for the last line of the log. */
+  /** Why an agent without a workload ended, for the last line of the log. */
   #endWithoutWorkload = "the agent was asked to stop and had no workload";
 
   constructor(platform: Platform, configuration: Configuration, log: Log) {
@@ -50,7 +56,8 @@ export class Agent {
       configuration,
       log,
       onCalls: (running) => {
-        // Only once: each abort() creates an error with a stack, a third of a Health call's CPU time.
+        // abort() is called only once: each call creates an error with a stack, which takes a third of the CPU time of
+        // a Health call.
         if (!this.#called.signal.aborted) this.#called.abort();
         memory.onCalls(running);
         platform.cgroups?.memory.follow();
@@ -61,14 +68,15 @@ export class Agent {
     this.#services.freeze.whenKilled(() => this.#onKilledFrozen());
   }
 
-  /** Resolves with the status that the process should exit with. */
+  /** Resolves with the exit status for the process. */
   async run(): Promise<number> {
     const { signals } = this.#platform;
     const { workload, workloadService, readiness, rotation } = this.#services;
     for (const source of signals) source.listen((signal) => this.#onSignal(signal));
     this.#log.info("agent_started", { version: AGENT_VERSION, pid: process.pid });
     try {
-      // The workload's socket first: the workload may declare itself idle as its first act. The network side can wait.
+      // The workload's socket is opened first, because the workload may declare itself idle as its first action. The
+      // management listeners can wait.
       if (this.#workloadSocketPath !== undefined) await workloadService.listen(this.#workloadSocketPath);
       await this.#listeners.bind();
       const { ended } = await this.#startWorkload();
@@ -80,10 +88,11 @@ export class Agent {
         await Promise.race([ended, this.#askedToLeave.promise]);
       }
       await this.#leave();
-      // A signal may have cancelled the workload's start: that has a status too.
+      // If a signal cancelled the start of the workload, `ended` has a status too.
       const status = await ended;
       const reason = workload.configured ? workload.endInWords : this.#endWithoutWorkload;
-      // The last line of the log, and with it of the console: what there is to see once the guest is off.
+      // This is the last line of the log and of the console: after the guest has powered off, it is all that an
+      // operator can see.
       this.#log.info("agent_ended", { status, reason });
       return status;
     } catch (error) {
@@ -96,7 +105,7 @@ export class Agent {
     }
   }
 
-  /** The promise is in an object because an async function would wait for a promise that it returns. */
+  /** Wraps the promise in an object, because an async function that returned the promise itself would wait for it. */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#services;
     return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
@@ -111,18 +120,21 @@ export class Agent {
     await this.#probe.listen(this.#probeSocketPath);
   }
 
-  /** Does what can wait until the workload runs: loads the first client's code, frees what only the start needed. */
+  /**
+   * Does the work that can wait until the workload runs: loads the code for the first client, and frees the memory that
+   * only the start needed.
+   */
   async #settle(): Promise<void> {
     const { memory } = this.#platform;
-    if (await this.#isFirst(SETTLE_AFTER_MS)) {
+    if (await this.#isFirst(DEFERRED_WORK_AFTER_MS)) {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // Not earlier: `worked` changes V8's flags, and V8 refuses code that was cached under other flags.
+    // Not earlier: onActivity() changes flags of V8, and V8 rejects cached code that was compiled under other flags.
     memory.onActivity();
   }
 
-  /** Waits for that long, without keeping the process alive. False: a call came first. */
+  /** Waits for `delayMs` without keeping the process alive. Resolves with false if a call came before that. */
   async #isFirst(delayMs: number): Promise<boolean> {
     try {
       await delay(delayMs, undefined, { ref: false, signal: this.#called.signal });
@@ -132,12 +144,12 @@ export class Agent {
     }
   }
 
-  /** Runs work that nobody waits for. Logs its failure: an unhandled rejection would end the agent. */
+  /** Runs work that nothing awaits, and logs its failure. An unhandled rejection would end the agent. */
   #inBackground(task: string, work: Promise<unknown>): void {
     work.catch((error: unknown) => this.#log.error("background_failed", { task, problem: messageOf(error) }));
   }
 
-  /** Lifecycle.Stop. Returns the workload's grace in milliseconds; 0 if no workload runs. */
+  /** Implements Lifecycle.Stop. Returns the grace period of the workload in milliseconds, or 0 if no workload runs. */
   #stop(): number {
     const { workload } = this.#services;
     this.#log.info("stop_requested");
@@ -149,10 +161,10 @@ export class Agent {
   #onSignal(signal: number): void {
     const { workload, rotation, freeze } = this.#services;
     this.#log.debug("signal_received", { signal, workload: workload.running ? "forwarded" : "not_running" });
-    // As daemons do, a SIGHUP also reloads the credentials.
+    // SIGHUP also reloads the credentials, as it does in most daemons.
     if (signal === Signal.HUP) this.#inBackground("credentials", rotation.renew("signal"));
-    // A frozen workload would not get the signal.
-    if (LEAVE_SIGNALS.has(signal)) freeze.endAskedFor();
+    // A frozen workload would not receive the signal.
+    if (TERMINATION_SIGNALS.has(signal)) freeze.endAskedFor();
     if (workload.running) {
       if (signal === Signal.TERM) {
         this.#refuseCalls();
@@ -161,14 +173,14 @@ export class Agent {
       } else {
         workload.forward(signal);
       }
-    } else if (LEAVE_SIGNALS.has(signal)) {
+    } else if (TERMINATION_SIGNALS.has(signal)) {
       this.#leaving = true;
       workload.abandonStart(signal);
       this.#askedToLeave.resolve(0);
     }
   }
 
-  /** Without its session, or with a part of it that the kernel keeps from ending, the agent has nothing left to do. */
+  /** The agent ends: its session has been killed, or the kernel cannot end a part of it. */
   #onKilledFrozen(): void {
     this.#refuseCalls();
     this.#services.workload.killedFrozen();
@@ -184,7 +196,7 @@ export class Agent {
     this.#probe?.leave();
   }
 
-  /** Ends execs, sends their exits, and closes everything. Bounded in time, whatever the clients do. */
+  /** Ends the execs, sends their exit statuses, and closes everything. Takes a bounded time, whatever the clients do. */
   async #leave(): Promise<void> {
     const { workload, workloadService, readiness, exec, hooks, files, leaveStreams, freeze } = this.#services;
     this.#refuseCalls();

@@ -21,27 +21,27 @@ import { Agent } from "./agent.ts";
 import { readConfiguration } from "./configuration.ts";
 import { guestPlatform } from "./platform.ts";
 
-/** Exit status after too many bugs: EX_SOFTWARE. The launcher ends what is left. */
+/** Exit status after too many uncaught errors: EX_SOFTWARE. The launcher ends the remaining processes. */
 const STATUS_SOFTWARE = 70;
-/** Exit status for a faulty bootstrap channel: EX_CONFIG of sysexits(3). */
+/** Exit status for an invalid configuration: EX_CONFIG of sysexits(3). */
 const STATUS_CONFIG = 78;
 
 /**
- * Builds the agent from its bootstrap channel and runs it to its end. Resolves with the status that the process should
- * exit with: the workload's, or 78 after every fault of the channel was printed.
+ * Builds the agent from its bootstrap channel and runs it until it ends. Resolves with the exit status for the process:
+ * the workload's, or 78 after every fault of the configuration was printed.
  */
 export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
-  // Before libuv's first thread starts: it starts as many as are set then.
+  // Before libuv starts its first thread: libuv reads the number of threads at that time, and only then.
   startFileThreads();
-  const read = await readConfiguration(addon, inheritance.entries, (fault) => leave(addon, fault));
+  const read = await readConfiguration(addon, inheritance.entries, (fault) => exitWithFault(addon, fault));
   if ("faults" in read) {
     for (const fault of read.faults) printError(describeFault(fault));
     for (const unknown of unknownVariables(inheritance.entries)) printError(describeUnknown(unknown));
     return STATUS_CONFIG;
   }
   const { configuration } = read;
-  // Before the log is created: its thread inherits the priority that the platform gives this thread.
+  // Before the log is created: the log's thread inherits the priority that the platform gives this thread.
   const platform = guestPlatform(addon, inheritance, {
     onPipeEvicted: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
     onEnded: (pid, { code, signal }) => log.debug("process_ended", { pid, status: code, signal }),
@@ -58,7 +58,7 @@ export async function boot(addon: Addon): Promise<number> {
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
-    // Runs in parallel with the workload's start.
+    // Logged while the workload starts, so that the start does not wait for it.
     for (const { name, meant } of unknownVariables(inheritance.entries)) {
       if (meant === undefined) log.info("variable_ignored", { name });
       else log.warn("variable_misspelt", { name, meant });
@@ -72,8 +72,11 @@ export async function boot(addon: Addon): Promise<number> {
   return status;
 }
 
-/** Ends the process, even where a thread hangs in a file system, and nobody reads standard error. */
-function leave(addon: Addon, fault: BootstrapFault): never {
+/**
+ * Prints the fault and ends the process, even if one of its threads hangs in a file system, or if standard error is
+ * full because its reader has stopped.
+ */
+function exitWithFault(addon: Addon, fault: BootstrapFault): never {
   const lines = stderrLines(addon);
   lines.write(errorLine(describeFault(fault)));
   lines.flush();

@@ -8,18 +8,18 @@ import {
 import type { Addon } from "../native/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** Time allowed for reading a file of the bootstrap channel: as long as for a system call of ReadFile. */
+/** Time allowed for reading a file of the bootstrap channel. A system call of ReadFile may take as long. */
 const READ_LIMIT_MS = 15_000;
 
-/** The agent's configuration, or why it has none. */
+/** The agent's configuration, or the reasons why it is invalid. */
 export type ReadConfiguration =
   | { readonly configuration: Configuration }
   | { readonly faults: readonly BootstrapFault[] };
 
 /**
- * Reads the bootstrap channel from the inherited environment and its files.
+ * Reads the bootstrap channel from the inherited environment and from the files that it names.
  *
- * @param leave ends the process when a file system does not answer: a thread hangs in it then
+ * @param leave ends the process if a file system does not respond; a thread of the process hangs in it then
  */
 export async function readConfiguration(
   addon: Addon,

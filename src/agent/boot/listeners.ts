@@ -10,31 +10,34 @@ import type { ManagementServer } from "../server/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 import type { Platform } from "./platform.ts";
 
-/** What the listeners need. */
+/** Dependencies of the listeners. */
 export interface ListenerParts {
   readonly platform: Platform;
   readonly configuration: Configuration;
   readonly log: Log;
-  /** Called when a management call begins or ends, with the number of those that run. */
+  /** Called when a management call begins or ends, with the number of calls in progress. */
   readonly onCalls: (running: number) => void;
-  /** Called with true when the first large call begins, with false when the last has ended. */
+  /** Called with true when the first large call begins, and with false when the last one has ended. */
   readonly onLargeCalls: (any: boolean) => void;
 }
 
-/** Connections that restore duties end. */
+/** The connections that the restore duties close. */
 export type Connections = Pick<ManagementServer, "dropOtherConnections">;
 
-/** Refuses by itself all that the agent refuses while it leaves, but not the workload's last output. */
+/**
+ * Exec is not refused here while the agent shuts down: it refuses new commands itself, but still serves the workload's
+ * last output.
+ */
 const EXEC = "/svc.guest.v1alpha1.GuestAgent/Exec";
 
-/** The management listeners. Their code is loaded when they are opened: the workload does not wait for it. */
+/** The management listeners. Their code is loaded when they are opened, so that the workload does not wait for it. */
 export class Listeners {
   readonly #parts: ListenerParts;
   #management: ManagementServer | undefined;
   #router: Router | undefined;
   #capabilities: Capabilities | undefined;
   #refusal: AgentError | undefined;
-  /** What `bind` has opened, until it is served. */
+  /** Opened by bind(), until serveManagement() serves it. */
   #tcpFd: number | undefined;
   #vsock: VsockListener | undefined;
 
@@ -43,8 +46,8 @@ export class Listeners {
   }
 
   /**
-   * Listens on the configured ports, so that one in use is found before the workload starts. Accepts nothing yet, and
-   * loads no code for that: connections wait in the kernel. Throws AgentError when it cannot.
+   * Listens on the configured ports, so that a port in use is reported before the workload starts. Accepts nothing yet
+   * and loads no code: connections wait in the kernel. Throws AgentError on failure.
    */
   async bind(): Promise<void> {
     const { configuration, platform } = this.#parts;
@@ -61,7 +64,7 @@ export class Listeners {
     if (guestSocketPath !== undefined) await checkUnix(guestSocketPath);
   }
 
-  /** Opens the configured management listeners. Throws AgentError when it cannot. */
+  /** Serves the configured management listeners. Throws AgentError on failure. */
   async serveManagement(capabilities: Capabilities, rotation: CredentialRotation): Promise<void> {
     const { configuration, platform, log, onCalls, onLargeCalls } = this.#parts;
     const { addon, clock } = platform;
@@ -124,7 +127,7 @@ export class Listeners {
     }
   }
 
-  /** Runs once, in memory, what the first connection to the management listener and its first call need. */
+  /** Runs once, over an in-memory connection, the code that the first connection and its first call need. */
   async warmUp(): Promise<void> {
     const { configuration, platform } = this.#parts;
     if (this.#router === undefined) return;
@@ -133,10 +136,11 @@ export class Listeners {
   }
 
   /**
-   * Runs once, in memory, what a node calls after a restore: otherwise V8 would compile it in each clone. Never
-   * rejects.
+   * Runs once, over an in-memory connection, the calls that a node makes after a restore. Otherwise V8 would compile
+   * their code in each clone. Never rejects.
    *
-   * @param harmless makes what changes nothing, over a server that has only connections in memory
+   * @param harmless returns capabilities that change nothing in the guest, for a server that has in-memory connections
+   *   only
    */
   async rehearse(harmless: (server: Connections) => Pick<Capabilities, "exec" | "restore">): Promise<void> {
     const { configuration, platform } = this.#parts;
@@ -158,17 +162,17 @@ export class Listeners {
     if (tls !== undefined) this.#management?.setCredentials(tls);
   }
 
-  /** Ends every management connection but one. Returns how many it ended. */
+  /** Closes every management connection except `keep`. Returns how many it closed. */
   dropOtherConnections(keep: Connection): number {
     return this.#management?.dropOtherConnections(keep) ?? 0;
   }
 
-  /** Answers new management calls but Exec with this error from now on; those in progress go on. */
+  /** From now on answers new management calls, except Exec, with this error. Calls in progress continue. */
   refuseCalls(error: AgentError): void {
     this.#refusal ??= error;
   }
 
-  /** Closes everything; calls that are still in progress have `graceMs` to end. */
+  /** Closes all listeners. Calls in progress have `graceMs` to end. */
   async close(graceMs: number): Promise<void> {
     await this.#management?.shutdown(graceMs);
   }

@@ -18,26 +18,26 @@ import {
   type ChildSettings,
 } from "../platform/index.ts";
 
-/** What is there once in this process, over guest and launcher. */
+/** The parts of the agent that exist once per process and use the guest's kernel or the launcher. */
 export interface Platform {
   readonly addon: Addon;
   readonly inheritance: Inheritance;
   readonly clock: Clock;
-  /** The clock for timeouts and grace periods of processes. */
+  /** The clock for timeouts and grace periods of processes. It stops while the session is frozen. */
   readonly sessionClock: SessionClock;
   readonly processes: NativeProcesses;
-  /** Undefined: commands get no cgroups of their own. */
+  /** Undefined: commands do not have cgroups of their own. */
   readonly cgroups: Cgroups | undefined;
-  /** The cgroup of everything that `processes` starts; undefined without cgroups. */
+  /** The cgroup of everything that `processes` starts. Undefined without cgroups. */
   readonly sessionGroup: SessionGroup | undefined;
   readonly fileSystem: FileSystem;
   readonly signals: readonly Signals[];
   readonly memory: MemoryKeeper;
-  /** Undefined: started without the launcher. */
+  /** Undefined: the agent was started without the launcher. */
   readonly launcher: LauncherChannel | undefined;
 }
 
-/** Builds it. */
+/** Builds the platform. */
 export function guestPlatform(
   addon: Addon,
   inheritance: Inheritance,
@@ -66,7 +66,8 @@ export function guestPlatform(
     cgroups,
     sessionGroup: cgroups && new SessionCgroup({ addon, directory: cgroups.session, launcher: launcherPid }),
     fileSystem: new FileSystem(addon, nodeTimers),
-    // A terminal sends signals to the agent directly, as its foreground process group.
+    // The launcher forwards the signals that it receives. A terminal also signals the agent directly, because the agent
+    // is in the foreground process group.
     signals: [processSignals(), ...(launcher === undefined ? [] : [launcher])],
     memory: memoryKeeper(addon),
     launcher,

@@ -22,25 +22,25 @@ import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
 import { Workload } from "../workload/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 import type { Listeners } from "./listeners.ts";
-import { NOTHING_STARTS } from "./nothing-starts.ts";
+import { FAKE_PROCESSES } from "./fake-processes.ts";
 import type { Platform } from "./platform.ts";
 
-/** Hooks and ready_cmd: the agent reads their output, and they have no input. */
+/** For hooks and ready_cmd: the agent reads their output, and they have no input. */
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
-/** The agent's capabilities. */
+/** All capabilities of the agent, and the parts that only `Agent` uses. */
 export interface Services extends Omit<Capabilities, "stop"> {
   readonly workload: Workload;
   readonly rotation: CredentialRotation;
   readonly workloadService: WorkloadServer;
-  /** Ends the tunnels and watches, if there have been any. */
+  /** Ends the tunnels and watches, if any were opened. */
   readonly leaveStreams: (reason: AgentError) => void;
   readonly freeze: SessionFreeze;
   /** Undefined without a ready_cmd. */
   readonly readiness: ReadinessLoop | undefined;
 }
 
-/** What all of them are built of. */
+/** Arguments that all build functions below share. */
 interface Base {
   readonly platform: Platform;
   readonly configuration: Configuration;
@@ -50,7 +50,7 @@ interface Base {
   readonly activity: ActivityClock;
 }
 
-/** Builds every capability over the platform. */
+/** Builds every capability. */
 export function buildServices(
   platform: Platform,
   configuration: Configuration,
@@ -94,18 +94,18 @@ export function buildServices(
       clock,
       watchArrivals: arrivalsWatcher(addon),
     }),
-    ...loadedLater(base, freeze, restore),
+    ...buildLazyServices(base, freeze, restore),
     freeze,
     readiness,
   };
 }
 
-/** What starts commands, and what they start with. */
+/** The command starter and its dependencies. */
 interface Session {
   readonly starter: CommandStarter;
   readonly starterParts: CommandStarterParts & { readonly environment: SessionEnvironment };
   readonly freeze: SessionFreeze;
-  /** The agent's own user and group. */
+  /** User and group of the agent itself. */
   readonly identity: { readonly uid: number; readonly gid: number };
 }
 
@@ -125,7 +125,7 @@ function buildSession({ platform, configuration, log }: Base): Session {
   return { starter: new CommandStarter(starterParts), starterParts, freeze, identity };
 }
 
-/** The workload, what keeps its output, and what finds out whether it is ready. */
+/** Builds the workload, the buffer for its output, and the loop that checks whether it is ready. */
 function buildWorkload(
   { platform, configuration, log }: Base,
   { starter, freeze }: Session,
@@ -150,7 +150,7 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Hooks, duties, and the files that both renew. */
+/** Builds the hooks, the restore duties, and the renewal of the files that both depend on. */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,
@@ -159,14 +159,14 @@ function buildRestore(
   const { addon, clock, memory } = platform;
   const { credentials, specFiles } = configuration;
   const { starter, starterParts, freeze } = session;
-  const turns = new DutyQueue();
+  const dutyQueue = new DutyQueue();
   const hooksParts: HooksParts = {
     specs: configuration.hooks,
     start: (hook, abort) => starter.start({ ...hook, stdio: PIPES }, abort),
-    dutiesSettled: (signal) => turns.settled(signal),
+    dutiesSettled: (signal) => dutyQueue.settled(signal),
     beforeSnapshot: () =>
       memory.beforeSnapshot(() => rehearseRestore(platform, listeners, session, hooksParts, duties)),
-    freeze: (request) => turns.run(() => freeze.freeze(request), request.signal),
+    freeze: (request) => dutyQueue.run(() => freeze.freeze(request), request.signal),
     timers,
     clock,
     log,
@@ -188,13 +188,13 @@ function buildRestore(
     stamps,
     activity,
     log,
-    dutyQueue: turns,
+    dutyQueue,
     renew: { hooks, rotation, connections: listeners, freeze, readiness },
   };
   return { hooks, rotation, restore: new Restore(duties) };
 }
 
-/** Plays a restore in memory, over hooks, freeze and commands that are nothing but the rehearsal's. */
+/** Rehearses a restore over in-memory connections, with hooks, a freeze and commands that exist only for the rehearsal. */
 function rehearseRestore(
   { clock, sessionClock }: Platform,
   listeners: Listeners,
@@ -203,7 +203,7 @@ function rehearseRestore(
   duties: RestoreParts<Connection>,
 ): Promise<void> {
   const freeze = new SessionFreeze({ ...hooksParts, group: undefined, sessionClock });
-  const starter = new CommandStarter({ ...starterParts, processes: NOTHING_STARTS, freeze });
+  const starter = new CommandStarter({ ...starterParts, processes: FAKE_PROCESSES, freeze });
   const activity = new ActivityClock(new Stamps(clock));
   return rehearse({
     duties,
@@ -217,7 +217,7 @@ function rehearseRestore(
 }
 
 /** Capabilities whose code is loaded at their first call. */
-function loadedLater(
+function buildLazyServices(
   { platform, configuration, activity }: Base,
   freeze: SessionFreeze,
   restore: Restore<Connection>,
@@ -225,29 +225,29 @@ function loadedLater(
   const { addon, clock, cgroups, fileSystem } = platform;
   const generation = (): number => restore.generation;
   const tunnels = new Lazy<Tunnels>(async () => {
-    const [room, { guestSockets }] = await Promise.all([
+    const [module, { guestSockets }] = await Promise.all([
       import("../tunnel/index.ts"),
       import("../platform/sockets.ts"),
     ]);
     const sockets = guestSockets(addon);
     const checkSession = (): void => freeze.check();
     const parts = { sockets, fileSystem, activity, timers, checkSession, generation };
-    return new room.Tunnels({ ...parts, ownPort: configuration.guestPort });
+    return new module.Tunnels({ ...parts, ownPort: configuration.guestPort });
   });
   const usage = new Lazy<Usage>(async () => {
-    const [room, { countersReader }] = await Promise.all([
+    const [module, { countersReader }] = await Promise.all([
       import("../usage/index.ts"),
       import("../platform/guest-usage.ts"),
     ]);
-    return new room.Usage({ readCounters: countersReader(cgroups?.session), fileSystem, clock, timers, generation });
+    return new module.Usage({ readCounters: countersReader(cgroups?.session), fileSystem, clock, timers, generation });
   });
   return {
     tunnels: () => tunnels.get(),
     usage: () => usage.get(),
     leaveStreams: (reason) => {
-      // Who asked for them learns why they could not be loaded.
-      for (const room of [tunnels, usage])
-        void room.started?.then((built) => built.leave(reason)).catch(() => undefined);
+      // The caller that caused the loading has already received its error.
+      for (const lazy of [tunnels, usage])
+        void lazy.started?.then((built) => built.leave(reason)).catch(() => undefined);
     },
   };
 }

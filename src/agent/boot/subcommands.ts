@@ -15,26 +15,27 @@ import { readConfiguration } from "./configuration.ts";
 
 const SOCKET_VARIABLE = "SVC_GUEST_SOCKET=";
 const STATUS_LIMITED = 1;
-/** sysexits(3): EX_USAGE, EX_CONFIG and EX_CANTCREAT. */
+/** Exit statuses of sysexits(3): EX_USAGE, EX_CONFIG and EX_CANTCREAT. */
 const STATUS_USAGE = 64;
 const STATUS_CONFIG = 78;
 const STATUS_NOT_CREATED = 73;
 /** SIGHUP, SIGINT, SIGQUIT, SIGTERM. */
-const LEAVE_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
+const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**
- * Joins standard input and output to an agent's management socket: `path`, else SVC_GUEST_SOCKET, which the launcher
- * may have taken out of the environment. Resolves with the exit status; reports failures to `printError`.
+ * Connects standard input and output to the management socket of a running agent: `path`, or SVC_GUEST_SOCKET by
+ * default. (The launcher may have removed that variable from the environment.) Resolves with the exit status; reports
+ * failures to `printError`.
  */
 export function bootBridge(
   addon: Addon,
   path: string | undefined,
   printError: (line: string) => void,
 ): Promise<number> {
-  return beside(addon, (entries, launcher) => {
-    // The launcher forwards signals only over its channel. Without a launcher they have their default effect.
+  return runSubcommand(addon, (entries, launcher) => {
+    // With a launcher, signals arrive only over its channel. Without one they have their default effect.
     launcher?.listen((signal) => {
-      if (!LEAVE_SIGNALS.has(signal)) return;
+      if (!TERMINATION_SIGNALS.has(signal)) return;
       launcher.announceExit();
       addon.exitNow(128 + signal);
     });
@@ -43,8 +44,8 @@ export function bootBridge(
 }
 
 /**
- * Copies the agent's own directory into another, which is created if it is missing; the executable there is
- * `guest-agent`. The image of the agent has no other program that could copy. Resolves with the exit status.
+ * Copies the agent's own directory to `into`, which is created if it is missing; the executable there is `guest-agent`.
+ * The agent's image contains no other program that could copy it. Resolves with the exit status.
  */
 export function bootInstall(
   addon: Addon,
@@ -52,7 +53,7 @@ export function bootInstall(
   into: string,
   printError: (line: string) => void,
 ): Promise<number> {
-  return beside(addon, async () => {
+  return runSubcommand(addon, async () => {
     if (from === undefined) {
       printError("install: only the built agent can be installed: npm run build");
       return STATUS_USAGE;
@@ -67,14 +68,17 @@ export function bootInstall(
   });
 }
 
-/** Prints what the agent could do in this guest, as a table or JSON. Resolves with the status: 0, or 1 if limited. */
+/**
+ * Prints what the agent could do in this guest, as a table or as JSON. Resolves with the exit status: 0, or 1 if
+ * something is limited.
+ */
 export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
-  return beside(addon, async (_, launcher) => {
+  return runSubcommand(addon, async (_, launcher) => {
     const [{ guestFacts }, { checkGuest, describeChecks }] = await Promise.all([
       import("../platform/guest-facts.ts"),
       import("../check/index.ts"),
     ]);
-    // The entrypoint is the launcher if there is one, else this process.
+    // The entrypoint is the launcher if there is one, otherwise this process.
     const checks = checkGuest(guestFacts(addon, launcher === undefined ? process.pid : process.ppid));
     const report = { version: AGENT_VERSION, ok: checks.every(({ ok }) => ok), checks };
     print(asJson ? `${JSON.stringify(report, undefined, 2)}\n` : describeChecks(checks));
@@ -83,11 +87,11 @@ export function bootCheck(addon: Addon, asJson: boolean, print: (text: string) =
 }
 
 /**
- * Checks the agent's variables and the files that they name, as the start does, and starts nothing. Prints every fault
- * and what may be a mistake, as lines or JSON. Resolves with the status: 0, or 78 as the start would leave with.
+ * Checks the agent's variables and their files as the start would, but starts nothing. Prints every fault and every
+ * likely mistake, as lines or as JSON. Resolves with the exit status: 0, or 78, with which the start would fail.
  */
 export function bootCheckConfiguration(addon: Addon, asJson: boolean, print: (text: string) => void): Promise<number> {
-  return beside(addon, async (entries, launcher) => {
+  return runSubcommand(addon, async (entries, launcher) => {
     const hints = unknownVariables(entries).map(describeUnknown);
     const report = (faults: readonly BootstrapFault[]): number => {
       const ok = faults.length === 0;
@@ -109,8 +113,8 @@ export function bootCheckConfiguration(addon: Addon, asJson: boolean, print: (te
   });
 }
 
-/** Runs another use of the program than the agent, with the inherited environment. The launcher learns of its end. */
-async function beside(
+/** Runs a subcommand with the inherited environment, and announces its end to the launcher. */
+async function runSubcommand(
   addon: Addon,
   run: (entries: readonly Uint8Array[], launcher: LauncherChannel | undefined) => Promise<number>,
 ): Promise<number> {

@@ -1,27 +1,29 @@
 import type { GuestFacts } from "../domain/index.ts";
 import { wrap } from "../../shared/text.ts";
 
-/** Verdict on one feature that the agent uses if the guest has it. */
+/** The result for one feature that the agent uses if the guest has it. */
 export interface Check {
   readonly name: string;
   /** False: the agent works without the feature, but can do less. */
   readonly ok: boolean;
-  /** What the guest has, or the kernel's refusal. */
+  /** What the guest has, or the error with which the kernel refused. */
   readonly found: string;
-  /** The consequence and, if something is missing, what to do. */
+  /** The consequence and, if something is missing, how to mend it. */
   readonly meaning: string;
 }
 
-/** What is wrong with a feature, which then is the finding; true: the finding tells; undefined or false: nothing is. */
+/**
+ * A text describes what is missing and replaces the finding. True: the feature is missing, and the finding says enough.
+ * Undefined or false: nothing is missing.
+ */
 type Problem = string | boolean | undefined;
 
-/** Makes a row from a finding and the consequences of either verdict. */
 function check(name: string, problem: Problem, found: string, whenGood: string, otherwise: string): Check {
   const ok = problem === undefined || problem === false;
   return { name, ok, found: typeof problem === "string" ? problem : found, meaning: ok ? whenGood : otherwise };
 }
 
-/** cgroup.kill came with Linux 5.14: the newest feature that the agent uses. */
+/** cgroup.kill, the newest kernel feature that the agent uses, came with Linux 5.14. */
 const NEWEST = { major: 5, minor: 14 };
 
 function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {
@@ -29,7 +31,7 @@ function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {
   return itsMajor > major || (itsMajor === major && itsMinor >= minor);
 }
 
-/** Capabilities that the agent uses (capabilities(7)), and what fails without them. */
+/** Capabilities that the agent uses (capabilities(7)), and what fails without each. */
 const CAPABILITIES: readonly (readonly [name: string, bit: number, without: string])[] = [
   ["CAP_CHOWN", 0, "WriteFile cannot set the owner"],
   ["CAP_DAC_OVERRIDE", 1, "files of other users may not be accessible"],
@@ -43,16 +45,16 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
 ];
 
 const MIB = 1024 * 1024;
-/** Enough for the idle agent and some commands. With less, the kernel soon kills processes. */
+/** Enough for the idle agent and some commands. With less memory, the kernel's OOM killer soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
-/** 256 commands take up to four descriptors each, and files and connections need more. */
+/** 256 commands take up to four descriptors each; files and connections need more. */
 const ENOUGH_OPEN_FILES = 2048;
 
 function mebibytes(bytes: number): string {
   return `${Math.floor(bytes / MIB)} MiB`;
 }
 
-/** All checks of a guest, in the order in which they are shown. */
+/** All checks, in the order in which they are shown. */
 export function checkGuest(facts: GuestFacts): Check[] {
   const { kernel, systemCalls, uid, isInit, capabilities, hasSeccompFilter, hasProc, hasAccounts, hasVsock } = facts;
   const { cgroups, devices, entropy, memory, openFiles, terminal, clockStep } = facts;
@@ -66,7 +68,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "has everything that the agent uses",
       "older than 5.14: a command's processes are found by walking /proc, so a process that detaches completely is not killed",
     ),
-    // Seccomp filters of older container runtimes refuse the newer calls.
+    // Seccomp filters of older container runtimes refuse newer system calls.
     check(
       "system calls",
       refused.length > 0 && refused.map(([name, why]) => `${name}: ${why}`).join(", "),
@@ -152,7 +154,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "enough for the agent",
       "the agent alone requires 128 MiB under load; raise the limit",
     ),
-    // Children get the limit that the agent's entrypoint was started with.
+    // Commands get the limit that the agent's entrypoint was started with.
     check(
       "open files",
       openFiles < ENOUGH_OPEN_FILES,
@@ -197,7 +199,7 @@ const FOUND_WIDTH = 24;
 const MEANING_WIDTH = 72;
 const GAP = "  ";
 
-/** The checks as a table: verdict, name, finding and consequence. */
+/** The checks as a table with the columns verdict, name, finding and consequence. */
 export function describeChecks(checks: readonly Check[]): string {
   const rows = checks.map(({ ok, name, found, meaning }) => [
     [ok ? "ok" : "limited"],

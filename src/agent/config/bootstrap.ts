@@ -19,30 +19,31 @@ import {
 
 /** The agent's whole configuration. */
 export interface Configuration {
-  /** TCP port of the management listener; undefined: no TCP listener. */
+  /** TCP port of the management listener. Undefined: no TCP listener. */
   readonly guestPort: number | undefined;
-  /** vsock port of the management listener; undefined: none. */
+  /** vsock port of the management listener. Undefined: no vsock listener. */
   readonly guestVsockPort: number | undefined;
-  /** Path of the management listener's unix socket; undefined: none. */
+  /** Path of the management listener's unix socket. Undefined: no such socket. */
   readonly guestSocketPath: string | undefined;
-  /** Path of the workload's socket; undefined: no workload listener. */
+  /** Path of the workload's socket. Undefined: no workload listener. */
   readonly workloadSocketPath: string | undefined;
-  /** Path of the socket that answers probes; undefined: none. */
+  /** Path of the socket that answers probes. Undefined: no such socket. */
   readonly probeSocketPath: string | undefined;
-  /** Has `tls` whenever `guestPort` is set, and perhaps with `guestVsockPort`. */
+  /** `credentials.tls` is set whenever `guestPort` is, and is optional with `guestVsockPort`. */
   readonly credentials: Credentials;
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
-  /** What renews both from their files, if they come from files. */
+  /** Reads `process` and `hooks` again from their files, if they came from files. */
   readonly specFiles: SpecFiles;
   readonly logLevel: LogLevel;
 }
 
 /**
- * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw entries of the agent's environment
- * (`NAME=value`) and the files that it names. If `accepts` says yes, the slower check of the TLS files is skipped.
+ * Reads the bootstrap channel (docs/agent/operations.md, Variables) from the raw `NAME=value` entries of the agent's
+ * environment and from the files that they name. If `accepts` returns true, the slower check of the TLS files is
+ * skipped.
  *
- * @throws BootstrapError with every fault found, never with a value; the process should then exit with status 78
+ * @throws BootstrapError with every fault and without any value; the process should then exit with status 78
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],
@@ -56,15 +57,15 @@ export async function readBootstrap(
     faults.push(...problems.map((problem) => ({ variable, problem })));
     return value;
   };
-  // A variable with an invalid value is not reported as missing too.
+  // A variable with an invalid value is not also reported as missing.
   const given: ReadonlySet<BootstrapVariable> = new Set([
     ...values.keys(),
     ...(token === undefined ? [] : ["SVC_INSTANCE_TOKEN" as const]),
     ...faults.map((fault) => fault.variable),
   ]);
   faults.push(...combinationFaults(given, values));
-  // Takes a spec from its variable or from the file that the other variable names. A file keeps secrets out of the
-  // host's API, which shows an instance's environment.
+  // Reads a spec from its variable, or from the file that the `_FILE` variable names. A file keeps secrets out of the
+  // host's API, which shows the environment of an instance.
   const files = specFilesOf(values, readFiles);
   const takeSpec = async <Value>(
     variable: "SVC_PROCESS_SPEC" | "SVC_HOOKS_SPEC",
@@ -98,8 +99,8 @@ export async function readBootstrap(
 const TLS_VARIABLES: readonly BootstrapVariable[] = ["SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
 
 /**
- * Variables that lack another, or exclude it. TLS files without a port are a fault too: their author expects a
- * listener.
+ * Faults of variables that require or exclude each other. TLS files without a port are a fault too: whoever set them
+ * expects a TLS listener.
  */
 function combinationFaults(given: ReadonlySet<BootstrapVariable>, values: BootstrapValues): BootstrapFault[] {
   const faults: BootstrapFault[] = [];

@@ -10,7 +10,7 @@ const FILE_VARIABLES = [
 ] as const;
 type FileVariable = (typeof FILE_VARIABLES)[number];
 
-/** Whether a listener could start with the material. False also if that is unknown: then the full check decides. */
+/** Returns whether a listener could start with the material. False may also mean "unknown"; the full check then decides. */
 export type AcceptsTlsMaterial = (material: TlsMaterial) => boolean;
 
 interface Material {
@@ -18,24 +18,23 @@ interface Material {
   readonly tls: TlsMaterial | undefined;
 }
 
-/** What sources hold: undefined where there are faults, or where it is not given. */
+/** The result of reading credentials. `value` is undefined if there are faults, or if nothing is configured. */
 export interface Found<Value> {
   readonly value: Value | undefined;
   readonly faults: readonly BootstrapFault[];
 }
 
-/** Reads the file of a variable; undefined: it is not set. */
+/** Reads the file of a variable. Undefined: the variable is not set. */
 type ReadIfSet = (variable: FileVariable) => BootstrapFile | undefined | Promise<BootstrapFile | undefined>;
 
-/** Where the credentials come from. */
 interface Sources {
   readonly files: BootstrapFiles<FileVariable>;
-  /** A token that is given by value: it stays the same object. */
+  /** A token from a variable instead of a file: it stays the same object. */
   readonly given: Found<InstanceToken> | undefined;
   readonly accepts: AcceptsTlsMaterial;
 }
 
-/** The instance token and the TLS material in use. Once the agent serves, it keeps only the token's digest. */
+/** The instance token and the TLS material in use. While the agent serves, it keeps only a digest of the token. */
 export class Credentials {
   readonly #sources: Sources;
   #material: Material;
@@ -46,7 +45,7 @@ export class Credentials {
   }
 
   /**
-   * Reads and checks all sources; there must be a token. If `accepts` says yes, the slower check of the TLS files is
+   * Reads and checks all sources; a token is required. If `accepts` returns true, the slower check of the TLS files is
    * skipped.
    */
   static async load(
@@ -61,37 +60,40 @@ export class Credentials {
     return { value: value && new Credentials(value, sources), faults };
   }
 
-  /** The files that the credentials come from, as far as they do. */
+  /** The files from which the credentials were read. Empty if none comes from a file. */
   get files(): BootstrapFiles<FileVariable> {
     return this.#sources.files;
   }
 
-  /** Whether the token comes from a file, and so can change. */
+  /** Whether the token comes from a file and can therefore change. */
   get tokenRotates(): boolean {
     return this.files.has("SVC_INSTANCE_TOKEN_FILE");
   }
 
-  /** Undefined where no TCP listener is configured. The same object until a reload has found other bytes. */
+  /** Undefined if no TLS listener is configured. Stays the same object until a reload finds other bytes in the files. */
   get tls(): TlsMaterial | undefined {
     return this.#material.tls;
   }
 
-  /** Keeps only the token's digest. Call it after the start of the workload and before the agent serves. */
+  /** Replaces the token by its digest. To be called after the start of the workload and before the agent serves. */
   digestToken(): void {
     this.#material.token.digest();
   }
 
-  /** Whether it is the digest of the instance token (`tokenDigest`). Constant time, the same work for a missing one. */
+  /** Whether `digest` (of `tokenDigest`) is that of the instance token. Takes constant time, also for undefined. */
   matchesToken(digest: string | undefined): boolean {
     return this.#material.token.matches(digest);
   }
 
-  /** Identity of the token in use, for comparison only. */
+  /** Identifies the token in use. Only for comparison. */
   get currentToken(): object {
     return this.#material.token;
   }
 
-  /** Reads the files again, past the page cache. Returns problems, without any value; with one, nothing changes. */
+  /**
+   * Reads the files again, bypassing the page cache. Returns the problems, without any value. If there are any, nothing
+   * changes.
+   */
   async reload(): Promise<readonly string[]> {
     const files = await this.files.reread();
     const { value, faults } = await readMaterial(this.#sources, (variable) => files.get(variable), this.tls);
@@ -103,7 +105,7 @@ export class Credentials {
   }
 }
 
-/** @param inForce the material in use; returned again if the files still hold the same */
+/** @param inForce the material in use; returned again if the files still hold the same bytes */
 async function readMaterial(
   { given, accepts }: Sources,
   read: ReadIfSet,
@@ -114,7 +116,7 @@ async function readMaterial(
     readTlsMaterial(read, (material) => isSame(material, inForce) || accepts(material)),
   ]);
   const faults = [...ofToken.faults, ...tls.faults];
-  // A refused token leaves no copy either.
+  // Overwrite the rejected token too.
   if (faults.length > 0) token?.digest();
   if (token === undefined || faults.length > 0) return { value: undefined, faults };
   return { value: { token, tls: isSame(tls.value, inForce) ? inForce : tls.value }, faults };
@@ -129,7 +131,6 @@ async function readTokenFile(read: ReadIfSet): Promise<Found<InstanceToken>> {
     : check(withoutLineBreak(file.bytes), variable, "the token in the file ");
 }
 
-/** Without one trailing line break. */
 function withoutLineBreak(bytes: Buffer): Buffer {
   if (bytes.at(-1) !== 0x0a) return bytes;
   return bytes.subarray(0, bytes.at(-2) === 0x0d ? -2 : -1);
@@ -142,7 +143,7 @@ function check(token: Buffer, variable: BootstrapFault["variable"], subject: str
     : { value: undefined, faults: [{ variable, problem: subject + problem }] };
 }
 
-/** Reads the given TLS files and checks that a listener could start with them. Material only of all three. */
+/** Reads the TLS files and checks that a listener could start with them. Returns material only if all three are valid. */
 async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Promise<Found<TlsMaterial>> {
   const [cert, key, clientCa] = await Promise.all([
     read("SVC_TLS_CERT_FILE"),
@@ -152,7 +153,7 @@ async function readTlsMaterial(read: ReadIfSet, accepts: AcceptsTlsMaterial): Pr
   if (cert === undefined && key === undefined && clientCa === undefined) return { value: undefined, faults: [] };
   const value = materialOf(cert, key, clientCa);
   if (value !== undefined && accepts(value)) return { value, faults: [] };
-  // Loaded only after a fault: Node's crypto and TLS would delay the workload by 8 ms.
+  // Loaded only when `accepts` returned false: loading Node's crypto and TLS would delay the workload by 8 ms.
   const { tlsFaults } = await import("./tls-faults.ts");
   const faults = tlsFaults({ cert, key, clientCa });
   return { value: faults.length === 0 ? value : undefined, faults };
@@ -169,13 +170,13 @@ function materialOf(...files: readonly (BootstrapFile | undefined)[]): TlsMateri
   return cert === undefined || key === undefined || clientCa === undefined ? undefined : { cert, key, clientCa };
 }
 
-/** Longest token accepted: it travels in the headers of every call. */
+/** Longest token accepted. Every call carries the token in its headers. */
 const TOKEN_LIMIT_BYTES = 4096;
 
 /**
- * What keeps a value from being a token, or undefined. The contract leaves the format open, so anything that can be a
- * gRPC metadata value (gRPC over HTTP/2, "ASCII-Value") passes, spaces excepted. There is no minimum length: length
- * says nothing about strength.
+ * Returns why a value cannot be a token, or undefined if it can. The contract does not define a format, so any gRPC
+ * metadata value is accepted (gRPC over HTTP/2, "ASCII-Value") except spaces. There is no minimum length, because the
+ * length of a token does not show how strong it is.
  */
 function tokenProblem(token: Buffer): string | undefined {
   if (token.length === 0) return "is empty";
@@ -187,7 +188,7 @@ function tokenProblem(token: Buffer): string | undefined {
     : "must contain only visible ASCII characters and no spaces";
 }
 
-/** The instance token; after `digest`, only its SHA-256. */
+/** The instance token; after digest(), only its SHA-256. */
 class InstanceToken {
   readonly #token: Buffer;
   #digest: string | undefined;
@@ -196,7 +197,10 @@ class InstanceToken {
     this.#token = token;
   }
 
-  /** Keeps only the digest. Not done at once, because it loads Node's crypto, which would delay the workload. */
+  /**
+   * Overwrites the token and keeps only its digest. The constructor does not do this, because Node's crypto must be
+   * loaded for it, which would delay the workload.
+   */
   digest(): string {
     if (this.#digest === undefined) {
       this.#digest = tokenDigest(this.#token);
@@ -205,11 +209,12 @@ class InstanceToken {
     return this.#digest;
   }
 
-  /** Compares in constant time, with the same work for a missing candidate. */
+  /** Compares in constant time, also if the candidate is missing. */
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // A call with several tokens has a longer text, of which `write` drops the end.
+    // The metadata of a call with several tokens is longer than one digest. write() drops the rest, and the length
+    // comparison then fails.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);
@@ -217,7 +222,7 @@ class InstanceToken {
   }
 }
 
-/** The form in which tokens are kept and compared: SHA-256, as base64url. */
+/** The form in which tokens are kept and compared: SHA-256 in base64url. */
 export function tokenDigest(token: Uint8Array): string {
   return process.getBuiltinModule("node:crypto").hash("sha256", token, "base64url");
 }

@@ -3,39 +3,48 @@ import { getSystemErrorName } from "node:util";
 import { Mutex } from "../domain/index.ts";
 import type { BootstrapValues, BootstrapVariable } from "./variables.ts";
 
-/** Far above any certificate bundle, token or spec. */
+/** Far more than any certificate bundle, token or spec needs. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
-/** Enough to recognise a path by. */
+/** Enough to recognise a path. */
 const SHOWN_PATH_LENGTH = 200;
-/** Interval of the polls of a running read. They count its time, because a suspended guest's clock may jump. */
+/**
+ * While a read runs, a timer with this interval counts how long it takes. The clock is not used, because it may jump
+ * when a suspended guest resumes.
+ */
 const POLL_MS = 1_000;
-/** Polls after which a file's file system counts as one that does not answer. */
-const LATE_POLLS = 5;
-/** Errno of a file on such a file system, and the version reported for it. */
+/** After this many intervals the file system counts as not responding. */
+const TIMEOUT_POLLS = 5;
+/** Errno reported for a file on such a file system; also used as the version of the file. */
 const NO_ANSWER = "ETIMEDOUT";
-/** What is wrong with a variable that names such a file. */
+/** Fault of a variable that names such a file. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
-/** UTF-8's byte order mark, which editors of Windows put before a text. */
+/** The UTF-8 byte order mark, which some Windows editors write at the beginning of a file. */
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
-/** The problem of a text that begins with a byte order mark, which nothing that reads these files ignores. */
+/**
+ * Returns the problem of a text that begins with a byte order mark, or undefined. No reader of these files skips the
+ * mark.
+ */
 export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
   const has = bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
   return has ? "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 without one" : undefined;
 }
 
-/** A file's bytes, or why it cannot be used. Only a file that cannot be read is named by its path. */
+/** The bytes of a file, or why it cannot be used. The path appears only in the message for a file that cannot be read. */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
-  /** Different after every change of the file. */
+  /** Changes whenever the file changes. */
   readonly version: string;
 };
 
-/** `readFiles` of the addon: reads files, or only looks at them, on one thread, which may wait for a file system. */
+/**
+ * `readFiles` of the addon: reads files, or only their metadata, on one thread, so that the agent does not wait for a
+ * slow file system.
+ */
 export type ReadFiles = (paths: Uint8Array, limitBytes: number) => Promise<Buffer | number>;
 
-/** A file as the addon has found it; an errno: it could not be read. */
-type Found = FileState | string;
+/** A file as the addon read it, or the name of the errno. */
+type ReadResult = FileState | string;
 
 interface FileState {
   readonly version: string;
@@ -46,21 +55,22 @@ interface FileState {
   readonly bytes: Buffer;
 }
 
-/** What more is asked of a file that is read again: its problem, or undefined. */
+/** Checks that apply only when a file is read again: returns the problem, or undefined. */
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
-/** Bounds a read at the start, which nothing else bounds: resolves as the read does. */
+/** Limits the time of a read during the start, when no other timeout applies. Resolves when the read does. */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
- * The files that some of the variables name. A read on a file system that never answers holds its thread for ever. So,
- * while the agent runs, there is one read at a time, and none until one that was given up has returned.
+ * The files that some of the variables name. A file system that never responds blocks the reading thread for ever. So,
+ * while the agent runs, only one read is in progress at a time, and after a timeout no other read starts until the
+ * blocked one has returned.
  */
 export class BootstrapFiles<Variable extends BootstrapVariable> {
   readonly #paths: ReadonlyMap<Variable, string>;
   readonly #readFiles: ReadFiles;
   readonly #rule: FileRule;
-  /** Of the files last read, whether they are in use or not. */
+  /** Versions of the files as last read, whether or not their contents are in use. */
   readonly #versions: Map<Variable, string>;
   readonly #mutex = new Mutex();
   #hangs = false;
@@ -81,17 +91,17 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return this.#paths.has(variable);
   }
 
-  /** Versions of the files last read; equal to `presentVersion()` while none has changed. */
+  /** Versions of the files as last read. Equal to `presentVersion()` as long as no file has changed. */
   get readVersion(): string {
     return [...this.#versions.values()].join(";");
   }
 
-  /** Version of one of the files as it was last read; empty: it has not been read. */
+  /** Version of one file as last read; empty if it was not read yet. */
   versionOf(variable: Variable): string {
     return this.#versions.get(variable) ?? "";
   }
 
-  /** Versions of the files now. Empty without files. Never rejects. */
+  /** Versions of the files now; empty if there are no files. Never rejects. */
   async presentVersion(): Promise<string> {
     const paths = [...this.#paths.values()];
     const versions = await this.#bounded(
@@ -102,25 +112,25 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return versions.join(";");
   }
 
-  /** Reads the file for the start. Undefined: the variable is not set. */
+  /** Reads a file during the start. Undefined: the variable is not set. */
   async read(variable: Variable, bound: BoundRead = (_, reading) => reading): Promise<BootstrapFile | undefined> {
     const path = this.#paths.get(variable);
     if (path === undefined) return undefined;
     const [found = ""] = await bound(variable, this.#found([path]));
-    return this.#note(variable, usable(path, found));
+    return this.#note(variable, checkFile(path, found));
   }
 
   /**
-   * Reads all while the agent runs, past the page cache, which may have the bytes from before a restore. A file system
-   * that takes longer than some five seconds is a problem of all. On one thread: each that wakes after a restore
-   * touches ten pages of the guest's memory. Never rejects.
+   * Reads all files while the agent runs, bypassing the page cache, which may hold bytes from before a restore. If it
+   * takes more than about five seconds, all files are reported as not responding. Uses one thread, because each thread
+   * that wakes after a restore touches ten pages of the guest's memory. Never rejects.
    */
   async reread(): Promise<ReadonlyMap<Variable, BootstrapFile>> {
     const paths = [...this.#paths.values()];
     const files = await this.#bounded<readonly BootstrapFile[]>(
-      async () => (await this.#found(paths)).map((found, n) => usable(paths[n] ?? "", found, this.#rule)),
+      async () => (await this.#found(paths)).map((found, n) => checkFile(paths[n] ?? "", found, this.#rule)),
       paths.map(() => ({ problem: NO_ANSWER_PROBLEM, version: NO_ANSWER })),
-      // Overwrite them: one may be the token.
+      // Overwrite the bytes of a result that came too late: one file may be the token.
       (late) => {
         for (const file of late) if ("bytes" in file) file.bytes.fill(0);
       },
@@ -129,9 +139,9 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return new Map(files.map((file, n) => [variables[n] as Variable, this.#note(variables[n] as Variable, file)]));
   }
 
-  async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly Found[]> {
+  async #found(paths: readonly string[], limitBytes = FILE_LIMIT_BYTES): Promise<readonly ReadResult[]> {
     if (paths.length === 0) return [];
-    // One that is unusable, and may hold a NUL, leads nowhere.
+    // An invalid path, which may contain a NUL byte, is passed as an empty path, which does not exist.
     const usablePaths = paths.map((path) => `${pathProblem(path) === undefined ? path : ""}\0`);
     return foundIn(await this.#readFiles(Buffer.from(usablePaths.join("")), limitBytes), paths.length);
   }
@@ -141,7 +151,10 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return file;
   }
 
-  /** Resolves with the result of `operation`, which never rejects, or `noAnswer`. `drop` gets a late result. */
+  /**
+   * Resolves with the result of `operation`, which must never reject, or with `noAnswer` after the timeout. A result
+   * that comes later is passed to `drop`.
+   */
   #bounded<Value>(operation: () => Promise<Value>, noAnswer: Value, drop: (late: Value) => void): Promise<Value> {
     return this.#mutex.run(async () => {
       if (this.#hangs) return noAnswer;
@@ -149,7 +162,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
       let polls = 0;
       const timer = setInterval(() => {
         polls += 1;
-        if (polls >= LATE_POLLS) resolve("late");
+        if (polls >= TIMEOUT_POLLS) resolve("late");
       }, POLL_MS);
       const running = operation();
       const first = await Promise.race([running, late]);
@@ -166,20 +179,21 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 }
 
 /**
- * For a file whose writer decides what other users' processes see. It is root's, or of the agent's own user, and nobody
- * else may write it. Checked on the open descriptor: a path could lead elsewhere by then.
+ * A rule for files that decide what processes of other users see. The owner must be root or the agent's own user, and
+ * nobody else may have write permission. Checked on the open descriptor, because the path could name another file by
+ * then.
  */
-export const writtenByHostAlone: FileRule = ({ uid, mode }) => {
+export const onlyHostMayWrite: FileRule = ({ uid, mode }) => {
   if (uid !== 0 && uid !== process.getuid?.()) return `names a file of user ${uid}: root must own it (chown 0)`;
   return (mode & 0o022) === 0 ? undefined : "names a file that its group or others may write (chmod go-w)";
 };
 
 const NUMBER_BYTES = 8;
-/** Of the answer of `ReadFiles`, for each file. */
+/** Count of numbers per file in the answer of `ReadFiles`. */
 const NUMBERS = 10;
 
-/** Each of the files in the addon's answer. */
-function foundIn(answer: Buffer | number, count: number): Found[] {
+/** Splits the addon's answer into files. */
+function foundIn(answer: Buffer | number, count: number): ReadResult[] {
   let at = 0;
   return Array.from({ length: count }, () => {
     if (typeof answer === "number") return getSystemErrorName(answer);
@@ -188,31 +202,31 @@ function foundIn(answer: Buffer | number, count: number): Found[] {
     const start = at + NUMBERS * NUMBER_BYTES;
     at = start + length;
     if (errno !== 0) return getSystemErrorName(-errno);
-    // Of device, inode, size, and the times of the last change of bytes and attributes.
+    // Device, inode, size, and the times of the last change of contents and of attributes.
     const version = numbers.slice(1, 6).join(" ");
     return { version, size, mode, uid, hasChanged: changed === 1, bytes: answer.subarray(start, at) };
   });
 }
 
-function usable(path: string, found: Found, rule: FileRule = () => undefined): BootstrapFile {
+function checkFile(path: string, found: ReadResult, rule: FileRule = () => undefined): BootstrapFile {
   const unusable = pathProblem(path);
   if (unusable !== undefined) return { problem: unusable, version: "" };
-  if (typeof found === "string") return { problem: unreadable(path, found), version: found };
+  if (typeof found === "string") return { problem: readProblem(path, found), version: found };
   const problem = fileProblem(found) ?? rule(found);
   return problem === undefined ? found : { problem, version: found.version };
 }
 
 /**
- * The one message that has a value of the bootstrap channel: without the path, nobody finds a missing mount. It is cut,
- * and escaped where it is not plain text.
+ * This is the only message that contains a value of the bootstrap channel: without the path, an operator could not find
+ * a missing mount. The path is cut, and escaped if it is not plain text.
  */
-function unreadable(path: string, errno: string): string {
+function readProblem(path: string, errno: string): string {
   const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);
   const cut = shown.length > SHOWN_PATH_LENGTH ? `${shown.slice(0, SHOWN_PATH_LENGTH)}…` : shown;
   return `names ${cut}, which user ${process.getuid?.() ?? "unknown"} cannot read (${errno})`;
 }
 
-function versionOf(found: Found): string {
+function versionOf(found: ReadResult): string {
   return typeof found === "string" ? found : found.version;
 }
 
@@ -224,8 +238,8 @@ function pathProblem(path: string): string | undefined {
 function fileProblem({ mode, size, hasChanged, bytes }: FileState): string | undefined {
   if ((mode & constants.S_IFMT) !== constants.S_IFREG) return "does not name a regular file";
   if (size > FILE_LIMIT_BYTES) return "names a file of more than 1 MiB";
-  // A file that is written in place could be read half old, half new.
+  // A file that is being written could be read half old and half new.
   if (hasChanged) return "names a file that is being written";
-  // A file of size 0, as in /proc, may have no end: no more than the size that fstat(2) reports was read.
+  // A file of size 0, as in /proc, may be endless, so no more is read than the size that fstat(2) reports.
   return bytes.length === 0 ? "names an empty file" : undefined;
 }

@@ -1,54 +1,54 @@
 import type { HooksSpec, ProcessSpec } from "../domain/index.ts";
-import { BootstrapFiles, type ReadFiles, writtenByHostAlone } from "./files.ts";
+import { BootstrapFiles, type ReadFiles, onlyHostMayWrite } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import { type BootstrapFault, type BootstrapValues, describeFault, type Read } from "./variables.ts";
 
-/** The specs in force: from the start, except for the variables of their `env`. */
+/** The specs in use. They stay as at the start, except for the variables of their `env`. */
 export interface Specs {
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;
 }
 
-/** What reading the spec files again has found. Each file is judged alone. */
+/** The result of reading the spec files again. Each file is checked independently. */
 export interface SpecReload {
-  /** The specs in force from now on. */
+  /** The specs to use from now on. */
   readonly specs: Specs;
-  /** Files that were changed since the last reload and are in force from now on. */
+  /** Files that have changed since the last reload and are used from now on. */
   readonly renewed: ReadonlySet<SpecVariable>;
-  /** Files that cannot be used: their old spec stays in force. */
+  /** Files that cannot be used: their old spec stays in use. */
   readonly refused: ReadonlySet<SpecVariable>;
   /** Why they cannot be used, without any value. */
   readonly problems: readonly string[];
-  /** Fields whose change has no effect on an agent that runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
+  /** Fields that changed, but cannot change while the agent runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
   readonly ignored: readonly string[];
 }
 
 const VARIABLES = ["SVC_PROCESS_SPEC_FILE", "SVC_HOOKS_SPEC_FILE"] as const;
 type SpecVariable = (typeof VARIABLES)[number];
 
-/** The files of SVC_PROCESS_SPEC_FILE and SVC_HOOKS_SPEC_FILE. */
+/** The files that SVC_PROCESS_SPEC_FILE and SVC_HOOKS_SPEC_FILE name. */
 export function specFilesOf(values: BootstrapValues, readFiles: ReadFiles): BootstrapFiles<SpecVariable> {
-  return new BootstrapFiles(values, VARIABLES, readFiles, writtenByHostAlone);
+  return new BootstrapFiles(values, VARIABLES, readFiles, onlyHostMayWrite);
 }
 
 /**
- * The specs that come from files, which a host may replace while the agent runs. Their `env` is taken, whole and never
- * merged; a merge would keep what a fork must not see.
+ * The specs that come from files, which a host may replace while the agent runs. Only their `env` is updated, and it is
+ * replaced, not merged: a merge would keep variables that a fork must not see.
  */
 export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
   #specs: Specs;
-  /** Versions of the files in force. */
+  /** Version of each file whose spec is in use. */
   readonly #inForce: Map<SpecVariable, string>;
 
-  /** @param files that `specs` were read from */
+  /** @param files the files that `specs` were read from */
   constructor(files: BootstrapFiles<SpecVariable>, specs: Specs) {
     this.files = files;
     this.#specs = specs;
     this.#inForce = new Map(VARIABLES.map((variable) => [variable, files.versionOf(variable)]));
   }
 
-  /** Reads the files again, past the page cache. Never rejects. */
+  /** Reads the files again, bypassing the page cache. Never rejects. */
   async reload(): Promise<SpecReload> {
     const files = await this.files.reread();
     const old = this.#specs;
@@ -62,7 +62,7 @@ export class SpecFiles {
       faults.push(...problems.map((problem) => ({ variable, problem })));
       if (problems.length > 0) return inForce;
       const spec = rules.withEnvOf(inForce, value);
-      // A file system with coarse times may show the same version for other bytes.
+      // On a file system with coarse timestamps, the version can be the same although the bytes differ.
       const isSame = file.version === this.#inForce.get(variable) && rules.env(spec) === rules.env(inForce);
       if (isSame) return inForce;
       this.#inForce.set(variable, file.version);
@@ -78,14 +78,14 @@ export class SpecFiles {
   }
 }
 
-/** How a spec of one of the files is read, and what of it an agent takes that runs. */
+/** How one kind of spec is read, and which of its changes are taken over. */
 interface SpecRules<Spec> {
   readonly parse: (text: string | undefined) => Read<Spec>;
-  /** The spec in force, with the variables that were read. */
+  /** The spec in use, with the variables of the one that was read. */
   readonly withEnvOf: (inForce: Spec, read: Spec) => Spec;
-  /** All its variables, as text to compare. */
+  /** All its variables as one text, for comparison. */
   readonly env: (spec: Spec) => string;
-  /** Fields other than variables that differ. */
+  /** Names of the fields that differ, other than variables. */
   readonly changed: (inForce: Spec, read: Spec) => readonly string[];
 }
 
@@ -112,12 +112,18 @@ const HOOKS_RULES: SpecRules<HooksSpec> = {
 
 type Hook = HooksSpec["preSnapshot"];
 
-/** A hook that the file leaves out keeps what it has: the agent cannot tell "no variables" from "no hook". */
+/**
+ * If the file no longer contains a hook, that hook keeps its variables: the agent would have to guess whether "no hook"
+ * means "no variables".
+ */
 function withEnvOf(old: Hook, read: Hook): Hook {
   return old === undefined || read === undefined ? old : { ...old, env: read.env };
 }
 
-/** Names, as the schema has them, of fields other than `env` that differ. A hook that is new or gone is one of them. */
+/**
+ * Names, as in the schema, of the fields other than `env` that differ. A hook that was added or removed counts as such
+ * a field.
+ */
 function changedFields(before: object | undefined, after: object | undefined): string[] {
   const old = new Map(Object.entries(before ?? {}));
   const read = new Map(Object.entries(after ?? {}));

@@ -23,7 +23,7 @@ import { commandFaults, type GivenCommand, userSyntaxProblem } from "../session/
 import { type BootstrapFile, byteOrderMarkProblem } from "./files.ts";
 import type { Read } from "./variables.ts";
 
-/** Reads SVC_PROCESS_SPEC. Absent: no workload. */
+/** Reads SVC_PROCESS_SPEC. If it is not set, there is no workload. */
 export function readProcessSpec(value = "{}"): Read<ProcessSpec> {
   const { value: message, problems } = decodeSpec(ProcessSchema, value);
   const spec = processSpec(message);
@@ -38,7 +38,7 @@ export function readProcessSpec(value = "{}"): Read<ProcessSpec> {
   };
 }
 
-/** Reads SVC_HOOKS_SPEC. Absent: no hooks. */
+/** Reads SVC_HOOKS_SPEC. If it is not set, there are no hooks. */
 export function readHooksSpec(value = "{}"): Read<HooksSpec> {
   const { value: message, problems } = decodeSpec(HooksSchema, value);
   const preSnapshot = message.preSnapshot && commandSpec(message.preSnapshot);
@@ -53,7 +53,7 @@ export function readHooksSpec(value = "{}"): Read<HooksSpec> {
   };
 }
 
-/** Reads a spec from the file that SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE names, at most 1 MiB of UTF-8. */
+/** Reads a spec from the file that SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE names: UTF-8, 1 MiB at most. */
 export function readSpecFile<Value>(file: BootstrapFile, read: (text: string | undefined) => Read<Value>): Read<Value> {
   if ("problem" in file) return { ...read(undefined), problems: [file.problem] };
   if (!isUtf8(file.bytes)) return { ...read(undefined), problems: ["names a file that is not UTF-8"] };
@@ -100,19 +100,19 @@ function commandProblems(path: string, command: GivenCommand): string[] {
 }
 
 /**
- * Decodes a spec: proto3 JSON when it begins with `{`, else base64 (either alphabet) of the binary form. With problems:
- * empty.
+ * Decodes a spec: proto3 JSON if it begins with `{`, otherwise base64 (of either alphabet) of the binary form. If there
+ * are problems, the value is an empty message.
  */
 function decodeSpec<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const mark = byteOrderMarkProblem(Buffer.from(value.slice(0, 1)));
-  if (mark !== undefined) return broken(schema, mark);
+  if (mark !== undefined) return invalidSpec(schema, mark);
   const text = value.trim();
-  // An empty value is a mistake: an empty message is `{}`.
-  if (text === "") return broken(schema, "is blank; set it to a spec or remove it");
+  // A blank value is a mistake; an empty message is written as `{}`.
+  if (text === "") return invalidSpec(schema, "is blank; set it to a spec or remove it");
   return text.startsWith("{") ? decodeJson(schema, value) : decodeBase64(schema, value);
 }
 
-function broken<Desc extends DescMessage>(schema: Desc, ...problems: readonly string[]): Read<MessageShape<Desc>> {
+function invalidSpec<Desc extends DescMessage>(schema: Desc, ...problems: readonly string[]): Read<MessageShape<Desc>> {
   return { value: create(schema), problems };
 }
 
@@ -121,31 +121,31 @@ function decodeJson<Desc extends DescMessage>(schema: Desc, value: string): Read
   try {
     json = JSON.parse(value);
   } catch (error) {
-    return broken(schema, `is not valid JSON${positionOf(error)}`);
+    return invalidSpec(schema, `is not valid JSON${positionOf(error)}`);
   }
   const problems = jsonProblems(schema, json);
-  if (problems.length > 0) return broken(schema, ...problems);
+  if (problems.length > 0) return invalidSpec(schema, ...problems);
   try {
-    // From the text, not from the parsed value: only the text shows a duplicate key.
+    // Parses the text again instead of using `json`: only the text shows a duplicate key.
     return { value: fromJsonString(schema, value), problems: [] };
   } catch {
-    return broken(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);
+    return invalidSpec(schema, `is not the JSON form of ${schema.typeName}; it may contain a duplicate key`);
   }
 }
 
 function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Read<MessageShape<Desc>> {
   const base64 = value.replace(/\s+/g, "");
   if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(base64)) {
-    return broken(schema, notASpec(schema));
+    return invalidSpec(schema, notASpec(schema));
   }
   try {
     return { value: fromBinary(schema, Buffer.from(base64, "base64")), problems: [] };
   } catch {
-    return broken(schema, notASpec(schema));
+    return invalidSpec(schema, notASpec(schema));
   }
 }
 
-/** A command line or a path in a spec's place is base64 by chance, or not: the message is the same for both. */
+/** A command line or a path that was set by mistake may look like base64 by chance, so both cases have the same message. */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
   return `is neither JSON nor base64 of the binary form of ${typeName}; expected, for example, ${example}`;
@@ -156,17 +156,16 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   [HooksSchema.typeName]: '{"pre_snapshot": {"args": ["sync"]}}',
 };
 
-/** Where JSON.parse stopped. Its own message quotes the text, and the text may hold secrets. */
+/** Where JSON.parse stopped. Its own message cannot be used: it quotes the text, which may contain secrets. */
 function positionOf(error: unknown): string {
   const position = error instanceof Error ? /at position (\d+)/.exec(error.message)?.[1] : undefined;
   return position === undefined ? "" : ` (at character ${position})`;
 }
 
 /**
- * What keeps a JSON value from being the given message, one line a field, such as `ready_cmd.argz: unknown field`.
- *
- * The protobuf library would refuse the same values, but it stops at the first problem and quotes the value. Covers
- * only the kinds of fields that specs have; the library checks the rest.
+ * Returns the problems of a JSON value for the given message, one line per field, such as `ready_cmd.argz: unknown
+ * field`. The protobuf library rejects the same values, but stops at the first problem and quotes the value. Covers the
+ * kinds of fields that specs have; the library checks the rest.
  */
 function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] {
   if (!isObject(json)) return [`${path === "" ? "it" : path} must be an object`];
@@ -197,7 +196,7 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
         : [];
     case "map":
       if (!isObject(value)) return [`${path}: must be an object`];
-      // The library would lose it: its maps are plain objects.
+      // The library would silently lose this entry, because its maps are plain objects.
       if (Object.hasOwn(value, "__proto__")) return [`${path}: must not contain a variable named "__proto__"`];
       return field.mapKind === "scalar"
         ? Object.entries(value).flatMap(([key, item]) => [
@@ -213,7 +212,7 @@ function fieldProblems(field: DescField, value: unknown, path: string): string[]
 function scalarProblems(scalar: ScalarType, value: unknown, path: string): string[] {
   if (scalar === ScalarType.STRING) {
     if (typeof value !== "string") return [`${path}: must be a string`];
-    // Half of a surrogate pair, which JSON can carry, has no bytes in UTF-8.
+    // JSON can contain half of a surrogate pair, which cannot be encoded in UTF-8.
     if (!value.isWellFormed()) return [`${path}: must be valid Unicode text, but contains half of a surrogate pair`];
   }
   if (scalar === ScalarType.UINT32 && !isUint32(value)) return [`${path}: must be a whole number from 0 to 4294967295`];
@@ -233,7 +232,7 @@ function join(path: string, name: string): string {
   return path === "" ? name : `${path}.${name}`;
 }
 
-/** A name from outside, safe to print: bare where it is an identifier, else quoted and cut. */
+/** Makes a name from outside safe to print: an identifier stays as it is; anything else is quoted and cut. */
 function quotedName(name: string): string {
   return /^[A-Za-z_][A-Za-z0-9_]{0,63}$/.test(name) ? name : JSON.stringify(name.slice(0, 64));
 }

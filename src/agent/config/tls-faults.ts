@@ -3,14 +3,17 @@ import { createSecureContext } from "node:tls";
 import type { BootstrapFile } from "./files.ts";
 import type { BootstrapFault } from "./variables.ts";
 
-/** The three TLS files as they were read; undefined: not given. */
+/** The three TLS files as they were read. Undefined: not configured. */
 export interface ReadTlsFiles {
   readonly cert: BootstrapFile | undefined;
   readonly key: BootstrapFile | undefined;
   readonly clientCa: BootstrapFile | undefined;
 }
 
-/** Returns the faults that keep a listener from starting with these files. A missing file is none. */
+/**
+ * Returns the faults that would keep a listener from starting with these files. A file that is not configured is not a
+ * fault.
+ */
 export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
   const faults: BootstrapFault[] = [];
   const parsed = <Value>(
@@ -23,7 +26,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     try {
       if (!("problem" in file)) return { bytes: file.bytes, value: parse(file.bytes) };
     } catch {
-      // Reported below: OpenSSL's reason may quote the file.
+      // Reported below without OpenSSL's message, which may quote the file.
     }
     faults.push({ variable, problem: "problem" in file ? file.problem : `names a file that ${malformed}` });
     return undefined;
@@ -35,7 +38,8 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
   const ca = parsed("SVC_TLS_CLIENT_CA_FILE", files.clientCa, firstCertificate, "is not a PEM certificate");
   if (faults.length > 0 || cert === undefined || key === undefined || ca === undefined) return faults;
   try {
-    // Finds what only OpenSSL sees: a broken intermediate certificate, a key too small for its security level.
+    // Finds what only OpenSSL checks, such as a broken intermediate certificate, or a key too small for its security
+    // level.
     createSecureContext({ cert: cert.bytes, key: key.bytes, ca: ca.bytes, minVersion: "TLSv1.3" });
     return hasAuthority(ca.bytes) ? faults : [{ variable: "SVC_TLS_CLIENT_CA_FILE", problem: NO_AUTHORITY }];
   } catch (error) {
@@ -47,13 +51,13 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
 const NO_AUTHORITY =
   "names a file without a CA's certificate (basicConstraints CA:TRUE); every client would be refused";
 
-/** Whether a certificate in the file may issue others. A trust store of other certificates accepts no client. */
+/** Whether a certificate in the file may issue others. If none may, every client would be refused. */
 function hasAuthority(pem: Buffer): boolean {
   const blocks = pem.toString("latin1").match(/-----BEGIN [^-]*CERTIFICATE-----[^]*?-----END [^-]*CERTIFICATE-----/g);
   return (blocks ?? []).some((block) => new X509Certificate(block).ca);
 }
 
-/** X509Certificate also accepts DER, but the listener would not. */
+/** Requires PEM: X509Certificate also accepts DER, but the listener would not. */
 function firstCertificate(pem: Buffer): X509Certificate {
   if (!pem.includes("-----BEGIN")) throw new TypeError("not PEM");
   return new X509Certificate(pem);

@@ -4,8 +4,8 @@ import { nearest } from "../../shared/text.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 
 /**
- * Names of the bootstrap channel: the whole configuration of the agent. Every one of them is removed from the
- * environment of every child (contract, "Environment of an exec'd command", layer 1).
+ * Names of the variables of the bootstrap channel, which is the whole configuration of the agent. Each is removed from
+ * the environment of every child (contract, "Environment of an exec'd command", layer 1).
  */
 export const BOOTSTRAP_VARIABLES = [
   "SVC_INSTANCE_TOKEN",
@@ -25,16 +25,18 @@ export const BOOTSTRAP_VARIABLES = [
   "SVC_LOG_LEVEL",
 ] as const;
 
-/** Their common prefix. It makes the search of an image's environment fast, for which the workload waits. */
+/**
+ * Their common prefix. Searching for it first keeps the search of a large environment fast; the workload's start waits
+ * for it.
+ */
 const PREFIX: Buffer = Buffer.from("SVC_");
 
-/** A name of the bootstrap channel. */
 export type BootstrapVariable = (typeof BOOTSTRAP_VARIABLES)[number];
 
-/** One fault of the bootstrap channel. Neither part ever has a value. */
+/** One fault of the bootstrap channel. It never contains the value of a variable. */
 export interface BootstrapFault {
   readonly variable: BootstrapVariable;
-  /** Completes a sentence that begins with the variable's name, or "field: what is wrong with it". */
+  /** Completes a sentence that begins with the variable's name, or has the form "field: what is wrong with it". */
   readonly problem: string;
 }
 
@@ -54,7 +56,7 @@ export function describeFault(fault: BootstrapFault): string {
   return `${fault.variable}: ${fault.problem}`;
 }
 
-/** A bootstrap variable's value and its problems. The value is valid only without problems. */
+/** The value of a bootstrap variable and its problems. The value is valid only if there are no problems. */
 export interface Read<Value> {
   readonly value: Value;
   readonly problems: readonly string[];
@@ -63,7 +65,7 @@ export interface Read<Value> {
 /** Values of the bootstrap variables that are set. */
 export type BootstrapValues = ReadonlyMap<BootstrapVariable, string>;
 
-/** The bootstrap channel's variables that are set and have no fault, and the faults of the others. */
+/** The variables that are set and valid, and the faults of the others. */
 export interface BootstrapVariables {
   readonly values: BootstrapValues;
   /** The value of SVC_INSTANCE_TOKEN, as a view of its entry. Its last user overwrites it. */
@@ -71,7 +73,7 @@ export interface BootstrapVariables {
   readonly faults: BootstrapFault[];
 }
 
-/** Picks the bootstrap channel out of raw `NAME=value` entries. */
+/** Reads the bootstrap channel from raw `NAME=value` entries. */
 export function readVariables(environ: readonly Uint8Array[]): BootstrapVariables {
   let token: Buffer | undefined;
   const values = new Map<BootstrapVariable, string>();
@@ -90,16 +92,17 @@ export function readVariables(environ: readonly Uint8Array[]): BootstrapVariable
   return { values, token, faults };
 }
 
-/** A variable of the environment that is probably meant for the agent, which has no variable of that name. */
+/** A variable of the environment that was probably meant for the agent, but is not one of its variables. */
 export interface UnknownVariable {
   readonly name: string;
-  /** The variable that may be meant; undefined: none is similar. */
+  /** The variable that was probably meant. Undefined: none is similar. */
   readonly meant: string | undefined;
 }
 
 /**
- * The variables whose names begin as the bootstrap channel's do, or are within two letters of one of them. They are no
- * fault: the substrate's prefix may be an image's too. Never has a value.
+ * Finds unknown variables whose names begin with the prefix of the bootstrap channel, or differ from one of its names
+ * in at most two letters. They are not faults: an image may use the same prefix for its own variables. Never contains a
+ * value.
  */
 export function unknownVariables(environ: readonly Uint8Array[]): UnknownVariable[] {
   const known: readonly string[] = BOOTSTRAP_VARIABLES;
@@ -117,7 +120,7 @@ export function describeUnknown({ name, meant }: UnknownVariable): string {
   return `${name} is not a variable of the agent${meant === undefined ? "" : `; ${meant} may be meant`}`;
 }
 
-/** The shortest known name that has all words of the name: SVC_INSTANCE_TOKEN for SVC_TOKEN. */
+/** The shortest known name that contains all words of the given name: SVC_INSTANCE_TOKEN for SVC_TOKEN. */
 function shortestWith(name: string, known: readonly string[]): string | undefined {
   const words = name.split("_");
   const candidates = known.filter((each) => words.every((word) => each.split("_").includes(word)));
@@ -125,9 +128,12 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 }
 
 const EQUALS = 0x3d;
-/** With two wrong letters, one of the prefix is still near its place: most names of an image need no comparison. */
+/**
+ * Even with two wrong letters, one letter of the prefix is near its place. So most variables of an image need no
+ * comparison.
+ */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
-/** Safe to print, and at most a line. */
+/** Safe to print, and no longer than a line. */
 const NAME_WITH_PREFIX = /^SVC_[A-Za-z0-9_]{1,60}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
@@ -151,7 +157,6 @@ function decode(raw: Uint8Array): string | undefined {
 
 const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-/** Reads SVC_GUEST_PORT. */
 export function readPort(text: string | undefined): Read<number | undefined> {
   if (text === undefined) return { value: undefined, problems: [] };
   const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
@@ -160,7 +165,6 @@ export function readPort(text: string | undefined): Read<number | undefined> {
     : { value: undefined, problems: [`must be a number from 1 to ${LAST_PORT}`] };
 }
 
-/** Reads SVC_GUEST_VSOCK_PORT. */
 export function readVsockPort(text: string | undefined): Read<number | undefined> {
   if (text === undefined) return { value: undefined, problems: [] };
   const port = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
@@ -169,7 +173,6 @@ export function readVsockPort(text: string | undefined): Read<number | undefined
     : { value: undefined, problems: [`must be a number from 1 to ${LAST_VSOCK_PORT}`] };
 }
 
-/** Reads SVC_GUEST_SOCKET, SVC_WORKLOAD_SOCKET or SVC_PROBE_SOCKET. */
 export function readSocketPath(path: string | undefined): Read<string | undefined> {
   if (path === undefined) return { value: undefined, problems: [] };
   const reserved = reservedTransport(path);
@@ -183,7 +186,7 @@ export function readSocketPath(path: string | undefined): Read<string | undefine
   return { value: path, problems };
 }
 
-/** Reads SVC_LOG_LEVEL. Absent: info. */
+/** Reads SVC_LOG_LEVEL; the default is info. */
 export function readLogLevel(text = "info"): Read<LogLevel> {
   const level = LOG_LEVELS.find((candidate) => candidate === text);
   return level === undefined

@@ -10,7 +10,7 @@ import type { RequestFields } from "./request-fields.ts";
 import { Http2Machine } from "./machine.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Largest write to the socket. A larger one would not speed up large responses, but delay small ones behind them. */
+/** Largest write to the socket. Larger ones would not speed up large responses, but delay small ones. */
 const WRITE_BYTES = 256 * 1024;
 /** A closing connection is destroyed if its peer has read nothing for this long. */
 const IDLE_CLOSE_MS = 1_000;
@@ -19,15 +19,9 @@ const MAX_CLOSE_MS = 5_000;
 /** For a peer that has closed its sending side: probe interval, and how long it may read nothing. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
-/**
- * A draining connection is closed if its peer has not answered a PING for this long. It cannot be evicted, because it
- * holds no connection slot.
- */
+/** A draining connection is closed if its peer has not answered a PING for this long. */
 const DRAINING_SILENT_MS = 60_000;
-/**
- * Deadline for closing a connection without an authenticated request. The peer can read the reason; the agent reads
- * nothing.
- */
+/** Deadline for closing a connection without an authenticated request. The agent reads nothing from it. */
 const UNAUTHENTICATED_END_MS = 500;
 
 /** An accepted socket. A stream in memory has no address and cannot be reset. */
@@ -39,7 +33,7 @@ const SETTLED = Promise.resolve();
 export interface ConnectionLimits {
   /** Deadline for the first request. */
   readonly firstRequestMs: number;
-  /** Interval between PINGs, which measure how long the peer's program has not responded. Undefined: none are sent. */
+  /** Interval between PINGs, which show whether the peer's program responds. Undefined: none are sent. */
   readonly pingIntervalMs?: number;
   readonly http2?: Partial<Http2Limits>;
   /** How input is throttled until `markAuthenticated` is called. Undefined: every peer may make requests at once. */
@@ -99,7 +93,6 @@ export class Http2Connection {
   #lastReadMs = 0;
   #firstRequest: NodeJS.Timeout | undefined;
   #pings: NodeJS.Timeout | undefined;
-  /** Time of the PING that the peer has not answered yet. */
   #pingSentMs: number | undefined;
 
   /**
@@ -150,8 +143,7 @@ export class Http2Connection {
       else this.#input.endInput();
     });
     const late = this.#entry(() => {
-      // Without an error code, because gRPC clients would report ENHANCE_YOUR_CALM as RESOURCE_EXHAUSTED "Bandwidth
-      // exhausted".
+      // Without an error code: gRPC clients report ENHANCE_YOUR_CALM as RESOURCE_EXHAUSTED "Bandwidth exhausted".
       const reason = `no request within ${firstRequestMs} ms of the handshake`;
       this.#events.failed(reason);
       this.close(reason);
@@ -183,8 +175,7 @@ export class Http2Connection {
 
   /**
    * Announces that no new requests are accepted, lets running ones and those in flight finish, and then closes. Without
-   * an authenticated request it closes at once: nothing has to finish, and a peer that keeps sending must not delay the
-   * end.
+   * an authenticated request it closes at once, so that a peer that keeps sending cannot delay the end.
    */
   drain(): void {
     if (this.#state !== "serving") return;
@@ -276,10 +267,7 @@ export class Http2Connection {
     }
   }
 
-  /**
-   * The peer has closed its sending side. Without TLS the host of a bridge may still read, so complete requests are
-   * answered.
-   */
+  /** The peer has closed its sending side. Without TLS it may still read, so complete requests are answered. */
   readonly #onInputEnd: () => void = this.#entry(() => {
     // Then the deadline decides.
     if (this.#state === "closing" || this.#state === "gone") return;

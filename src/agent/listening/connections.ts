@@ -3,23 +3,23 @@ import { createServer, type Server, type ServerOpts, Socket } from "node:net";
 import { Budget, type Clock, type Log, type VsockListener, type WatchArrivals } from "../domain/index.ts";
 import { descriptorOf, socketBelow, socketOver } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { listenTcp, listenUnix, type TcpPlace } from "./listen.ts";
+import { listenTcp, listenUnix, type TcpAddress } from "./listen.ts";
 
 /** A verified client certificate. */
 export interface PeerCertificate {
-  /** Distinguished name, as Node prints it. */
+  /** Distinguished name in the format of Node. */
   readonly subject: string;
-  /** Start of its validity, milliseconds since 1970. */
+  /** Start of its validity, in milliseconds since 1970. */
   readonly notBeforeMs: number;
-  /** End of its validity or of its issuers', whichever is first, milliseconds since 1970. */
+  /** End of its validity or of its issuers', whichever comes first, in milliseconds since 1970. */
   readonly notAfterMs: number;
-  /** The certificate and its known issuers, DER. */
+  /** The certificate and its known issuers, in DER. */
   readonly chain: readonly Buffer[];
 }
 
-/** A connection, identified by the object itself. */
+/** A connection. The object itself is its identity. */
 export interface Connection {
-  /** Number of the connection in this process, from 1. For logs. */
+  /** Number of the connection in this process, starting with 1. For logs. */
   readonly id: number;
   readonly peer: {
     /** `address:port`, `vsock:CID:port`, or "unix". */
@@ -29,22 +29,22 @@ export interface Connection {
   };
 }
 
-/** An accepted connection, from accept(2) to its end. */
+/** An accepted connection, from accept(2) until its socket is closed. */
 export class AcceptedConnection implements Connection {
-  /** 0 until it is established. */
+  /** 0 until the connection is established. */
   id = 0;
   readonly peer: { readonly address: string; certificate: PeerCertificate | undefined };
-  /** As accepted. */
+  /** The socket as accepted, below TLS. */
   readonly socket: Socket;
-  /** Frees its place: its end has begun, although its socket is still open. */
+  /** Releases its place under the connection limit, because its end has begun, although its socket is still open. */
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #isLogged = false;
-  /** Its handshake is not complete. */
+  /** Whether its handshake is not complete yet. */
   isHalfOpen = true;
-  /** No new connection takes its place, unless its client has been silent for long. */
+  /** Whether the connection is protected from being replaced by a new one, unless its client has been silent for long. */
   isKept = false;
-  /** For how long its client has not answered, in milliseconds; 0: it answers. */
+  /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
   silentMs: () => number = () => 0;
 
   constructor(socket: Socket, log: (connection: AcceptedConnection, reason: string) => void, closing: () => void) {
@@ -56,7 +56,10 @@ export class AcceptedConnection implements Connection {
     socket.on("error", () => {});
   }
 
-  /** Closes it at once and logs why: as refused, or as failed if it was established. Later calls do nothing. */
+  /**
+   * Closes the connection at once, and logs the reason: as refused, or as failed if it was established. Further calls
+   * do nothing.
+   */
   drop(reason: string): void {
     this.failed(reason);
     this.destroy();
@@ -66,7 +69,10 @@ export class AcceptedConnection implements Connection {
     Socket.prototype.destroy.call(this.socket);
   }
 
-  /** Logs why it is refused or has failed, never a secret; the caller closes it. */
+  /**
+   * Logs why the connection is refused or has failed. `reason` must not contain a secret. The caller closes the
+   * connection.
+   */
   failed(reason: string): void {
     if (this.#isLogged) return;
     this.#isLogged = true;
@@ -74,42 +80,44 @@ export class AcceptedConnection implements Connection {
   }
 }
 
-/** Before an IPv4 address, on a listener for both versions (RFC 4291, 2.5.5.2). */
-const MAPPED = "::ffff:";
+/** Prefix of an IPv4 address on a listener for both versions (RFC 4291, 2.5.5.2). */
+const MAPPED_IPV4_PREFIX = "::ffff:";
 
-function peerAddress(socket: Socket & MarkedSocket): string {
+function peerAddress(socket: Socket & SocketWithConnection): string {
   const { remoteAddress, remotePort } = socket;
   if (remoteAddress === undefined || remotePort === undefined) return socket[VSOCK_PEER] ?? "unix";
-  // No regular expression: V8 would compile it in every clone of a snapshot, where it touches 80 pages (decision 0020).
-  const isMapped = remoteAddress.startsWith(MAPPED) && remoteAddress.includes(".");
-  const address = isMapped ? remoteAddress.slice(MAPPED.length) : remoteAddress;
+  // Not a regular expression: V8 would compile it in every clone of a snapshot, which touches 80 pages (decision 0020).
+  const isMapped = remoteAddress.startsWith(MAPPED_IPV4_PREFIX) && remoteAddress.includes(".");
+  const address = isMapped ? remoteAddress.slice(MAPPED_IPV4_PREFIX.length) : remoteAddress;
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
 const VSOCK_PEER: unique symbol = Symbol("vsock peer");
 
-/** A socket with its connection, and over vsock with its peer's address. */
-type MarkedSocket = object & { [CONNECTION]?: AcceptedConnection; [VSOCK_PEER]?: string };
+/** A socket with its connection and, over vsock, with its peer's address. */
+type SocketWithConnection = object & { [CONNECTION]?: AcceptedConnection; [VSOCK_PEER]?: string };
 
 /** The host's address (VMADDR_CID_HOST of vsock(7)). */
 const HOST_CID = 2;
 
 /** The connection of an accepted socket, or of the TLS socket over it. */
-export function connectionOf(socket: MarkedSocket): AcceptedConnection | undefined {
-  const below: MarkedSocket | undefined = socketBelow(socket);
+export function connectionOf(socket: SocketWithConnection): AcceptedConnection | undefined {
+  const below: SocketWithConnection | undefined = socketBelow(socket);
   return socket[CONNECTION] ?? below?.[CONNECTION];
 }
 
-/** What an acceptor needs. */
 export interface AcceptorOptions {
   /** Name of the listener, for the log. */
   readonly name: string;
-  /** Most connections at once. */
+  /** Most connections with a place at once. */
   readonly limit: number;
-  /** At the limit a new connection replaces a kept one whose client has been silent for this long. Default: none. */
+  /** At the limit, a new connection replaces a protected one whose client has been silent for this long. Default: never. */
   readonly evictAfterSilentMs?: number;
-  /** Connections over the limit that get as far as a call, which may be refused. Default: none. */
+  /**
+   * Further connections that are accepted at the limit, so that they can make a call, which may be refused. Default:
+   * none.
+   */
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
@@ -117,19 +125,24 @@ export interface AcceptorOptions {
   readonly watchArrivals?: WatchArrivals | undefined;
 }
 
-/** Log lines at once, and a second in the long run: the workload can cause refusals as fast as it likes. */
+/**
+ * Log lines at once and per second in the long run. The limits are needed because the workload can cause refusals at
+ * any rate.
+ */
 const LINES_BURST = 20;
 const LINES_PER_SECOND = 2;
-/** Least time between two lines about lost connections: one for each would flood the log. */
-const SILENCE_MS = 10_000;
+/** Least time between two log lines about lost connections. */
+const LOST_LINE_INTERVAL_MS = 10_000;
 
 /**
- * Accepts a bounded number of a listener's connections. At the bound a new one is a surplus one. Its first admitted
- * call gets the place of a half-open handshake or of a connection without an admitted call, which is then surplus
- * itself; else that of the connection whose client has been silent for longest and for too long, which is closed. If
- * there is none, the call is refused with the reason. Once the surplus is full too, a new connection closes the first
- * of these instead, or the oldest surplus one. So a peer that can connect but not call cannot lock the node agent out,
- * and clients that connect at the same time do not close each other's handshakes.
+ * Accepts a bounded number of connections of a listener. A connection below `limit` has a place. At the limit a new
+ * connection is accepted as a surplus connection, without a place. Its first admitted call takes the place of another
+ * connection: of a half-open handshake, or of a connection without an admitted call, which becomes a surplus connection
+ * itself; otherwise of the connection whose client has been silent for longest, if that is at least
+ * `evictAfterSilentMs`, which is closed. If no place can be taken, the call is refused. If there are too many surplus
+ * connections as well, a new connection closes one that could lose its place, or else the oldest surplus connection. So
+ * a peer that can connect but not call (such as the workload) cannot lock out the node agent, and clients that connect
+ * at the same time do not close each other's handshakes.
  */
 export class Acceptor {
   readonly server: Server;
@@ -145,7 +158,7 @@ export class Acceptor {
   #removeSocket: (() => void) | undefined;
   #vsock: VsockListener | undefined;
 
-  /** @param accepted is called with each connection that is let in */
+  /** @param accepted is called with each connection that is accepted */
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
     const { name, log, clock } = options;
     this.#options = options;
@@ -155,30 +168,31 @@ export class Acceptor {
       if (connection !== undefined) accepted(connection);
     });
     this.server.on("listening", () => this.#watchLost());
-    // A failed accept(2) is not the end of the listener. A failed bind(2) or listen(2) is, and listenTcp throws it.
+    // After a failed accept(2) the listener continues. A failed bind(2) or listen(2) ends it, and listenTcp throws the
+    // error.
     this.server.on("error", (error) => {
       if (this.server.listening) log.warn("accept_failed", { listener: name, errno: errnoOf(error) });
     });
   }
 
-  /** Open sockets, also of connections whose end has begun. */
+  /** Number of open sockets, including those of connections whose end has begun. */
   get sockets(): number {
     return this.#open.size + this.#surplus.size + this.#closing.size;
   }
 
   /** Listens on a TCP port: see `listenTcp`. */
-  listenTcp(place: TcpPlace): Promise<number> {
+  listenTcp(place: TcpAddress): Promise<number> {
     return listenTcp(this.server, place);
   }
 
-  /** Listens on a unix socket. Throws AgentError when it cannot. */
+  /** Listens on a unix socket. Throws AgentError on failure. */
   async listenUnix(path: string, mode: number): Promise<void> {
     this.#removeSocket = await listenUnix(this.server, path, mode);
   }
 
   /**
-   * Accepts connections of a vsock port from the host alone. A loopback connection (CID 1, or the guest's own CID)
-   * would let every process of the guest call.
+   * Accepts connections of a vsock port, but only from the host. Any process of the guest could make a loopback
+   * connection (CID 1, or the guest's own CID).
    */
   acceptVsock(listener: VsockListener): void {
     const { name, log } = this.#options;
@@ -186,7 +200,7 @@ export class Acceptor {
     listener.start(
       ({ fd, cid, port }) => {
         const address = `vsock:${cid}:${port}`;
-        const socket: (Socket & MarkedSocket) | undefined = cid === HOST_CID ? socketOver(fd) : undefined;
+        const socket: (Socket & SocketWithConnection) | undefined = cid === HOST_CID ? socketOver(fd) : undefined;
         if (socket === undefined) {
           closeSync(fd);
           const reason = cid === HOST_CID ? "this Node cannot read vsock" : "the peer is not the host (CID 2)";
@@ -216,7 +230,7 @@ export class Acceptor {
     for (const connection of [...this.#open, ...this.#surplus, ...this.#closing]) connection.destroy();
   }
 
-  /** Whether a connection has a place. A surplus one gets it as soon as there is one. Call it for an admitted call. */
+  /** Whether a connection has a place. A surplus connection takes one if possible. To be called for each admitted call. */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;
     if (this.#open.size >= this.#options.limit) {
@@ -241,8 +255,8 @@ export class Acceptor {
     return `connection limit (${this.#options.limit}) reached`;
   }
 
-  /** Admits a connection; undefined: it was refused. */
-  #admit(socket: Socket & MarkedSocket): AcceptedConnection | undefined {
+  /** Admits a connection. Undefined: it was refused. */
+  #admit(socket: Socket & SocketWithConnection): AcceptedConnection | undefined {
     const connection = new AcceptedConnection(socket, this.#logFailed, () => {
       if (this.#open.delete(connection) || this.#surplus.delete(connection)) this.#closing.add(connection);
     });
@@ -261,7 +275,10 @@ export class Acceptor {
     return connection;
   }
 
-  /** Where a new connection goes, if need be in place of another; undefined: it is refused. */
+  /**
+   * Returns the set for a new connection, after closing another connection if necessary. Undefined: the new one must be
+   * refused.
+   */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;
     if (this.#open.size < limit) return this.#open;
@@ -283,7 +300,7 @@ export class Acceptor {
     connection.closing();
   }
 
-  /** The connection that another one may replace, and why it is that one. */
+  /** The connection that a new one may replace, and the reason for the log. */
   #replaceable(): readonly [connection: AcceptedConnection, why: string] | undefined {
     const { evictAfterSilentMs = Number.POSITIVE_INFINITY } = this.#options;
     let silent: AcceptedConnection | undefined;
@@ -319,8 +336,9 @@ export class Acceptor {
   }
 
   /**
-   * Logs `accept_failed` when connections arrive while no descriptor is left. libuv then accepts them with a reserved
-   * one and closes them at once, without an event. The socket stays open until the watch is stopped.
+   * Logs `accept_failed` when connections arrive while no descriptor is left. In that case libuv accepts them with a
+   * reserved descriptor and closes them at once, without an event. The listening socket stays open until the watch is
+   * stopped.
    */
   #watchLost(): void {
     const { name, log, clock, watchArrivals } = this.#options;
@@ -331,7 +349,7 @@ export class Acceptor {
     this.#stopWatching = watchArrivals?.(fd, (errno) => {
       const nowMs = clock.monotonicMs();
       if (nowMs < silentUntilMs) return;
-      silentUntilMs = nowMs + SILENCE_MS;
+      silentUntilMs = nowMs + LOST_LINE_INTERVAL_MS;
       log.warn("accept_failed", { listener: name, errno });
     });
   }

@@ -5,4 +5,4 @@ export {
   connectionOf,
   type PeerCertificate,
 } from "./connections.ts";
-export { checkUnix, listenError, listenUnix, type TcpPlace } from "./listen.ts";
+export { checkUnix, listenError, listenUnix, type TcpAddress } from "./listen.ts";

@@ -5,23 +5,23 @@ import { AgentError, type Reason, SOCKET_PATH_LIMIT_BYTES, type StatusName } fro
 import { errnoOf } from "../../shared/errors.ts";
 import { makeFolder } from "../../shared/make-folder.ts";
 
-/** A socket whose owner has not answered after this time counts as alive. */
+/** If the process that listens on a socket has not answered after this time, it counts as alive. */
 const PROBE_TIMEOUT_MS = 1_000;
 
 /**
- * Listens on a unix socket. Creates missing directories and replaces a socket on which nobody listens any more. Throws
- * AgentError for a live socket and for anything else at the path. Returns a function that removes the path, for when
- * the server is closed; it leaves the socket of another process that has listened there since. Looks at the directory
- * synchronously: the workload waits for this, promises of node:fs would take longer, and bind(2) waits for the file
- * system anyway.
+ * Listens on a unix socket. Creates missing directories, and replaces a socket on which no process listens any more.
+ * Throws AgentError if the socket is in use, or if the path is not a socket. Returns a function to call after the
+ * server is closed: it removes the path, unless another process has listened there since. Uses synchronous calls: the
+ * workload's start waits for this, promises of node:fs would take longer, and bind(2) waits for the file system
+ * anyway.
  *
- * @param path of SOCKET_PATH_LIMIT_BYTES at most: Node would cut a longer one silently
+ * @param path at most SOCKET_PATH_LIMIT_BYTES long: Node would silently cut a longer one
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   try {
     makeFolder(dirname(path));
     await removeStale(path);
-    const bound = bindingPath(path);
+    const bound = temporaryPath(path);
     await listening(server, { path: bound });
     chmodSync(bound, mode);
     const { dev, ino } = lstatSync(bound);
@@ -33,7 +33,10 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
   }
 }
 
-/** Throws AgentError where `listenUnix` could not listen on a path for what is there already. Makes its directory. */
+/**
+ * Creates the directory of a socket path. Throws AgentError if `listenUnix` could not listen there because of what
+ * already exists.
+ */
 export async function checkUnix(path: string): Promise<void> {
   try {
     makeFolder(dirname(path));
@@ -45,12 +48,11 @@ export async function checkUnix(path: string): Promise<void> {
 }
 
 /**
- * When the server closes Node removes the path that it bound, even if another process owns it by then. So bind another
- * path in the same directory and rename it once its mode is right. A path that leaves no room for that is bound
- * directly. The name must only differ from what is there: for a random one of node:crypto the workload would wait 4
- * ms.
+ * When the server closes, Node removes the path that it bound, even if another process owns it by then. So bind another
+ * path in the same directory, and rename it when its mode is set. If the path is too long for that, bind it directly.
+ * The name must only differ from existing ones; a random one of node:crypto would delay the workload by 4 ms.
  */
-function bindingPath(path: string): string {
+function temporaryPath(path: string): string {
   const beside = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
   return Buffer.byteLength(beside) <= SOCKET_PATH_LIMIT_BYTES ? beside : path;
 }
@@ -60,7 +62,7 @@ function removeOwn(path: string, dev: number, ino: number): void {
     const present = lstatSync(path);
     if (present.dev === dev && present.ino === ino) unlinkSync(path);
   } catch (error) {
-    // Removed already, or in a directory that became read-only: the agent still leaves.
+    // Already removed, or the directory has become read-only: the agent shuts down anyway.
     if (errnoOf(error) === undefined) throw error;
   }
 }
@@ -68,12 +70,15 @@ function removeOwn(path: string, dev: number, ino: number): void {
 async function removeStale(path: string): Promise<void> {
   const existing = lstatSync(path, { throwIfNoEntry: false });
   if (existing === undefined) return;
-  if (!existing.isSocket()) throw taken(path, "already exists and is not a socket");
-  if (await isAlive(path)) throw taken(path, "is in use: another process listens on it");
+  if (!existing.isSocket()) throw pathInUse(path, "already exists and is not a socket");
+  if (await isAlive(path)) throw pathInUse(path, "is in use: another process listens on it");
   unlinkSync(path);
 }
 
-/** Only a refusal means that nobody listens: a full queue (EAGAIN) has an owner too. */
+/**
+ * Only ECONNREFUSED and ENOENT show that no process listens. EAGAIN, for example, means that the queue of a live
+ * listener is full.
+ */
 function isAlive(path: string): Promise<boolean> {
   return new Promise((resolve) => {
     const probe = connect(path);
@@ -87,14 +92,17 @@ function isAlive(path: string): Promise<boolean> {
   });
 }
 
-function taken(path: string, problem: string): AgentError {
+function pathInUse(path: string, problem: string): AgentError {
   return new AgentError("ALREADY_EXISTS", "ALREADY_EXISTS", `the socket path ${path} ${problem}`, { path });
 }
 
 type ListenProblem = readonly [status: StatusName, reason: Reason, problem: string];
 
 const FORBIDDEN: ListenProblem = ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "cannot be used: permission denied"];
-/** mkdir(2) and bind(2): a part of the directory's path is a file, a link that dangles, or cannot be made (in /proc). */
+/**
+ * mkdir(2) or bind(2) failed because a parent is a file or a dangling link, or because it cannot be created (as in
+ * /proc).
+ */
 const NO_DIRECTORY: ListenProblem = [
   "FAILED_PRECONDITION",
   "FILE_ERROR",
@@ -115,7 +123,7 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   ENOENT: NO_DIRECTORY,
 };
 
-/** Why nobody can listen at a place, by the errno. */
+/** The error for an address that cannot be listened on, chosen by the errno. */
 export function listenError(
   what: string,
   place: Readonly<Record<string, string>>,
@@ -126,20 +134,21 @@ export function listenError(
   return new AgentError(status, reason, `${what} ${problem}`, { ...place, errno }, cause);
 }
 
-/** A TCP port, on all addresses, 0 for any free one; or the descriptor of a socket that listens already. */
-export type TcpPlace = number | { readonly fd: number };
+/** A TCP port on all addresses (0: any free port), or the descriptor of a socket that already listens. */
+export type TcpAddress = number | { readonly fd: number };
 
-/** Listens on all addresses, IPv6 and IPv4 where the guest has both. Returns the port. Throws AgentError when it cannot. */
-export async function listenTcp(server: Server, place: TcpPlace): Promise<number> {
+/** Listens on all addresses, IPv6 and IPv4 if the guest has both. Returns the port. Throws AgentError on failure. */
+export async function listenTcp(server: Server, place: TcpAddress): Promise<number> {
   if (typeof place !== "number") {
     await listening(server, place);
     return addressOf(server).port;
   }
   const port = place;
   try {
-    // Without an address Node loads neither its resolver nor its address parser, which take 8 ms.
+    // Without an address Node does not load its resolver and its address parser, which takes 8 ms.
     await listening(server, { port });
-    // Node falls back to IPv4 for any failure of IPv6, even if the port is in use there: find out.
+    // Node falls back to IPv4 after any failure of IPv6, even if the port is in use. Listen on both explicitly to get
+    // the real error.
     if (addressOf(server).family === "IPv4") await listenExplicitly(server, port);
   } catch (error) {
     throw listenError(`TCP port ${port}`, { port: String(port) }, errnoOf(error), error);
@@ -161,7 +170,7 @@ function addressOf(server: Server): AddressInfo {
   return server.address() as AddressInfo;
 }
 
-/** Resolves once the server listens; rejects with Node's error when it cannot. */
+/** Resolves when the server listens; rejects with Node's error if it cannot. */
 function listening(server: Server, options: ListenOptions | { readonly fd: number }): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);

@@ -3,13 +3,12 @@ import { errnoOf } from "../../shared/errors.ts";
 import type { Log } from "../domain/index.ts";
 import { listenUnix } from "../listening/index.ts";
 
-/** Only the agent's own user may connect: the workload, when it runs as another user, learns nothing. */
+/** Only the agent's own user may connect, so a workload that runs as another user cannot ask. */
 const SOCKET_MODE = 0o600;
 
 /**
- * Answers each connection to SVC_PROBE_SOCKET with one line and closes it: `alive ready` or `alive not-ready`. Nothing
- * is read, and the token is not needed. `guest-agent probe` asks it, for probes of Kubernetes and health checks of
- * Docker.
+ * Answers each connection to SVC_PROBE_SOCKET with one line, `alive ready` or `alive not-ready`, and closes it. Reads
+ * nothing, and needs no token. Used by `guest-agent probe`, for probes of Kubernetes and health checks of Docker.
  */
 export class ProbeServer {
   readonly #isReady: () => boolean;
@@ -23,26 +22,27 @@ export class ProbeServer {
     this.#server.on("error", (error) => log.warn("accept_failed", { listener: "probe", errno: errnoOf(error) }));
   }
 
-  /** Throws AgentError when it cannot listen. */
+  /** Throws AgentError on failure. */
   async listen(path: string): Promise<void> {
     this.#removePath = await listenUnix(this.#server, path, SOCKET_MODE);
   }
 
-  /** Answers "not-ready" from now on: the agent is shutting down. */
+  /** Answers "not-ready" from now on, because the agent is shutting down. */
   leave(): void {
     this.#leaving = true;
   }
 
-  /** Closes the listener and removes its socket. Connections have ended by themselves. */
+  /** Closes the listener and removes its socket. Open connections end by themselves. */
   close(): void {
     this.#server.close();
     this.#removePath();
   }
 
   #answer(socket: Socket): void {
-    // The client may have gone already.
+    // The client may already have disconnected.
     socket.on("error", () => {});
-    // The kernel takes a line for a new connection at once, so closing does not wait for a client that does not read.
+    // The kernel buffers one line of a new connection at once, so closing does not wait for a client that does not
+    // read.
     socket.write(this.#isReady() && !this.#leaving ? "alive ready\n" : "alive not-ready\n", () => socket.destroy());
   }
 }

@@ -5,19 +5,19 @@ import type { Readable, Writable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { errnoOf } from "../../shared/errors.ts";
 
-/** sysexits(3). */
+/** Exit statuses of sysexits(3). */
 const STATUS_USAGE = 64;
 const STATUS_UNAVAILABLE = 69;
 const STATUS_IO_ERROR = 74;
 
-/** Errors that mean that the other end closed; EIO is that of a terminal or port. */
+/** Errors that mean that the other end was closed. Terminals and serial ports report EIO. */
 const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "ERR_STREAM_PREMATURE_CLOSE"]);
 
 /**
- * Joins standard input and output (pipes, sockets, a virtio-serial port, a raw terminal) to an agent's unix socket,
- * byte for byte. Passes on EOF of the input, after which the rest of the answer still arrives; ends when the agent
- * closes. Writes only the agent's bytes to standard output, and failures to `printError`. Resolves with the exit
- * status.
+ * Connects standard input and output (pipes, sockets, a virtio-serial port, or a raw terminal) to an agent's unix
+ * socket, byte for byte. Passes on the end of the input and still delivers the rest of the answer; ends when the agent
+ * closes the connection. Writes only the agent's bytes to standard output, and failures to `printError`. Resolves with
+ * the exit status.
  */
 export async function bridge(path: string | undefined, printError: (line: string) => void): Promise<number> {
   if (!path) {
@@ -36,9 +36,10 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // Receiving fails too if sending does, unless the agent has already sent everything.
+    // If sending fails, receiving fails as well, unless the agent has already sent everything.
     sent.catch(() => undefined);
-    // A serial line ends in both directions at once. A write to it would wait for the next host: do not wait for that.
+    // The two directions of a serial line end at the same time. A write after that would wait for the next host, so do
+    // not wait for `received`.
     const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
     await Promise.race([received, ...lineEnded]);
     return 0;
@@ -54,12 +55,12 @@ function openInput(): Readable {
   return isStream(0) ? new Socket({ fd: 0, readable: true, writable: false }) : createReadStream("", { fd: 0 });
 }
 
-/** Not process.stdout, whose writes to a pipe or terminal would block the other direction too. */
+/** Not process.stdout: its writes to a pipe or terminal would block the other direction too. */
 function openOutput(): Writable {
   return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
 }
 
-/** Whether Node's event loop can read and write it. Devices are left to its threads. */
+/** Whether Node's event loop can read and write the descriptor. For devices Node uses its threads. */
 function isStream(fd: number): boolean {
   const status = fstatSync(fd);
   return status.isFIFO() || status.isSocket();

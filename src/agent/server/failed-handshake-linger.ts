@@ -1,21 +1,21 @@
 import type { Socket } from "node:net";
 import { stopReading } from "../internals/index.ts";
 
-/** Time for a client whose handshake failed to read why. */
+/** Time for a client to read the TLS alert after its handshake failed. */
 const LINGER_MS = 500;
-/** Such clients that may wait at once. One more closes the oldest. */
+/** Sockets that may be kept open at once. One more closes the oldest. */
 const LINGERING_LIMIT = 64;
 
 /**
- * Keeps sockets open for a moment after their handshakes have failed. Node destroys a socket with its failed handshake.
- * What the client has sent or still writes then resets the connection, and some clients (grpc-go) report that instead
- * of the alert.
+ * Keeps a socket open for a short time after its handshake has failed, so that the client can read the TLS alert. Node
+ * destroys the socket at once. If the client has sent or still sends data, that resets the connection, and some clients
+ * (such as grpc-go) report the reset instead of the alert.
  */
 export class FailedHandshakeLinger {
-  /** Oldest first. */
+  /** The oldest first. */
   readonly #lingering = new Map<Socket, NodeJS.Timeout>();
 
-  /** From now on its `destroy` waits for the end of this tick, in which `begin` may be called. */
+  /** Delays the `destroy` of this socket until the end of the tick, so that `begin` can be called first. */
   hold(socket: Socket): void {
     socket.destroy = () => {
       stopReading(socket);
@@ -26,12 +26,12 @@ export class FailedHandshakeLinger {
     };
   }
 
-  /** The handshake is complete: the socket is as it was. */
+  /** To be called after the handshake: restores the socket's own `destroy`. */
   release(socket: Socket): void {
     Reflect.deleteProperty(socket, "destroy");
   }
 
-  /** Ends the connection after what was written, and closes the socket a little later. */
+  /** Ends the connection after the data that was written, and closes the socket a little later. */
   begin(socket: Socket): void {
     if (socket.destroyed || this.#lingering.has(socket)) return;
     const end = setTimeout(() => this.#end(socket), LINGER_MS);

@@ -3,17 +3,17 @@ import type { Log, TlsMaterial } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { type AcceptedConnection, connectionOf } from "../listening/index.ts";
 import { FailedHandshakeLinger } from "./failed-handshake-linger.ts";
-import { handshakeFailure, isVouchedFor, peerCertificate, secureContextOptions, tlsOptions } from "./tls.ts";
+import { handshakeFailure, isIssuedBy, peerCertificate, secureContextOptions, tlsOptions } from "./tls.ts";
 
-/** Makes the TLS handshakes of the TCP listener's connections, and refuses those without a right certificate. */
+/** Makes the TLS handshakes of the TCP listener's connections, and rejects clients without a valid certificate. */
 export class Handshakes {
   readonly #server: Server;
   readonly #log: Log;
   readonly #linger = new FailedHandshakeLinger();
-  /** Credentials that replaced the first ones. */
+  /** The current credentials, if they have replaced the first ones. */
   #renewed: TlsMaterial | undefined;
 
-  /** @param secured is called with each connection whose handshake is complete, and the TLS socket over it */
+  /** @param secured is called with each connection whose handshake is complete, and with the TLS socket over it */
   constructor(
     tls: TlsMaterial,
     timeoutMs: number,
@@ -40,21 +40,22 @@ export class Handshakes {
   }
 
   begin({ socket }: AcceptedConnection): void {
-    // A peer that leaves during its handshake is gone: do not wait for the handshake's time limit.
+    // If the peer disconnects during the handshake, close the socket at once instead of waiting for the handshake's
+    // time limit.
     socket.allowHalfOpen = false;
     this.#linger.hold(socket);
     this.#server.emit("connection", socket);
   }
 
-  /** False: the connection is dropped. */
+  /** False: the connection was closed. */
   #admits(connection: AcceptedConnection, socket: TLSSocket): boolean {
     this.#linger.release(connection.socket);
     socket.allowHalfOpen = true;
     const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
     else if (certificate === undefined) connection.drop("client certificate required, but none was sent");
-    // The authority was replaced during the handshake.
-    else if (this.#renewed !== undefined && !isVouchedFor(certificate.chain, this.#renewed))
+    // The client's authority may have been replaced during the handshake.
+    else if (this.#renewed !== undefined && !isIssuedBy(certificate.chain, this.#renewed))
       connection.drop("client certificate rejected: its CA was replaced");
     else {
       connection.peer.certificate = certificate;
@@ -65,7 +66,7 @@ export class Handshakes {
 
   #failed(connection: AcceptedConnection, error: Error): void {
     const code = errnoOf(error);
-    // The peer left, as load balancers' checks do: no warning.
+    // The peer disconnected, as health checks of load balancers do. This is not worth a warning.
     if (code === "ECONNRESET") {
       this.#log.debug("connection_unused", { listener: "tcp", peer: connection.peer.address });
       connection.destroy();
@@ -73,7 +74,7 @@ export class Handshakes {
     }
     connection.failed(handshakeFailure(error));
     connection.closing();
-    // OpenSSL sends its own reasons in an alert.
+    // For its own errors, OpenSSL sends an alert that the client should be able to read.
     if (code?.startsWith("ERR_SSL_") === true) this.#linger.begin(connection.socket);
     else connection.destroy();
   }

@@ -20,19 +20,19 @@ import {
   Acceptor,
   type Connection,
   type PeerCertificate,
-  type TcpPlace,
+  type TcpAddress,
 } from "../listening/index.ts";
 import type { Interceptor, Router } from "../rpc/index.ts";
 import { Handshakes } from "./handshakes.ts";
 import { DEFAULT_LIVENESS, isLostPeer, type LivenessLimits, PeerLiveness } from "./peer-liveness.ts";
-import { isVouchedFor } from "./tls.ts";
+import { isIssuedBy } from "./tls.ts";
 
 /** Options of the management server. */
 export interface ManagementServerOptions {
   readonly router: Router;
   /** Admits or refuses every call (see tokenAuthenticator). */
   readonly authenticate: Interceptor;
-  /** The field of requests with the token (see tokenField). Undefined: there is none. */
+  /** The field of requests that contains the token (see tokenField). Undefined: no token is expected. */
   readonly tokenField?: SecretField;
   /** Called for every accepted connection. */
   readonly onConnection?: () => void;
@@ -40,58 +40,63 @@ export interface ManagementServerOptions {
   readonly clock: Clock;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
-  /** Undefined: a lost TCP peer is found by keepalive alone, which rests while data waits for it. */
+  /**
+   * Undefined: a lost TCP peer is detected by keepalive only, which the kernel suspends while sent data is
+   * unacknowledged.
+   */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;
 }
 
-/** Bounds of the management server, for each of its listeners. */
+/** Limits of the management server, for each of its listeners. */
 export interface ServerLimits {
-  /** Connections at once, half-open ones included. */
+  /** Connections at once, including those whose handshake is not complete. */
   readonly connections: number;
-  /** Time for the TLS handshake, and again for the first request's headers. */
+  /** Time for the TLS handshake, and again for the headers of the first request. */
   readonly handshakeTimeoutMs: number;
-  /** Pause between two PINGs, and the age at which an unanswered one lets a new client have the connection's place. */
+  /** Time between two PINGs, and the time without an answer after which a new client may replace the connection. */
   readonly pingIntervalMs: number;
   readonly evictAfterSilentMs: number;
   readonly liveness: LivenessLimits;
-  /** What a connection may send before its first call that is let in, and in how many reads. */
-  readonly unprovenBytes: number;
-  readonly unprovenReads: number;
-  /** Bounds of HTTP/2 that differ from the usual ones. */
+  /** How many bytes a connection may send before its first admitted call, and in how many reads. */
+  readonly unauthenticatedBytes: number;
+  readonly unauthenticatedReads: number;
+  /** Limits of HTTP/2 that differ from the defaults. */
   readonly http2?: Partial<Http2Limits>;
 }
 
-/** The default bounds. */
 const DEFAULT_SERVER_LIMITS: ServerLimits = {
   connections: CONNECTION_LIMIT,
   handshakeTimeoutMs: HANDSHAKE_TIMEOUT_MS,
   pingIntervalMs: 30_000,
   evictAfterSilentMs: 60_000,
   liveness: DEFAULT_LIVENESS,
-  unprovenBytes: 256 * 1024,
-  unprovenReads: 1_000,
+  unauthenticatedBytes: 256 * 1024,
+  unauthenticatedReads: 1_000,
 };
 
-/** Connections over the limit of a listener that get as far as a call, and are told there why it is refused. */
+/** Connections accepted above the limit of a listener, so that their calls are refused with the reason. */
 const SURPLUS_CONNECTIONS = 16;
 
-/** How long requests on an unwanted connection may go on, and how long the connection may stay open at all. */
-const UNWANTED_GRACE_MS = 3_000;
-const UNWANTED_LIMIT_MS = 4_500;
+/**
+ * After the authority of its certificate was replaced: for how long calls of a connection may continue, and for how
+ * long the connection may stay open.
+ */
+const REPLACED_AUTHORITY_GRACE_MS = 3_000;
+const REPLACED_AUTHORITY_LIMIT_MS = 4_500;
 
-/** Serves an established connection over its socket: the accepted one, or TLS over it. */
+/** Serves an established connection over its socket, which is the accepted one, or a TLS socket over it. */
 type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 
-/** Makes what begins with each connection that a listener accepts. */
-type Beginner = (serve: Serve) => (connection: AcceptedConnection) => void;
+/** Returns the function that a listener calls with each accepted connection. */
+type ConnectionStarter = (serve: Serve) => (connection: AcceptedConnection) => void;
 
-const WITHOUT_TLS: Beginner = (serve) => (connection) => serve(connection, connection.socket);
+const WITHOUT_TLS: ConnectionStarter = (serve) => (connection) => serve(connection, connection.socket);
 
 /**
- * Serves GuestAgent to the node agent: over TCP with mutual TLS, over a unix socket, or both. Accepts connections,
- * bounds them, and passes their requests to the router. `AcceptedConnection.drop` ends one during its handshake; after
- * that `Http2Connection` does.
+ * Serves GuestAgent to the node agent: over TCP with mutual TLS, over vsock, over a unix socket, or over several of
+ * them. Accepts a bounded number of connections and passes their requests to the router. During its handshake, a
+ * connection is ended with `AcceptedConnection.drop`; after that, by its `Http2Connection`.
  */
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
@@ -103,7 +108,10 @@ export class ManagementServer {
   readonly #noneServed = Promise.withResolvers<void>();
   /** One for each listener with TLS. */
   readonly #handshakes: Handshakes[] = [];
-  /** The listeners' credentials and their expiry. Parsed once: after a restore the files are mostly the same. */
+  /**
+   * The credentials of the listeners and when they expire. Parsed only when they change: after a restore the files are
+   * mostly the same.
+   */
   #credentials: TlsMaterial | undefined;
   #notAfter = new Date(0);
   #connections = 0;
@@ -114,20 +122,20 @@ export class ManagementServer {
     this.#limits = { ...DEFAULT_SERVER_LIMITS, ...options.limits };
   }
 
-  /** Listens on a TCP port with mutual TLS; 0: any free port. Returns the port. Throws AgentError when it cannot. */
-  async listenTcp(place: TcpPlace, tls: TlsMaterial): Promise<number> {
+  /** Listens on a TCP port (0: any free port) with mutual TLS. Returns the port. Throws AgentError on failure. */
+  async listenTcp(place: TcpAddress, tls: TlsMaterial): Promise<number> {
     const bound = await this.#acceptor("tcp", this.#overTls(tls)).listenTcp(place);
     this.#noteCredentials(tls);
     return bound;
   }
 
-  /** Serves the host over a vsock port; with mutual TLS where there are credentials. */
+  /** Serves the host over a vsock port, with mutual TLS if there are credentials. */
   serveVsock(listener: VsockListener, tls: TlsMaterial | undefined): void {
     this.#acceptor("vsock", tls === undefined ? WITHOUT_TLS : this.#overTls(tls)).acceptVsock(listener);
     if (tls !== undefined) this.#noteCredentials(tls);
   }
 
-  #overTls(tls: TlsMaterial): Beginner {
+  #overTls(tls: TlsMaterial): ConnectionStarter {
     return (serve) => {
       const handshakes = new Handshakes(tls, this.#limits.handshakeTimeoutMs, this.#options.log, serve);
       this.#handshakes.push(handshakes);
@@ -135,16 +143,16 @@ export class ManagementServer {
     };
   }
 
-  /** Listens on a unix socket, without TLS. Throws AgentError when it cannot. */
+  /** Listens on a unix socket, without TLS. Throws AgentError on failure. */
   async listenUnix(path: string): Promise<void> {
     const acceptor = this.#acceptor("unix", WITHOUT_TLS);
     await acceptor.listenUnix(path, 0o600);
   }
 
   /**
-   * Serves a stream that nobody else can reach, for a warm-up.
+   * Serves an in-memory stream, for a warm-up. Nothing outside the process can reach it.
    *
-   * @param tls over it, once the handshake is complete; its caller counts as the holder of that certificate
+   * @param tls the TLS socket over the stream, after its handshake; the caller counts as the holder of `certificate`
    */
   serveInMemory(stream: Duplex, tls?: { server: TLSSocket; certificate: PeerCertificate | undefined }): void {
     const acceptor = this.#acceptor("memory", (serve) => (connection) => {
@@ -155,8 +163,8 @@ export class ManagementServer {
   }
 
   /**
-   * Uses these credentials for new connections. Open ones stay, except for clients of an authority that was replaced:
-   * they accept no new calls and end within five seconds. The same object again changes nothing.
+   * Uses these credentials for new connections. Open connections stay, except for those of clients whose authority was
+   * replaced: they accept no new calls and end within five seconds. Passing the same object again changes nothing.
    */
   setCredentials(tls: TlsMaterial): void {
     const isKnown = tls === this.#credentials;
@@ -164,24 +172,27 @@ export class ManagementServer {
     if (isKnown) return;
     for (const handshakes of this.#handshakes) handshakes.setCredentials(tls);
     const unwanted = [...this.#served].filter(
-      ([{ peer }]) => peer.certificate !== undefined && !isVouchedFor(peer.certificate.chain, tls),
+      ([{ peer }]) => peer.certificate !== undefined && !isIssuedBy(peer.certificate.chain, tls),
     );
     if (unwanted.length === 0) return;
     for (const [, http2] of unwanted) http2.drain();
     const end = setTimeout(() => {
       this.#options.router.abortCalls(authorityReplaced(), new Set(unwanted.map(([connection]) => connection)));
       for (const [, http2] of unwanted) http2.close();
-    }, UNWANTED_GRACE_MS);
+    }, REPLACED_AUTHORITY_GRACE_MS);
     const cut = setTimeout(() => {
       for (const [{ socket }] of unwanted) socket.destroy();
-    }, UNWANTED_LIMIT_MS);
-    // These timers must not delay the agent's own end.
+    }, REPLACED_AUTHORITY_LIMIT_MS);
+    // These timers must not delay the end of the agent.
     end.unref();
     cut.unref();
     this.#options.log.info("replaced_authority_disconnected", { connections: unwanted.length });
   }
 
-  /** Only warns of expiry: clients decide whether they accept the certificate, and the guest's clock may be wrong. */
+  /**
+   * Only logs that the certificate has expired: clients decide whether they accept it, and the guest's clock may be
+   * wrong.
+   */
   #noteCredentials(tls: TlsMaterial): void {
     const { log, clock } = this.#options;
     if (tls !== this.#credentials) this.#notAfter = new X509Certificate(tls.cert).validToDate;
@@ -191,15 +202,15 @@ export class ManagementServer {
     log.warn("server_certificate_expired", { not_after: this.#notAfter.toISOString(), consequence });
   }
 
-  /** Open sockets of all listeners, in whatever state. */
+  /** Number of open sockets of all listeners, in any state. */
   get sockets(): number {
     return this.#acceptors.reduce((sum, acceptor) => sum + acceptor.sockets, 0);
   }
 
   /**
-   * For a restored guest, whose clones have the keys of all connections and handshakes from before. Ends every
-   * connection but `keep`, which finishes its calls and accepts no new ones, and ends half-open handshakes. (There are
-   * no tickets: see `tlsOptions`.) Returns how many connections it ended.
+   * For a restored guest: every clone has the keys of the connections and handshakes from before the snapshot. Ends all
+   * connections except `keep`, which completes its calls but accepts no new ones, and all incomplete handshakes. (There
+   * are no session tickets: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
     for (const acceptor of this.#acceptors)
@@ -217,8 +228,9 @@ export class ManagementServer {
   }
 
   /**
-   * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running ones end. After `graceMs` aborts
-   * the rest with the same status. Resolves when no connection is left: at most 5 s later, whatever the peers do.
+   * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running calls end. After `graceMs` aborts
+   * the remaining calls with the same status. Resolves when no connection is left, at most 5 s later, whatever the
+   * peers do.
    */
   shutdown(graceMs: number): Promise<void> {
     this.#shutdown ??= this.#end(graceMs);
@@ -232,7 +244,7 @@ export class ManagementServer {
     }
     if (this.#served.size === 0) return;
     for (const http2 of this.#served.values()) http2.drain();
-    // Closes every connection once its complete answers are written, within 5 s whatever its peer does.
+    // Closes every connection as soon as its complete answers are written, within 5 s whatever its peer does.
     const abort = setTimeout(() => {
       this.#options.router.abortCalls(shuttingDown());
       for (const http2 of this.#served.values()) http2.close();
@@ -241,8 +253,8 @@ export class ManagementServer {
     clearTimeout(abort);
   }
 
-  /** @param beginner makes what begins with each connection that is let in */
-  #acceptor(name: string, beginner: Beginner): Acceptor {
+  /** @param beginner returns the function that is called with each accepted connection */
+  #acceptor(name: string, beginner: ConnectionStarter): Acceptor {
     const { onConnection } = this.#options;
     const pace = new ThrottleQueue();
     const acceptor: Acceptor = new Acceptor(
@@ -253,7 +265,7 @@ export class ManagementServer {
         evictAfterSilentMs: this.#limits.evictAfterSilentMs,
         surplus: SURPLUS_CONNECTIONS,
       },
-      // Half-open: Http2Connection decides when a connection ends.
+      // The write side stays open when the peer closes its own: Http2Connection decides when a connection ends.
       { noDelay: true, allowHalfOpen: true },
       beginner((connection, socket) => this.#serve(connection, socket, pace, acceptor)),
     );
@@ -275,7 +287,7 @@ export class ManagementServer {
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
         if (refused === undefined) {
           if (!acceptor.hasPlace(connection)) return tooManyConnections(limits.connections);
-          // The first admitted call also secures the connection's place.
+          // From its first admitted call on, the connection can no longer lose its place to a new one.
           connection.isKept = true;
           http2.markAuthenticated();
           admit = interceptor;
@@ -291,12 +303,12 @@ export class ManagementServer {
         ...limits,
         ...(tokenField !== undefined && { secret: tokenField }),
         firstRequestMs: limits.handshakeTimeoutMs,
-        probation: { queue: pace, bytes: limits.unprovenBytes, reads: limits.unprovenReads },
+        probation: { queue: pace, bytes: limits.unauthenticatedBytes, reads: limits.unauthenticatedReads },
       },
       {
         request: (stream, request) => router.handle(stream, request, connection, admit),
         failed: (reason) => {
-          // Served clients often close not quite by the protocol.
+          // Only for debugging: many legitimate clients do not follow the protocol exactly when they disconnect.
           if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },
@@ -327,7 +339,7 @@ export class ManagementServer {
     socket.once("error", (error) => {
       const errno = errnoOf(error);
       if (isLostPeer(errno)) log.warn("peer_lost", { ...fields, errno });
-      // Node cuts off a peer that breaks TLS.
+      // Node ends the connection when the peer violates TLS.
       else if (!connection.isKept && errno?.startsWith("ERR_SSL_")) connection.failed(`TLS failed: ${errno}`);
     });
     this.#served.set(connection, http2);

@@ -4,18 +4,18 @@ import { descriptorOf } from "../internals/index.ts";
 
 /** When a TCP peer counts as lost. */
 export interface LivenessLimits {
-  /** A connection on which nothing waits for the peer is probed after this time, and then at this interval. */
+  /** If no data waits for the peer, keepalive probes it after this time, and then at this interval. */
   readonly keepAliveIdleMs: number;
   readonly keepAliveIntervalMs: number;
-  /** The peer is lost when its kernel has left this many probes unanswered. */
+  /** The peer is lost when its kernel has not answered this many probes. */
   readonly keepAliveProbes: number;
-  /** How often the agent asks its kernel, while sent data is not acknowledged. */
+  /** Interval at which the agent asks its own kernel about acknowledgements, while sent data is unacknowledged. */
   readonly checkIntervalMs: number;
   /** The peer is lost when its kernel has not acknowledged sent data for this long. */
   readonly unacknowledgedMs: number;
 }
 
-/** Either way a lost peer is found after 20 to 30 seconds. Keepalive has whole seconds. */
+/** With both methods a lost peer is detected after 20 to 30 seconds. The kernel's keepalive times are whole seconds. */
 export const DEFAULT_LIVENESS: LivenessLimits = {
   keepAliveIdleMs: 10_000,
   keepAliveIntervalMs: 5_000,
@@ -33,15 +33,13 @@ export function isLostPeer(errno: string | undefined): boolean {
 }
 
 /**
- * Finds a TCP peer that is lost, by what its kernel acknowledges. What the peer's program does is no sign: a client
- * that is suspended or busy for minutes comes back to its session, as with ssh.
- *
- * While nothing waits for the peer, the kernel's keepalive probes it. While data does, keepalive rests, and the kernel
- * would go on for a quarter of an hour: then this class asks for the progress (TCP_INFO). TCP_USER_TIMEOUT would do
- * neither: it ends the connection of a peer that acknowledges probes of its closed window, as the kernel of a suspended
- * client does (ETIMEDOUT after 4.7 s with a limit of 4 s).
- *
- * Unix sockets and streams in memory need nothing of this: their peer's end is always seen.
+ * Detects a lost TCP peer, using only what the peer's kernel acknowledges. What the peer's program does is not used: a
+ * client may be suspended or busy for minutes and then continue its session, as with ssh. While no data waits for the
+ * peer, the kernel's keepalive probes it. While data is unacknowledged, keepalive is suspended, and the kernel would
+ * retry for a quarter of an hour. In that case this class asks the kernel for the progress (TCP_INFO). TCP_USER_TIMEOUT
+ * is not used: it also ends the connection of a peer that acknowledges probes of its closed window, as the kernel of a
+ * suspended client does (measured: ETIMEDOUT after 4.7 s with a limit of 4 s). Unix sockets and in-memory streams need
+ * none of this, because the end of their peer is always seen.
  */
 export class PeerLiveness {
   readonly #socket: Socket;
@@ -50,10 +48,10 @@ export class PeerLiveness {
   readonly #nowMs: () => number;
   readonly #lost: (silentMs: number) => void;
   #checks: NodeJS.Timeout | undefined;
-  /** Since when data has been waiting without any acknowledgement. Undefined: none was at the last check. */
+  /** Since when sent data has not been acknowledged at all. Undefined: at the last check everything was acknowledged. */
   #sinceMs: number | undefined;
 
-  /** @param lost is called once, with the time since the last acknowledgement; the callee ends the connection */
+  /** @param lost is called once, with the time since the last acknowledgement; it must end the connection */
   constructor(
     socket: Socket,
     ask: UnacknowledgedMs,
@@ -70,7 +68,10 @@ export class PeerLiveness {
     socket.once("close", () => this.#stop());
   }
 
-  /** Data was sent: checks until all of it is acknowledged. Costs nothing while checks go on. */
+  /**
+   * To be called when data was sent: checks at intervals until all of it is acknowledged. Cheap while checks are
+   * running.
+   */
   sent(): void {
     if (this.#checks !== undefined || this.#socket.destroyed) return;
     this.#checks = setInterval(() => this.#check(), this.#limits.checkIntervalMs).unref();
@@ -84,7 +85,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // An idle connection's last acknowledgement may be an hour old when data is sent: count from the first check.
+    // On an idle connection the last acknowledgement may be an hour old when data is sent, so count from the first
+    // check.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

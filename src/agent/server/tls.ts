@@ -5,9 +5,10 @@ import type { PeerCertificate } from "../listening/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /**
- * TLS 1.3, HTTP/2, a client certificate, and no resumption: a ticket is a bearer credential, which a clone of this
- * guest would accept too. A client without a right certificate gets an alert instead of HTTP/2
- * (internals/handshakes.c): after the first frame of HTTP/2, clients dial again for as long as their call may take.
+ * TLS 1.3, HTTP/2, a required client certificate, and no session resumption: whoever has a session ticket can use it,
+ * and a clone of this guest would accept it too. A client without a valid certificate gets an alert before any frame of
+ * HTTP/2 (internals/handshakes.c). After the first frame, clients would reconnect again and again until the deadline of
+ * their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -20,8 +21,8 @@ export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): T
 }
 
 /**
- * OpenSSL overwrites decrypted data that it has passed on, such as tokens (SSL_CTX_set_options(3)). Node has no name
- * for it.
+ * With this option OpenSSL overwrites decrypted data, such as tokens, after it has passed the data on
+ * (SSL_CTX_set_options(3)). Node does not define the constant.
  */
 const SSL_OP_CLEANSE_PLAINTEXT = 2;
 
@@ -39,8 +40,8 @@ export function secureContextOptions(material: TlsMaterial): SecureContextOption
 const PEM_CERTIFICATE =
   /-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----[^-]+-----END (?:X509 |TRUSTED )?CERTIFICATE-----/g;
 
-/** Whether one of these authorities is in a certificate's chain (DER), or issued a link of it. */
-export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial): boolean {
+/** Whether a certificate chain (DER) contains one of these authorities, or a certificate that one of them issued. */
+export function isIssuedBy(chain: readonly Buffer[], { clientCa }: TlsMaterial): boolean {
   const authorities = Array.from(String(clientCa).matchAll(PEM_CERTIFICATE), ([pem]) => new X509Certificate(pem));
   return chain.some((der) => {
     const link = new X509Certificate(der);
@@ -50,40 +51,40 @@ export function isVouchedFor(chain: readonly Buffer[], { clientCa }: TlsMaterial
   });
 }
 
-/** The certificate of a client whose handshake is complete. Undefined: it has none, and nothing of it may be read. */
+/** The certificate of a client whose handshake is complete. Undefined: it has none, and its data must not be read. */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined {
   const certificate = socket.getPeerX509Certificate();
-  // Node calls a resumed session without a certificate authorized.
+  // Node reports a resumed session as authorized even without a certificate.
   return certificate === undefined || socket.isSessionReused() ? undefined : described(certificate, socket);
 }
 
-/** Why a client's handshake failed, from Node's error. */
+/** Describes why a client's handshake failed, from Node's error. */
 export function handshakeFailure(error: Error): string {
   const [, why] = /:certificate verify failed:[^:]*:\d+:(.+)$/m.exec(error.message) ?? [];
   if (why !== undefined) return `client certificate rejected: ${why}`;
   const code = errnoOf(error);
   if (code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "client certificate required, but none was sent";
-  // CHAIN_BYTES of internals/handshakes.c.
+  // Caused by CHAIN_BYTES of internals/handshakes.c.
   if (code === "ERR_SSL_EXCESSIVE_MESSAGE_SIZE")
     return `TLS handshake failed: ${code}: the client's certificate chain exceeds 5.5 KiB`;
   return `TLS handshake failed: ${code ?? error.message}`;
 }
 
-/** What a certificate says, whether it is accepted or not. */
+/** The contents of a certificate, whether it is accepted or not. */
 export function described(certificate: X509Certificate, socket: TLSSocket): PeerCertificate {
   const chain = chainOf(socket.getPeerCertificate(true));
   return {
     subject: certificate.subject.replaceAll("\n", ", "),
     notBeforeMs: certificate.validFromDate.getTime(),
-    // A chain expires with its first link.
+    // A chain expires when the first of its certificates does.
     notAfterMs: Math.min(...chain.map(({ valid_to: end }) => Date.parse(end))),
     chain: chain.map(({ raw }) => raw),
   };
 }
 
-/** The chain up to a self-signed certificate, or to one whose issuer is unknown. */
+/** The chain up to a self-signed certificate, or up to one whose issuer is unknown. */
 function chainOf(certificate: DetailedPeerCertificate): readonly DetailedPeerCertificate[] {
-  // Node leaves an unknown issuer out, although its types do not say so.
+  // Undefined if the issuer is unknown, although Node's types do not say so.
   const issuer = certificate.issuerCertificate as DetailedPeerCertificate | undefined;
   return issuer === undefined || issuer === certificate ? [certificate] : [certificate, ...chainOf(issuer)];
 }

@@ -7,32 +7,36 @@ const TOKEN_METADATA_KEY = "svc-instance-token";
 
 /** How an authenticator checks the instance token. */
 export interface TokenCheck {
-  /** The digest of a token that a caller sends, as visible ASCII: from then on nobody has the token itself. */
+  /**
+   * Returns the digest of a token that a caller sends, in visible ASCII. From then on the agent does not keep the token
+   * itself.
+   */
   digest(candidate: Uint8Array): string;
-  /** Whether it is the token's digest. Constant time, with the same work for a missing one. */
+  /** Whether `digest` is that of the instance token. Takes constant time, also for undefined. */
   matches(digest: string | undefined): boolean;
-  /** Identity of the current token: another object once there is a new token. */
+  /** Identifies the current token: returns another object after the token has changed. */
   readonly current: () => object;
 }
 
-/** The field of requests that holds the token: connections give its digest to the authenticator. */
+/** The field of requests that contains the token. Connections pass its digest, not the token, to the authenticator. */
 export function tokenField({ digest }: Pick<TokenCheck, "digest">): SecretField {
   return { name: TOKEN_METADATA_KEY, conceal: digest };
 }
 
 /**
- * Admits calls with the instance token. A missing, empty, repeated or wrong one gets the same answer after the same
+ * Admits calls with the instance token. A missing, empty, repeated or wrong token gets the same answer after the same
  * work.
  *
- * @param renewed called before a refusal, to reload the token; then the call's token is compared once more
+ * @param renewed called before a refusal, to reload the token; then the token of the call is compared once more
  */
 export function tokenAuthenticator(token: TokenCheck, renewed?: () => Promise<unknown>): Interceptor {
-  // A connection's later calls of a kind have the same fields object (HeaderBlocks). So an admitted token is not hashed
-  // again, which saves a tenth of a small call. The timing reveals only a token that the client has proven to know.
+  // Later calls of the same kind on a connection share their fields object (HeaderBlocks). So an admitted token need
+  // not be hashed again, which saves a tenth of the time of a small call. The shorter time shows only that the token is
+  // one that the client has already proven to know.
   const admitted = new WeakMap<RequestFields, object>();
   return (metadata) => {
     if (admitted.get(metadata) === token.current()) return undefined;
-    // Repeated fields are joined with ", ", and no digest holds a space.
+    // Repeated fields are joined with ", ", which cannot match, because a digest contains no spaces.
     const candidate = metadata[TOKEN_METADATA_KEY];
     const decide = (): AgentError | undefined => {
       const current = token.current();

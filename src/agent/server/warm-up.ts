@@ -13,14 +13,14 @@ import { messageFrame, type Router } from "../rpc/index.ts";
 import { ManagementServer } from "./management.ts";
 import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
-/** The warm-up ends after this time, whatever goes wrong. */
+/** Limit for the whole warm-up, whatever goes wrong. */
 const LIMIT_MS = 5_000;
-/** How long its streams may take to close: PRE_SNAPSHOT's answer waits for it. */
+/** Limit for closing its streams. The answer of the PRE_SNAPSHOT hook waits for that. */
 const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
 
-/** What a node calls after a restore, for a router that starts no command and whose duties change nothing. */
+/** The calls that a node makes after a restore. The router must start no command, and its duties must change nothing. */
 function rehearsedCalls(): readonly ClientRequest[] {
   const { exec, runRestoreDuties } = GuestAgent.method;
   const start = { args: ["true"], env: { LANG: "C" } };
@@ -31,7 +31,7 @@ function rehearsedCalls(): readonly ClientRequest[] {
   ];
 }
 
-/** A call with one message. A client that streams could send more. */
+/** A call with one message. For a client stream, more messages could follow. */
 function request<Input extends DescMessage>(
   { name, input, methodKind }: DescMethod & { readonly input: Input },
   message: MessageInitShape<Input>,
@@ -51,19 +51,19 @@ function request<Input extends DescMessage>(
   };
 }
 
-/** The server of a warm-up: that of the agent, but without a listener, and it logs nothing. */
+/** The server for a warm-up: like the agent's, but it has no listener and logs nothing. */
 export function serverInMemory(router: Router, clock: Clock): ManagementServer {
   return new ManagementServer({ router, clock, log: SILENT_LOG, authenticate: () => undefined });
 }
 
 /**
- * Loads and runs once what a first connection and its first calls need, so that no client waits for it. Makes a TLS
- * handshake (if `tls` is given) and a Health over streams in memory. Nothing is logged, and Health is no activity. The
- * client's side shows no certificate, and trusts any. Resolves when it is over, well or not: within five seconds, or
- * `limitMs`, and the second that its streams may take to close.
+ * Loads and runs once the code for a first connection and its first calls, so that no client waits for that. Makes a
+ * TLS handshake (if `tls` is given) and a call of Health over in-memory streams. Logs nothing, and Health does not
+ * count as activity. The client's side sends no certificate and accepts any. Never rejects. Resolves within five
+ * seconds (or `limitMs`), and one more second in which the streams may close.
  *
- * @param server of this warm-up alone (`serverInMemory`); for a rehearsal of the first calls after a restore one that
- *   starts no command, and whose duties change nothing
+ * @param server used by this warm-up alone (`serverInMemory`); for a rehearsal of the first calls after a restore, one
+ *   that starts no command and whose duties change nothing
  */
 export async function warmUp(
   server: ManagementServer,
@@ -75,22 +75,22 @@ export async function warmUp(
   for (const stream of [near, far]) stream.on("error", () => {});
   const limit = new AbortController();
   const { signal } = limit;
-  // Cleared at the end: it would wake an agent that has just been restored.
+  // Cleared at the end: otherwise it would wake an agent that has just been restored.
   const timer = setTimeout(() => limit.abort(), limitMs).unref();
   const open: Duplex[] = [near, far, other, others];
   try {
-    const hands = tls && (await shakeHands(near, far, tls, signal));
+    const hands = tls && (await makeHandshake(near, far, tls, signal));
     const { server: socket, client } = hands ?? { server: near, client: far };
     open.push(socket, client);
     server.serveInMemory(near, hands);
     if (isRehearsal) {
-      // Duties end every other connection.
+      // Gives the restore duties another connection to end.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }
     await new MemoryClient(client).send(isRehearsal ? rehearsedCalls() : [HEALTH], signal);
   } catch {
-    // The first client then waits as long as without a warm-up.
+    // Without the warm-up, only the first client has to wait longer.
   } finally {
     clearTimeout(timer);
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
@@ -99,19 +99,19 @@ export async function warmUp(
   }
 }
 
-/** Nothing of it is left to run, after a snapshot for instance. */
+/** Waits until the stream is closed, so that none of its work is left to run after a snapshot. */
 function ended(stream: Duplex): Promise<unknown> {
   return stream.closed ? Promise.resolve() : new Promise((resolve) => stream.once("close", resolve).destroy());
 }
 
 /** Returns both sides, and the server's own certificate. */
-async function shakeHands(
+async function makeHandshake(
   near: Duplex,
   far: Duplex,
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // Without a certificate of the client: the agent has none of its authority's.
+  // Without a client certificate: the agent has none that its authority has issued.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });

@@ -1,17 +1,17 @@
 import type { CommandSpec } from "../domain/index.ts";
 
 const NUL = "\0";
-/** Most characters of a variable's name that a fault shows. */
+/** Most characters of a variable's name that a message shows. */
 const SHOWN_NAME_CHARACTERS = 100;
 
-/** A command as somebody gives it. */
+/** A command as a caller specifies it. */
 export type GivenCommand = Pick<CommandSpec, "args"> & Partial<CommandSpec>;
 
 /**
- * Fields of a command that the kernel could not take, and what is wrong with each; never a value. An empty `args` is
- * none, and `user` is not looked at.
+ * Returns the fields of a command that the kernel could not accept, each with its problem but without its value. An
+ * empty `args` is not reported, and `user` is not checked.
  *
- * @param path of the command, before its fields: empty, or with a dot at its end
+ * @param path prefix of the fields in the message: empty, or the path of the command with a dot at its end
  */
 export function* commandFaults(
   path: string,
@@ -23,7 +23,7 @@ export function* commandFaults(
   for (const [name, value] of env) {
     const problem = variableProblem(name, value);
     if (problem === undefined) continue;
-    // Cut at '=': what follows is a value that slipped in, and may be a secret.
+    // Cut at '=': what follows is a value that was put into the name by mistake, and it may be a secret.
     const shown = JSON.stringify(name.split("=", 1)[0]?.slice(0, SHOWN_NAME_CHARACTERS));
     yield [`${path}env[${shown}]`, problem];
   }

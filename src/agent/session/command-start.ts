@@ -17,27 +17,27 @@ import type { SessionFreeze } from "./freeze.ts";
 import { startFailure } from "./start-failure.ts";
 import { type ResolvedUser, resolveUser } from "./users.ts";
 
-/** A command of the session, and where its streams lead. */
+/** A command of the session, and what its standard streams are connected to. */
 export interface Command extends CommandSpec {
   readonly stdio: StdioPlan;
 }
 
-/** What a CommandStarter needs. */
+/** Dependencies of CommandStarter. */
 export interface CommandStarterParts {
   readonly processes: Processes;
   readonly accounts: Accounts;
   readonly environment: SessionEnvironment;
-  /** User and directory of a command that names none. */
+  /** User and working directory of a command that specifies none. */
   readonly defaults: Pick<CommandSpec, "user" | "cwd">;
   readonly ownUid: number;
-  /** What refuses starts while the session is frozen. */
+  /** Refuses starts while the session is frozen. */
   readonly freeze: Pick<SessionFreeze, "admit" | "check">;
 }
 
 const ROOT_DIRECTORY = "/";
 const NO_ENTRIES: Uint8Array = new Uint8Array();
 
-/** A user as found in these two files. */
+/** A resolved user, with the contents of the two files that it was resolved from. */
 interface Resolution {
   readonly user: string;
   readonly passwd: Uint8Array;
@@ -45,36 +45,36 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
-/** An environment, and the user, terminal and directory that it was made for. */
+/** An environment, and the values that it was built for. */
 interface MadeEnvironment {
-  /** Of the session's environment (`SessionEnvironment.version`). */
+  /** Version of the session's environment (`SessionEnvironment.version`). */
   readonly version: number;
   readonly user: ResolvedUser;
-  /** TERM for a command whose environment does not set it; undefined without a terminal. */
+  /** TERM for a command whose environment does not set it. Undefined without a terminal. */
   readonly term: string | undefined;
-  /** Value of an inherited PWD; undefined where none is inherited. */
+  /** Value for an inherited PWD. Undefined: none is inherited. */
   readonly pwd: string | undefined;
   readonly entries: Environment;
   readonly packed: Uint8Array;
 }
 
-/** Starts commands in the workload's session: execs, hooks, ready_cmd, and the workload itself. */
+/** Starts commands in the session: execs, hooks, ready_cmd, and the workload. */
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
   #last: Resolution | undefined;
-  /** Environment of the last command that set no variable. */
+  /** Environment of the last command that set no variables. */
   #lastEnvironment: MadeEnvironment | undefined;
 
   constructor(parts: CommandStarterParts) {
     this.#parts = parts;
   }
 
-  /** Throws AgentError where nothing may be started now: the session is frozen. */
+  /** Throws AgentError while nothing may be started because the session is frozen. */
   check(): void {
     this.#parts.freeze.check();
   }
 
-  /** Starts a command. Throws AgentError when it cannot be started. */
+  /** Starts a command. Throws AgentError on failure. */
   start(command: Command, abort?: AbortSignal): Promise<ChildProcess> {
     return this.#parts.freeze.admit(async () => {
       const user = await this.#resolve(this.#userOf(command));
@@ -82,7 +82,7 @@ export class CommandStarter {
     });
   }
 
-  /** Starts the workload: its environment alone holds SVC_WORKLOAD_SOCKET. Throws AgentError. */
+  /** Starts the workload, the only command whose environment contains SVC_WORKLOAD_SOCKET. Throws AgentError. */
   startWorkload(args: readonly string[], pipesOutputs: boolean, abort?: AbortSignal): Promise<ChildProcess> {
     const env = this.#parts.environment.ofWorkload;
     return this.start({ args, env, cwd: "", user: "", stdio: { kind: "inherit", pipesOutputs } }, abort);
@@ -93,15 +93,15 @@ export class CommandStarter {
   }
 
   /**
-   * The environment with the user's own variables. For another user than the agent's, inherited HOME, USER and the like
-   * are replaced; for the agent's own, only missing ones are set.
+   * The environment of a command with the variables of its user. If the user is not the agent's own, inherited HOME,
+   * USER and so on are replaced; otherwise only missing ones are set.
    */
   async #environmentOf({ env, stdio }: Command, user: ResolvedUser, cwd: string): Promise<MadeEnvironment> {
     const pwd = this.#parts.environment.inheritsDirectories ? cwd : undefined;
     const term = stdio.kind === "terminal" ? stdio.term : undefined;
     const { version } = this.#parts.environment;
     const last = this.#lastEnvironment;
-    // Most commands set no variable, and share one environment.
+    // Most commands set no variables, so they share one environment.
     if (env.size === 0 && last?.version === version && last.user === user && last.term === term && last.pwd === pwd)
       return last;
     const isOther = user.identity.uid !== this.#parts.ownUid;
@@ -126,14 +126,14 @@ export class CommandStarter {
     try {
       return await this.#spawnIn(chosenCwd === "" ? user.home : chosenCwd, command, user, abort);
     } catch (error) {
-      // A default home that does not exist must not stop the command.
+      // If the user's home directory, the default, does not exist, start the command in `/` instead.
       const isHome = chosenCwd === "" && error instanceof AgentError && error.metadata["step"] === "chdir";
       if (!isHome || abort?.aborted === true) throw error;
     }
     return this.#spawnIn(ROOT_DIRECTORY, command, user, abort);
   }
 
-  /** Starts it in that directory. Throws AgentError. */
+  /** Starts the command in the directory `cwd`. Throws AgentError. */
   async #spawnIn(
     cwd: string,
     command: Command,
@@ -148,7 +148,7 @@ export class CommandStarter {
       args: pack(args),
       env: packed,
       cwd: pack([cwd]),
-      // Without a user anywhere the child keeps the agent's identity, supplementary groups included.
+      // If no user is specified anywhere, the child keeps the agent's identity, including its supplementary groups.
       identity: this.#userOf(command) === "" ? undefined : user.identity,
       stdio,
     };
@@ -164,7 +164,7 @@ export class CommandStarter {
     return this.#resolveIn(user, passwd, group);
   }
 
-  /** Finds home and name only: a broken user database must not stop a command that names no user. */
+  /** Finds only the home directory and the name: a broken user database must not stop a command that specifies no user. */
   async #resolveSelf(): Promise<ResolvedUser> {
     const { accounts, ownUid } = this.#parts;
     const found = accounts.passwd();
@@ -172,7 +172,10 @@ export class CommandStarter {
     return this.#resolveIn(String(ownUid), passwd, NO_ENTRIES);
   }
 
-  /** Keeps the last answer: unchanged files come as the same byte arrays, and most commands run as one user. */
+  /**
+   * Caches the last result: files that have not changed are passed as the same byte arrays, and most commands run as
+   * one user.
+   */
   #resolveIn(user: string, passwd: Uint8Array, group: Uint8Array): ResolvedUser {
     const last = this.#last;
     if (last?.user === user && last.passwd === passwd && last.group === group) return last.resolved;
@@ -182,7 +185,7 @@ export class CommandStarter {
   }
 }
 
-/** Variables that a user's passwd entry sets; undefined: the entry does not say. */
+/** Variables that a user's passwd entry sets. Undefined: the entry does not contain the value. */
 function personalVariables({ home, name, shell }: ResolvedUser): Map<string, string | undefined> {
   return new Map([
     ["HOME", home],
@@ -192,13 +195,13 @@ function personalVariables({ home, name, shell }: ResolvedUser): Map<string, str
   ]);
 }
 
-/** Where a command is looked for when the environment sets no PATH. The environment itself is left as it is. */
+/** PATH for the search of a command if the environment sets none. The environment itself is not changed. */
 const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /**
- * Files to try for a command, in order, as execvp(3) does. The command itself if it contains a slash; else one for
- * every entry of the child's PATH (an empty entry is the working directory). Throws AgentError where together they
- * would be longer than a command's arguments may be.
+ * The files to try for a command, in order, as execvp(3) does: the command itself if it contains a slash; otherwise one
+ * file per entry of the child's PATH (an empty entry is the working directory). Throws AgentError if together they are
+ * longer than the arguments of a command may be.
  */
 export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
   if (command.includes("/")) return [command];

@@ -9,31 +9,31 @@ import {
   whenAborted,
 } from "../domain/index.ts";
 
-/** How processes are asked to end, and how long they may take before SIGKILL. */
+/** The first signal that processes receive to end them, and how long they may take before SIGKILL. */
 export interface Ending {
   readonly signal: number;
   readonly graceMs: number;
 }
 
-/** For the tree of a command at its timeout, and for all that runs when the agent leaves. */
+/** For the process tree of a command at its timeout, and for all processes when the agent shuts down. */
 export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
-/** For the session of a command whose client is gone, as the kernel does for a lost terminal. */
+/** For the session of a command whose client has disconnected, as the kernel does when a terminal disconnects. */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
 /** For processes that must not run any more. */
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
-/** How an ending went. */
+/** The result of ending processes. */
 export type EndOfProcesses =
-  /** All processes ended within the grace. */
+  /** All processes ended within the grace period. */
   | "in_time"
-  /** SIGKILL was needed, and all have ended. */
+  /** SIGKILL was necessary, and all processes have ended. */
   | "killed"
-  /** A process survives SIGKILL: it hangs in the kernel, or the agent may not signal it. */
+  /** A process survives SIGKILL: it hangs in the kernel, or the agent lacks permission to signal it. */
   | "left";
 
 /**
- * Ends processes together: sends the signal to each, waits up to the grace until the last has ended, sends SIGKILL,
- * waits up to KILL_WAIT_MS. The agent ends processes in no other way. Never rejects.
+ * Ends processes: sends the signal to each, waits at most the grace period until the last has ended, sends SIGKILL, and
+ * waits at most KILL_WAIT_MS. The agent always ends processes with this function. Never rejects.
  */
 export async function endProcesses(processes: ProcessSet, ending: Ending): Promise<EndOfProcesses> {
   if (ending.signal !== Signal.KILL) {
@@ -46,13 +46,13 @@ export async function endProcesses(processes: ProcessSet, ending: Ending): Promi
 /** How a child ended. */
 export interface Ended {
   readonly end: ProcessEnd;
-  /** The agent ended its tree; it did not end by itself. */
+  /** Whether the agent ended its process tree; false if the child ended by itself. */
   readonly byAgent: boolean;
 }
 
 /**
- * Resolves when the child has ended. If the signal is aborted first (its reason is an Ending), ends the child's tree
- * and resolves when all of it has ended. Background processes of a child that ended by itself live on.
+ * Resolves when the child has ended. If `signal` is aborted first, with an Ending as its reason, ends the process tree
+ * of the child and resolves when all of it has ended. If the child ends by itself, its background processes continue.
  */
 export async function followToEnd(child: ChildProcess, signal: AbortSignal): Promise<Ended> {
   const stuck = Promise.withResolvers<ProcessEnd>();
@@ -60,7 +60,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
   using _listener = whenAborted(signal, () => {
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
-      // The child itself may survive SIGKILL: stop waiting for it.
+      // If the child itself survives SIGKILL, stop waiting for it.
       if (outcome === "left") stuck.resolve({ code: 128 + Signal.KILL, signal: Signal.KILL, coreDumped: false });
     });
   });

@@ -1,41 +1,41 @@
 /**
- * Environment of a process: whole entries (`NAME=value`), in order. Inherited entries are bytes, which need not be
- * UTF-8 or well-formed. Given ones stay strings: as 100,000 byte arrays they would take 13 MB.
+ * The environment of a process: entries (`NAME=value`) in order. Inherited entries are bytes, which may be neither
+ * UTF-8 nor well-formed. Other entries stay strings: as byte arrays, 100,000 of them would take 13 MB.
  */
 export type Environment = readonly (Uint8Array | string)[];
 
-/** The variable that is injected for the workload alone (contract, "Environment of an exec'd command"). */
+/** The variable that only the workload gets (contract, "Environment of an exec'd command"). */
 const WORKLOAD_SOCKET_VARIABLE = "SVC_WORKLOAD_SOCKET";
 
-/** The shell's variables for its present and its previous directory (POSIX cd). */
+/** The shell's variables for its current and its previous directory (POSIX cd). */
 const DIRECTORY_VARIABLES = ["PWD", "OLDPWD"] as const;
 
-/** Entries that the agent was started with. */
+/** The entries that the agent was started with. */
 export type InheritedEnvironment = readonly Uint8Array[];
 
 const EQUALS = 0x3d;
 
 /**
- * An entry's bytes: a string's in UTF-8, an inherited one's without a copy. One of those is the token, which is
- * overwritten.
+ * The bytes of an entry. An inherited entry is not copied, because one of them is the token, which is overwritten
+ * later.
  */
 function bytesOf(entry: Uint8Array | string): Buffer {
   return typeof entry === "string" ? Buffer.from(entry) : Buffer.from(entry.buffer, entry.byteOffset, entry.length);
 }
 
-/** One character a byte: good for comparing names in any encoding. */
+/** Decodes each byte as one character, so that names of any encoding can be compared. */
 function nameOf(entry: Uint8Array | string): string {
   const bytes = bytesOf(entry);
   const end = bytes.indexOf(EQUALS);
   return bytes.toString("latin1", 0, end < 0 ? bytes.length : end);
 }
 
-/** A name in the same form. */
+/** Converts a name to the same form. */
 export function comparable(name: string): string {
   return Buffer.from(name).toString("latin1");
 }
 
-/** Variables by their names; undefined: there is none of that name. */
+/** Variables by name. Undefined: the variable is to be removed. */
 type Variables = ReadonlyMap<string, string | undefined>;
 
 function entries(variables: Variables): string[] {
@@ -44,10 +44,10 @@ function entries(variables: Variables): string[] {
   return set;
 }
 
-/** `environment` with `variables` on top: a variable replaces or removes every entry of its name. */
-function overlay(environment: Environment, variables: Variables): Environment {
+/** `environment` with `variables` applied: each replaces or removes all entries of its name. */
+function withVariables(environment: Environment, variables: Variables): Environment {
   if (variables.size === 0) return environment;
-  // Only names in UTF-8 can be replaced: any other would change by being decoded and encoded.
+  // Only names in UTF-8 can be replaced; decoding and encoding any other name would change it.
   const kept = environment.filter((present) => {
     const name = nameOf(present);
     const decoded = Buffer.from(name, "latin1").toString();
@@ -56,13 +56,13 @@ function overlay(environment: Environment, variables: Variables): Environment {
   return [...kept, ...entries(variables)];
 }
 
-/** `environment` plus those of `variables` that it does not set. */
+/** `environment`, and those of `variables` that it does not set. */
 export function withDefaults(environment: Environment, variables: Variables): Environment {
   const missing = entries(new Map([...variables].filter(([name]) => !environment.some(isNamed(name)))));
   return missing.length === 0 ? environment : [...environment, ...missing];
 }
 
-/** Value of the first entry of that name, as getenv(3) finds it. */
+/** Value of the first entry of that name, which is the one that getenv(3) finds. */
 export function lookup(environment: Environment, name: string): Uint8Array | undefined {
   const named = isNamed(name);
   const found = environment.find((candidate) => named(candidate) && bytesOf(candidate).includes(EQUALS));
@@ -71,7 +71,7 @@ export function lookup(environment: Environment, name: string): Uint8Array | und
   return bytes.subarray(bytes.indexOf(EQUALS) + 1);
 }
 
-/** Compares the first byte before it decodes an entry. */
+/** For speed, compares the first byte before it decodes an entry. */
 function isNamed(name: string): (entry: Uint8Array | string) => boolean {
   const wanted = comparable(name);
   const first = wanted.charCodeAt(0);
@@ -80,7 +80,7 @@ function isNamed(name: string): (entry: Uint8Array | string) => boolean {
     typeof entry === "string" ? entry.startsWith(given) : entry[0] === first && nameOf(entry) === wanted;
 }
 
-/** What replaces the agent's own PWD and OLDPWD in the environment of a command that starts in this directory. */
+/** Replaces the agent's own PWD and OLDPWD in the environment of a command that starts in the directory `cwd`. */
 export function directoryVariables(cwd: string): Map<string, string | undefined> {
   return new Map([
     ["PWD", cwd],
@@ -88,67 +88,73 @@ export function directoryVariables(cwd: string): Map<string, string | undefined>
   ]);
 }
 
-/** Only the workload gets its socket's variable: a spec that names it must not pass it to exec'd commands. */
+/**
+ * The spec's variables without SVC_WORKLOAD_SOCKET: a spec that sets it must not pass it to commands other than the
+ * workload.
+ */
 function sessionVariables(processEnv: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const variables = new Map(processEnv);
   variables.delete(WORKLOAD_SOCKET_VARIABLE);
   return variables;
 }
 
-/** The parts from which every child's environment is made. */
+/** The parts from which the environment of every child is built. */
 export interface EnvironmentSources {
   /** The environment that the agent was started with, byte for byte. */
   readonly inherited: Environment;
   /** Names of the bootstrap channel. */
   readonly bootstrapNames: readonly string[];
-  /** `Process.env`. */
+  /** `Process.env` of SVC_PROCESS_SPEC. */
   readonly processEnv: ReadonlyMap<string, string>;
-  /** Value of SVC_WORKLOAD_SOCKET for the workload; undefined where there is no such socket. */
+  /** Value of SVC_WORKLOAD_SOCKET for the workload. Undefined: there is no such socket. */
   readonly workloadSocket: string | undefined;
 }
 
-/** The environments of the sandbox's processes, by the contract's three layers. */
+/** Builds the environments of the sandbox's processes from the three layers of the contract. */
 export class SessionEnvironment {
   readonly #inherited: Environment;
   #processEnv: ReadonlyMap<string, string>;
-  /** Without replacements, computed once: most commands get this one. */
+  /** The environment of a command that sets no variables. Computed once, because most commands need exactly this one. */
   #session: Environment;
   #version = 1;
-  /** The agent was started with PWD or OLDPWD, which name directories of the agent. */
+  /** Whether the agent was started with PWD or OLDPWD, whose values would be wrong for a command. */
   readonly inheritsDirectories: boolean;
-  /** The workload's last layer: SVC_WORKLOAD_SOCKET, if there is such a socket. */
+  /** The last layer of the workload: SVC_WORKLOAD_SOCKET, if there is such a socket. */
   readonly ofWorkload: ReadonlyMap<string, string>;
 
   constructor(sources: EnvironmentSources) {
-    this.#inherited = overlay(sources.inherited, new Map(sources.bootstrapNames.map((name) => [name, undefined])));
+    this.#inherited = withVariables(
+      sources.inherited,
+      new Map(sources.bootstrapNames.map((name) => [name, undefined])),
+    );
     this.inheritsDirectories = DIRECTORY_VARIABLES.some((name) => this.#inherited.some(isNamed(name)));
     this.#processEnv = sessionVariables(sources.processEnv);
     const { workloadSocket } = sources;
     this.ofWorkload = new Map(workloadSocket === undefined ? [] : [[WORKLOAD_SOCKET_VARIABLE, workloadSocket]]);
-    this.#session = overlay(this.#inherited, this.#processEnv);
+    this.#session = withVariables(this.#inherited, this.#processEnv);
   }
 
-  /** 1 at the start; 1 more with each `renew` (HealthResponse.process_env_version). */
+  /** 1 at the start; increases by 1 with each `renew` (HealthResponse.process_env_version). */
   get version(): number {
     return this.#version;
   }
 
-  /** Puts another `Process.env` in force, whole: for commands that start from now on. */
+  /** Replaces all of `Process.env` for commands that start from now on. */
   renew(processEnv: ReadonlyMap<string, string>): void {
     this.#processEnv = sessionVariables(processEnv);
-    this.#session = overlay(this.#inherited, this.#processEnv);
+    this.#session = withVariables(this.#inherited, this.#processEnv);
     this.#version += 1;
   }
 
   /**
-   * Inherited - bootstrap, with `replaced`, + Process.env + `requested`. The last layer is delivered unchanged, even
-   * for the name of a bootstrap variable. The scrub removes inherited defaults, but does not override an explicit
-   * grant.
+   * Layers, each over the one before: the inherited environment without the bootstrap variables and with `replaced`;
+   * then `Process.env`; then `requested`. The last layer is passed on unchanged, even if it sets a bootstrap variable:
+   * only inherited values are removed, not those that a caller sets on purpose.
    *
    * @param replaced new values of inherited variables; undefined: the variable is removed
    */
   with(requested: ReadonlyMap<string, string>, replaced: Variables): Environment {
-    if (replaced.size === 0) return overlay(this.#session, requested);
-    return overlay(overlay(overlay(this.#inherited, replaced), this.#processEnv), requested);
+    if (replaced.size === 0) return withVariables(this.#session, requested);
+    return withVariables(withVariables(withVariables(this.#inherited, replaced), this.#processEnv), requested);
   }
 }

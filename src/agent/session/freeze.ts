@@ -11,8 +11,9 @@ import {
 } from "../domain/index.ts";
 
 /**
- * The time until a frozen session thaws is counted in ticks, none of which counts more than twice its length. The
- * monotonic clock may jump when the guest is resumed, by all the time for which it was suspended.
+ * The time until a frozen session thaws is counted in ticks, and each tick counts for at most twice its length. The
+ * monotonic clock alone cannot be used: when a guest resumes, it may jump by the whole time for which the guest was
+ * suspended.
  */
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;
@@ -20,27 +21,30 @@ const LONGEST_TICK_MS = 200;
 /** The result of a freeze (RunHookRequest.freeze_ms). */
 export interface FreezeReport {
   readonly frozen: boolean;
-  /** Processes that are frozen. */
+  /** Number of frozen processes. */
   readonly processes: number;
-  /** Those of them that wait in the kernel and have not stopped; undefined: all have. */
+  /** Those of them that wait in the kernel and have not stopped yet. Undefined: all have stopped. */
   readonly pending: readonly PendingProcess[] | undefined;
-  /** Why nothing is frozen; undefined: it is. */
+  /** Why nothing is frozen. Undefined: the session is frozen. */
   readonly problem: FreezeProblem | undefined;
 }
 
-/** What the restore duties found of a freeze. */
+/** What the restore duties report about a freeze. */
 export interface DutiesThaw {
-  /** The session is still frozen: as asked, because a spec was refused, or because the kernel refused to thaw it. */
+  /**
+   * Whether the session is still frozen: because the caller asked for it, a spec was refused, or the kernel could not
+   * thaw it.
+   */
   readonly frozen: boolean;
-  /** It had been frozen, and thawed before any duties. */
+  /** Whether the session had been frozen and thawed before any duties ran. */
   readonly thawedWithoutDuties: boolean;
 }
 
-/** How duties end: whether they leave a frozen session frozen. */
+/** Decides whether the duties leave a frozen session frozen. */
 export interface DutiesEnd {
   /** The caller asked for it (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
-  /** A spec file cannot be used: the session would run with variables that may be another guest's. */
+  /** A spec file is invalid. If the session were thawed, it would run with variables that may belong to another guest. */
   readonly specRefused: boolean;
 }
 
@@ -49,17 +53,17 @@ export type FrozenEnd = "time_over" | "signal" | "leaving";
 
 /** A request to freeze the session. */
 export interface FreezeRequest {
-  /** How long to stay frozen at most, without the time for which the VM was suspended. */
+  /** Longest time to stay frozen, not counting the time for which the VM was suspended. */
   readonly freezeMs: number;
-  /** Aborted when the caller is gone: nothing is frozen then. */
+  /** Aborted when the caller disconnects; then nothing is frozen. */
   readonly signal: AbortSignal;
-  /** Called when nothing of the session is being started any more, just before it is frozen. */
+  /** Called just before the freeze, when no command is being started any more. */
   readonly prepare: () => Promise<void>;
 }
 
-/** What a SessionFreeze needs. */
+/** Dependencies of SessionFreeze. */
 export interface SessionFreezeParts {
-  /** Undefined: there is no cgroup that holds the session. */
+  /** Undefined: the session has no cgroup, so it cannot be frozen. */
   readonly group: SessionGroup | undefined;
   readonly sessionClock: SessionClock;
   readonly timers: Timers;
@@ -67,39 +71,42 @@ export interface SessionFreezeParts {
   readonly log: Log;
 }
 
-/** Something that runs at intervals in the session and pauses while it is frozen: ready_cmd. */
+/** Something that runs commands in the session at intervals and pauses while the session is frozen, such as ready_cmd. */
 export interface Pausable {
-  /** Ends what runs. Resolves when it has ended. */
+  /** Ends the running command. Resolves when it has ended. */
   pause(): Promise<void>;
-  /** Goes on. */
+  /** Resumes, and runs the next command at once. */
   runNow(): void;
 }
 
 type State =
   | { readonly kind: "live" }
-  /** Nothing new starts; commands that are starting are waited for. */
+  /** A freeze is in progress: no command starts any more, and those that are starting are waited for. */
   | { readonly kind: "closing"; readonly freezeMs: number }
   | {
       readonly kind: "frozen";
       readonly sinceMs: number;
       leftMs: number;
       cancelTick: () => void;
-      /** Duties of this freeze asked to keep it, so that files of the guest could be written before the next ones. */
+      /**
+       * Whether duties during this freeze asked to keep it, so that the host can write files of the guest before the
+       * next duties.
+       */
       keptForFiles: boolean;
-      /** The last duties of a freeze that was kept for files have refused a spec. */
+      /** Whether the last duties of such a freeze refused a spec file. */
       specRefused: boolean;
     };
 
 const LIVE: State = { kind: "live" };
 
-/** Nothing is frozen, for this reason. */
+/** A report that nothing is frozen. */
 export function notFrozen(problem: FreezeProblem): FreezeReport {
   return { frozen: false, processes: 0, pending: undefined, problem };
 }
 
 /**
- * Freezes the session for a snapshot, and thaws it: at the restore duties, when the time is over, or when the agent
- * leaves. The gate that every start of a command goes through: none begins while the session is frozen, as it would
+ * Freezes the session for a snapshot. Thaws it when the restore duties run, when the time is over, or when the agent
+ * shuts down. Every start of a command goes through `admit`, because a command that started in a frozen session would
  * hang.
  *
  *            freeze()             group.freeze()
@@ -129,7 +136,7 @@ export class SessionFreeze {
     this.#pausable = pausable;
   }
 
-  /** Registers what is called once the session was killed while it was frozen: the agent has to end. */
+  /** Registers what is called after the session was killed while frozen: the agent must then end. */
   whenKilled(onKilled: () => void): void {
     this.#onKilled = onKilled;
   }
@@ -138,12 +145,12 @@ export class SessionFreeze {
     return this.#state.kind === "frozen";
   }
 
-  /** The session thawed before duties came, and none have come since. */
+  /** Whether the session thawed before any duties ran. False again after the next duties. */
   get thawedWithoutDuties(): boolean {
     return this.#thawedWithoutDuties;
   }
 
-  /** Throws FAILED_PRECONDITION SESSION_FROZEN while nothing may be started. */
+  /** Throws FAILED_PRECONDITION SESSION_FROZEN while no command may start. */
   check(): void {
     if (this.#state.kind === "live") return;
     const leftMs = Math.ceil(this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs);
@@ -156,7 +163,7 @@ export class SessionFreeze {
     throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }
 
-  /** Starts a command, unless the session is frozen: then throws as `check` does. */
+  /** Calls `start`, unless the session is frozen; then throws as `check` does. */
   async admit<Started>(start: () => Promise<Started>): Promise<Started> {
     this.check();
     const started = start();
@@ -169,9 +176,9 @@ export class SessionFreeze {
   }
 
   /**
-   * Freezes the session. Resolves once all of it has stopped, or two seconds later.
+   * Freezes the session. Resolves when all of its processes have stopped, or after two seconds.
    *
-   * @throws AgentError FAILED_PRECONDITION when it is frozen already; the signal's reason when the caller was gone
+   * @throws AgentError FAILED_PRECONDITION if it is already frozen; the signal's reason if the caller has disconnected
    *   before
    */
   async freeze({ freezeMs, signal, prepare }: FreezeRequest): Promise<FreezeReport> {
@@ -189,7 +196,7 @@ export class SessionFreeze {
       signal.throwIfAborted();
       await prepare();
       signal.throwIfAborted();
-      // In the meantime the agent may have begun to leave, or a signal may have asked the session to end.
+      // In the meantime the agent may have begun to shut down, or a signal may have asked the session to end.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
       sessionClock.freeze();
@@ -216,14 +223,14 @@ export class SessionFreeze {
     }
     const processes = group.size();
     log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
-    // A short freeze_ms may be over, or the agent may have begun to leave.
+    // A short freeze_ms may already be over, or the agent may have begun to shut down.
     return this.frozen ? { frozen: true, processes, pending, problem: undefined } : notFrozen("thawed_meanwhile");
   }
 
   /**
-   * The part of the restore duties: thaws the session if it is frozen, unless it is to be kept frozen for the duties
-   * that follow. A refused spec keeps it frozen too, once duties have kept it: the caller writes a fork's files, and
-   * the session must not run with those of its origin. The caller resumes ready_cmd.
+   * To be called by the restore duties: thaws a frozen session, unless the caller wants to keep it frozen for further
+   * duties. Once it has been kept, a refused spec file keeps it frozen too: the caller is writing the files of a fork,
+   * which must not run with the variables of the original. The caller of this function resumes ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;
@@ -237,15 +244,15 @@ export class SessionFreeze {
     return { frozen: this.frozen, thawedWithoutDuties };
   }
 
-  /** Ends a freeze because the agent leaves; from now on nothing freezes the session. */
+  /** Ends a freeze because the agent shuts down. From now on nothing freezes the session. */
   leave(): void {
     this.#isOver = true;
     if (this.#state.kind === "frozen") this.#endWithoutDuties("leaving");
-    // A freeze that is under way sees that.
+    // A freeze in progress sees that the state has changed.
     else this.#state = LIVE;
   }
 
-  /** Ends a freeze because a signal asks the session to end, which the agent forwards. Gives up a freeze under way. */
+  /** Ends a freeze because of a termination signal, which the agent forwards. Cancels a freeze in progress. */
   endAskedFor(): void {
     if (this.#state.kind === "closing") this.#goOn();
     if (this.#state.kind !== "frozen") return;
@@ -253,8 +260,8 @@ export class SessionFreeze {
   }
 
   /**
-   * Waits up to FREEZE_WAIT_MS until no command is starting and ready_cmd has ended. Commands still starting are a
-   * problem.
+   * Waits at most FREEZE_WAIT_MS until ready_cmd has ended and no command is being started. Returns a problem if one
+   * still is.
    */
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
@@ -271,7 +278,7 @@ export class SessionFreeze {
     return notFrozen(problem);
   }
 
-  /** Ends a failed freeze. */
+  /** Resumes after a failed freeze. */
   #goOn(): void {
     this.#parts.sessionClock.thaw();
     this.#state = LIVE;
@@ -294,7 +301,7 @@ export class SessionFreeze {
     });
   }
 
-  /** Thaws the session, or kills it: with a refused spec none of its instructions may run, not even to clean up. */
+  /** Thaws the session, or kills it if a spec was refused: then its processes must not run at all, not even to clean up. */
   #endWithoutDuties(why: FrozenEnd): void {
     if (this.#state.kind === "frozen" && this.#state.specRefused) {
       this.#kill(why);
@@ -319,7 +326,7 @@ export class SessionFreeze {
     this.#isOver = true;
     this.#state.cancelTick();
     this.#state = LIVE;
-    // All that is left of it has SIGKILL pending, which acts before any of its instructions.
+    // All remaining processes have SIGKILL pending, which takes effect before they execute any instruction.
     group.thaw();
     sessionClock.thaw();
     this.#onKilled();
@@ -336,7 +343,7 @@ export class SessionFreeze {
     this.#state.cancelTick();
     this.#state = LIVE;
     sessionClock.thaw();
-    // No answer has said that a failed freeze is one.
+    // A freeze that failed was never reported as successful, so there is nothing to log.
     if (why === "failed") return;
     this.#thawedWithoutDuties = why !== "duties";
     if (this.#thawedWithoutDuties) log.warn("thawed_without_duties", { why, frozen_ms: frozenMs });

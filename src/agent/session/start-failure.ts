@@ -22,7 +22,7 @@ const LIMIT: Failure = [
 
 const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE", "ENFILE"]);
 
-/** execve(2): what each errno says about the command. */
+/** Errors of execve(2), with what each means for the command. */
 const EXECVE: Readonly<Record<string, Failure>> = {
   ENOENT: notFound("no such command (or the interpreter that it names is missing); check its name and PATH"),
   ENOTDIR: notFound("a component of the command's path is not a directory"),
@@ -45,7 +45,7 @@ const EXECVE: Readonly<Record<string, Failure>> = {
   ],
 };
 
-/** chdir(2): what each errno says about the working directory. */
+/** Errors of chdir(2), with what each means for the working directory. */
 const CHDIR: Readonly<Record<string, Failure>> = {
   ENOENT: badCwd("NOT_FOUND", "the working directory does not exist"),
   ENOTDIR: badCwd("FAILED_PRECONDITION", "the working directory is not a directory"),
@@ -60,7 +60,7 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
-/** Meaning of a failed step whose errno says nothing more; SETUP for the others. */
+/** Failures by step, for errnos that do not say more. SETUP applies to all other steps. */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),
@@ -81,10 +81,10 @@ function classify(step: SpawnStep, errno: string): Failure {
   return ofErrno ?? STEPS[step] ?? SETUP;
 }
 
-/** One argument or variable with its NUL: 32 pages (MAX_ARG_STRLEN of execve(2)), which are of 4 KiB or larger. */
+/** Limit for one argument or variable with its NUL: 32 pages (MAX_ARG_STRLEN of execve(2)). A page has at least 4 KiB. */
 const STRING_LIMIT_BYTES: number = 32 * 4096;
 
-/** Names the first argument or variable that is too long by itself; undefined: none is. */
+/** Describes the first argument or variable that alone exceeds the limit. Undefined: none does. */
 function oversizedString({ args, env }: Pick<CommandSpec, "args" | "env">): string | undefined {
   const argument = args.findIndex((text) => Buffer.byteLength(text) >= STRING_LIMIT_BYTES);
   const variable = [...env].find(([name, value]) => Buffer.byteLength(`${name}=${value}`) >= STRING_LIMIT_BYTES);
@@ -93,7 +93,7 @@ function oversizedString({ args, env }: Pick<CommandSpec, "args" | "env">): stri
   return `${what} exceeds ${STRING_LIMIT_BYTES - 1} bytes, the kernel's limit for one string (execve(2))`;
 }
 
-/** The status for a command that could not be started. Its metadata has step and errno. */
+/** The error for a command that could not be started. Its metadata contain the step and the errno. */
 export function startFailure(
   error: SpawnError,
   { args, env, cwd }: Pick<CommandSpec, "args" | "env" | "cwd">,
@@ -112,7 +112,7 @@ export function startFailure(
   return new AgentError(status, reason, message, { step: error.step, errno: error.errno, path: about }, error);
 }
 
-/** The status for a start that was given up while it waited for the file system of its directory or program. */
+/** The error for a start that was cancelled while it waited for the file system of its directory or program. */
 function startHung(error: SpawnAborted, command: string, cwd: string): AgentError {
   const { step = "execve", mount } = error.waited ?? {};
   const path = step === "chdir" ? cwd : command;

@@ -1,18 +1,18 @@
 import { AgentError, type Identity } from "../domain/index.ts";
 import { comparable } from "./environment.ts";
 
-/** A user of the image, ready to run a process. */
+/** A user of the image, with all that is needed to run a process as that user. */
 export interface ResolvedUser {
   readonly identity: Identity;
-  /** Name in /etc/passwd; undefined for a user id without an entry. */
+  /** Name in /etc/passwd. Undefined for a user id without an entry. */
   readonly name: string | undefined;
-  /** Home directory, absolute; "/" where the entry has none or there is no entry. */
+  /** Absolute path of the home directory; "/" if there is no entry, or if the entry has none. */
   readonly home: string;
-  /** Login shell; undefined where the entry has none or there is no entry. */
+  /** Login shell. Undefined if there is no entry, or if the entry has none. */
   readonly shell: string | undefined;
 }
 
-/** Largest user or group id: 2^31 - 1, as in moby; the kernel's (uid_t)-1 means "unchanged" to setuid(2). */
+/** Largest user or group id: 2^31 - 1, as in moby. (setuid(2) would treat (uid_t)-1 as "unchanged".) */
 const MAX_ID = 2 ** 31 - 1;
 
 interface PasswdEntry {
@@ -30,13 +30,17 @@ interface GroupEntry {
 }
 
 /**
- * Resolves `user`, `uid`, `user:group` or `uid:gid` by moby's rules. A number always means an id. An id needs no entry
- * (its group is then 0), a name does. The first matching entry wins. Supplementary groups of /etc/group count only
- * where no group is named. `user:` is the user alone. `:group` is refused, although it means user id 0 in moby: a
- * missing name is not a request for root.
+ * Resolves `user`, `uid`, `user:group` or `uid:gid` by the rules of moby:
  *
- * The files are compared byte for byte, malformed lines are ignored, and a missing file is an empty one. The primary
- * group is also a supplementary one: without it, files that deny a group could be opened (CVE-2022-36109).
+ * - A number always means an id. An id needs no entry (its group is then 0); a name needs one. The first matching entry
+ *   is used.
+ * - Supplementary groups of /etc/group are used only if no group is specified. `user:` is the same as `user`.
+ * - The files are compared byte for byte. Malformed lines are ignored, and a missing file counts as empty.
+ *
+ * One difference: `:group` is rejected, although it means user id 0 in moby. A missing name is not a request for root.
+ *
+ * The primary group is also included in the supplementary groups: without it, the process could open files that deny
+ * access to that group (CVE-2022-36109).
  *
  * @param passwd bytes of /etc/passwd (passwd(5))
  * @param group bytes of /etc/group (group(5))
@@ -57,7 +61,7 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
   };
 }
 
-/** What is malformed in a user spec; undefined when it is well-formed. Does not check whether the names exist. */
+/** Describes what is malformed in a user spec; undefined if it is well-formed. Does not check whether the names exist. */
 export function userSyntaxProblem(spec: string): string | undefined {
   if (/[\0\n]/.test(spec)) return "contains a NUL or a line break";
   const parts = spec.split(":");
@@ -112,13 +116,13 @@ function groupEntries(group: Uint8Array): GroupEntry[] {
   });
 }
 
-/** Fields of each line, one character a byte: names need not be UTF-8. */
+/** The fields of each line. Each byte is decoded as one character, because names may not be UTF-8. */
 function records(file: Uint8Array): string[][] {
   const lines = Buffer.from(file.buffer, file.byteOffset, file.byteLength).toString("latin1").split("\n");
   return lines.filter((line) => !line.startsWith("#")).map((line) => line.split(":"));
 }
 
-/** The id; undefined unless the field is a plain decimal number in range. */
+/** The id in a field. Undefined unless the field is a plain decimal number in range. */
 function idOf(field: string): number | undefined {
   if (!/^[0-9]+$/.test(field)) return undefined;
   const id = Number(field);

@@ -5,18 +5,18 @@ const REFUSED: Failure = [
   "PORT_REFUSED",
   "connection refused: nothing listens there; start the server, or wait for it",
 ];
-const NOWHERE: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "the socket does not exist"];
+const NO_SUCH_SOCKET: Failure = ["NOT_FOUND", "PATH_NOT_FOUND", "the socket does not exist"];
 
-/** errno(3): what each says about a socket. */
+/** Errors of sockets (errno(3)), with what each means. */
 const FAILURES: Readonly<Record<string, Failure>> = {
   ECONNREFUSED: REFUSED,
   EPROTOTYPE: ["FAILED_PRECONDITION", "PORT_REFUSED", "the socket is a datagram socket, not a stream socket"],
   ENOTSOCK: ["FAILED_PRECONDITION", "PORT_REFUSED", "it is not a socket"],
   ETIMEDOUT: ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "the server did not accept the connection in time"],
   EACCES: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "permission denied"],
-  ENOENT: NOWHERE,
-  ENOTDIR: NOWHERE,
-  ELOOP: NOWHERE,
+  ENOENT: NO_SUCH_SOCKET,
+  ENOTDIR: NO_SUCH_SOCKET,
+  ELOOP: NO_SUCH_SOCKET,
 };
 const UNREACHABLE: Failure = ["FAILED_PRECONDITION", "PORT_UNREACHABLE", "no route to the address in the guest"];
 const HUNG: Failure = [
@@ -25,34 +25,34 @@ const HUNG: Failure = [
   "its file system does not respond; try again when it does",
 ];
 
-/** The error for a port that cannot be reached; one of another kind is returned as it is. */
+/** The error for a port that cannot be reached. Any other error is returned unchanged. */
 export function portFailure(error: unknown, port: number, hint = ""): unknown {
   return failure(error, `port ${port}`, { port: String(port) }, hint);
 }
 
-/** The error for a port that was waited for in vain; `elsewhere` as for `elsewhereWords`. */
+/** The error for a port on which nothing started to listen in time. `elsewhere` as for `otherAddressHint`. */
 export function notListening(port: number, limitMs: number, elsewhere: string | undefined): AgentError {
-  const message = `nothing listens on port ${port} of the guest's loopback after ${limitMs} ms${elsewhereWords(elsewhere)}`;
+  const message = `nothing listens on port ${port} of the guest's loopback after ${limitMs} ms${otherAddressHint(elsewhere)}`;
   return new AgentError("DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", message, { port: String(port) });
 }
 
-/** What to say of a server that is not where tunnels lead, but at that address. */
-export function elsewhereWords(address: string | undefined): string {
+/** A hint for the case that a server listens on the port, but only on an address that tunnels do not reach. */
+export function otherAddressHint(address: string | undefined): string {
   return address === undefined ? "" : `; a server listens only on ${address}: make it listen on 127.0.0.1, too`;
 }
 
-/** The error for a list of ports where the kernel gives none. */
+/** The error for a list of ports if the kernel provides none. */
 export function portsNotKnown(): AgentError {
   const message = "the guest has no /proc/net/tcp, which lists listening sockets; mount /proc";
   return new AgentError("FAILED_PRECONDITION", "PORTS_NOT_KNOWN", message);
 }
 
-/** The error for a unix socket that cannot be reached; one of another kind is returned as it is. */
+/** The error for a unix socket that cannot be reached. Any other error is returned unchanged. */
 export function pathFailure(error: unknown, path: string): unknown {
   return failure(error, JSON.stringify(path), { path });
 }
 
-/** The error for a connection that was broken off in the guest. */
+/** The error for a connection that the server in the guest reset. */
 export function resetFailure(errno: string): AgentError {
   const message = `the connection was reset by the server in the guest (${errno})`;
   return new AgentError("ABORTED", "PORT_RESET", message, { errno });

@@ -1,38 +1,41 @@
 import { type Incoming, type AgentError, frameOrder, type StreamSocket, whenAborted } from "../domain/index.ts";
 import { resetFailure } from "./failure.ts";
 
-/** What a data frame counts beside its bytes, so that a flood of tiny ones is bounded too. */
+/** Added to the size of each data frame, so that many tiny frames are limited too. */
 const FRAME_OVERHEAD_BYTES = 64;
 
-/** A frame of the client's after the first. */
+/** A frame from the client, after the first one. */
 export type TunnelInput =
   | { readonly kind: "data"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "end" }
-  /** The client takes this many bytes more. */
+  /** The client accepts this many more bytes. */
   | { readonly kind: "window"; readonly bytes: number };
 
-/** The client's side of a tunnel: its frames, and where those for it go, in the order of the calls. */
+/**
+ * The client's side of a tunnel: its input, and callbacks for the frames to it, which are sent in the order of the
+ * calls.
+ */
 export interface TunnelClient {
-  /** Bytes that it takes at first; 0: no limit. */
+  /** Number of bytes that it accepts at first; 0: no limit. */
   readonly windowBytes: number;
   readonly input: Incoming<TunnelInput>;
   opened(windowBytes: number): void;
-  /** `release` is called once the bytes are no longer needed; until then what sends them is held back. */
+  /** `release` is called when the bytes are no longer needed. Until then the sender is slowed down. */
   data(bytes: Uint8Array, release: () => void): void;
   end(): void;
-  /** `done` is called once the frame has left. */
+  /** `done` is called when the frame has been sent. */
   window(bytes: number, done: () => void): void;
-  /** Aborted when the client is gone. */
+  /** Aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** What a tunnel connects. */
+/** The two sides that a tunnel connects. */
 export interface OpenTunnelParts {
   readonly socket: StreamSocket;
   readonly client: TunnelClient;
-  /** Bytes that the client may send ahead of what the socket has taken. */
+  /** Number of bytes that the client may send before the socket has accepted them. */
   readonly windowBytes: number;
-  /** Called when bytes pass, in either direction. */
+  /** Called whenever bytes are transferred, in either direction. */
   readonly onBytes: () => void;
 }
 
@@ -40,18 +43,18 @@ export interface OpenTunnelParts {
 export class OpenTunnel {
   readonly #parts: OpenTunnelParts;
   readonly #over = Promise.withResolvers<void>();
-  /** Whether each side has ended; the socket's side, once the client has taken everything before its end. */
+  /** Whether each side has ended. The socket's side has ended only after the client has received everything. */
   #clientEnded = false;
   #socketEnded = false;
   #failure: AgentError | undefined;
   #leaving: AgentError | undefined;
-  /** Bytes from the socket that the client has not taken. */
+  /** Number of chunks from the socket that have not been sent to the client yet. */
   #untaken = 0;
-  /** Bytes that the client still takes. */
+  /** Number of bytes that the client still accepts. */
   #roomBytes: number;
-  /** Bytes that wait for the socket. */
+  /** Number of bytes that wait to be written to the socket. */
   #queuedBytes = 0;
-  /** Taken by the socket and not announced yet. */
+  /** Number of bytes that the socket has accepted since the last window frame to the client. */
   #takenBytes = 0;
   #announcing = false;
 
@@ -61,8 +64,8 @@ export class OpenTunnel {
     this.#roomBytes = windowBytes === 0 ? Number.POSITIVE_INFINITY : windowBytes;
   }
 
-  /** Resolves when both sides have ended. Rejects when it was broken off, which the socket's peer learns. */
-  async carry(): Promise<void> {
+  /** Resolves when both sides have ended. Rejects if the tunnel failed; the socket's peer then sees a reset. */
+  async run(): Promise<void> {
     const { socket, client, windowBytes, onBytes } = this.#parts;
     try {
       client.signal.throwIfAborted();
@@ -90,7 +93,7 @@ export class OpenTunnel {
           this.#endIfDone();
         },
       });
-      client.input(this.#take, (failure = this.#clientEnded ? undefined : brokenOff()) => {
+      client.input(this.#take, (failure = this.#clientEnded ? undefined : endedWithoutFrame()) => {
         if (failure !== undefined) this.#over.reject(failure);
       });
       await this.#over.promise;
@@ -101,7 +104,7 @@ export class OpenTunnel {
     }
   }
 
-  /** The agent leaves: nobody waits for the client's end any more. */
+  /** The agent shuts down: from now on the tunnel does not wait for the client's end. */
   leave(reason: AgentError): void {
     this.#leaving = reason;
     this.#endIfDone();
@@ -124,7 +127,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // Not yet at the last byte of the window: the client's next frame may be one that widens ours.
+    // Only when the window is exceeded, not when it is exactly full: the client's next frame may be a window frame,
+    // which must still be read.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();
@@ -137,7 +141,7 @@ export class OpenTunnel {
     return full?.promise;
   };
 
-  /** Announces in large steps what the client may send; one frame at a time, because the client may read none. */
+  /** Announces accepted bytes in large steps, and one frame at a time, because a client may not read at all. */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;
     this.#announcing = true;
@@ -149,7 +153,7 @@ export class OpenTunnel {
     });
   }
 
-  /** Ends the tunnel once nothing is left to carry. */
+  /** Ends the tunnel when nothing is left to transfer. */
   #endIfDone(): void {
     if (this.#untaken > 0) return;
     if (this.#failure !== undefined) this.#over.reject(this.#failure);
@@ -158,6 +162,6 @@ export class OpenTunnel {
   }
 }
 
-function brokenOff(): AgentError {
+function endedWithoutFrame(): AgentError {
   return frameOrder("the request ended without an end frame, so the tunnel was reset");
 }

@@ -1,19 +1,19 @@
 import { SocketError, type Sockets, type Timers } from "../domain/index.ts";
 
-/** Limit of one attempt: a listener whose queue is full does not answer. */
+/** Limit for one attempt: a listener whose queue is full does not answer. */
 const ATTEMPT_MS = 1_000;
-/** Attempts at once: a port that does not answer must not keep the others waiting. */
+/** Attempts in parallel, so that a port that does not answer does not delay the others. */
 const ATTEMPTS_AT_ONCE = 32;
 
-/** What attempts need. */
+/** Dependencies of the attempts. */
 export interface AttemptParts {
   readonly sockets: Sockets;
   readonly timers: Timers;
 }
 
 /**
- * Calls back with the ports that take a connection, where the kernel lists no listeners. Tries each once, because an
- * attempt costs the listener a moment.
+ * Calls `found` with each port that accepts a connection. For kernels that do not list listeners. Tries each port once,
+ * because the listener has to handle each attempt.
  */
 export async function tryPorts(
   parts: AttemptParts,
@@ -34,7 +34,7 @@ async function connects({ sockets, timers }: AttemptParts, family: 4 | 6, port: 
     (await sockets.connectPort(family, port, stop.signal)).close();
     return true;
   } catch (error) {
-    // Other errors do not mean that nobody listens: the network or this process lacks something now.
+    // Any other error does not show that nothing listens: the network or this process may lack resources.
     if (!(error instanceof SocketError)) throw error;
     return false;
   } finally {

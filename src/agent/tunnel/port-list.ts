@@ -1,17 +1,17 @@
 import { type Listener, PORTS_LISTED, type SocketHolder, type Sockets } from "../domain/index.ts";
 
-/** A listener, and the process that holds it, if /proc tells (message ListeningPort). */
+/** A listener and, if /proc shows it, the process that owns it (message ListeningPort). */
 export interface ListeningPort extends Listener {
   readonly holder: SocketHolder | undefined;
 }
 
-/** What listens, in the order of the ports (message ListPortsResponse). The same object as long as nothing changes. */
+/** The listeners, sorted by port (message ListPortsResponse). Stays the same object as long as nothing changes. */
 export interface PortList {
   readonly ports: ReadonlyMap<number, ListeningPort>;
   readonly truncated: boolean;
 }
 
-/** What has changed from one list to the next (message WatchPortsResponse). */
+/** The changes from one list to the next (message WatchPortsResponse). */
 export interface PortChanges {
   readonly full: boolean;
   readonly ports: readonly ListeningPort[];
@@ -19,8 +19,8 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/** Gathers the listeners of one poll: never more than twice as many as a list has. */
-export class Gathering {
+/** Collects the listeners of one poll, at most twice as many as a list may have. */
+export class PortListBuilder {
   #byInode = new Map<number, Listener>();
   #truncated = false;
 
@@ -29,7 +29,7 @@ export class Gathering {
     if (this.#byInode.size >= 2 * PORTS_LISTED) this.#cut();
   }
 
-  /** The list, made of the same parts as the one before where those have not changed. */
+  /** Returns the list. Entries that have not changed since the list `before` are the same objects. */
   async listed(sockets: Sockets, before: PortList | undefined): Promise<PortList> {
     this.#cut();
     const holders = await sockets.holders(new Set(this.#byInode.keys()));
@@ -45,7 +45,7 @@ export class Gathering {
     return isSame && before !== undefined ? before : { ports, truncated: this.#truncated };
   }
 
-  /** Always the same ports stay, or those that a full list leaves out would come and go. */
+  /** Always keeps the same ports: otherwise those that a full list leaves out would appear and disappear. */
   #cut(): void {
     const sorted = [...this.#byInode].toSorted(
       ([, one], [, other]) => one.port - other.port || one.inode - other.inode,
@@ -55,7 +55,7 @@ export class Gathering {
   }
 }
 
-/** What to tell somebody who has been told `before`; undefined: nothing. */
+/** The changes to send to a client that has received `before`. Undefined: there are none. */
 export function changesOf(before: PortList | undefined, after: PortList): PortChanges | undefined {
   if (before === after) return undefined;
   const ports = [...after.ports.values()].filter((port) => before?.ports.get(port.inode) !== port);

@@ -16,66 +16,66 @@ import {
 import { LAST_PORT } from "../../shared/ports.ts";
 import { notListening, portsNotKnown } from "./failure.ts";
 import { tryPorts } from "./port-attempts.ts";
-import { changesOf, Gathering, type PortChanges, type PortList } from "./port-list.ts";
+import { changesOf, PortListBuilder, type PortChanges, type PortList } from "./port-list.ts";
 
-/** A wait for a port. */
+/** A request to wait until something listens on a port. */
 export interface WaitRequest {
   readonly port: number;
-  /** 0: the default. */
+  /** 0 means the default. */
   readonly timeoutMs: number;
 }
 
 interface Waiter {
   readonly port: number;
   readonly limitMs: number;
-  /** With undefined: somebody listens, and the kernel does not tell where. */
+  /** Called with undefined if something listens, but the kernel does not report on which address. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** Where somebody listens on the port without being reached, as of the last poll. */
+  /** An address on which something listens, but which tunnels do not reach, as of the last poll. */
   elsewhere: string | undefined;
-  /** Its time is over: it has one poll that begins after that. */
+  /** Its time is over. It fails after one more poll that begins now. */
   isExpired: boolean;
 }
 
 /** The client of a watch. */
 export interface PortWatcher {
-  /** It has not taken the last message yet. */
+  /** Whether it has not received the last message yet. */
   readonly isBehind: () => boolean;
   readonly send: (changes: PortChanges) => void;
-  /** Aborted when it is gone. */
+  /** Aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** Of the listeners on one port the widest tells who reaches it. */
+/** If several listeners share a port, the one with the widest scope is reported. */
 const WIDTHS: Readonly<Record<ListenerScope, number>> = { LOOPBACK: 1, ADDRESS: 2, ANY: 3 };
-/** Throws INVALID_ARGUMENT for a number that is no TCP port. */
+/** Throws INVALID_ARGUMENT for a number that is not a valid TCP port. */
 export function checkPort(port: number): void {
   if (port < 1 || port > LAST_PORT) throw invalidField("port", `must be 1 to ${LAST_PORT}`);
 }
 
-/** What polls for listeners need. */
+/** Dependencies of PortWatch. */
 export interface PortWatchParts {
   readonly sockets: Sockets;
   readonly timers: Timers;
-  /** The agent's own TCP port, which no list has. */
+  /** The agent's own TCP port, which lists leave out. */
   readonly ownPort: number | undefined;
   /** How often the guest has been restored. */
   readonly generation: () => number;
 }
 
 /**
- * Polls which ports have a listener: once for all who wait, list or watch, and only while there are any. A waiter whose
- * time is over is polled for once more at once.
+ * Polls which ports have a listener. One poll serves all waits, lists and watches, and without any there is no poll.
+ * When the time of a wait is over, one more poll starts at once.
  */
 export class PortWatch {
   readonly #parts: PortWatchParts;
   readonly #waiters = new Set<Waiter>();
   readonly #watchers = new Watchers(PORT_WATCH_LIMIT, "end one, or call ListPorts");
-  /** Those who want the list of the next poll. */
+  /** Callers that want the list of the next poll. */
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
-  /** Somebody asks for a poll that does not wait. */
+  /** A caller has asked for a poll without delay. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;
@@ -85,7 +85,7 @@ export class PortWatch {
   }
 
   /**
-   * Resolves once somebody listens on the port, with the widest scope of those who do; rejects when the time is over,
+   * Resolves when something listens on the port, with the widest scope of the listeners. Rejects when the time is over,
    * or with the signal's reason.
    */
   async wait({ port, timeoutMs }: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
@@ -100,7 +100,7 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // The pause of those who only watch is too long for it.
+    // The interval that is used when there are only watches is too long for a wait.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
@@ -110,7 +110,7 @@ export class PortWatch {
     }
   }
 
-  /** The ports that listen, by a poll that has not begun yet. Rejects with PORTS_NOT_KNOWN where there is no /proc. */
+  /** The listening ports, read by a poll that starts after this call. Rejects with PORTS_NOT_KNOWN if there is no /proc. */
   list(): Promise<PortList> {
     const list = this.#nextList();
     this.#isUrgent = true;
@@ -118,7 +118,7 @@ export class PortWatch {
     return list;
   }
 
-  /** Sends the list, and then what changes. Never resolves; rejects as `list` does, or with a signal's reason. */
+  /** Sends the list and then its changes. Never resolves. Rejects as `list` does, or with a signal's reason. */
   async watch(watcher: PortWatcher): Promise<never> {
     const { generation } = this.#parts;
     return this.#watchers.watch(watcher.signal, async (signal) => {
@@ -146,7 +146,7 @@ export class PortWatch {
   #nextList(): Promise<PortList> {
     const asking = Promise.withResolvers<PortList>();
     this.#asking.push(asking);
-    // Who asks may be gone by then.
+    // By then the caller may no longer wait for it.
     asking.promise.catch(() => undefined);
     return asking.promise;
   }
@@ -173,7 +173,7 @@ export class PortWatch {
         }
         this.#isPolling = false;
         this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_POLL_MS : PORT_WATCH_POLL_MS;
-        // Those whose time ended during the poll have theirs now.
+        // Waits whose time ended during this poll get one more poll.
         if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#poll();
         else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#poll());
       });
@@ -181,7 +181,7 @@ export class PortWatch {
 
   async #pollOnce(waiters: readonly Waiter[], asking: readonly PromiseWithResolvers<PortList>[]): Promise<void> {
     const { sockets, ownPort } = this.#parts;
-    const gathering = asking.length > 0 ? new Gathering() : undefined;
+    const gathering = asking.length > 0 ? new PortListBuilder() : undefined;
     const reached = new Set<number>();
     const widest = new Map<number, Listener | undefined>(waiters.map(({ port }) => [port, undefined]));
     const isKnown = await sockets.eachListener((listener) => {

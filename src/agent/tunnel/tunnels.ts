@@ -16,24 +16,24 @@ import {
   unlessAborted,
   whenAborted,
 } from "../domain/index.ts";
-import { elsewhereWords, pathFailure, portFailure } from "./failure.ts";
+import { otherAddressHint, pathFailure, portFailure } from "./failure.ts";
 import type { PortList } from "./port-list.ts";
 import { checkPort, PortWatch, type PortWatcher, type WaitRequest } from "./port-watch.ts";
 import { OpenTunnel, type TunnelClient } from "./open-tunnel.ts";
 
 export type { TunnelClient, TunnelInput } from "./open-tunnel.ts";
 
-/** Where a tunnel leads: a TCP port of the loopback, or the path of a unix socket. */
+/** The target of a tunnel: a TCP port on the loopback interface, or the path of a unix socket. */
 export type TunnelTarget = { readonly port: number } | { readonly path: string };
 
-/** What the tunnels need. */
+/** Dependencies of Tunnels. */
 export interface TunnelsParts {
   readonly sockets: Sockets;
-  /** Rejects with FileSystemError, also for a path into a file system that hangs. */
+  /** Rejects with FileSystemError, also if the file system of the path does not respond. */
   readonly fileSystem: { stat(path: Uint8Array, noFollow: boolean): Promise<{ readonly type: string }> };
   readonly activity: ActivityClock;
   readonly timers: Timers;
-  /** Throws SESSION_FROZEN while nobody in the session could answer. */
+  /** Throws SESSION_FROZEN while no process of the session could answer. */
   readonly checkSession: () => void;
   /** The agent's own TCP port. */
   readonly ownPort: number | undefined;
@@ -41,12 +41,12 @@ export interface TunnelsParts {
   readonly generation: () => number;
 }
 
-/** Connects clients to listeners inside the guest. Everything throws AgentError. */
+/** Connects clients to listeners inside the guest. All methods throw AgentError. */
 export class Tunnels {
   readonly #parts: TunnelsParts;
   readonly #ports: PortWatch;
   readonly #open = new Set<OpenTunnel>();
-  /** Tunnels that are open or being opened. */
+  /** Number of tunnels that are open or being opened. */
   #count = 0;
   #windowsBytes = 0;
   #leaving: AgentError | undefined;
@@ -56,10 +56,7 @@ export class Tunnels {
     this.#ports = new PortWatch(parts);
   }
 
-  /**
-   * Connects a client to a socket of the guest. Resolves when both sides have ended; rejects when the tunnel was broken
-   * off.
-   */
+  /** Connects a client to a socket of the guest. Resolves when both sides have ended; rejects if the tunnel failed. */
   async connect(target: TunnelTarget, client: TunnelClient): Promise<void> {
     this.#check(target);
     this.#parts.checkSession();
@@ -76,32 +73,32 @@ export class Tunnels {
       const tunnel = new OpenTunnel({ socket, client, windowBytes, onBytes: () => activity.touch() });
       this.#open.add(tunnel);
       if (this.#leaving !== undefined) tunnel.leave(this.#leaving);
-      await tunnel.carry().finally(() => this.#open.delete(tunnel));
+      await tunnel.run().finally(() => this.#open.delete(tunnel));
     } finally {
       this.#count -= 1;
       this.#windowsBytes -= windowBytes;
     }
   }
 
-  /** As `PortWatch.wait`. */
+  /** See `PortWatch.wait`. */
   async waitForPort(request: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     this.#checkNotOwn(request.port);
     if (this.#leaving !== undefined) throw this.#leaving;
     return this.#ports.wait(request, signal);
   }
 
-  /** As `PortWatch.list`. */
+  /** See `PortWatch.list`. */
   listPorts(): Promise<PortList> {
     return this.#ports.list();
   }
 
-  /** As `PortWatch.watch`. */
+  /** See `PortWatch.watch`. */
   watchPorts(watcher: PortWatcher): Promise<never> {
     return this.#ports.watch(watcher);
   }
 
   /**
-   * Ends all waits and watches, and each tunnel as soon as what listens in the guest has ended its side. Refuses new
+   * Ends all waits and watches, and each tunnel as soon as the server in the guest has ended its side. Refuses new
    * ones.
    */
   leave(reason: AgentError): void {
@@ -131,7 +128,7 @@ export class Tunnels {
     if (port === this.#parts.ownPort) throw invalidField("port", "belongs to the agent; call the agent directly");
   }
 
-  /** Connects within the limit of time. */
+  /** Connects within TUNNEL_CONNECT_LIMIT_MS. */
   async #reach(target: TunnelTarget, signal: AbortSignal): Promise<StreamSocket> {
     const stop = new AbortController();
     const cancel = this.#parts.timers.after(TUNNEL_CONNECT_LIMIT_MS, () => stop.abort(new SocketError("ETIMEDOUT")));
@@ -153,17 +150,17 @@ export class Tunnels {
     } catch (error) {
       if (!(error instanceof SocketError) || signal.aborted) throw portFailure(error, port);
       return sockets.connectPort(6, port, signal).catch(async (second: unknown) => {
-        // Without IPv6, IPv4's error is the answer.
+        // If the guest has no IPv6, report the error of IPv4.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
         throw portFailure(isThere || !(second instanceof SocketError) ? second : error, port, await this.#hint(port));
       });
     }
   }
 
-  /** Where a server listens instead. */
+  /** Names the address on which a server listens instead, if any. */
   async #hint(port: number): Promise<string> {
     const list = await this.#ports.list().catch(() => undefined);
-    return elsewhereWords(
+    return otherAddressHint(
       [...(list?.ports.values() ?? [])].find((one) => one.port === port && !one.isReached)?.address,
     );
   }
@@ -171,7 +168,7 @@ export class Tunnels {
   async #reachPath(path: string, signal: AbortSignal): Promise<StreamSocket> {
     const { sockets, fileSystem } = this.#parts;
     try {
-      // First look at the path: that finds a hung file system, and what the path is.
+      // stat() first: it detects a file system that does not respond, and shows whether the path is a socket.
       const { type } = await unlessAborted(fileSystem.stat(Buffer.from(path), false), signal);
       const socket = type === "socket" ? await sockets.connectPath(path, signal) : undefined;
       if (socket === undefined) throw new SocketError("ENOTSOCK");

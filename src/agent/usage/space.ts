@@ -6,41 +6,41 @@ import {
   type Timers,
 } from "../domain/index.ts";
 
-/** A file system that has not answered within this time is named without its figures. */
+/** A file system that has not answered within this time is listed without its space. */
 const ANSWER_MS = 1_000;
-/** Time for all of them: those that are left then are not asked in this reading. */
+/** Limit for all file systems of a reading. Those that were not asked by then are skipped. */
 const ANSWERS_MS = 3_000;
 
-/** A mounted file system; its space, or why that is not known (FileSystemUsage.problem). */
+/** A mounted file system, with its space or the reason why the space is not known (FileSystemUsage.problem). */
 export interface FileSystemUsage extends MountedFileSystem {
   readonly space: FileSystemSpace | string;
 }
 
-/** Where file systems are asked for their space. Rejects with FileSystemError, for one that hangs much later. */
-export interface SpaceOf {
+/** Reads the space of a file system. Rejects with FileSystemError; if the file system hangs, only after a long time. */
+export interface SpaceReader {
   space(path: Uint8Array): Promise<FileSystemSpace>;
 }
 
-/** Asks file systems for their space, and waits for none that hangs. */
-export class Space {
-  readonly #fileSystem: SpaceOf;
+/** Reads the space of file systems without waiting for those that do not respond. */
+export class FileSystemSpaces {
+  readonly #fileSystem: SpaceReader;
   readonly #timers: Timers;
-  /** Points of those that owe an answer: each holds one thread, and is not asked again meanwhile. */
+  /** Mount points that have not answered yet. Each blocks a thread, so it is not asked again until it has answered. */
   readonly #silent = new Set<string>();
 
-  constructor(fileSystem: SpaceOf, timers: Timers) {
+  constructor(fileSystem: SpaceReader, timers: Timers) {
     this.#fileSystem = fileSystem;
     this.#timers = timers;
   }
 
-  /** One after another: the threads are shared with all file calls. */
+  /** One after another, because all file calls share the same threads. */
   async of(mounted: readonly MountedFileSystem[]): Promise<FileSystemUsage[]> {
     let isOver = false;
     const cancel = this.#timers.after(ANSWERS_MS, () => (isOver = true));
     const usages: FileSystemUsage[] = [];
     for (const one of mounted) usages.push({ ...one, space: await this.#ask(one.path, isOver) });
     cancel();
-    // As df(1): a file system without blocks has no space to show.
+    // As df(1) does: a file system without blocks has no space to show.
     return usages.filter(({ space }) => typeof space === "string" || space.totalBytes > 0);
   }
 

@@ -13,21 +13,21 @@ import {
   USAGE_WATCH_LIMIT,
   Watchers,
 } from "../domain/index.ts";
-import { type FileSystemUsage, Space, type SpaceOf } from "./space.ts";
+import { type FileSystemUsage, FileSystemSpaces, type SpaceReader } from "./space.ts";
 
 export type { FileSystemUsage } from "./space.ts";
 
-/** What the guest uses (message GuestUsage). */
+/** The resource usage of the guest (message GuestUsage). */
 export interface UsageReport extends Omit<GuestCounters, "fileSystems"> {
   readonly guestTimeNs: bigint;
   readonly generation: number;
   readonly fileSystems: Listed<FileSystemUsage>;
 }
 
-/** What the usage capability needs. */
+/** Dependencies of Usage. */
 export interface UsageParts {
   readonly readCounters: ReadCounters;
-  readonly fileSystem: SpaceOf;
+  readonly fileSystem: SpaceReader;
   readonly clock: Clock;
   readonly timers: Timers;
   /** How often the guest has been restored. */
@@ -36,29 +36,32 @@ export interface UsageParts {
 
 /** The client of a watch. */
 export interface UsageWatcher {
-  /** It has not taken the last report yet. */
+  /** Whether it has not received the last report yet. */
   readonly isBehind: () => boolean;
   readonly send: (report: UsageReport) => void;
-  /** Aborted when it is gone. */
+  /** Aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** Reads the guest's usage when somebody asks. */
+/** Reads the guest's usage on request. */
 export class Usage {
   readonly #parts: UsageParts;
-  readonly #space: Space;
+  readonly #space: FileSystemSpaces;
   readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one, or call GetUsage");
   /** The reading that has not begun yet. */
   #next: Promise<UsageReport> | undefined;
-  /** Resolves when those before it are over. */
+  /** Resolves when all earlier readings have ended. */
   #before: Promise<unknown> = Promise.resolve();
 
   constructor(parts: UsageParts) {
     this.#parts = parts;
-    this.#space = new Space(parts.fileSystem, parts.timers);
+    this.#space = new FileSystemSpaces(parts.fileSystem, parts.timers);
   }
 
-  /** Reads it. All who ask during a reading share the next one: this one may have missed what they have seen happen. */
+  /**
+   * Reads the usage. All calls during a reading share the next one, because the current one may have missed an event
+   * that the caller has already seen.
+   */
   get(): Promise<UsageReport> {
     if (this.#next === undefined) {
       this.#next = this.#before.then(() => {
@@ -73,8 +76,8 @@ export class Usage {
   /**
    * Sends a report at once, and then at intervals. Never resolves.
    *
-   * @throws AgentError INVALID_ARGUMENT; RESOURCE_EXHAUSTED for too many watchers; the signal's reason, or that of
-   *   `leave`
+   * @throws AgentError INVALID_ARGUMENT; RESOURCE_EXHAUSTED if there are too many watchers; the signal's reason, or
+   *   that of `leave`
    */
   async watch(intervalMs: number, watcher: UsageWatcher): Promise<never> {
     if (intervalMs > 0 && (intervalMs < LEAST_USAGE_INTERVAL_MS || intervalMs > USAGE_INTERVAL_LIMIT_MS)) {
@@ -90,7 +93,7 @@ export class Usage {
     });
   }
 
-  /** Ends all watches, also those that come later. */
+  /** Ends all watches. Later calls of `watch` fail with the same error. */
   leave(reason: AgentError): void {
     this.#watchers.leave(reason);
   }

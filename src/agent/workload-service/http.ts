@@ -15,7 +15,7 @@ import type { WorkloadLimits } from "./limits.ts";
 import { RequestBody } from "./request-body.ts";
 import { answerWorkload, type WorkloadAnswer, type WorkloadRequest } from "./service.ts";
 
-/** There is one operation, it takes no time, and its requests are small. */
+/** Small limits: there is one operation, it takes no time, and its requests are small. */
 const HTTP2_LIMITS: Partial<Http2Limits> = {
   streams: 4,
   headerListBytes: 8 * 1024,
@@ -36,7 +36,7 @@ export interface WorkloadHttpOptions {
   readonly limits: WorkloadLimits;
 }
 
-/** Serves both versions of HTTP on connections that its caller accepts. */
+/** Serves HTTP/1 and HTTP/2 on connections that its caller accepts. */
 export class WorkloadHttp {
   readonly #options: WorkloadHttpOptions;
   readonly #versionField: Readonly<Record<string, string>>;
@@ -48,11 +48,11 @@ export class WorkloadHttp {
   }
 
   /**
-   * Serves a connection. Reads what its socket has buffered, too. Until its first request is complete a new connection
-   * may take its place: anybody in the guest can begin requests.
+   * Serves a connection, including the data that its socket has already buffered. Until its first request is complete,
+   * a new connection may replace it, because any process in the guest can begin requests.
    */
   serve(connection: AcceptedConnection, protocol: "http1" | "http2"): void {
-    // HTTP decides whether to answer a client that has sent its last byte.
+    // A client may close its write side after the request: the answer can still be sent.
     connection.socket.allowHalfOpen = true;
     if (protocol === "http1") this.#serveHttp1(connection);
     else this.#serveHttp2(connection);
@@ -125,7 +125,7 @@ export class WorkloadHttp {
         read: (piece) => {
           if (!reader.receive(piece)) socket.destroy();
         },
-        // The client is gone before its request was complete.
+        // The client disconnected before its request was complete.
         ended: () => {
           if (!reader.isComplete) socket.destroy();
         },

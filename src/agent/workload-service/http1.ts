@@ -1,16 +1,16 @@
 import { RequestBody } from "./request-body.ts";
 import type { WorkloadAnswer, WorkloadRequest } from "./service.ts";
 
-/** A request's line and fields together; and again its trailers. */
+/** Limit for the request line and the fields together, and again for the trailers. */
 const HEAD_LIMIT_BYTES = 8 * 1024;
-/** Extensions of all chunks of a body. */
+/** Limit for the extensions of all chunks of a body. */
 const EXTENSIONS_LIMIT_BYTES = 16 * 1024;
 const LF = 0x0a;
-/** RFC 9112, 3; a target is a path, `*` or a URL. */
+/** Request line of RFC 9112, 3. A target is a path, `*` or a URL. */
 const REQUEST_LINE = /^([A-Z][A-Z-]*) +((?:[/*]|[a-zA-Z]+:\/\/)[!-~]*)(?: HTTP\/(0\.9|1\.[01]|2\.0))?$/;
-/** RFC 9110, 5: a token, and no control character but a tab. */
+/** Field of RFC 9110, 5: a token, and a value without control characters except tabs. */
 const FIELD = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
-/** RFC 9112, 7.1. */
+/** Chunk size of RFC 9112, 7.1, with extensions. */
 const CHUNK_SIZE =
   /^([0-9A-Fa-f]{1,12})((?:;[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:=(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+|"(?:[^"\\]|\\.)*"))?)*)$/;
 const LENGTH = /^\d{1,15}$/;
@@ -18,13 +18,16 @@ const CONTINUES = /(?:^|\W)100-continue(?:$|\W)/i;
 
 /** Callbacks of a reader. */
 export interface Http1Events {
-  /** The client waits for a sign to send its body. */
+  /** The client waits for "100 Continue" before it sends its body. */
   expects(): void;
-  /** The request is complete, or its body over the limit. */
+  /** The request is complete, or its body exceeds the limit. */
   complete(request: WorkloadRequest, version: string): void;
 }
 
-/** Reads one request of HTTP/1 (RFC 9112), in pieces of any size. Its answer closes the connection. */
+/**
+ * Reads one request of HTTP/1 (RFC 9112) in pieces of any size. There is never a second request, because the answer
+ * closes the connection.
+ */
 export class Http1Reader {
   readonly #events: Http1Events;
   readonly #fields = Object.create(null) as Record<string, string | undefined>;
@@ -32,16 +35,16 @@ export class Http1Reader {
   #method = "";
   #path = "";
   #version = "0.9";
-  /** Takes the next line. Returns whether it may stand there. */
+  /** Handles the next line. Returns whether that line is valid in this place. */
   #next: (line: string) => boolean = (line) => this.#readRequestLine(line);
-  /** The beginning of the next line, and the bytes that count against the limit of this part. */
+  /** The beginning of the next line, and the number of bytes that count against the limit of the current part. */
   #line = "";
   #lineBytes = 0;
   #lineLimitBytes = HEAD_LIMIT_BYTES;
-  /** Of the body or its chunk. */
+  /** Number of bytes left of the body, or of the current chunk. */
   #leftBytes = 0;
   #isChunked = false;
-  /** The request is complete: what follows it is not read. */
+  /** The request is complete: bytes after it are not read. */
   isComplete = false;
 
   constructor(events: Http1Events) {
@@ -53,7 +56,10 @@ export class Http1Reader {
     });
   }
 
-  /** Takes the next bytes. Returns false where they are no HTTP/1, or over a limit; then it is unusable. */
+  /**
+   * Handles the next bytes. Returns false if they are not HTTP/1 or exceed a limit; the reader must not be used after
+   * that.
+   */
   receive(piece: Buffer): boolean {
     for (let at = 0; at < piece.length && !this.isComplete;) {
       if (this.#leftBytes > 0) {
@@ -74,12 +80,12 @@ export class Http1Reader {
       this.#line = "";
       if (!line.endsWith("\r\n") || !this.#next(line.slice(0, -2))) return false;
     }
-    // What begins like no request need not be waited for.
+    // Refuses early what cannot become a request line, instead of waiting for its end.
     return this.#method !== "" || /^(?:[A-Z\r]|$)/.test(this.#line);
   }
 
   #readRequestLine(line: string): boolean {
-    // RFC 9112, 2.2: clients may send empty lines before it.
+    // RFC 9112, 2.2: clients may send empty lines before the request line.
     if (line === "") return true;
     const [, method, path, version] = REQUEST_LINE.exec(line) ?? [];
     if (method === undefined || path === undefined) return false;
@@ -155,7 +161,7 @@ const PHRASES: Readonly<Record<number, string>> = {
   501: "Not Implemented",
 };
 
-/** An answer as it goes over the wire. HTTP/1 has no trailers here: few clients would read them. */
+/** Encodes an answer for the wire, without trailers: few HTTP/1 clients would read them. */
 export function http1Answer({ status, fields, body }: WorkloadAnswer, method: string, version: string): Buffer {
   const isChunked = fields["content-length"] === undefined && method !== "HEAD" && !["0.9", "1.0"].includes(version);
   const lines = [

@@ -1,6 +1,6 @@
 import type { Stamp, Stamps } from "../domain/index.ts";
 
-/** The workload's idle declarations (HealthResponse.idle_declared). */
+/** The workload's declarations that it is idle (HealthResponse.idle_declared). */
 export class IdleDeclarations {
   readonly #stamps: Stamps;
   #last: Stamp | undefined;
@@ -15,7 +15,7 @@ export class IdleDeclarations {
     return (this.#last.ns = this.#stamps.nowNs());
   }
 
-  /** Time of the last declaration; undefined when there has been none. Never in the future. */
+  /** Time of the last declaration; undefined if there was none. Never in the future. */
   lastNs(): bigint | undefined {
     return this.#last && this.#stamps.timeOf(this.#last);
   }

@@ -1,22 +1,21 @@
 import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../domain/index.ts";
 
-/** Largest message, far above any of the service. */
+/** Largest message accepted. No valid message of the service comes near it. */
 export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;
 
 /** Limits of the workload's listener, whose clients are untrusted. */
 export interface WorkloadLimits {
   readonly connections: number;
-  /** From the connection to its first request's headers. */
+  /** From the beginning of the connection to the headers of its first request. */
   readonly headersTimeoutMs: number;
-  /** From a request's headers to the end of its response; for HTTP/1 from the connection on. */
+  /** From a request's headers to the end of its response; for HTTP/1, from the beginning of the connection. */
   readonly requestTimeoutMs: number;
   /** Time without any traffic. */
   readonly idleTimeoutMs: number;
-  /** Age at which an HTTP/2 connection takes no more requests. */
+  /** Age at which an HTTP/2 connection accepts no more requests. */
   readonly connectionAgeMs: number;
 }
 
-/** The default limits. */
 export const DEFAULT_WORKLOAD_LIMITS: WorkloadLimits = {
   connections: CONNECTION_LIMIT,
   headersTimeoutMs: HANDSHAKE_TIMEOUT_MS,

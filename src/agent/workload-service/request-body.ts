@@ -1,11 +1,14 @@
 import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
 
-/** Largest body: a message and gRPC's prefix of 5 bytes. A longer one is refused without reading more. */
+/** Largest body: a message and gRPC's prefix of 5 bytes. A longer body is refused without reading the rest. */
 const BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES + 5;
 
-/** Collects a request's body up to the limit. A client that sends more is answered without waiting for the end. */
+/** Collects the body of a request up to the limit. A client that sends more is answered without waiting for the end. */
 export class RequestBody {
-  /** One growing buffer: pieces can be one byte each, and memory of its own for each would be a hundred times that. */
+  /**
+   * One growing buffer: a piece may be a single byte, and a separate buffer for each would take a hundred times the
+   * memory.
+   */
   #bytes = Buffer.allocUnsafeSlow(256);
   readonly #whole: (body: Buffer) => void;
   #sizeBytes = 0;

@@ -2,7 +2,10 @@ import { fromBinary, fromJsonString } from "@bufbuild/protobuf";
 import { messageOf } from "../../shared/errors.ts";
 import { DeclareIdleRequestSchema } from "../../shared/gen/svc/guest/v1alpha1/workload_pb.ts";
 
-/** Why the bytes are no DeclareIdleRequest, with whatever fields a newer one may have; undefined: they are one. */
+/**
+ * Returns why the bytes are not a DeclareIdleRequest; undefined if they are one. Unknown fields, which a newer version
+ * may have, are allowed.
+ */
 export function problemOf(bytes: Uint8Array, isJson: boolean): string | undefined {
   try {
     if (isJson)

@@ -5,10 +5,10 @@ import { type AcceptedConnection, Acceptor } from "../listening/index.ts";
 import type { WorkloadHttp, WorkloadHttpOptions } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
 
-/** Everybody in the guest may declare idle, as the workload may run as any user. */
+/** Every process in the guest may declare that the workload is idle, because the workload may run as any user. */
 const SOCKET_MODE = 0o666;
 
-/** Options of the workload's server. */
+/** Options of WorkloadServer. */
 export interface WorkloadServerOptions extends Omit<WorkloadHttpOptions, "limits"> {
   readonly log: Log;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
@@ -16,7 +16,7 @@ export interface WorkloadServerOptions extends Omit<WorkloadHttpOptions, "limits
   readonly limits?: Partial<WorkloadLimits>;
 }
 
-/** Serves WorkloadService, and nothing else, on a unix socket: gRPC over HTTP/2, and HTTP/1.1 with JSON. */
+/** Serves only WorkloadService, on a unix socket: gRPC over HTTP/2, and HTTP/1.1 with JSON. */
 export class WorkloadServer {
   readonly #options: WorkloadServerOptions;
   readonly #limits: WorkloadLimits;
@@ -38,13 +38,13 @@ export class WorkloadServer {
     );
   }
 
-  /** Listens on `path`. Throws AgentError when it cannot. */
+  /** Listens on `path`. Throws AgentError on failure. */
   async listen(path: string): Promise<void> {
     await this.#acceptor.listenUnix(path, SOCKET_MODE);
     this.#options.log.info("workload_socket_listening", { path });
   }
 
-  /** Open connections, in whatever state. */
+  /** Number of open connections, in any state. */
   get connections(): number {
     return this.#acceptor.sockets;
   }
@@ -74,7 +74,10 @@ export class WorkloadServer {
     });
   }
 
-  /** Loads HTTP at the first connection: the agent listens before the workload starts, which need not wait for that. */
+  /**
+   * Loads the HTTP code at the first connection: the agent listens before the workload starts, and the start must not
+   * wait for that code.
+   */
   async #serve(connection: AcceptedConnection, protocol: "http1" | "http2"): Promise<void> {
     const http = await this.#http.get();
     if (!connection.socket.destroyed) http.serve(connection, protocol);
@@ -86,12 +89,12 @@ function dropAfter(connection: AcceptedConnection, delayMs: number, problem: str
   return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
 }
 
-/** First bytes of a client that speaks HTTP/2 without negotiation (RFC 9113, 3.4). */
+/** The first bytes that a client of HTTP/2 sends (RFC 9113, 3.4). */
 const HTTP2_PREFACE = Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "latin1");
 
 /**
- * Distinguishes HTTP/2 from HTTP/1 by the first bytes, which it puts back. Never calls back if the connection ends
- * before.
+ * Distinguishes HTTP/2 from HTTP/1 by the first bytes, and puts them back into the socket. Does not call back if the
+ * connection ends before that.
  */
 function sniffProtocol(socket: Socket, found: (protocol: "http1" | "http2") => void): void {
   let first: Buffer = Buffer.alloc(0);

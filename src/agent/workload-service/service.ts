@@ -4,34 +4,37 @@ import type { IdleDeclarations } from "./idle-declarations.ts";
 import { MESSAGE_LIMIT_BYTES } from "./limits.ts";
 
 const DECLARE_IDLE = "/svc.guest.v1alpha1.WorkloadService/DeclareIdle";
-/** Content types of gRPC (PROTOCOL-HTTP2.md), and of Connect's unary calls, which plain JSON is one of. */
+/** Content types of gRPC (PROTOCOL-HTTP2.md) and of unary calls of Connect, which include plain JSON. */
 const GRPC_TYPE = /^application\/grpc(?:\+(?:(json)(?:; ?charset=utf-?8)?|proto))?$/i;
 const UNARY_TYPE = /^application\/(?:(json)(?:; ?charset=utf-?8)?|proto)$/i;
 const GRPC_TIMEOUT = /^\d{1,8}[HMSmun]$/;
 const CONNECT_TIMEOUT = /^\d{1,10}$/;
-/** A message without fields, as clients write it: protobuf's reader need not be loaded for it. */
+/** A message without fields, as most clients send it. The protobuf library need not be loaded for it. */
 const EMPTY_JSON = /^\s*\{\s*\}\s*$/;
 const IS_COMPRESSED = 1;
 
-/** A whole request, of either HTTP version. */
+/** A complete request of either HTTP version. */
 export interface WorkloadRequest {
   readonly method: string;
-  /** With its query. */
+  /** The path with its query. */
   readonly path: string;
   readonly fields: RequestFields;
   readonly body: Buffer;
 }
 
-/** A whole answer. */
+/** A complete answer. */
 export interface WorkloadAnswer {
   readonly status: number;
   readonly fields: Readonly<Record<string, string>>;
   readonly body: readonly Uint8Array[];
-  /** Of gRPC; undefined: none. */
+  /** Trailers of gRPC. Undefined: none. */
   readonly trailers?: Readonly<Record<string, string>>;
 }
 
-/** Codes of the answers: for gRPC (code.proto), and as Connect's name and status (connectrpc.com/docs/protocol). */
+/**
+ * Codes of the answers: as numbers for gRPC (code.proto), and as HTTP statuses for Connect
+ * (connectrpc.com/docs/protocol).
+ */
 const CODES = {
   invalid_argument: [3, 400],
   resource_exhausted: [8, 429],
@@ -50,8 +53,8 @@ class Refusal extends Error {
 }
 
 /**
- * Answers a request to WorkloadService, by gRPC, the Connect protocol or plain JSON, word for word as the router of
- * connectrpc.com does, which took 4 MB of the agent's memory.
+ * Answers a request to WorkloadService, in gRPC, the Connect protocol or plain JSON. The answers are exactly those of
+ * the router of connectrpc.com, which is not used because it takes 4 MB of memory.
  */
 export async function answerWorkload(
   idle: Pick<IdleDeclarations, "declare">,
@@ -116,7 +119,7 @@ function refuseEncoding(encoding: string | undefined): void {
   throw new Refusal("unimplemented", `unknown compression "${encoding}": supported encodings are `);
 }
 
-/** The call takes no time, whatever is allowed. */
+/** Checks only the format: the call takes no time, so any timeout is long enough. */
 function refuseTimeout(protocol: "grpc" | "connect", form: RegExp, value: string | undefined): void {
   if (value === undefined || form.test(value)) return;
   throw new Refusal("invalid_argument", `protocol error: invalid ${protocol} timeout value: ${value}`);
@@ -130,7 +133,7 @@ function tooLarge(sizeBytes: string | undefined): Refusal {
   );
 }
 
-/** Throws Refusal unless the body is one message with its prefix. */
+/** Throws Refusal unless the body is exactly one message with its prefix. */
 async function checkMessages(body: Buffer, isJson: boolean): Promise<void> {
   const messages: { readonly flags: number; readonly bytes: Buffer }[] = [];
   let at = 0;
@@ -163,7 +166,7 @@ async function check(bytes: Buffer, isJson: boolean): Promise<void> {
   throw isJson ? new Refusal("invalid_argument", problem) : new Refusal("internal", `parse binary: ${problem}`);
 }
 
-/** Declares idle. Returns the DeclareIdleResponse with gRPC's prefix. */
+/** Records the declaration. Returns the DeclareIdleResponse with gRPC's prefix. */
 function response(idle: Pick<IdleDeclarations, "declare">, isJson: boolean): Frame {
   const { seconds: exact, nanos } = timestamp(idle.declare());
   const seconds = Number(exact);

@@ -146,7 +146,7 @@ describe("SVC_PROCESS_SPEC", () => {
       "cwd: contains a NUL byte",
       "user: has more than one colon; use user, uid, user:group or uid:gid",
       "ready_cmd.args: is empty; name a command or leave ready_cmd out",
-      "output.keep.buffer_bytes: is 16777217; at most 16777216 are held",
+      "output.keep.buffer_bytes: is 16777217, but the maximum is 16777216",
     ]);
   });
 });

@@ -1,11 +1,11 @@
 import type { ByteSource, ChildProcess, Processes, ProcessSet } from "../domain/index.ts";
 
-const NOBODY: ProcessSet = {
+const NO_PROCESSES: ProcessSet = {
   signal: () => Promise.resolve(),
   emptyWithin: () => Promise.resolve(true),
   killWithin: () => Promise.resolve(true),
 };
-const ONE_LINE: ByteSource = {
+const ONE_LINE_OUTPUT: ByteSource = {
   start: (receiver) => {
     receiver.chunk(Buffer.from("rehearsed\n"), () => {});
     receiver.end();
@@ -15,14 +15,14 @@ const ONE_LINE: ByteSource = {
   drain: () => Promise.resolve(true),
   close: () => {},
 };
-const ENDED: ChildProcess = {
+const ENDED_CHILD: ChildProcess = {
   pid: 1,
   stdin: undefined,
-  stdout: ONE_LINE,
-  stderr: ONE_LINE,
+  stdout: ONE_LINE_OUTPUT,
+  stderr: ONE_LINE_OUTPUT,
   ended: Promise.resolve({ code: 0, signal: 0, coreDumped: false }),
-  tree: NOBODY,
-  session: NOBODY,
+  tree: NO_PROCESSES,
+  session: NO_PROCESSES,
   resize: () => {},
   signal: () => {},
   signalGroup: () => {},
@@ -34,5 +34,8 @@ const ENDED: ChildProcess = {
   release: () => {},
 };
 
-/** For a rehearsal of a command: starts none, and says that it wrote a line and has ended. */
-export const NOTHING_STARTS: Processes = { spawn: () => Promise.resolve(ENDED) };
+/**
+ * Processes for the rehearsal of a restore: spawn() starts nothing and returns a child that has already written one
+ * line and ended.
+ */
+export const FAKE_PROCESSES: Processes = { spawn: () => Promise.resolve(ENDED_CHILD) };
