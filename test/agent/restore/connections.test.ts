@@ -77,7 +77,10 @@ describe("after the duties", () => {
     assert.equal((await caller.runRestoreDuties({ entropy: ENTROPY })).entropyBytesMixed, ENTROPY.length);
     await Promise.all([...older.map((peer) => peer.ended()), halfOpenClosed]);
     // Not by the limit of a handshake.
-    assert.match(String((await agent.logged("connection_refused"))["reason"]), /^not complete when the connections were dropped/);
+    assert.match(
+      String((await agent.logged("connection_refused"))["reason"]),
+      /^not complete when the connections were dropped/,
+    );
     assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], older.length);
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
   });
