@@ -216,6 +216,12 @@ class ProcessMachine extends Vm {
     this.#signal("SIGSTOP");
   }
 
+  /** As when its kernel panics: it stands still, and only the host's side still accepts connections. */
+  panic(line: string): void {
+    this.say(`${line}\n[    9.000001] ---[ end Kernel panic ]---\n`);
+    this.#signal("SIGSTOP");
+  }
+
   async continue(): Promise<void> {
     this.#signal("SIGCONT");
     this.#isAsleep = false;

@@ -124,3 +124,43 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
     });
   }
 });
+
+const PANIC = "[    9.000000] Kernel panic - not syncing: Fatal exception in interrupt";
+
+// As above: an agent has five minutes to answer.
+describe("a guest whose kernel panics right after it is back", NEEDS_NAMESPACES, () => {
+  for (const [verb, request, name] of [
+    ["resume", "POST /instances/{id}/restore", "box"],
+    ["fork", "POST /snapshots/{id}/fork", "twin"],
+  ] as const) {
+    it(`by a ${verb}: AGENT_UNREACHABLE with the panic, long before the limit`, async ({ node, substrate }) => {
+      await node.snapshot("box", { name: "taken" });
+      await node.standby("box");
+      substrate.interfere = async (asked, when) => {
+        if (asked === request && when === "after") substrate.machine(name).panic(PANIC);
+        return undefined;
+      };
+      const woken = verb === "resume" ? node.resume("box") : node.fork("taken", { name: "twin" });
+      const { message, consoleTail, nextStep } = await assertRefused(woken, "AGENT_UNREACHABLE");
+      assert.equal(message, `the guest's kernel has panicked: ${PANIC}`);
+      assert.deepEqual(consoleTail, [PANIC, "[    9.000001] ---[ end Kernel panic ]---"]);
+      assert.match(nextStep ?? "", /^what was in its memory is lost: stop it/);
+      substrate.interfere = () => undefined;
+      if (verb === "fork") return;
+      await substrate.machine("box").kill();
+      await node.resume("box");
+      await assertAnswers(node, "box");
+    });
+  }
+
+  test("is not mistaken for one whose workload prints the words of a panic", async () => {
+    await using substrate = await HttpSubstrate.start();
+    using node = await openNode(partsOf(substrate));
+    await node.create({ ...SPEC, hooks: { post_restore: { args: ["sleep", "3"] } } });
+    await node.standby("box");
+    substrate.machine("box").say(`${PANIC}\n`);
+    const { warnings } = (await node.resume("box")) ?? { warnings: undefined };
+    assert.ok(warnings !== undefined);
+    await assertAnswers(node, "box");
+  });
+});

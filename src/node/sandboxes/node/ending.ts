@@ -1,6 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError, sandboxError, type Substrate } from "../substrate/index.ts";
+import { type Panic, panicOf } from "./panic.ts";
 import { polled } from "./polled.ts";
 
 /** Console lines in an error, and the most characters of each. */
@@ -15,6 +16,9 @@ const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
 const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
 /** Between two looks at whether an instance is off. */
 const LOOK_PAUSE_MS = 1_000;
+const PANICKED_STEP =
+  "what was in its memory is lost: stop it, and resume it, which boots it again; if it happens each time, check the " +
+  "kernel and the hypervisor of the daemon with the lines of the console";
 /** Time for init to power off after the agent's end. */
 const POWER_OFF_MS = 5_000;
 
@@ -24,13 +28,16 @@ export interface Subject {
   readonly substrate: Substrate;
   /** Its instance as it is now. */
   readonly instance: () => Promise<Instance | undefined>;
+  /** Port of its agent. */
+  readonly agentPort: number;
   /** Between two checks whether it is off, in milliseconds. Default: 1 s. */
   readonly lookPauseMs?: number | undefined;
 }
 
 /**
  * Does something with the agent of a sandbox that has been restored or forked. Rejects with AGENT_ENDED as soon as the
- * instance is off, and with AGENT_UNREACHABLE where the agent fails otherwise, both with the end of the console.
+ * instance is off, and with AGENT_UNREACHABLE as soon as its kernel has panicked, and where the agent fails otherwise.
+ * All have the end of the console.
  *
  * @param action ends when its signal is aborted
  */
@@ -40,7 +47,12 @@ export async function whileUp<Value>(
 ): Promise<Value> {
   const over = new AbortController();
   const off = new AbortController();
-  const looking = offInstance(subject, over.signal).then((instance) => {
+  let panic: Panic | undefined;
+  const onPanic = (found: Panic): void => {
+    panic = found;
+    off.abort();
+  };
+  const looking = offInstance(subject, over.signal, onPanic).then((instance) => {
     if (instance !== undefined) off.abort();
     return instance;
   });
@@ -48,6 +60,7 @@ export async function whileUp<Value>(
     return await action(off.signal);
   } catch (error) {
     if (!isAgents(error)) throw error;
+    if (panic !== undefined) throw panicked(panic, error);
     // An instance that refuses connections may be powering off.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
     await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
@@ -109,6 +122,16 @@ export function linesBeforeAgent(lines: readonly string[]): readonly string[] {
   return at < 0 ? lines : lines.slice(0, at);
 }
 
+function wholeConsole(substrate: Substrate, id: string): Promise<readonly string[]> {
+  return consoleTail(substrate, id, WHOLE_CONSOLE_LINES);
+}
+
+/** The error about a guest whose kernel has panicked after a restore. */
+function panicked({ line, consoleTail: tail }: Panic, cause: unknown): SandboxError {
+  const message = `the guest's kernel has panicked: ${line}`;
+  return new SandboxError("AGENT_UNREACHABLE", message, cause, { consoleTail: tail, nextStep: PANICKED_STEP });
+}
+
 /** The end of the console. A failure to read it must not hide the error. */
 export function ending(substrate: Substrate, id: string): Promise<readonly string[]> {
   return consoleTail(substrate, id).catch(() => []);
@@ -125,13 +148,23 @@ export async function consoleTail(
 
 /** Resolves with the instance once it is off; with undefined once the signal is aborted. */
 async function offInstance(
-  { instance, lookPauseMs = LOOK_PAUSE_MS }: Subject,
+  { substrate, agentPort, instance, lookPauseMs = LOOK_PAUSE_MS }: Subject,
   signal: AbortSignal,
+  onPanic: (panic: Panic) => void,
 ): Promise<Instance | undefined> {
   const isSeen = (found: Instance | undefined): found is Instance => found !== undefined && isOff(found);
-  // A daemon that is away says nothing about the instance.
-  const look = async (): Promise<Instance | undefined> =>
-    signal.aborted ? undefined : instance().catch(() => undefined);
+  let looks = 0;
+  const look = async (): Promise<Instance | undefined> => {
+    if (signal.aborted) return undefined;
+    // A daemon that is away says nothing about the instance.
+    const found = await instance().catch(() => undefined);
+    // Each time twice as late: for the console the daemon starts a process.
+    const looksAtConsole = Number.isInteger(Math.log2(++looks));
+    if (found === undefined || isOff(found) || !looksAtConsole) return found;
+    const panic = await panicOf(substrate, found, agentPort, wholeConsole);
+    if (panic !== undefined) onPanic(panic);
+    return found;
+  };
   await pause(lookPauseMs, undefined, { signal }).catch(() => undefined);
   const found = await polled(look, isSeen, { pauseMs: lookPauseMs, signal });
   return isSeen(found) ? found : undefined;

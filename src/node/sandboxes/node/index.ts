@@ -10,6 +10,7 @@ export * from "./instances.ts";
 export * from "./journal.ts";
 export * from "./keys.ts";
 export * from "./node.ts";
+export { panicIn } from "./panic.ts";
 export * from "./polled.ts";
 export * from "./shared.ts";
 export * from "./turns.ts";

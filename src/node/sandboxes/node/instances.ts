@@ -56,7 +56,8 @@ export class Instances {
 
   /** A sandbox as `ending` needs it. */
   subject(entry: SandboxEntry): Subject {
-    return { name: entry.name, substrate: this.#substrate, instance: () => this.find(entry) };
+    const { name, agentPort } = entry;
+    return { name, agentPort, substrate: this.#substrate, instance: () => this.find(entry) };
   }
 
   /** The instance of a sandbox. Rejects with SandboxError (NOT_FOUND) where there is none. */

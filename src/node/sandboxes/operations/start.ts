@@ -7,6 +7,7 @@ import {
   isOff,
   linesBeforeAgent,
   type Needs,
+  panicIn,
   reached,
   type SandboxEntry,
   WHOLE_CONSOLE_LINES,
@@ -27,8 +28,6 @@ const NOT_STARTED = /failed to start entrypoint: (.*)/;
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =
   "make that directory in the image, or remove its WORKDIR: the substrate's init changes to it before it starts the agent";
-/** What a kernel prints that has come to its end. */
-const PANIC = /Kernel panic - not syncing: (.*)/;
 const PANIC_STEP =
   "try again; if it happens each time, check the kernel and the hypervisor of the daemon with the lines of the console";
 /** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
@@ -99,13 +98,13 @@ async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, {
   const shown = (at: number): { readonly consoleTail: readonly string[] } => ({
     consoleTail: lines.slice(at, at + SHOWN_LINES),
   });
-  const panicAt = lines.findIndex((line) => PANIC.test(line));
-  const panic = lines[panicAt]?.trim();
+  const panic = panicIn(lines);
   if (panic !== undefined) {
-    const isInits = NO_INIT.test(panic);
-    const message = isInits ? `no instance boots here: ${panic}` : `the guest's kernel has panicked: ${panic}`;
+    const { line, consoleTail: panicTail } = panic;
+    const isInits = NO_INIT.test(line);
+    const message = isInits ? `no instance boots here: ${line}` : `the guest's kernel has panicked: ${line}`;
     const nextStep = isInits ? NO_INIT_STEP : PANIC_STEP;
-    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown(panicAt), nextStep });
+    throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { consoleTail: panicTail, nextStep });
   }
   // A workload may print the same later.
   for (const [at, line] of linesBeforeAgent(lines).entries()) {
