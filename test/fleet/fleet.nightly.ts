@@ -6,6 +6,7 @@ import { describe, test } from "node:test";
 import type { SweepReport } from "../../src/node/sandboxes/index.ts";
 import { Journal } from "../../src/node/sandboxes/node/index.ts";
 import { until } from "../fixtures/awake.ts";
+import { SWEPT_NOTHING } from "../node/sandboxes/node.ts";
 import { Fleet, type FleetNode, type FleetOptions, makeArchive, nameOf, provideFleet, requestsOf } from "./fleet.ts";
 import { measured, NodeSide } from "./node-process.ts";
 import { Quota } from "./quota.ts";
@@ -141,15 +142,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     // Its snapshots have no entry, and go.
     assert.equal((await sweep(node)).orphans.length, COUNT);
     await place.reset();
-    assert.deepEqual(await sweep(node), {
-      removed: [],
-      orphans: [],
-      awakened: [],
-      late: [],
-      warnings: [],
-      completed: [],
-      failed: [],
-    });
+    assert.deepEqual(await sweep(node), SWEPT_NOTHING);
     const { result } = await measured({ ...node, operation: "list" });
     assert.equal(result, COUNT);
     const counts = await place.counts();

@@ -10,6 +10,7 @@ import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { startSubstrate } from "../fixtures/substrate-daemon.ts";
 import { nanosecondsOf } from "../fixtures/guest-client.ts";
+import { SWEPT_NOTHING } from "../node/sandboxes/node.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 import { buildGuestProgram, provideBusybox } from "./harness/provision.ts";
 
@@ -210,15 +211,7 @@ describe("the life of a sandbox", () => {
 
   test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
     for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);
-    assert.deepEqual(await node.sweep(), {
-      removed: [],
-      orphans: [],
-      awakened: [],
-      late: [],
-      warnings: [],
-      completed: [],
-      failed: [],
-    });
+    assert.deepEqual(await node.sweep(), SWEPT_NOTHING);
     const { ingresses, instances, snapshots, volumes } = daemon.client;
     const states = [undefined, "Standby", "Stopped"] as const;
     const left = await Promise.all(states.map((state) => instances.list(state === undefined ? {} : { state })));

@@ -63,6 +63,32 @@ export async function fleetRows(bench: Bench): Promise<Row[]> {
     rows.push(makeRow({ name, unit, samples, ...(limit && { goal: limit }), note }));
   };
 
+  const addCosts = (
+    title: string,
+    sweeps: (pick: (run: Run) => number) => Figure,
+    goalS?: number,
+    note?: string,
+  ): void => {
+    add(
+      `${title}: CPU`,
+      "s",
+      sweeps(({ cpuMs }) => cpuMs / 1e3),
+      goalS,
+      note,
+    );
+    add(
+      `${title}: longest block of the event loop`,
+      "ms",
+      sweeps(({ blockMs }) => blockMs),
+      100,
+    );
+    add(
+      `${title}: requests`,
+      "",
+      sweeps(({ counts }) => requestsOf(counts)),
+    );
+  };
+
   const healthy = new Map<number, Run>();
   for (const count of [100, 1_000]) {
     const title = `sweep of ${count.toLocaleString("en")} healthy sandboxes`;
@@ -70,24 +96,7 @@ export async function fleetRows(bench: Bench): Promise<Row[]> {
     const ours = await run({ count }, { operation: "sweep" });
     const before = count === 100 ? await run({ count }, { operation: "sweep", library }) : undefined;
     healthy.set(count, ours);
-    add(
-      `${title}: CPU`,
-      "s",
-      pair(ours, before, ({ cpuMs }) => cpuMs / 1e3),
-      count === 1_000 ? 0.5 : undefined,
-      NOTE,
-    );
-    add(
-      `${title}: longest block of the event loop`,
-      "ms",
-      pair(ours, before, ({ blockMs }) => blockMs),
-      100,
-    );
-    add(
-      `${title}: requests`,
-      "",
-      pair(ours, before, ({ counts }) => requestsOf(counts)),
-    );
+    addCosts(title, pairOf(ours, before), count === 1_000 ? 0.5 : undefined, NOTE);
   }
   const growth = Math.log10((healthy.get(1_000)?.cpuMs ?? NaN) / (healthy.get(100)?.cpuMs ?? NaN));
   add("sweep of healthy sandboxes: exponent of its CPU time's growth", "", { ours: growth }, 1.1);
@@ -116,26 +125,11 @@ export async function fleetRows(bench: Bench): Promise<Row[]> {
       "s",
       pair(ours, before, ({ counts }) => counts.lastDutiesMs / 1e3),
     );
-    add(
-      `${title}: CPU`,
-      "s",
-      pair(ours, before, ({ cpuMs }) => cpuMs / 1e3),
-    );
-    add(
-      `${title}: longest block of the event loop`,
-      "ms",
-      pair(ours, before, ({ blockMs }) => blockMs),
-      100,
-    );
+    addCosts(title, pairOf(ours, before));
     add(
       `${title}: handshakes`,
       "",
       pair(ours, before, ({ counts }) => counts.handshakes),
-    );
-    add(
-      `${title}: requests`,
-      "",
-      pair(ours, before, ({ counts }) => requestsOf(counts)),
     );
   }
 

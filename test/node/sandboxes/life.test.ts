@@ -11,7 +11,7 @@ import type { HookOutcome, Sandboxes, Step, SuspendReport } from "../../../src/n
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf as guestFailureOf } from "../../fixtures/guest-client.ts";
-import { codeOf, openNode, partsOf, traces, warningsOf } from "./node.ts";
+import { codeOf, openNode, partsOf, SWEPT_NOTHING, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 import { testFolder } from "../../fixtures/files.ts";
 
@@ -203,15 +203,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     for (const name of ["taken", "of-snapshot", "of-box"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);
     assert.deepEqual(await traces(node, substrate.stateFolder), []);
-    assert.deepEqual(await node.sweep(), {
-      removed: [],
-      orphans: [],
-      awakened: [],
-      late: [],
-      warnings: [],
-      completed: [],
-      failed: [],
-    });
+    assert.deepEqual(await node.sweep(), SWEPT_NOTHING);
     assert.equal(await codeOf(node.remove("box")), "NOT_FOUND");
     assert.equal(await codeOf(node.get("box")), "NOT_FOUND");
   });

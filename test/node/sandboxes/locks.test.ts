@@ -5,7 +5,7 @@ import { DatabaseSync } from "node:sqlite";
 import { describe, test } from "node:test";
 import type { SweepReport, WatchEvent } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
-import { codeOf, it, NodeProcess, openNode, partsOf } from "./node.ts";
+import { codeOf, it, NodeProcess, openNode, partsOf, SWEPT_NOTHING } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 /** A sandbox "box", and another process that has asked the daemon to suspend it; the daemon is held at that. */
@@ -66,15 +66,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     release();
     {
       using node = await openNode(partsOf(substrate));
-      assert.deepEqual(await node.sweep(), {
-        removed: [],
-        orphans: [],
-        awakened: [],
-        late: [],
-        warnings: [],
-        completed: [],
-        failed: [],
-      });
+      assert.deepEqual(await node.sweep(), SWEPT_NOTHING);
       await node.create({ image: IMAGE, name: "box" });
     }
     const files = await readdir(join(substrate.stateFolder, "processes"));
@@ -90,13 +82,12 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
       const [report = ""] = (await new NodeProcess(substrate, "sweep").outcome()).split("\n");
       return JSON.parse(report) as SweepReport;
     };
-    const nothing = { removed: [], orphans: [], awakened: [], late: [], warnings: [], completed: [], failed: [] };
-    assert.deepEqual(await sweep(), nothing);
+    assert.deepEqual(await sweep(), SWEPT_NOTHING);
     assert.deepEqual(substrate.left(), ["volume made-credentials"]);
     await first.kill();
     release();
     await done;
-    assert.deepEqual(await sweep(), { ...nothing, removed: ["made"] });
+    assert.deepEqual(await sweep(), { ...SWEPT_NOTHING, removed: ["made"] });
     assert.deepEqual(substrate.left(), []);
   });
 

@@ -15,9 +15,21 @@ import {
   SandboxError,
   Sandboxes,
   type SandboxSpec,
+  type SweepReport,
   type Warning,
 } from "../../../src/node/sandboxes/index.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
+
+/** The report of a sweep that finds everything in order. */
+export const SWEPT_NOTHING: SweepReport = {
+  removed: [],
+  orphans: [],
+  awakened: [],
+  late: [],
+  warnings: [],
+  completed: [],
+  failed: [],
+};
 
 /** The sandbox of most tests. */
 export const SPEC: SandboxSpec = { image: IMAGE, name: "box" };
