@@ -13,6 +13,8 @@ import type { Link } from "./link.ts";
 
 /** Time for an attempt where the client sets no limit. */
 const UNLIMITED_MS = 10_000;
+/** Node's timers take no longer time. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /** The rest of the client's limit is for what follows: its failure is then known before the client gives up. */
 const SHARE_OF_LIMIT = 0.9;
 
@@ -51,7 +53,7 @@ export class DialledLink implements Link {
   constructor(places: readonly Place[], connectTimeoutMs: number) {
     this.#places = places;
     this.#limitMs = Number.isFinite(connectTimeoutMs)
-      ? connectTimeoutMs * SHARE_OF_LIMIT
+      ? Math.min(connectTimeoutMs * SHARE_OF_LIMIT, LONGEST_TIMER_MS)
       : places.length * UNLIMITED_MS;
     try {
       this.#directory = mkdtempSync(joinPath(tmpdir(), "guest-agent-dial-"));

@@ -78,7 +78,7 @@ describe("an address vsock+unix", () => {
   ] as const)
     test(`fails in time, with the reason, at a VMM that ${behaviour}`, async () => {
       await using device = await vmm(behaviour);
-      const { status, message } = await failureAt(device.address, { connectTimeoutMs: 500 });
+      const { status, message } = await failureAt(device.address, { connectTimeoutMs: 3_000 });
       assert.equal(status, "UNAVAILABLE");
       assert.match(message, words);
       assert.ok(message.includes(device.address), message);
@@ -87,10 +87,16 @@ describe("an address vsock+unix", () => {
   test("is named with its step by a call whose own deadline comes before the client's limit", async () => {
     await using device = await vmm("never answers");
     using client = connect(options([`unix:${folder.at("nobody.sock")}`, device.address]));
-    const { status, message } = await failureOf(client.health({ timeoutMs: 500 }));
+    const { status, message } = await failureOf(client.health({ timeoutMs: 3_000 }));
     assert.equal(status, "DEADLINE_EXCEEDED");
     assert.match(message, /unix:.*nobody\.sock: connect ENOENT/);
     assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
+  });
+
+  test("is reached by a client whose limit is longer than a timer of Node", async () => {
+    await using device = await vmm();
+    using client = connect(options(device.address, { connectTimeoutMs: 2 ** 40 }));
+    assert.equal((await client.health()).alive, true);
   });
 
   test("is refused without a port, a path or digits", () => {
