@@ -22,9 +22,9 @@ export const cp: Command = defineCommand({
   about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
 sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). An entry that cannot be copied
 is named, and the others are copied. Into the sandbox every file is replaced as a whole, or not at all; modes and times
-are kept; new files belong to the workload's user. Directories need no program of the image. Out of the sandbox, owners
-and setuid bits are left behind, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive
-on standard input or output. Extended attributes, capabilities of files and ACLs are not copied.`,
+are kept; new files belong to the workload's user. Directories need no program of the image. Out of the sandbox, setuid
+bits are left behind, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive on standard
+input or output. Extended attributes, capabilities of files and ACLs are not copied, not even with -a.`,
   options: {
     archive: {
       short: "a",

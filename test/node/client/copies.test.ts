@@ -1,0 +1,232 @@
+import assert from "node:assert/strict";
+import { truncateSync } from "node:fs";
+import { chown, lchown, link, lstat, mkdir, readdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { relayTo } from "../../fixtures/relay.ts";
+import { type StandInCall, startStandIn } from "../../fixtures/stand-in-agent.ts";
+
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
+
+type Copy = (from: string, to: string, options: object) => Promise<{ readonly files: number }>;
+
+/** Both directions, which must do the same. */
+const COPIES: readonly (readonly [string, Copy])[] = [
+  ["uploadFolder", (from, to, options) => client.uploadFolder(from, to, options)],
+  ["downloadFolder", (from, to, options) => client.downloadFolder(from, to, { umask: 0, ...options })],
+];
+
+for (const [method, copy] of COPIES)
+  describe(`client.${method}`, () => {
+    it("keeps owners and hard links only if asked to", NEEDS_ROOT, async () => {
+      await using folder = await testFolder();
+      const from = folder.at("from");
+      await mkdir(`${from}/sub`, { recursive: true });
+      await writeFile(`${from}/a`, "small");
+      await writeFile(`${from}/b`, Buffer.alloc(200_000, "large"));
+      await link(`${from}/a`, `${from}/sub/a`);
+      await link(`${from}/b`, `${from}/sub/b`);
+      await symlink("a", `${from}/link`);
+      await chown(`${from}/a`, 1234, 5678);
+      await chown(`${from}/sub`, 7, 8);
+      await lchown(`${from}/link`, 9, 10);
+      const kept = folder.at("kept");
+      const { files } = await copy(from, kept, { keepOwners: true, hardLinks: true });
+      assert.equal(files, 4);
+      const owners = async (root: string): Promise<unknown[]> =>
+        Promise.all(
+          ["a", "sub", "link"].map(async (name) => {
+            const { uid, gid } = await lstat(`${root}/${name}`);
+            return [uid, gid];
+          }),
+        );
+      assert.deepEqual(await owners(kept), [
+        [1234, 5678],
+        [7, 8],
+        [9, 10],
+      ]);
+      for (const name of ["a", "b"])
+        assert.equal((await stat(`${kept}/${name}`)).ino, (await stat(`${kept}/sub/${name}`)).ino, name);
+      await copy(from, folder.at("plain"), {});
+      assert.deepEqual(new Set((await owners(folder.at("plain"))).flat() as number[]), new Set([0]));
+      assert.equal((await stat(folder.at("plain/b"))).nlink, 1);
+      await copy(from, folder.at("given"), { keepOwners: true, uid: 42 });
+      assert.deepEqual(await owners(folder.at("given")), [
+        [42, 5678],
+        [42, 8],
+        [42, 10],
+      ]);
+    });
+
+    it("copies a file whose first name is excluded, and links its other names to that copy", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("from"));
+      await writeFile(folder.at("from/1"), "content");
+      for (const name of ["2", "3"]) await link(folder.at("from/1"), folder.at(`from/${name}`));
+      // The guest lists in an order of its own: whichever name is its first one is excluded once.
+      for (const excluded of ["1", "2", "3"]) {
+        const to = folder.at(`without-${excluded}`);
+        await copy(folder.at("from"), to, { hardLinks: true, exclude: [excluded] });
+        const names = (await readdir(to)).toSorted();
+        assert.deepEqual(
+          names,
+          ["1", "2", "3"].filter((name) => name !== excluded),
+        );
+        for (const name of names) assert.equal(await readFile(`${to}/${name}`, "utf8"), "content");
+        assert.equal((await stat(`${to}/${names[0]}`)).nlink, 2);
+      }
+    });
+
+    it("leaves what is there as it is with keepExisting, and adds the rest", async () => {
+      await using folder = await testFolder();
+      for (const side of ["from", "to"]) {
+        await mkdir(folder.at(`${side}/sub`), { recursive: true });
+        await writeFile(folder.at(`${side}/sub/both`), side);
+      }
+      await writeFile(folder.at("from/sub/new"), "new");
+      await symlink("elsewhere", folder.at("from/link"));
+      await writeFile(folder.at("to/link"), "a file");
+      assert.equal((await copy(folder.at("from"), folder.at("to"), { keepExisting: true })).files, 1);
+      assert.equal(await readFile(folder.at("to/sub/both"), "utf8"), "to");
+      assert.equal(await readFile(folder.at("to/sub/new"), "utf8"), "new");
+      assert.equal(await readFile(folder.at("to/link"), "utf8"), "a file");
+    });
+
+    it("follows links with followLinks, but none to nothing or to a directory above it", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("from/sub"), { recursive: true });
+      await mkdir(folder.at("outside"));
+      await writeFile(folder.at("outside/file"), "outside");
+      await symlink("file", folder.at("outside/inner"));
+      await symlink("../outside", folder.at("from/directory"));
+      await symlink("../../outside/file", folder.at("from/sub/link"));
+      await symlink("nowhere", folder.at("from/broken"));
+      await symlink("..", folder.at("from/sub/loop"));
+      const failed: string[] = [];
+      const onFailure = ({ name, errno }: { name: string; errno: string }): number => failed.push(`${name}: ${errno}`);
+      const error = await failureOf(copy(folder.at("from"), folder.at("to"), { followLinks: true, onFailure }));
+      assert.equal(error.code, "COPY_INCOMPLETE");
+      assert.deepEqual(failed.toSorted(), ["broken: ENOENT", "sub/loop: ELOOP"]);
+      for (const name of ["directory/file", "directory/inner", "sub/link"]) {
+        assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), "outside");
+        assert.ok((await lstat(folder.at(`to/${name}`))).isFile(), name);
+      }
+      assert.ok((await lstat(folder.at("to/directory"))).isDirectory());
+    });
+
+    it("takes a local path that is not UTF-8, and leaves out what the patterns say", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("from/node_modules/x"), { recursive: true });
+      await mkdir(folder.at("from/build"));
+      for (const name of ["kept", "a.log", "build/b.o", "node_modules/x/y"])
+        await writeFile(folder.at(`from/${name}`), "x");
+      const raw = Buffer.concat([Buffer.from(`${folder.path}/caf`), Buffer.from([0xe9])]);
+      const exclude = ["node_modules", "*.log", "build/*.o"];
+      if (method === "uploadFolder") {
+        await client.downloadFolder(folder.at("from"), raw);
+        await client.uploadFolder(raw, folder.at("to"), { exclude });
+      } else {
+        await client.downloadFolder(folder.at("from"), raw, { exclude });
+        await client.uploadFolder(raw, folder.at("to"));
+      }
+      assert.deepEqual((await readdir(folder.at("to"), { recursive: true })).toSorted(), ["build", "kept"]);
+    });
+
+    it("goes on after a lost connection, and ends by its time limit where the agent stays away", async () => {
+      await using folder = await testFolder();
+      await using relay = await relayTo(agent.port);
+      using through = clientOf({ ...agent, port: relay.port });
+      await mkdir(folder.at("from"));
+      for (let at = 0; at < 200; at += 1) await writeFile(folder.at(`from/${at}`), `${at}`.repeat(5_000));
+      let [cuts, bytes] = [0, 0];
+      const options = {
+        onBytes: (count: number): void => {
+          bytes += count;
+          if (bytes < 500_000 || cuts > 0) return;
+          cuts += 1;
+          relay.cut();
+          relay.mend();
+        },
+        onReconnect: (): number => (cuts += 10),
+      };
+      const { files } = await (method === "uploadFolder"
+        ? through.uploadFolder(folder.at("from"), folder.at("to"), options)
+        : through.downloadFolder(folder.at("from"), folder.at("to"), options));
+      assert.deepEqual([files, cuts], [200, 11]);
+      for (let at = 0; at < 200; at += 1)
+        assert.equal(await readFile(folder.at(`to/${at}`), "utf8"), `${at}`.repeat(5_000));
+      bytes = 0;
+      const away = {
+        timeoutMs: 3_000,
+        onBytes: (count: number): void => {
+          bytes += count;
+          if (bytes > 500_000) relay.cut();
+        },
+      };
+      // Without a limit for the whole call, ten attempts would wait 30 s each.
+      const { status } = await failureOf(
+        method === "uploadFolder"
+          ? through.uploadFolder(folder.at("from"), folder.at("never"), away)
+          : through.downloadFolder(folder.at("from"), folder.at("never"), away),
+      );
+      assert.ok(["DEADLINE_EXCEEDED", "UNAVAILABLE"].includes(status), status);
+    });
+  });
+
+describe("a large file that becomes shorter while it is uploaded", () => {
+  const BYTES = 30_000_000;
+
+  it("is declared failed to an agent that takes that, and everything else is written in the same call", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("from"));
+    for (const name of ["a", "z"]) await writeFile(folder.at(`from/${name}`), name);
+    await writeFile(folder.at("from/big"), Buffer.alloc(BYTES, "x"));
+    let isCut = false;
+    const onBytes = (): void => {
+      if (!isCut) setImmediate(() => truncateSync(folder.at("from/big"), 0));
+      isCut = true;
+    };
+    const error = await failureOf(client.uploadFolder(folder.at("from"), folder.at("to"), { onBytes }));
+    assert.deepEqual([error.code, error.metadata["failed"]], ["COPY_INCOMPLETE", "1"]);
+    assert.match(error.message, /big: ESTALE/);
+    assert.deepEqual((await readdir(folder.at("to"))).toSorted(), ["a", "z"]);
+  });
+
+  it("is left out in a second call to an older agent", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("from"));
+    for (const name of ["a", "z"]) await writeFile(folder.at(`from/${name}`), name);
+    await writeFile(folder.at("from/big"), Buffer.alloc(BYTES, "x"));
+    const calls: string[][] = [];
+    const WriteTree = (call: StandInCall): void => {
+      const names: string[] = [];
+      calls.push(names);
+      call.send({});
+      call.on("data", (message) => {
+        const { part } = message as WriteTreeRequest;
+        if (part.case !== "items") return;
+        names.push(...part.value.items.map(({ path }) => Buffer.from(path).toString()));
+        if (names.includes("big")) truncateSync(folder.at("from/big"), 0);
+        else if (names.includes("z")) {
+          call.send({ done: true, items: BigInt(names.length) });
+          call.end();
+        }
+      });
+    };
+    const answers = { SetAttributes: () => ({ stat: {} }) };
+    const serves = { WriteTree, List: (call: StandInCall): void => call.end() };
+    await using older = await startStandIn({ service: FileTree, serves, answers });
+    const error = await failureOf(older.client.uploadFolder(folder.at("from"), "/there"));
+    assert.deepEqual([error.code, error.metadata["failed"]], ["COPY_INCOMPLETE", "1"]);
+    assert.deepEqual(calls, [
+      ["a", "big"],
+      ["a", "z"],
+    ]);
+  });
+});

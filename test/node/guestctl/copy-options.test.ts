@@ -1,0 +1,150 @@
+import assert from "node:assert/strict";
+import { chown, link, mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { execa } from "execa";
+import { testFolder } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { agentForAllTests, assertRefused, GUESTCTL_LINE, runGuestctl } from "./guestctl.ts";
+
+const { env } = await agentForAllTests();
+
+describe("guestctl cp", () => {
+  it("takes names that are not UTF-8 on both sides", async () => {
+    await using folder = await testFolder();
+    // A shell makes the names: Node's own arguments are text.
+    const script = `cd "$1" && n=$(printf 'caf\\351') && printf x > "$n" && mkdir up down "d$n" &&
+      ${GUESTCTL_LINE} cp "$n" ":$1/up/" && ${GUESTCTL_LINE} cp ":$1/up/$n" "down/$n" &&
+      ${GUESTCTL_LINE} cp "d$n" ":$1/up" && ${GUESTCTL_LINE} cp "$n" ":$1/up/d$n/" &&
+      ${GUESTCTL_LINE} cp --exclude "caf$(printf '\\351')" ":$1/up" "down/all$n"`;
+    const { stderr, exitCode } = await execa("sh", ["-c", script, "sh", folder.path], {
+      env,
+      extendEnv: false,
+      reject: false,
+    });
+    assert.deepEqual([stderr, exitCode], ["", 0]);
+    const names = await readdir(folder.path, { recursive: true, encoding: "buffer" });
+    const found = names.map((name) => name.toString("latin1")).filter((name) => name.includes("/"));
+    assert.deepEqual(found.toSorted(), [
+      "down/allcaf\u00e9",
+      "down/allcaf\u00e9/dcaf\u00e9",
+      "down/caf\u00e9",
+      "up/caf\u00e9",
+      "up/dcaf\u00e9",
+      "up/dcaf\u00e9/caf\u00e9",
+    ]);
+    const missing = await execa("sh", ["-c", `${GUESTCTL_LINE} cp "/none$(printf '\\351')" :/tmp`], {
+      env,
+      extendEnv: false,
+      reject: false,
+    });
+    assert.match(missing.stderr, /\/none\\xe9: no such file/);
+  });
+
+  it(
+    "keeps owners and hard links with -a, gives others with --chown, and leaves them by default",
+    NEEDS_ROOT,
+    async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("src"));
+      await writeFile(folder.at("src/a"), "x");
+      await link(folder.at("src/a"), folder.at("src/b"));
+      await chown(folder.at("src/a"), 1234, 5678);
+      const owner = async (path: string): Promise<unknown[]> => {
+        const { uid, gid, nlink } = await stat(folder.at(path));
+        return [uid, gid, nlink];
+      };
+      const cp = async (...args: string[]): Promise<void> => {
+        const { stderr, exitCode } = await runGuestctl(["cp", ...args], env);
+        assert.deepEqual([stderr, exitCode], ["", 0]);
+      };
+      await cp("-a", folder.at("src"), `:${folder.at("up")}`);
+      await cp("-a", `:${folder.at("up")}`, folder.at("down"));
+      await cp("-a", folder.at("src/a"), `:${folder.at("one")}`);
+      await cp(folder.at("src"), `:${folder.at("plain")}`);
+      await cp("--chown", "daemon:", `:${folder.at("src")}`, folder.at("daemon"));
+      await cp("--chown", "7:8", folder.at("src"), `:${folder.at("numbers")}`);
+      assert.deepEqual(await Promise.all(["up/b", "down/b", "one", "plain/b", "daemon/b", "numbers/b"].map(owner)), [
+        [1234, 5678, 2],
+        [1234, 5678, 2],
+        [1234, 5678, 1],
+        [0, 0, 1],
+        [1, 1, 1],
+        [7, 8, 1],
+      ]);
+      assertRefused(
+        await runGuestctl(["cp", "--chown", "no-such-user", folder.at("src"), `:${folder.at("x")}`], env),
+        /--chown: \/etc\/passwd in the sandbox has no "no-such-user"/,
+      );
+      assertRefused(
+        await runGuestctl(["cp", "--chown", ":", "a", ":/b"], env),
+        /--chown wants USER, USER:GROUP or :GROUP/,
+      );
+    },
+  );
+
+  it("writes archives with owners, hard links and exact times, and takes the owners with -a", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("src"));
+    await writeFile(folder.at("src/a"), "x");
+    await link(folder.at("src/a"), folder.at("src/b"));
+    await chown(folder.at("src/a"), 1234, 5_678_901);
+    await utimes(folder.at("src/a"), 1_577_836_800.25, 1_577_836_800.25);
+    const script = `cd "$1" && mkdir out in plain && ${GUESTCTL_LINE} cp ":$1/src" - > tar && tar xpf tar -C out &&
+      ${GUESTCTL_LINE} cp -a - ":$1/in" < tar && ${GUESTCTL_LINE} cp - ":$1/plain" < tar`;
+    const { stderr, exitCode } = await execa("sh", ["-c", script, "sh", folder.path], {
+      env,
+      extendEnv: false,
+      reject: false,
+    });
+    assert.deepEqual([stderr, exitCode], ["", 0]);
+    for (const [root, uid, gid] of [
+      ["out", 1234, 5_678_901],
+      ["in", 1234, 5_678_901],
+      ["plain", 0, 0],
+    ] as const) {
+      const stats = await stat(folder.at(`${root}/src/b`), { bigint: true });
+      assert.deepEqual([Number(stats.uid), Number(stats.gid), Number(stats.nlink)], [uid, gid, 2], root);
+      assert.equal(stats.mtimeNs, 1_577_836_800_250_000_000n, root);
+    }
+  });
+
+  it("follows links with -L, and leaves what is there with -n", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("src"));
+    await writeFile(folder.at("src/a"), "new");
+    await symlink("a", folder.at("src/link"));
+    const cp = async (...args: string[]): Promise<unknown> => (await runGuestctl(["cp", ...args], env)).exitCode;
+    assert.equal(await cp("-aL", folder.at("src"), `:${folder.at("up")}`), 0);
+    assert.equal(await cp("-L", `:${folder.at("src")}`, folder.at("down")), 0);
+    for (const side of ["up", "down"]) {
+      assert.equal((await stat(folder.at(`${side}/link`))).ino === (await stat(folder.at(`${side}/a`))).ino, false);
+      await writeFile(folder.at(`${side}/a`), "old");
+    }
+    assert.equal(await cp("-n", folder.at("src/a"), `:${folder.at("up")}`), 0);
+    assert.equal(await cp("-n", `:${folder.at("src/a")}`, folder.at("down")), 0);
+    assert.equal(await cp("-n", `${folder.at("src")}/.`, `:${folder.at("up")}`), 0);
+    for (const side of ["up", "down"]) assert.equal(await readFile(folder.at(`${side}/a`), "utf8"), "old", side);
+  });
+
+  it("does not enter other file systems with -x, in either direction", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("src/mounted"), { recursive: true });
+    await writeFile(folder.at("src/file"), "x");
+    await execa("mount", ["-t", "tmpfs", "tmpfs", folder.at("src/mounted")]);
+    try {
+      await writeFile(folder.at("src/mounted/inner"), "x");
+      for (const [name, args] of [
+        ["up", [folder.at("src"), `:${folder.at("up")}`]],
+        ["down", [`:${folder.at("src")}`, folder.at("down")]],
+      ] as const) {
+        assert.equal((await runGuestctl(["cp", "-x", ...args], env)).exitCode, 0);
+        assert.deepEqual(
+          (await readdir(folder.at(name), { recursive: true })).filter((each) => each !== "mounted"),
+          ["file"],
+        );
+      }
+    } finally {
+      await execa("umount", [folder.at("src/mounted")]);
+    }
+  });
+});
