@@ -35,10 +35,11 @@ export function wholeMilliseconds(durationMs: number, field: string): number {
   throw invalidOption(field, `${field} requires a number of milliseconds from 0 up, not ${String(durationMs)}`);
 }
 
-/** A whole number that 32 bits hold. Throws GuestError (INVALID_ARGUMENT). */
-export function wholeNumber(value: number, field: string): number {
-  if (Number.isInteger(value) && value >= 0 && value <= UINT32_MAX) return value;
-  throw invalidOption(field, `${field} requires a whole number from 0 up, not ${String(value)}`);
+/** A whole number, by default one that 32 bits hold. Throws GuestError (INVALID_ARGUMENT). */
+export function wholeNumber(value: number, field: string, largest: number = UINT32_MAX): number {
+  if (Number.isInteger(value) && value >= 0 && value <= largest) return value;
+  const range = largest === UINT32_MAX ? "from 0 up" : `from 0 to ${largest}`;
+  throw invalidOption(field, `${field} requires a whole number ${range}, not ${String(value)}`);
 }
 
 /** A number of bytes as messages have it; undefined: none is given. Throws GuestError (INVALID_ARGUMENT). */
@@ -69,4 +70,14 @@ export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
   if (!isList) throw invalidOption("args", 'args want a list of texts, such as ["ls", "-l"]');
   if (args.length === 0) throw invalidOption("args", "args are empty; name the command to run");
+}
+
+/** Half of a surrogate pair, which UTF-8 cannot express: encoders replace it silently. */
+const LONE_SURROGATE = /\p{Surrogate}/u;
+
+/** Throws GuestError (INVALID_ARGUMENT) for text that would arrive as another one. */
+export function checkText(text: string, field: string): void {
+  const at = text.search(LONE_SURROGATE);
+  if (at >= 0)
+    throw invalidOption(field, `${field} has half of a surrogate pair at index ${at}; UTF-8 cannot express it`);
 }

@@ -56,6 +56,11 @@ function dateOf({ seconds, nanos }: Timestamp): Date {
   return new Date(Math.min(Math.max(ms, -DATE_LIMIT_MS), DATE_LIMIT_MS));
 }
 
+/** Whether a Date holds the time, to the millisecond. */
+export function isDate({ seconds }: Timestamp): boolean {
+  return Math.abs(Number(seconds)) * 1_000 < DATE_LIMIT_MS;
+}
+
 /** A time as messages have it. Undefined for no valid Date. */
 export function timestampOf(time: Date, nanos?: number): Pick<Timestamp, "seconds" | "nanos"> | undefined {
   const ms = time.getTime();

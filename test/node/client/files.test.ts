@@ -31,6 +31,25 @@ describe("files of a GuestClient", () => {
     assert.equal((await buffer(client.readFile(join(folder, "empty")))).length, 0);
   });
 
+  test("refuse a path with half of a surrogate pair, with its position, before anything is sent", async () => {
+    const path = "/tmp/\ud800";
+    const calls: readonly (() => unknown)[] = [
+      () => client.statPath(path),
+      () => client.readFile(path).bytes(),
+      () => client.writeFile(path, "x"),
+      () => client.remove(path),
+      () => client.rename("/tmp/x", path),
+      () => client.mkdir(path),
+      () => client.setAttributes(path, { mode: 0o600 }),
+      () => client.list(path)[Symbol.asyncIterator]().next(),
+    ];
+    for (const call of calls) {
+      const error = await failureOf(Promise.resolve().then(call));
+      assert.equal(error.status, "INVALID_ARGUMENT");
+      assert.match(error.message, /path has half of a surrogate pair at index 5; UTF-8 cannot express it$/);
+    }
+  });
+
   test("tell the attributes of what was opened, even when something else has its name by then", async () => {
     const path = join(folder, "attributes");
     await writeFile(path, content);

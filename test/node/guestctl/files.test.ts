@@ -11,6 +11,7 @@ import {
   readdir,
   readFile,
   readlink,
+  rm,
   stat,
   symlink,
   truncate,
@@ -183,7 +184,56 @@ describe("guestctl stat", () => {
       );
       const json = JSON.parse((await guestctl("stat", "--json", far.at(name))).stdout) as Record<string, string>;
       assert.equal(json["mtime"]?.slice(0, year.length), year);
+      assert.equal(json["mtime_seconds"], String(seconds), "the number is exact");
+      assert.equal(json["atime_seconds"], String(seconds));
+      assert.equal(json["ctime_seconds"], undefined, "this time has a year");
+      const listed = jsonLines((await guestctl("ls", "--json", far.at(name))).stdout)[0];
+      assert.equal(listed?.["mtime_seconds"], String(seconds));
     }
+  });
+});
+
+describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
+  it("is taken by every command that names a path", async () => {
+    const raw = Buffer.concat([Buffer.from(`${folder.path}/caf`), Buffer.of(0xe9)]);
+    await mkdir(raw);
+    await writeFile(Buffer.concat([raw, Buffer.from("/a\\x41\u001b\u0085é")]), "content");
+    const [name = ""] = (await guestctl("ls", folder.path)).stdout.split("\n");
+    assert.equal(name, "caf\\xe9");
+    const directory = folder.at(name);
+    const [inner = ""] = (await guestctl("ls", directory)).stdout.split("\n");
+    assert.equal(inner, "a\\x5cx41\\x1b\\xc2\\x85é");
+    const file = `${directory}/${inner}`;
+    assert.equal(
+      (await guestctl("ls", "-R", folder.path)).stdout,
+      `${folder.path}:\ncaf\\xe9\n\n${directory}:\n${inner}\n`,
+    );
+    assert.equal((await guestctl("ls", "-U", directory)).stdout, `${file}\n`);
+    assert.equal((await guestctl("cat", file)).stdout, "content");
+    assert.match((await guestctl("stat", file)).stdout, /^size: +7$/m);
+    const back = folder.at("back");
+    assert.deepEqual(await guestctl("cp", `:${file}`, back), { stdout: "", stderr: "", exitCode: 0 });
+    await rm(back);
+    const shell = `exec ${GUESTCTL_LINE} cat "$(printf '%s/caf\\351/%s' '${folder.path}' '${inner}')"`;
+    assert.equal((await execa("sh", ["-c", shell], { env, extendEnv: false })).stdout, "content");
+    const other = `${directory}/caf\\xe8`;
+    const steps: readonly (readonly [input: string | undefined, ...args: string[]])[] = [
+      ["new", "write", other],
+      [undefined, "chmod", "0600", other],
+      [undefined, "mkdir", `${directory}/sub\\xff`],
+      [undefined, "mv", other, `${directory}/sub\\xff`],
+      [undefined, "chmod", "-R", "go-rwx", directory],
+      [undefined, "rm", file],
+    ];
+    for (const [input, ...args] of steps) {
+      const { exitCode, stderr } = await runGuestctl(args, env, input);
+      assert.deepEqual([exitCode, stderr], [0, ""], args.join(" "));
+    }
+    const moved = Buffer.concat([raw, Buffer.from("/sub"), Buffer.of(0xff), Buffer.from("/caf"), Buffer.of(0xe8)]);
+    assert.equal(await readFile(moved, "utf8"), "new");
+    assert.equal((await stat(moved)).mode & 0o777, 0o600);
+    assert.equal((await guestctl("rm", "-r", directory)).exitCode, 0);
+    assert.deepEqual(await folder.names(), []);
   });
 });
 

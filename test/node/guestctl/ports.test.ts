@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { copyFile, mkdir, stat, writeFile } from "node:fs/promises";
+import { copyFile, mkdir, readFile, stat, symlink, writeFile } from "node:fs/promises";
 import { connect, type Socket } from "node:net";
 import { join } from "node:path";
 import { buffer, text } from "node:stream/consumers";
@@ -63,6 +63,20 @@ describe("guestctl forward", () => {
       await running.ended;
     }
     await assert.rejects(stat(path), { code: "ENOENT" });
+  });
+
+  test("leaves a file, a directory and a link alone where it cannot listen on a local socket", async () => {
+    await using server = await listener(echo);
+    const file = folder.at("precious");
+    await writeFile(file, "precious");
+    await mkdir(folder.at("directory"));
+    await symlink(file, folder.at("link"));
+    for (const name of ["precious", "directory", "link"]) {
+      const refused = await runGuestctl(["forward", `${folder.at(name)}:${server.port}`], env);
+      assertRefused(refused, new RegExp(`^guestctl: cannot listen on \\S+/${name}: .*EADDRINUSE`));
+    }
+    assert.equal(await readFile(file, "utf8"), "precious");
+    assert.ok((await stat(folder.at("directory"))).isDirectory());
   });
 
   test("with --wait listens once somebody listens in the sandbox", async () => {

@@ -243,6 +243,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const file = join(folder, "variables.env");
     await writeFile(file, "FROM_FILE=1\n");
     const command = ["sh", "-c", 'echo "$FROM_FILE $GIVEN"; exec sleep 100000'];
+    const binary = `${file}.binary`;
+    await writeFile(binary, Buffer.from("ONE=1\nTWO=a\xffb\n", "latin1"));
+    const altered = await sandbox("create", "--name", "vars", "--env-file", binary, IMAGE, ...command);
+    assertRefused(altered, /binary: line 2 is not UTF-8, from its byte 5 on\n$/);
     const made = await sandbox("create", "--name", "vars", "-e", "GIVEN=x y", "--env-file", file, IMAGE, ...command);
     assert.equal(made.exitCode, 0, made.stderr);
     const printed = await runGuestctl(["exec", "--sandbox", "vars", "--", "sh", "-c", 'echo "$FROM_FILE $GIVEN"'], env);

@@ -6,7 +6,7 @@ import {
   ExecStartSchema,
   type TerminalSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { checkArgs, checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { checkArgs, checkOptions, checkText, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { invalidOption } from "../errors.ts";
 import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
@@ -125,16 +125,6 @@ function terminalMessage({
   iutf8 = false,
 }: TerminalOptions): MessageInitShape<typeof TerminalSchema> {
   return { cols, rows, term, iutf8 };
-}
-
-/** Half of a surrogate pair, which UTF-8 cannot express: encoders replace it silently. */
-const LONE_SURROGATE = /\p{Surrogate}/u;
-
-/** Throws GuestError (INVALID_ARGUMENT) for text that would arrive as another one. */
-function checkText(text: string, field: string): void {
-  const at = text.search(LONE_SURROGATE);
-  if (at >= 0)
-    throw invalidOption(field, `${field} has half of a surrogate pair at index ${at}; UTF-8 cannot express it`);
 }
 
 /** The exit frame's content. */

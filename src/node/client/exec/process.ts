@@ -78,9 +78,11 @@ export class ExecProcess {
     return this.#web;
   }
 
-  /** Sets the terminal's size. Throws GuestError unless both are whole numbers. */
+  /** Sets the terminal's size. Throws GuestError unless both are whole numbers from 0 to 65535. */
   resize(cols: number, rows: number): void {
-    this.#wire.send({ case: "resize", value: { cols: wholeNumber(cols, "cols"), rows: wholeNumber(rows, "rows") } });
+    // The agent would end the call, and with it the command.
+    const size = (value: number, field: string): number => wholeNumber(value, field, LARGEST_SIZE);
+    this.#wire.send({ case: "resize", value: { cols: size(cols, "cols"), rows: size(rows, "rows") } });
   }
 
   /** Sends a signal to the command's process group, by its name or by its number in the guest. Throws GuestError. */
@@ -144,6 +146,9 @@ export class ExecProcess {
     if (!this.#outputs.stdout.full && !this.#outputs.stderr.full) this.#wire.resume();
   }
 }
+
+/** Most columns or rows of a terminal (struct winsize, ioctl_tty(2)). */
+const LARGEST_SIZE = 65_535;
 
 /** Default limit of collected bytes, for each output. */
 const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;

@@ -1,5 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { CallOptions } from "../channel.ts";
+import { checkText } from "../arguments.ts";
 import { invalidOption } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { timestampOf } from "../plain.ts";
@@ -9,13 +10,18 @@ export type GuestPath = string | Uint8Array;
 
 /** The path as file requests have it: text, or bytes if it is not UTF-8. An older agent knows only text. */
 export function pathFields(path: GuestPath): { readonly path: string; readonly rawPath?: Uint8Array } {
-  if (typeof path === "string") return { path };
+  if (typeof path === "string") {
+    checkText(path, "path");
+    return { path };
+  }
   return isUtf8(path) ? { path: Buffer.from(path).toString() } : { path: "", rawPath: path };
 }
 
 /** The path as folder requests have it. */
 export function pathBytes(path: GuestPath): Uint8Array {
-  return typeof path === "string" ? Buffer.from(path) : path;
+  if (typeof path !== "string") return path;
+  checkText(path, "path");
+  return Buffer.from(path);
 }
 
 /** Where a call's paths may lead. */
@@ -42,6 +48,7 @@ export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions
 } {
   if (typeof beneath !== "string" && !isUtf8(beneath))
     throw invalidOption("beneath", "beneath is not UTF-8, which a call about one file cannot say");
+  if (typeof beneath === "string") checkText(beneath, "beneath");
   return { beneath: typeof beneath === "string" ? beneath : Buffer.from(beneath).toString(), noSymlinks };
 }
 

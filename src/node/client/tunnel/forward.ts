@@ -1,4 +1,4 @@
-import { unlink } from "node:fs/promises";
+import { lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type ListenOptions, type Server, type Socket } from "node:net";
 import { errnoOf, messageOf } from "../../../shared/errors.ts";
 import { fromArguments } from "../arguments.ts";
@@ -216,8 +216,10 @@ function listeningOnce(server: Server, at: ListenOptions, where: string): Promis
   });
 }
 
-/** Whether a path is a unix socket on which nobody listens. */
-function isStale(path: string): Promise<boolean> {
+/** Whether a path is a unix socket on which nobody listens. Nothing else may be removed. */
+async function isStale(path: string): Promise<boolean> {
+  // A regular file refuses connections as well.
+  if (!(await lstat(path)).isSocket()) return false;
   return new Promise((resolve) => {
     const probe = connect(path, () => {
       probe.destroy();

@@ -53,6 +53,11 @@ function pieces(path: string): Buffer[] {
   return found;
 }
 
+/** Index of the first byte that is not part of valid UTF-8; undefined: there is none. */
+export function firstNotUtf8(bytes: Buffer): number | undefined {
+  return isUtf8(bytes) ? undefined : firstWrong(bytes);
+}
+
 /** Index of the first byte that is not part of valid UTF-8. */
 function firstWrong(bytes: Buffer): number {
   // A character has at most four bytes: the longest valid beginning ends within them.

@@ -1,3 +1,4 @@
+import { isUtf8 } from "node:buffer";
 import { withEscapes } from "./raw-names.ts";
 import { once } from "node:events";
 import type { Health, HookResult } from "../../client/index.ts";
@@ -54,6 +55,31 @@ export function printable(text: string): string {
 /** Lines of text for a person's terminal, with their tabs. */
 export function printableText(text: string): string {
   return text.replaceAll(CONTROLS, (character) => (/[\n\t]/.test(character) ? character : "?"));
+}
+
+/**
+ * A name or path of a sandbox in one line: bytes that are not UTF-8 and characters that act on a terminal are escaped
+ * as `\xe9`, which the commands take in a path, and so is a backslash that would begin such an escape.
+ */
+export function shownPath(raw: Uint8Array): string {
+  const bytes = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength);
+  let shown = "";
+  for (let at = 0; at < bytes.length;) {
+    const length = characterLength(bytes, at);
+    const character = length === 0 ? "" : bytes.toString("utf8", at, at + length);
+    const isEscape = character === "\\" && /^\\x[\da-f]{2}/.test(bytes.toString("latin1", at, at + 4));
+    if (length > 0 && !isEscape && character.replaceAll(CONTROLS, "") !== "") shown += character;
+    else shown += bytes.toString("hex", at, at + Math.max(1, length)).replaceAll(/../g, "\\x$&");
+    at += Math.max(1, length);
+  }
+  return shown;
+}
+
+/** Length of the UTF-8 character that begins there; 0: none does. */
+function characterLength(bytes: Buffer, at: number): number {
+  for (let length = 1; length <= 4 && at + length <= bytes.length; length++)
+    if (isUtf8(bytes.subarray(at, at + length))) return length;
+  return 0;
 }
 
 /** Rows of cells, which may come from a sandbox, in columns as wide as their widest; the first row has all columns. */

@@ -3,9 +3,10 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { SignalName } from "../../client/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { nearest } from "../../../shared/text.ts";
-import { alteredVariable } from "./argument-bytes.ts";
+import { alteredVariable, firstNotUtf8 } from "./argument-bytes.ts";
 import { type Answers, answerTo } from "./elsewhere.ts";
 import { CliError, UsageError } from "./errors.ts";
+import { nameBytes, textOf } from "./raw-names.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
@@ -70,9 +71,16 @@ export async function readVariables(
 ): Promise<Record<string, string>> {
   const lines: string[] = [];
   for (const file of files) {
-    const text = await readFile(file, "utf8").catch((error: unknown) => {
+    const bytes = await readFile(file).catch((error: unknown) => {
       throw new CliError(`cannot read ${file}: ${messageOf(error)}`);
     });
+    const wrong = firstNotUtf8(bytes);
+    if (wrong !== undefined) {
+      const before = bytes.subarray(0, wrong);
+      const line = before.toString("latin1").split("\n");
+      throw new CliError(`${file}: line ${line.length} is not UTF-8, from its byte ${line.at(-1)?.length} on`);
+    }
+    const text = bytes.toString();
     lines.push(...text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#")));
   }
   const variables = parseVariables([...lines, ...entries], env);
@@ -121,11 +129,29 @@ export function parseSignal(text: string): number | SignalName {
   return (name.startsWith("SIG") ? name : `SIG${name}`) as SignalName;
 }
 
-/** A path in the sandbox as `cp` writes it, with a colon, or without. Throws UsageError for a relative one. */
+/**
+ * A path in the sandbox as `cp` writes it, with a colon, or without; `\\xe9` is a byte, as `ls` prints it. The form of
+ * raw-names.ts: `nameOf` gives what a client takes. Throws UsageError for a relative one.
+ */
 export function guestPath(argument: string): string {
-  const path = argument.startsWith(":") ? argument.slice(1) : argument;
+  const path = withoutEscapes(argument.startsWith(":") ? argument.slice(1) : argument);
   if (!path.startsWith("/")) throw new UsageError(`${argument} is relative; ${absoluteForm(path)}`);
   return path;
+}
+
+/** A byte in a path as `ls` prints it where a name is not text: `\\xe9`. */
+const ESCAPE = /\\x([\da-f]{2})/g;
+
+/** A path with the bytes of its escapes, in the form of raw-names.ts. */
+export function withoutEscapes(path: string): string {
+  if (!/\\x[\da-f]{2}/.test(path)) return path;
+  const parts: Buffer[] = [];
+  let begin = 0;
+  for (const match of path.matchAll(ESCAPE)) {
+    parts.push(nameBytes(path.slice(begin, match.index)), Buffer.from(match[1] ?? "", "hex"));
+    begin = match.index + match[0].length;
+  }
+  return textOf(Buffer.concat([...parts, nameBytes(path.slice(begin))]));
 }
 
 /** How a relative path is to be written. */

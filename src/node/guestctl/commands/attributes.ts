@@ -1,6 +1,6 @@
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { type GuestClient, GuestError, type NewAttributes, type PathAttributes } from "../../client/index.ts";
-import { type Answer, type Host, printable, STATUS_NOT_AS_INTENDED } from "../cli/index.ts";
+import { type Answer, type Host, printable, STATUS_NOT_AS_INTENDED, nameOf } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, type ConnectionValues, openClient } from "../target/index.ts";
 import { attributesObject } from "./schema.ts";
 
@@ -29,13 +29,13 @@ export async function changeEach(
   let failed = 0;
   const changeOf = await change(client);
   for (const path of paths) {
-    const present = await client.statPath(path, { timeoutMs: ANSWER_TIMEOUT_MS });
+    const present = await client.statPath(nameOf(path), { timeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === FileType.DIRECTORY;
     // Those below first: a directory may not be open to the agent afterwards.
     if (values.recursive === true && isDirectory)
       failed += await below(client, path, changeOf, host, (json) => changed.push(json));
     const options = { follow: true, timeoutMs: ANSWER_TIMEOUT_MS };
-    const attributes = await client.setAttributes(path, changeOf(present, isDirectory), options);
+    const attributes = await client.setAttributes(nameOf(path), changeOf(present, isDirectory), options);
     changed.push({ path, ...attributesObject(attributes) });
   }
   return { text: "", json: changed, status: failed === 0 ? 0 : STATUS_NOT_AS_INTENDED };
@@ -54,7 +54,7 @@ async function below(
     host.stderr.write(`guestctl: ${printable(`cannot change ${root}/${name}: ${why}`)}\n`);
   };
   const entries: { readonly name: string; readonly rawName: Buffer; readonly attributes: PathAttributes }[] = [];
-  for await (const { name, rawName, type, attributes, errno, mountPoint } of client.list(root, {
+  for await (const { name, rawName, type, attributes, errno, mountPoint } of client.list(nameOf(root), {
     depth: Number.POSITIVE_INFINITY,
   })) {
     if (errno !== undefined) fail(name, errno);
@@ -64,7 +64,7 @@ async function below(
   // In reverse a directory follows what it contains.
   for (const { name, rawName, attributes } of entries.toReversed())
     try {
-      const place = { beneath: root, noSymlinks: true, timeoutMs: ANSWER_TIMEOUT_MS };
+      const place = { beneath: nameOf(root), noSymlinks: true, timeoutMs: ANSWER_TIMEOUT_MS };
       const isDirectory = attributes.type === FileType.DIRECTORY;
       const now = await client.setAttributes(rawName, change(attributes, isDirectory), place);
       onChanged({ path: `${root}/${name}`, ...attributesObject(now) });

@@ -1,4 +1,4 @@
-import { type Command, defineCommand, guestPath, jsonLine, parseCount, writeAll } from "../cli/index.ts";
+import { type Command, defineCommand, guestPath, jsonLine, parseCount, writeAll, nameOf } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 
 export const cat: Command = defineCommand({
@@ -12,6 +12,7 @@ export const cat: Command = defineCommand({
   notes: 'With --json, one object a line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
   statuses: "0 all was written, 125 failed; what came before the failure has been written.",
   examples: ["cat /etc/os-release", "cat --offset 1048576 --length 512 /var/lib/data | xxd"],
+  takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
   async run({ values, positionals }, host) {
@@ -20,7 +21,7 @@ export const cat: Command = defineCommand({
     using client = await answeringClient(values, host);
     for (const path of positionals.map(guestPath)) {
       let offset = start;
-      for await (const chunk of client.readFile(path, { offset, length })) {
+      for await (const chunk of client.readFile(nameOf(path), { offset, length })) {
         await writeAll(host.stdout, values.json === true ? asJson(path, offset, chunk) : chunk);
         offset += chunk.length;
       }

@@ -10,6 +10,7 @@ u+x, go-w, a=rX. Links that are named are followed; with -R, links below are lef
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
   statuses: "0 all are set, 1 some below a directory could not be (and are named), 125 failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
+  takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
   elsewhere: [

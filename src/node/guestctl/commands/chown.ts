@@ -12,6 +12,7 @@ the sandbox's /etc/passwd and /etc/group. "OWNER:" means also the owner's group.
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
   statuses: "0 all are set, 1 some below a directory could not be (and are named), 125 failed.",
   examples: ["chown app:app /srv/data", "chown -R 1000:1000 :/srv/www"],
+  takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
   elsewhere: [["-v -c", "--json names each"]],

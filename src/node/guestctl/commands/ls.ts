@@ -13,6 +13,8 @@ import {
   STATUS_NOT_AS_INTENDED,
   tableText,
   writeAll,
+  nameOf,
+  shownPath,
 } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 import { isReason } from "../copy/index.ts";
@@ -44,9 +46,12 @@ folder is listed itself.`,
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it
-cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".`,
+cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
+Bytes of a name that are not UTF-8, and characters that act on a terminal, are printed as \\xe9. Every command takes
+that in a path of the sandbox.`,
   statuses: "0 all was listed, 1 something could not be read (and is named), 125 failed.",
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
+  takesRawNames: [],
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
   elsewhere: [
@@ -66,17 +71,18 @@ cannot be read), "mount_point", and the fields of the schema (StatPathResponse),
       host.stderr.write(`guestctl: ${printable(`${posix.join(path, name)} ${what}: ${errno}`)}\n`);
     };
     for (const [index, path] of positionals.map(guestPath).entries()) {
-      const entries = await orItself(client, path, client.list(path, options));
+      const entries = await orItself(client, path, client.list(nameOf(path), options));
       if (values.json === true || values.unsorted === true) {
         for await (const entry of entries) {
-          if (values.json !== true) note(path, entry);
+          if (values.json !== true) note(path, shown(entry));
           else if (entry.errno !== undefined) unread += 1;
-          const line = (): string => `${row(entry, style, posix.join(path, entry.name)).join("  ")}\n`;
+          const line = (): string => `${row(entry, style, posix.join(path, shown(entry).name)).join("  ")}\n`;
           await writeAll(host.stdout, values.json === true ? asJson(path, entry) : line());
         }
       } else {
         const all: ListEntry[] = [];
-        for await (const entry of entries) {
+        for await (const listed of entries) {
+          const entry = shown(listed);
           note(path, entry);
           all.push(entry);
         }
@@ -99,16 +105,21 @@ async function orItself(
   path: string,
   listing: AsyncIterable<ListEntry>,
 ): Promise<AsyncIterable<ListEntry> | readonly ListEntry[]> {
-  const attributes = await client.statPath(path, { noFollow: true }).catch((error: unknown) => {
+  const attributes = await client.statPath(nameOf(path), { noFollow: true }).catch((error: unknown) => {
     if (isReason(error, "PATH_PERMISSION_DENIED")) return undefined;
     throw error;
   });
   if (attributes === undefined || attributes.type === FileType.DIRECTORY) return listing;
   if (attributes.type === FileType.SYMLINK) {
-    const named = await client.statPath(path).catch(() => undefined);
+    const named = await client.statPath(nameOf(path)).catch(() => undefined);
     if (named?.type === FileType.DIRECTORY) return listing;
   }
   return [{ name: "", rawName: Buffer.alloc(0), type: attributes.type, attributes, mountPoint: false }];
+}
+
+/** An entry with its name as it is printed, which a path of an argument may have too. */
+function shown(entry: ListEntry): ListEntry {
+  return { ...entry, name: shownPath(entry.rawName) };
 }
 
 interface Style {
@@ -156,7 +167,7 @@ function row({ type, attributes }: ListEntry, { isLong, isHuman }: Style, name: 
   if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?", printable(name)];
   const { mode, links, uid, gid, size, mtime, linkTarget } = attributes;
   const time = mtime === undefined ? "?" : fileTime(mtime);
-  const label = printable(linkTarget === undefined ? name : `${name} -> ${linkTarget.toString()}`);
+  const label = printable(linkTarget === undefined ? name : `${name} -> ${shownPath(linkTarget)}`);
   const bytes = isHuman ? sizeWords(size) : String(size);
   return [letter + modeLetters(mode), String(links), String(uid), String(gid), bytes, time, label];
 }

@@ -1,4 +1,4 @@
-import { type Command, defineCommand, guestPath, parseMode } from "../cli/index.ts";
+import { type Command, defineCommand, guestPath, parseMode, nameOf } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
 export const mkdir: Command = defineCommand({
@@ -12,6 +12,7 @@ export const mkdir: Command = defineCommand({
   notes: 'With --json, one object a line: "path" and "created" (false: it was there already).',
   statuses: "0 all are there, 125 failed.",
   examples: ["mkdir /srv/new", "mkdir -p -m 0700 :/srv/a/b/c"],
+  takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
   async run({ values, positionals }, host) {
@@ -21,7 +22,7 @@ export const mkdir: Command = defineCommand({
     const made: object[] = [];
     for (const path of positionals.map(guestPath)) {
       const options = { parents, exclusive: !parents, mode, timeoutMs: ANSWER_TIMEOUT_MS };
-      made.push({ path, created: await client.mkdir(path, options) });
+      made.push({ path, created: await client.mkdir(nameOf(path), options) });
     }
     return { text: "", json: made };
   },

@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { CliError, type Command, defineCommand, guestPath, UsageError } from "../cli/index.ts";
+import { CliError, type Command, defineCommand, guestPath, UsageError, nameOf } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { statIfThere } from "../copy/index.ts";
 
@@ -16,6 +16,7 @@ step, within one file system.`,
   notes: 'With --json, one object a line: "path" and "new_path".',
   statuses: "0 all are moved, 125 failed.",
   examples: ["mv /srv/app.new /srv/app", "mv -n :/srv/a :/srv/b :/srv/old/"],
+  takesRawNames: [],
   takes: { some: "sources and a destination" },
   completes: ["path"],
   elsewhere: [["-v", "--json names each"]],
@@ -32,7 +33,10 @@ step, within one file system.`,
     const moved: object[] = [];
     for (const path of sources) {
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;
-      await client.rename(path, newPath, { exclusive: values.exclusive === true, timeoutMs: ANSWER_TIMEOUT_MS });
+      await client.rename(nameOf(path), nameOf(newPath), {
+        exclusive: values.exclusive === true,
+        timeoutMs: ANSWER_TIMEOUT_MS,
+      });
       moved.push({ path, new_path: newPath });
     }
     return { text: "", json: moved };

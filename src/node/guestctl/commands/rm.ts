@@ -1,5 +1,13 @@
 import { posix } from "node:path";
-import { type Command, defineCommand, guestPath, printable, STATUS_NOT_AS_INTENDED, UsageError } from "../cli/index.ts";
+import {
+  type Command,
+  defineCommand,
+  guestPath,
+  printable,
+  STATUS_NOT_AS_INTENDED,
+  UsageError,
+  nameOf,
+} from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { isReason } from "../copy/index.ts";
 
@@ -16,6 +24,7 @@ in a folder stay, and are named.`,
     'With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most).',
   statuses: "0 all is removed, 1 something is left (and named), 125 failed.",
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
+  takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
   elsewhere: [
@@ -31,10 +40,12 @@ in a folder stay, and are named.`,
     const results: object[] = [];
     let leftAny = false;
     for (const path of paths) {
-      const outcome = await client.remove(path, { recursive: values.recursive === true }).catch((error: unknown) => {
-        if (values.force === true && isReason(error, "PATH_NOT_FOUND")) return NOTHING;
-        throw error;
-      });
+      const outcome = await client
+        .remove(nameOf(path), { recursive: values.recursive === true })
+        .catch((error: unknown) => {
+          if (values.force === true && isReason(error, "PATH_NOT_FOUND")) return NOTHING;
+          throw error;
+        });
       const { removed, left } = outcome;
       const entries = outcome.leftEntries.map(({ name, errno }) => ({ path: posix.join(path, name), errno }));
       results.push({ path, removed, left, left_entries: entries });

@@ -67,9 +67,21 @@ export function healthObject(health: Health): object {
   return schemaObject(HealthResponseSchema, health);
 }
 
-/** Attributes of a path in the schema's form (StatPathResponse). */
+/**
+ * Attributes of a path in the schema's form (StatPathResponse). Times that JSON cannot say also have their seconds
+ * since 1970, as text: "mtime_seconds".
+ */
 export function attributesObject(attributes: PathAttributes): object {
-  return schemaObject(StatPathResponseSchema, attributes);
+  const seconds = (["mtime", "atime", "ctime"] as const).flatMap((name) => {
+    const text = attributes[`${name}Seconds`] ?? secondsText(attributes[name]);
+    const isSayable = text === undefined || (BigInt(text) >= FIRST_SECOND && BigInt(text) <= LAST_SECOND);
+    return isSayable ? [] : [[`${name}_seconds`, text]];
+  });
+  return { ...schemaObject(StatPathResponseSchema, attributes), ...(Object.fromEntries(seconds) as object) };
+}
+
+function secondsText(time: Date | undefined): string | undefined {
+  return time === undefined ? undefined : String(Math.floor(time.getTime() / 1_000));
 }
 
 /** A kept command or its end in the schema's form, but for its exit: that is as "exec --json" has it. */

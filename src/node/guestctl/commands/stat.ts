@@ -8,6 +8,8 @@ import {
   jsonLine,
   type ReportLine,
   reportText,
+  nameOf,
+  shownPath,
 } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { attributesObject } from "./schema.ts";
@@ -23,13 +25,14 @@ export const stat: Command = defineCommand({
 (number), "uid", "gid", "mtime", "atime", "ctime", "inode" (text), "links" (text), "link_target" (base64).`,
   statuses: "0 all were described, 125 failed.",
   examples: ["stat /etc/hostname", "stat --json / | jq .mode"],
+  takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
   async run({ values, positionals }, host) {
     using client = await openClient(values, host);
     const options = { noFollow: values.dereference !== true, timeoutMs: ANSWER_TIMEOUT_MS };
     for (const path of positionals.map(guestPath)) {
-      const response = await client.statPath(path, options);
+      const response = await client.statPath(nameOf(path), options);
       const json = { path, ...attributesObject(response) };
       host.stdout.write(values.json === true ? jsonLine(json) : asText(path, response));
     }
@@ -38,7 +41,7 @@ export const stat: Command = defineCommand({
 });
 
 function asText(path: string, { type, size, mode, uid, gid, links, inode, ...rest }: PathAttributes): string {
-  const target = rest.linkTarget === undefined ? "" : ` -> ${rest.linkTarget.toString()}`;
+  const target = rest.linkTarget === undefined ? "" : ` -> ${shownPath(rest.linkTarget)}`;
   const lines: ReportLine[] = [
     ["path", `${path}${target}`],
     ["type", typeName(type)],

@@ -1,4 +1,4 @@
-import { type Command, checkInput, defineCommand, guestPath, parseMode } from "../cli/index.ts";
+import { type Command, checkInput, defineCommand, guestPath, parseMode, nameOf } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 
 export const write: Command = defineCommand({
@@ -14,6 +14,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
   notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',
   statuses: "0 written, 125 failed; the file is as it was then.",
   examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
+  takesRawNames: [],
   takes: { one: "one path" },
   elsewhere: [["-a --append", "a file is replaced as a whole; guestctl exec -i -- sh -c 'cat >> \"$0\"' PATH appends"]],
   completes: ["path", "nothing"],
@@ -29,7 +30,7 @@ a new one belongs to the workload's user. The path may begin with a colon, as in
     };
     checkInput(host);
     using client = await answeringClient(values, host);
-    const { bytesWritten, sha256 } = await client.writeFile(path, host.stdin as AsyncIterable<Buffer>, file);
+    const { bytesWritten, sha256 } = await client.writeFile(nameOf(path), host.stdin as AsyncIterable<Buffer>, file);
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
     return { text: "", json };
   },

@@ -2,7 +2,7 @@ import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { localTree } from "../../tar/index.ts";
-import { absoluteForm, CliError, nameOf, textOf, UsageError } from "../cli/index.ts";
+import { absoluteForm, CliError, nameOf, textOf, UsageError, withoutEscapes } from "../cli/index.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
 import { isReason, statIfThere } from "./guest-paths.ts";
 import { localFailure, locally } from "./local-paths.ts";
@@ -228,5 +228,5 @@ function parseStream(sources: readonly string[], destination: string): Omit<Copy
 function remotePath(argument: string): string {
   const [, , path = ""] = REMOTE.exec(argument) ?? [];
   if (!path.startsWith("/")) throw new UsageError(`${argument} is relative; ${absoluteForm(path, ":")}`);
-  return path;
+  return withoutEscapes(path);
 }

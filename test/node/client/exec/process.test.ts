@@ -254,6 +254,8 @@ describe("ExecProcess", () => {
 
   test("runs a command in a terminal, types into it and resizes it", async () => {
     const process = client.exec({ args: ["sh"], terminal: { cols: 91, rows: 17, term: "vt100" } });
+    for (const cols of [80.5, -1, 65_536, Number.NaN])
+      assert.throws(() => process.resize(cols, 24), /cols requires a whole number from 0 to 65535, not /);
     process.stdin.write("stty size; echo $TERM-$((40+2))\n");
     assert.match(await readUntil(process, "vt100-42"), /17 91/);
     process.resize(101, 23);
