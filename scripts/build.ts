@@ -1,6 +1,6 @@
 /**
- * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the folder that is
- * put into a sandbox, archives of it and images; dist/guestctl and dist/client for the node side. See `--help`.
+ * `npm run build`: everything that is shipped, into dist/. For each architecture dist/linux-<arch>, the directory that
+ * is put into a sandbox, archives of it and images; dist/guestctl and dist/client for the node side. See `--help`.
  */
 import { spawnSync } from "node:child_process";
 import { mkdirSync, openSync, statSync } from "node:fs";
@@ -32,7 +32,7 @@ function megabytes(file: string): string {
   return `${(statSync(file).size / 1e6).toFixed(1)} MB`;
 }
 
-/** The requested architectures, which must be possible; by default all possible ones. */
+/** The requested architectures, which must be supported by this machine. By default all that are. */
 function architectures(asked: readonly string[]): Architecture[] {
   const unknown = asked.find((arch) => !isArchitecture(arch));
   if (unknown !== undefined) throw new UsageError(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
@@ -59,8 +59,8 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
   const release: string[] = [];
   const script = await bundleScript(ROOT, join(DIST, ".unfinished", "agent.js"));
   for (const arch of possible) {
-    const { folder, archives } = await makeDistribution(ROOT, arch, script);
-    say(folder, `the agent for ${arch}`);
+    const { directory, archives } = await makeDistribution(ROOT, arch, script);
+    say(directory, `the agent for ${arch}`);
     for (const archive of archives) say(archive, `the same, ${megabytes(archive)}`);
     release.push(...archives);
     markCurrent(ROOT, `linux-${arch}`, digest);
@@ -78,10 +78,10 @@ async function build(asked: readonly string[], digest: string): Promise<void> {
 }
 
 /**
- * Waits until no other process has the lock of a file, and holds it until this one ends, however it ends. The lock
- * belongs to the open file (flock(2)), which only this process has. Without flock(1) nothing is locked.
+ * Takes the lock of a file, and waits while another process has it. This process keeps the lock until it ends, however
+ * it ends (flock(2)). Does nothing if the program flock(1) is missing.
  *
- * @param waits is called when the lock is not free
+ * @param waits is called if the lock is not free
  */
 export function takeTurn(file: string, waits: () => void): void {
   mkdirSync(dirname(file), { recursive: true });
@@ -102,7 +102,7 @@ await runScript("build", USAGE, async () => {
   takeTurn(join(DIST, ".build.lock"), () => {
     process.stderr.write("build: waiting for another build of this checkout\n");
   });
-  // Taken before the build, which may miss later changes.
+  // Computed before the build: sources that change during the build must not count as built.
   const digest = sourcesDigest(ROOT);
   const wanted = [
     "guestctl",

@@ -1,6 +1,6 @@
 /**
- * Holds the whole repository to its rules: `npm run check`, or `npm run check -- lint types` for the checks whose names
- * hold these words. All run, whatever failed before.
+ * Checks the whole repository: `npm run check`, or `npm run check -- lint types` for the checks whose names contain
+ * these words. All selected checks run, even after a failure.
  */
 import { globSync, mkdtempDisposableSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -11,10 +11,13 @@ import { providePrograms } from "./machine/programs.ts";
 import { runScript, UsageError, words } from "./machine/script.ts";
 import { KEPT } from "./release/keep.ts";
 
-/** The project's folder. */
+/** The directory of the project. */
 export const ROOT: string = join(import.meta.dirname, "..");
 
-/** Runs a program of node_modules/.bin or the system in the project's folder. Resolves to its output if it failed. */
+/**
+ * Runs a program of node_modules/.bin or of the system in the project's directory. Resolves with its output if it
+ * failed, and otherwise with an empty text.
+ */
 export async function complaintsOf(program: string, args: readonly string[]): Promise<string> {
   const result = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT, all: true, reject: false });
   if (!result.failed) return "";
@@ -26,7 +29,10 @@ async function gitFiles(...options: readonly string[]): Promise<string[]> {
   return stdout.split("\n").filter((line) => line !== "");
 }
 
-/** The repository's files: those in git and new ones that git does not ignore. Paths from the project's folder. */
+/**
+ * The files of the repository: those in git, and new ones that git does not ignore. Paths are relative to the project's
+ * directory.
+ */
 export async function repositoryFiles(): Promise<string[]> {
   const files = await gitFiles("--cached", "--others", "--exclude-standard", "--deduplicate");
   const deleted = new Set(await gitFiles("--deleted"));
@@ -36,28 +42,28 @@ export async function repositoryFiles(): Promise<string[]> {
 /** A check of the whole repository. */
 export interface Check {
   readonly name: string;
-  /** Whether it needs git to list the repository's files. */
+  /** The check needs git to list the files of the repository. */
   readonly readsRepository?: true;
-  /** Resolves with the problem and how to fix it; empty: none. */
+  /** Resolves with the problems and how to fix them; empty if there are none. */
   readonly run: () => Promise<string>;
 }
 
-/** What is linted and formatted. Generated code is neither. */
-const FOLDERS = ["src", "scripts", "test"];
+/** Directories that are linted and formatted, except for generated code. */
+const DIRECTORIES = ["src", "scripts", "test"];
 
 export const typescriptChecks: readonly Check[] = [
   { name: "types", run: () => complaintsOf("tsc", ["-p", "."]) },
   { name: "types of the oldest Node of the node side", run: () => complaintsOf("tsc", ["-p", "src/node"]) },
-  { name: "lint", run: () => complaintsOf("oxlint", ["--deny-warnings", "--format=unix", ...FOLDERS]) },
+  { name: "lint", run: () => complaintsOf("oxlint", ["--deny-warnings", "--format=unix", ...DIRECTORIES]) },
   { name: "nothing unused (files, exports, packages; knip.jsonc)", run: () => complaintsOf("knip", []) },
-  { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...FOLDERS]) },
+  { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...DIRECTORIES]) },
 ];
 
-/** More than the build asks for: gcc's analyser follows memory and descriptors through every path of a function. */
+/** More warnings than the build uses. gcc's analyser follows memory and descriptors through every path of a function. */
 const FLAGS = [
   ..."-O2 -c -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fanalyzer".split(" "),
   ..."-Wshadow -Wconversion -Wundef -Wvla -Wformat-security -Wstrict-prototypes -Wmissing-prototypes".split(" "),
-  // Does not report Node's own headers.
+  // Suppresses warnings about Node's own headers.
   "-isystem",
   `node_modules/node-linux-${process.arch}/include/node`,
 ];
@@ -71,7 +77,7 @@ async function compileAll(): Promise<string> {
   return complaints.filter(Boolean).join("\n");
 }
 
-/** Shell scripts, by name or by first line. */
+/** Shell scripts, found by the first line. */
 async function shellScripts(): Promise<string[]> {
   const { stdout } = await execa("git", ["grep", "--untracked", "-lIE", "^#!.*\\b(ba|da)?sh$"], {
     cwd: ROOT,
@@ -93,13 +99,13 @@ export const nativeChecks: readonly Check[] = [
   { name: "shell", readsRepository: true, run: checkShell },
 ];
 
-/** Changes in a folder's schema that would break a client of any release; every released schema is kept. */
-export async function incompatibilities(folder: string): Promise<string> {
+/** Changes of a schema that would break clients of any released version. Every released schema is kept in compat/. */
+export async function incompatibilities(directory: string): Promise<string> {
   const snapshots = globSync(`compat/*/${KEPT.schema}`, { cwd: ROOT });
   if (snapshots.length === 0) return "no released schema in compat/";
   const complaints = await Promise.all(
     snapshots.map(async (snapshot) => {
-      const complaint = await complaintsOf("buf", ["breaking", folder, "--against", join(ROOT, snapshot)]);
+      const complaint = await complaintsOf("buf", ["breaking", directory, "--against", join(ROOT, snapshot)]);
       return complaint && `against ${snapshot}:\n${complaint}`;
     }),
   );
@@ -108,12 +114,12 @@ export async function incompatibilities(folder: string): Promise<string> {
 
 const GENERATED = "src/shared/gen";
 
-/** Generates the code into another folder and compares. */
+/** Generates the code into another directory and compares it. */
 async function generated(): Promise<string> {
-  using folder = mkdtempDisposableSync(join(tmpdir(), "generated-"));
-  const complaint = await complaintsOf("buf", ["generate", "-o", folder.path]);
+  using directory = mkdtempDisposableSync(join(tmpdir(), "generated-"));
+  const complaint = await complaintsOf("buf", ["generate", "-o", directory.path]);
   if (complaint !== "") return complaint;
-  const differences = await complaintsOf("diff", ["-r", join(folder.path, GENERATED), GENERATED]);
+  const differences = await complaintsOf("diff", ["-r", join(directory.path, GENERATED), GENERATED]);
   return differences && `${differences}\n${GENERATED} is not what the schema gives: npm run generate`;
 }
 
@@ -127,7 +133,7 @@ export const schemaChecks: readonly Check[] = [
   { name: "generated code", run: generated },
 ];
 
-/** Names of one machine, which a repository must not have. */
+/** Names of one machine, which files of the repository must not contain. */
 const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string }[] = [
   { pattern: /(?<![\w.$-])\/(?:root|Users\/[\w.-]+|home\/[\w.-]+)\/[\w.-]+/, what: "a path in someone's home" },
   {
@@ -137,7 +143,7 @@ const MACHINE_TRACES: readonly { readonly pattern: RegExp; readonly what: string
   { pattern: /"resolved": "https?:/, what: "a package registry's address" },
 ];
 
-/** Finds traces of a machine, or this checkout's path, in a text. */
+/** Finds names of a machine, or the path of this checkout, in a text. */
 function machineTraces(file: string, text: string, checkout: string): string[] {
   return text.split("\n").flatMap((line, index) => {
     const found = MACHINE_TRACES.filter(({ pattern }) => pattern.test(line)).map(({ what }) => what);
@@ -176,13 +182,13 @@ async function passes(check: Check): Promise<boolean> {
   return complaint === "";
 }
 
-/** Why checks of "the repository's files" cannot run; undefined: they can. */
+/** Why checks that read the repository's files cannot run. Undefined: they can. */
 function noRepository(): string | undefined {
   const { failed, exitCode } = execaSync("git", ["rev-parse"], { cwd: ROOT, reject: false });
   if (!failed) return undefined;
   return exitCode === undefined
     ? "needs git, which tells the files of the repository (Debian: apt-get install git)"
-    : "needs a clone: git does not take this folder for one of its repositories (or for one of yours; see git status)";
+    : "needs a clone: git does not take this directory for one of its repositories (or for one of yours; see git status)";
 }
 
 if (import.meta.main) {

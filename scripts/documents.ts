@@ -1,5 +1,5 @@
 /**
- * Writes the generated tables of the documents again: `npm run documents`. A table is between two comments of a page,
+ * Regenerates the generated tables of the documents: `npm run documents`. A table is between two comments of a page,
  * such as `<!-- begin: limits -->` and `<!-- end: limits -->`.
  */
 import { writeFileSync } from "node:fs";

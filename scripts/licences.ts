@@ -3,13 +3,16 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { runScript, words } from "./machine/script.ts";
 
-/** The list's path in the project. */
+/** Path of the list in the project. */
 export const LICENCE_FILE = "THIRD_PARTY_LICENSES.md";
 
-/** Licences that require only that their text is passed on. Others need a decision. */
+/** Licences that only require that their text is included. Any other licence needs a decision. */
 const ACCEPTED: ReadonlySet<string> = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"]);
 
-/** For tests and types, but guestctl's bundle contains its API; its dependencies for images stay out. */
+/**
+ * A development dependency, but the bundle of guestctl contains its API. Its dependencies for building images are not
+ * bundled.
+ */
 const BUNDLED = "node_modules/@onkernel/hypeman";
 
 interface LockedPackage {
@@ -27,7 +30,7 @@ package in node_modules. Node itself brings further components; they are listed 
 | --- | --- | --- |
 `;
 
-/** The list as Markdown. Throws if a package names no licence, or one that is not in the list above. */
+/** The list as Markdown. Throws if a package names no licence, or one that is not accepted. */
 export function licenceTable(root: string): string {
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as {
     readonly packages: Readonly<Record<string, LockedPackage>>;

@@ -1,12 +1,12 @@
 /**
  * Plugin of buf (buf.gen.yaml): writes all proto files as serialized descriptors, for the reflection service. The
- * generated messages cannot supply them: the agent's bundle holds their descriptors in another form.
+ * generated messages cannot be used for that, because the agent's bundle contains their descriptors in another form.
  */
 import { create, type DescEnum, type DescFile, type DescMessage, toBinary } from "@bufbuild/protobuf";
 import { FileDescriptorProtoSchema } from "@bufbuild/protobuf/wkt";
 import { createEcmaScriptPlugin, runNodeJs } from "@bufbuild/protoplugin";
 
-/** Full names of everything that a file declares: a client may ask for each. */
+/** Full names of everything that a file declares, because a client may ask for any of them. */
 function symbolsOf(file: DescFile): string[] {
   const ofMessage = (message: DescMessage): string[] => [
     message.typeName,
@@ -14,7 +14,7 @@ function symbolsOf(file: DescFile): string[] {
     ...message.nestedEnums.flatMap(ofEnum),
     ...message.nestedMessages.flatMap(ofMessage),
   ];
-  // The values of an enum are siblings of the enum (protobuf.com/docs/language-spec).
+  // In protobuf, the values of an enum are siblings of the enum, not its children (protobuf.com/docs/language-spec).
   const ofEnum = ({ typeName, values }: DescEnum): string[] => [
     typeName,
     ...values.map(({ name }) => typeName.replace(/[^.]+$/, name)),
@@ -29,7 +29,7 @@ function symbolsOf(file: DescFile): string[] {
   ];
 }
 
-/** Without comments, which are most of the bytes. */
+/** Without comments, which would be most of the bytes. */
 function descriptorOf({ proto }: DescFile): string {
   const { sourceCodeInfo: _comments, $unknown: _unknown, ...rest } = proto;
   const bytes = toBinary(FileDescriptorProtoSchema, create(FileDescriptorProtoSchema, rest));

@@ -34,7 +34,7 @@ await runScript("release", USAGE, async () => {
     return 0;
   }
   const commit = await git("rev-parse", "HEAD");
-  const folder = relative(ROOT, await keepRelease(ROOT, version, commit));
-  console.log(`made ${folder}: commit it, and tag what it was made of: git tag v${version} ${commit}`);
+  const directory = relative(ROOT, await keepRelease(ROOT, version, commit));
+  console.log(`made ${directory}: commit it, and tag what it was made of: git tag v${version} ${commit}`);
   return 0;
 });

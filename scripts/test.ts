@@ -20,23 +20,23 @@ import { removeAbandonedCgroups } from "./testing/contained.ts";
 import { type FileOutcome, summarize } from "./testing/summary.ts";
 
 const USAGE = `usage: npm test [-- [--nightly] [--only LIST] PATH...]
-  PATH         a test file, or a folder of them, from here or from test (agent: all of the agent); default: test
-  --nightly    the folders' *.nightly.ts instead of their *.test.ts
+  PATH         a test file, or a directory of them, from here or from test (agent: all of the agent); default: test
+  --nightly    the directories' *.nightly.ts instead of their *.test.ts
   --only LIST  of all files only the tests that the file LIST names: in each line a file, a tab, a part of a title`;
 
-/** More than processors: half of a run's time tests wait for graces and time-outs. */
+/** More workers than processors, because tests spend half of their time waiting for grace periods and timeouts. */
 const CONCURRENCY = 2 * availableParallelism();
-/** Slow tests do not fail while they make progress. A hung test fails before its file counts as hung. */
+/** A slow test does not fail as long as it makes progress. A test that hangs fails before its file counts as hung. */
 const LIMITS: FileLimits = {
   testMs: 540_000,
   silenceMs: Number(process.env["TEST_SILENCE_MS"] ?? 600_000),
   settleMs: 15_000,
 };
 
-/** The name that a path has from here; a file or folder of test may be named without it. */
+/** The path of a test file or directory from the project's directory. `test/` at its beginning may be omitted. */
 function located(name: string): string {
   const path = [name, join("test", name)].find((each) => existsSync(each));
-  if (path === undefined) throw new UsageError(`${name}: no such test file or folder`);
+  if (path === undefined) throw new UsageError(`${name}: no such test file or directory`);
   return path;
 }
 
@@ -47,7 +47,7 @@ function testFiles(paths: readonly string[], ending: string): string[] {
   return [...new Set(files)].toSorted();
 }
 
-/** The files of a list for `--only`, each with its titles. */
+/** Parses a list for `--only`: the files, each with its titles. */
 function listed(list: string): Map<string, readonly string[]> {
   const lines = readFileSync(list, "utf8").split("\n").filter(Boolean);
   const rows = lines.map((line): readonly [string, string] => {
@@ -62,7 +62,7 @@ function print(text: string): void {
   process.stdout.write(text);
 }
 
-/** CPU time of the run: fields 16 and 17 of proc_pid_stat(5), of all that it has waited for, in ticks of 10 ms. */
+/** CPU time of all ended processes of the run, in seconds (fields 16 and 17 of proc_pid_stat(5), in ticks of 10 ms). */
 function cpuSeconds(): number {
   const stat = readFileSync("/proc/self/stat", "latin1");
   const [user, system] = stat
@@ -81,7 +81,7 @@ async function runAll(
   const outcomes: FileOutcome[] = [];
   const waiting = files.entries();
   const worker = async (): Promise<void> => {
-    // The workers share the iterator, so each file runs once.
+    // The workers share one iterator, so each file runs once.
     for (const [index, file] of waiting) {
       if (abort.aborted) return;
       const outcome = await runTestFile(file, titles.get(file) ?? [], `${run}-${index}`, LIMITS, abort);
@@ -106,7 +106,7 @@ async function main(): Promise<number> {
       : testFiles(paths.length > 0 ? paths : ["test"], values.nightly ? "nightly" : "test");
   const interrupted = new AbortController();
   onEndSignal((name) => interrupted.abort(name));
-  // Tests compare modes of files that they make; a newcomer's umask may be another.
+  // Tests compare modes of files that they create, so a developer's own umask must not matter.
   process.umask(0o022);
   const isStrict = process.env["CI"] === "true";
   if (isStrict) providePrograms(CI_PROGRAMS, "for the tests");

@@ -13,7 +13,7 @@ import { onEndSignal, runScript, UsageError } from "./machine/script.ts";
 const USAGE = `usage: npm start                        the tour
        npm start -- --keep -- COMMAND…  a sandbox around COMMAND, until it ends`;
 
-/** The tour's sandbox. */
+/** The sandbox that the tour starts. */
 const SPEC = {
   process: {
     args: [process.execPath, join(import.meta.dirname, "tour", "workload.ts")],
@@ -31,7 +31,7 @@ async function main(args: readonly string[]): Promise<number> {
   return keep(command);
 }
 
-/** Whether there is a build of these sources now; it reports failures on stderr. */
+/** Whether a build of the current sources exists, after building it if necessary. Failures are reported on stderr. */
 async function build(): Promise<boolean> {
   const options = { stdout: "inherit", stderr: "inherit", reject: false } as const;
   const { failed } = await execaNode(
@@ -61,7 +61,10 @@ async function tour(): Promise<number> {
   return 0;
 }
 
-/** Runs a step's line and prints its output. Where that shows nothing else than a busy machine, again with more time. */
+/**
+ * Runs the line of a step and prints its output. If the output shows only that the machine is busy, runs it again with
+ * more time.
+ */
 async function show({ line, shows, showsBusy }: Step, sandbox: Sandbox): Promise<void> {
   for (let seconds = 1; ; seconds *= 2) {
     const command = line.replace("SECONDS", `${seconds}s`);
@@ -104,40 +107,43 @@ interface SandboxSpec {
   readonly process: { readonly args: readonly string[]; readonly env?: Readonly<Record<string, string>> };
   /** The message Hooks as proto3 JSON. */
   readonly hooks?: object;
-  /** Variables that the agent inherits beside its bootstrap channel, as from an image. */
+  /** Variables that the agent inherits besides its bootstrap channel, as from an image. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Whether the workload gets our own terminal. Default: false. */
+  /** Whether the workload gets this process's terminal. Default: false. */
   readonly interactive?: boolean;
 }
 
-/** The built agent around a workload, with its own credentials and folder. Disposing of it ends the agent. */
+/** The built agent with a workload, credentials and a directory of its own. Disposing of it ends the agent. */
 interface Sandbox extends AsyncDisposable {
   readonly address: string;
-  /** The folder of its credentials. */
+  /** The directory of its credentials. */
   readonly credentials: string;
-  /** Lines that the agent has logged. */
+  /** Lines of the agent's log. */
   readonly log: readonly string[];
   /** Resolves when the agent has ended. */
   readonly ended: Promise<{ readonly exitCode?: number; readonly signal?: string }>;
-  /** Runs a line in the sandbox's folder on this side, with guestctl in PATH and led to the agent; its whole output. */
+  /**
+   * Runs a line of shell in the sandbox's directory on the host, with guestctl in PATH and configured for the agent.
+   * Resolves with the whole output.
+   */
   shell(line: string): Promise<string>;
   kill(signal: NodeJS.Signals): void;
 }
 
-/** Issues credentials with guestctl and starts the agent; resolves once it has started. */
+/** Issues credentials with guestctl and starts the agent. Resolves when it has started. */
 async function startSandbox({ process: spec, hooks, env, interactive = false }: SandboxSpec): Promise<Sandbox> {
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-"));
+  const directory = await mkdtemp(join(tmpdir(), "guest-agent-"));
   const port = await freePort();
-  const [address, credentials] = [`127.0.0.1:${port}`, join(folder, "creds")];
+  const [address, credentials] = [`127.0.0.1:${port}`, join(directory, "creds")];
   const PATH = [dirname(GUESTCTL), dirname(process.execPath), process.env["PATH"]].join(delimiter);
   const led = { PATH, GUESTCTL_ADDRESS: address, GUESTCTL_CREDENTIALS: credentials };
   const shell = async (line: string): Promise<string> =>
-    (await execa("sh", ["-c", line], { cwd: folder, env: led, stdin: "ignore", all: true, reject: false })).all;
+    (await execa("sh", ["-c", line], { cwd: directory, env: led, stdin: "ignore", all: true, reject: false })).all;
   const issued = JSON.parse(await shell("guestctl issue --json creds")) as { agent_variables: Record<string, string> };
   const variables = {
     ...issued.agent_variables,
     SVC_GUEST_PORT: String(port),
-    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_WORKLOAD_SOCKET: join(directory, "workload.sock"),
     SVC_PROCESS_SPEC: JSON.stringify(spec),
     ...(hooks && { SVC_HOOKS_SPEC: JSON.stringify(hooks) }),
   };
@@ -145,7 +151,7 @@ async function startSandbox({ process: spec, hooks, env, interactive = false }: 
   const options = { stdin: terminal, stdout: terminal, stderr: "pipe", reject: false, buffer: false } as const;
   const agent = execa(AGENT, [], { ...options, env: { ...variables, ...env } });
   const log: string[] = [];
-  // The agent and its workload share standard error: the agent's lines are JSON.
+  // The agent and its workload share standard error; the agent's lines are those in JSON.
   createInterface({ input: agent.stderr }).on("line", (line) => {
     if (line.startsWith("{")) log.push(line);
     else if (interactive) process.stderr.write(`${line}\n`);
@@ -160,28 +166,28 @@ async function startSandbox({ process: spec, hooks, env, interactive = false }: 
     [Symbol.asyncDispose]: async () => {
       agent.kill("SIGTERM");
       await agent;
-      await rm(folder, { recursive: true, force: true });
+      await rm(directory, { recursive: true, force: true });
     },
   };
 }
 
-/** A line of shell as people type it, and what its output has to show. */
+/** A line of shell as people type it, and what its output must contain. */
 interface Step {
   readonly title: string;
-  /** SECONDS in it is a time limit: first one second. */
+  /** SECONDS in the line stands for a time limit, one second at first. */
   readonly line: string;
   readonly shows: RegExp;
-  /** Output where the limit was too short for this machine; the step is then repeated with twice the time. */
+  /** Output that shows that the limit was too short for this machine. The step is then repeated with twice the time. */
   readonly showsBusy?: RegExp;
 }
 
-/** A machine on which nothing starts within this time does not work. */
+/** If nothing starts within this time, the tour fails. */
 const LONGEST_S = 300;
 
 const SCRIPT = "tr a-z A-Z; echo 'and this is an error' >&2; exit 3";
 const ENVIRONMENT = "env | grep -E '^(TOUR|SVC)_' | sort";
 
-/** What the tour shows. The lines run in a folder of their own, in which ./creds are the agent's credentials. */
+/** The steps of the tour. The lines run in a directory of their own, in which ./creds contains the agent's credentials. */
 const STEPS: readonly Step[] = [
   {
     title: "Health: is the workload ready, and what is it doing? (It declares itself idle on its own socket.)",
@@ -234,5 +240,5 @@ const STEPS: readonly Step[] = [
 ];
 
 await runScript("start", USAGE, () => main(process.argv.slice(2)));
-// Does not wait for open handles, such as a refused connection.
+// Not by returning: that would wait for open handles, such as a refused connection.
 process.exit();

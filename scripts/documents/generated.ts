@@ -16,7 +16,7 @@ function table(head: Cells, rows: readonly Cells[]): string {
 
 const FIELDS = ["field", "type", "meaning"];
 
-/** The decisions with their titles, in the order of their numbers. */
+/** The decisions with their titles, sorted by number. */
 function decisions(): readonly Cells[] {
   const files = globSync("docs/decisions/[0-9]*.md", { cwd: ROOT }).toSorted();
   return files.map((path) => {
@@ -26,7 +26,7 @@ function decisions(): readonly Cells[] {
   });
 }
 
-/** The generated part of each page, by the page and the part's name. */
+/** The generated parts of each page, by the path of the page and the name of the part. */
 function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
   const codes = Object.entries(ERROR_CODES).map(([code, step]) => [
     `\`${code}\``,
@@ -58,7 +58,7 @@ function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
   ]);
 }
 
-/** Replaces the text between the two comments of a part. Throws if the page lacks them. */
+/** Replaces the text between the two comments of a part. Throws if the page does not contain them. */
 function withPart(page: string, name: string, text: string): string {
   const [begin, end] = [`<!-- begin: ${name} -->`, `<!-- end: ${name} -->`];
   const [before, rest = ""] = page.split(begin);
@@ -67,7 +67,7 @@ function withPart(page: string, name: string, text: string): string {
   return `${before}${begin}\n\n${text}\n\n${end}${after}`;
 }
 
-/** Every page with generated parts, by its path, as it should be. */
+/** Every page with generated parts, by path, with its correct content. */
 export function generatedDocuments(): ReadonlyMap<string, string> {
   return new Map(
     [...parts()].map(([path, named]) => [

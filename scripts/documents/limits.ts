@@ -23,10 +23,7 @@ function duration(ms: number): string {
 
 const CALM = "(`ENHANCE_YOUR_CALM`)";
 
-/**
- * The limits of the management listener and of all calls. The numbers are those of the sources wherever these export
- * them.
- */
+/** The limits of the management listener and of all calls. The numbers come from the sources if these export them. */
 export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["size of a message", `${bytes(limits.MESSAGE_LIMIT_BYTES)}; output arrives in frames of at most 64 KiB`],
   ["execs at once", `${limits.EXEC_LIMIT}, not counting those that have ended`],

@@ -4,8 +4,9 @@ import { join } from "node:path";
 const SCHEMA = join(import.meta.dirname, "../../proto/svc/guest/v1alpha1");
 
 /**
- * The fields of a message of the schema as rows of a table: name, type, and the comment above the field. The fields of
- * a nested message follow the first field of its type, with that field's name before theirs: `ready_cmd.args`.
+ * The fields of a message of the schema as rows of a table: name, type, and the comment above the field. If a field has
+ * a nested message, the fields of that message follow the first such field, with its name as a prefix:
+ * `ready_cmd.args`.
  */
 export function fieldsOf(
   file: string,

@@ -1,10 +1,10 @@
 import { delimiter } from "node:path";
 
 /**
- * PATH for npm and for the machine's own Node. npm puts the project's packages first there, and so their Node; Debian's
- * npm has its parts where only Debian's Node finds them.
+ * PATH for npm, with the machine's own Node. `npm run` puts the project's packages, including their Node, first in
+ * PATH; but Debian's npm finds its own modules only with Debian's Node.
  */
 export function machinePath(): string {
-  const folders = process.env["PATH"]?.split(delimiter) ?? [];
-  return folders.filter((folder) => !folder.split("/").includes("node_modules")).join(delimiter);
+  const directories = process.env["PATH"]?.split(delimiter) ?? [];
+  return directories.filter((directory) => !directory.split("/").includes("node_modules")).join(delimiter);
 }

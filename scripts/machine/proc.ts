@@ -9,7 +9,7 @@ export interface ProcProcess {
   readonly session: number;
 }
 
-/** A process by its id; undefined when there is none, or it ended meanwhile. */
+/** A process by its id. Undefined: it does not exist, or has just ended. */
 export function processById(pid: number): ProcProcess | undefined {
   try {
     const match = /^\d+ \((.*)\) (\S) (\d+) \d+ (\d+)/s.exec(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -29,7 +29,7 @@ export function allProcesses(): ProcProcess[] {
     .filter((found) => found !== undefined);
 }
 
-/** Where cgroup2 is mounted, as this process sees it. */
+/** The mount points of cgroup2 that this process sees. */
 export function cgroupMounts(): string[] {
   const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
   return mounts.map((line) => line.split(" ")).flatMap(([, path = "", type]) => (type === "cgroup2" ? [path] : []));

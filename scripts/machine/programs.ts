@@ -3,19 +3,19 @@ import { accessSync, constants } from "node:fs";
 import { delimiter, join } from "node:path";
 import { messageOf } from "../../src/shared/errors.ts";
 
-/** A program in PATH, and its Debian package. */
+/** A program that must be in PATH, and its Debian package. */
 export interface Program {
   readonly name: string;
   readonly package: string;
 }
 
-/** Debian's folders for root's programs, which not every PATH has, and for those that sshd starts. */
-const SYSTEM_FOLDERS = ["/usr/sbin", "/sbin", "/usr/lib/openssh"];
+/** Directories of Debian for root's programs, and for those that sshd starts. Not every PATH contains them. */
+const SYSTEM_DIRECTORIES = ["/usr/sbin", "/sbin", "/usr/lib/openssh"];
 
 /** The programs that are not in PATH. */
 export function missingPrograms(programs: readonly Program[], path: string = process.env["PATH"] ?? ""): Program[] {
-  const folders = [...path.split(delimiter), ...SYSTEM_FOLDERS];
-  return programs.filter(({ name }) => !folders.some((folder) => isExecutable(join(folder, name))));
+  const directories = [...path.split(delimiter), ...SYSTEM_DIRECTORIES];
+  return programs.filter(({ name }) => !directories.some((directory) => isExecutable(join(directory, name))));
 }
 
 function isExecutable(path: string): boolean {
@@ -28,10 +28,10 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Installs missing programs with apt-get, if possible: as root, on Debian and its derivatives.
+ * Installs missing programs with apt-get if possible, which is as root on Debian and its derivatives.
  *
- * @param purpose what the programs are for; part of the messages on stderr
- * @returns the programs that are missing still; stderr has what to do about them
+ * @param purpose what the programs are needed for; part of the messages on stderr
+ * @returns the programs that are still missing; stderr then explains what to do
  */
 export function providePrograms(programs: readonly Program[], purpose: string): Program[] {
   const missing = missingPrograms(programs);
@@ -64,8 +64,8 @@ export function installPackages(names: readonly string[]): void {
 
 function aptGet(args: readonly string[]): void {
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
-  // Another apt-get, of this machine's own or of a second checkout, is waited for. Not with execa, which makes a
-  // terminal on the standard streams non-blocking as soon as it is loaded: programs of tests hand theirs on.
+  // Waits for another apt-get, which the machine or a second checkout may run. Not with execa: merely loading it makes
+  // a terminal on the standard streams non-blocking, and tests pass their standard streams on to programs.
   execFileSync("apt-get", ["-o", "DPkg::Lock::Timeout=300", ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
 }
 

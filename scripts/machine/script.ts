@@ -1,7 +1,7 @@
 import { parseArgs } from "node:util";
 import { messageOf } from "../../src/shared/errors.ts";
 
-/** Exit status for a wrong command line, as sysexits.h has it. */
+/** Exit status for a wrong command line, from sysexits.h. */
 const USAGE_STATUS = 64;
 
 /** A wrong command line. The message names the argument and the problem. */
@@ -13,7 +13,10 @@ function isMistake(error: unknown): boolean {
   return error instanceof TypeError && "code" in error && String(error.code).startsWith("ERR_PARSE_ARGS_");
 }
 
-/** Calls back at each signal by which people and machines end a program, which then decides about its end itself. */
+/**
+ * Calls back at each signal with which people and systems usually end a program. The program then decides itself when
+ * it ends.
+ */
 export function onEndSignal(callback: (signal: NodeJS.Signals) => void): void {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, callback);
 }
@@ -24,7 +27,11 @@ export function countFrom(text: string, what: string): number {
   return Number(text);
 }
 
-/** The arguments of a script without options. @throws UsageError for more than `most`, TypeError for an option */
+/**
+ * The arguments of a script without options.
+ *
+ * @throws UsageError for more than `most` arguments, TypeError for an option
+ */
 export function words(most: number = Infinity): string[] {
   const { positionals } = parseArgs({ allowPositionals: true, options: {} });
   const tooMuch = positionals[most];
@@ -34,10 +41,10 @@ export function words(most: number = Infinity): string[] {
 
 /**
  * Runs a script that a person starts. `--help` as the first argument prints the usage. An error is printed without its
- * stack; after a wrong command line the usage follows, and the exit status is 64.
+ * stack. After a wrong command line the usage is printed too, and the exit status is 64.
  *
- * @param name of the npm script
- * @param run resolves with the exit status; reads process.argv by parseArgs
+ * @param name name of the npm script
+ * @param run resolves with the exit status; reads process.argv with parseArgs
  */
 export async function runScript(name: string, usage: string, run: () => Promise<number>): Promise<void> {
   if (process.argv[2] === "--help" || process.argv[2] === "-h") {

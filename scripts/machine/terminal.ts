@@ -1,9 +1,9 @@
 import xterm from "@xterm/headless";
 import { type IPty, spawn } from "node-pty";
 
-/** Time for something to appear. */
+/** Longest time to wait for output. */
 const PATIENCE_MS = 300_000;
-/** Time for the program to end when the terminal is closed under it; then it is killed. */
+/** Time for the program to end after its terminal was closed; then it is killed. */
 const HANG_UP_MS = 5000;
 
 const KEYS: Readonly<Record<string, string>> = { Enter: "\r", Tab: "\t" };
@@ -14,13 +14,13 @@ export interface TerminalOptions {
   readonly command: readonly [file: string, ...args: string[]];
   readonly cols: number;
   readonly rows: number;
-  /** Variables of the program. Others: TERM is xterm-256color, LANG is C.UTF-8, and a shell's prompt is `$ `. */
+  /** Variables of the program. By default TERM is xterm-256color, LANG is C.UTF-8, and a shell's prompt is `$ `. */
   readonly env: Readonly<Record<string, string>>;
 }
 
 /**
- * The terminal of a person: node-pty makes it and xterm.js draws its screen, so that no part of the agent is involved.
- * Every wait fails when the program has ended, or after five minutes without output.
+ * A terminal as a person has it: node-pty creates it and xterm.js draws its screen, without any code of the agent.
+ * Every wait fails if the program ends, or after five minutes without output.
  */
 export class Terminal implements AsyncDisposable {
   readonly #pty: IPty;
@@ -38,7 +38,7 @@ export class Terminal implements AsyncDisposable {
       this.#output += text;
       this.#screen.write(text, () => this.#tell());
     });
-    // Answers to questions about the terminal.
+    // Sends the terminal's answers to the program's queries.
     this.#screen.onData((text) => this.#pty.write(text));
     const ended = Promise.withResolvers<number>();
     this.#ended = ended.promise;
@@ -56,7 +56,7 @@ export class Terminal implements AsyncDisposable {
     return this.#pty.pid;
   }
 
-  /** Types text, with Enter for each line feed. */
+  /** Types text; each line feed is typed as Enter. */
   type(text: string): void {
     this.#pty.write(text.replaceAll("\n", "\r"));
   }
@@ -69,12 +69,12 @@ export class Terminal implements AsyncDisposable {
     this.#pty.write(key);
   }
 
-  /** Pastes text, at once and unchanged. */
+  /** Pastes text all at once and unchanged. */
   paste(text: string): void {
     this.#pty.write(text);
   }
 
-  /** Clears the screen except the cursor's line, so that a shell's prompt stays correct. */
+  /** Clears the screen except for the cursor's line, so that the shell's prompt remains. */
   clear(): void {
     this.#screen.clear();
   }
@@ -84,7 +84,7 @@ export class Terminal implements AsyncDisposable {
     this.#pty.resize(cols, rows);
   }
 
-  /** The visible lines, wrapped ones joined, without trailing blanks. */
+  /** The visible lines without trailing blanks. Wrapped lines are joined. */
   screen(): string {
     const { active } = this.#screen.buffer;
     const text = Array.from({ length: this.#screen.rows }, (_, row) => {
@@ -94,12 +94,12 @@ export class Terminal implements AsyncDisposable {
     return text.join("").slice(1).replaceAll(/ +$/gm, "").trimEnd();
   }
 
-  /** Waits until the screen matches, and returns the groups. */
+  /** Waits until the screen matches, and returns the groups of the match. */
   async expect(pattern: RegExp): Promise<readonly string[]> {
     return this.#until(pattern, () => pattern.exec(this.screen())?.slice(1));
   }
 
-  /** Waits for matching output, byte for byte; removes it and all before it, and returns the groups. */
+  /** Waits until the output matches. Removes the output up to the end of the match, and returns the groups. */
   async read(pattern: RegExp): Promise<readonly string[]> {
     return this.#until(pattern, () => {
       const match = pattern.exec(this.#output);
@@ -113,7 +113,7 @@ export class Terminal implements AsyncDisposable {
     return this.#ended;
   }
 
-  /** Hangs up on the program and waits for its end. */
+  /** Closes the terminal and waits for the program to end. */
   async [Symbol.asyncDispose](): Promise<void> {
     this.#pty.kill("SIGHUP");
     const timer = setTimeout(() => this.#pty.kill("SIGKILL"), HANG_UP_MS);

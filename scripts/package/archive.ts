@@ -7,10 +7,10 @@ import { constants, gzip, zstdCompress } from "node:zlib";
 import { filesBelow } from "./inspect.ts";
 import { runTool } from "./toolchain.ts";
 
-/** Higher levels take many times as long for one percent. */
+/** Higher levels take many times as long and save one percent. */
 const ZSTD_LEVEL = 10;
 
-/** The time of making, wherever one has to be given: building twice gives the same bytes. */
+/** Used wherever a time must be given, so that two builds have the same bytes. */
 export const RELEASE_TIME = "1970-01-01T00:00:00Z";
 
 /** In hexadecimal digits. */
@@ -21,28 +21,28 @@ export function sha256(bytes: Uint8Array): string {
 const zstd = promisify(zstdCompress);
 
 /**
- * Writes SHA256SUMS into a folder, for `sha256sum -c`, over everything in it or over the files below some of its
+ * Writes SHA256SUMS into a directory, for `sha256sum -c`. Covers all files in it, or the files below some of its
  * entries.
  */
-export function writeChecksums(folder: string, entries: readonly string[] = [""]): void {
+export function writeChecksums(directory: string, entries: readonly string[] = [""]): void {
   const files = entries
-    .map((entry) => join(folder, entry))
+    .map((entry) => join(directory, entry))
     .flatMap((path) => (statSync(path).isDirectory() ? filesBelow(path) : [path]));
-  const lines = files.map((file) => `${sha256(readFileSync(file))}  ${relative(folder, file)}\n`);
-  writeFileSync(join(folder, "SHA256SUMS"), lines.join(""));
+  const lines = files.map((file) => `${sha256(readFileSync(file))}  ${relative(directory, file)}\n`);
+  writeFileSync(join(directory, "SHA256SUMS"), lines.join(""));
 }
 
 /**
- * A folder as a tar archive, below `name` or without a name above its entries. It holds nothing of the time, the user,
- * the umask or the order of the build, so that the same files give the same bytes.
+ * A directory as a tar archive, below `name` if given. The archive does not depend on the time, the user, the umask or
+ * the order of the build, so that the same files give the same bytes.
  */
-export function neutralTar(folder: string, name?: string): Buffer {
+export function neutralTar(directory: string, name?: string): Buffer {
   const neutral = ["--sort=name", "--format=ustar", "--mtime=@0", "--owner=0", "--group=0", "--numeric-owner"];
   const what =
     name === undefined
-      ? ["-C", folder, ...readdirSync(folder).toSorted()]
-      : [`--transform=s,^${basename(folder)},${name},`, "-C", dirname(folder), basename(folder)];
-  const tar = `${folder}.tar`;
+      ? ["-C", directory, ...readdirSync(directory).toSorted()]
+      : [`--transform=s,^${basename(directory)},${name},`, "-C", dirname(directory), basename(directory)];
+  const tar = `${directory}.tar`;
   try {
     runTool("tar", [...neutral, "--mode=u+rw,go=rX", "-cf", tar, ...what]);
     return readFileSync(tar);
@@ -52,19 +52,19 @@ export function neutralTar(folder: string, name?: string): Buffer {
 }
 
 /**
- * Packs a folder as `name` into two archives beside it. A substrate makes volumes from the .tar.gz; the .tar.zst is a
- * sixth smaller and unpacks several times as fast. Returns their paths.
+ * Packs a directory into two archives beside it, called `name`. Substrates make volumes from the .tar.gz; the .tar.zst
+ * is a sixth smaller and unpacks several times as fast. Returns their paths.
  */
-export async function pack(folder: string, name: string): Promise<readonly string[]> {
-  // Compressed as a whole: in pieces it takes a quarter more CPU time.
+export async function pack(directory: string, name: string): Promise<readonly string[]> {
+  // Compressed as a whole: compressing in pieces would take a quarter more CPU time.
   const compressors = {
     zst: (bytes: Buffer) => zstd(bytes, { params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } }),
     gz: (bytes: Buffer) => promisify(gzip)(bytes),
   };
-  const bytes = neutralTar(folder, name);
+  const bytes = neutralTar(directory, name);
   return Promise.all(
     Object.entries(compressors).map(async ([suffix, compress]) => {
-      const output = join(dirname(folder), `${name}.tar.${suffix}`);
+      const output = join(dirname(directory), `${name}.tar.${suffix}`);
       writeFileSync(output, await compress(bytes));
       return output;
     }),

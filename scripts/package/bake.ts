@@ -1,7 +1,7 @@
 /**
- * Makes an executable with pkg's single-executable mode. A process of its own, because pkg finds its inputs by the
- * working directory, HOME and TMPDIR, which are one folder here. Usage: node bake.ts x64|arm64 OUTPUT ASSET...; see
- * executable.ts.
+ * Makes an executable with pkg's single-executable mode. This is a separate process, because pkg finds its inputs by
+ * the working directory, HOME and TMPDIR, which are one directory here. Usage: node bake.ts x64|arm64 OUTPUT ASSET...;
+ * see executable.ts.
  */
 import { createRequire } from "node:module";
 import { NODE_FLAGS } from "./node.ts";
@@ -15,21 +15,21 @@ globalThis.fetch = () => Promise.reject(new Error("pkg asked for the network: it
 
 const require = createRequire(import.meta.url);
 const { default: makeExecutable } = require("@yao-pkg/pkg/lib-es5/sea.js") as { default: MakeExecutable };
-// The executable contains these paths, so they are relative: to a folder that pkg makes inside TMPDIR, where the files
-// are.
+// The executable contains these paths, so they are relative to a directory that pkg creates inside TMPDIR, where the
+// files are.
 await makeExecutable(ENTRY, {
   signature: false,
-  // The whole version: pkg would look a shorter one up on the network.
+  // The full version: for a shorter one pkg would search the network.
   targets: [{ nodeRange: `node${process.versions.node}`, platform: "linux", arch, output }],
   seaConfig: {
     main: `../${ENTRY}`,
     assets: Object.fromEntries(assets.map((name) => [name, `../${name}`])),
     disableExperimentalSEAWarning: true,
     useSnapshot: false,
-    // The entry is a few lines, which load the code cache of the agent.
+    // Not needed: the entry is only a few lines, which load the code cache of the agent.
     useCodeCache: false,
     execArgv: NODE_FLAGS,
-    // NODE_OPTIONS and the like of the image are ignored.
+    // Ignores NODE_OPTIONS and similar variables of the image.
     execArgvExtension: "none",
   },
 });

@@ -7,8 +7,8 @@ import { writeGuestctlManual } from "./manual.ts";
 import { LOWEST_NODE } from "./node.ts";
 
 /**
- * No legal comments, because the licences are files beside what is made. Lines are short: an uncaught error prints its
- * own.
+ * No legal comments, because the licences are separate files. Short lines, because an uncaught error prints the whole
+ * line in which it occurred.
  */
 export const COMMON: BuildOptions = {
   bundle: true,
@@ -18,12 +18,12 @@ export const COMMON: BuildOptions = {
   logLevel: "warning",
 };
 
-/** What packages call that are no ES modules, in a bundle of modules. */
+/** In a bundle of ES modules, defines `require` for packages that are not ES modules. */
 export const REQUIRE = {
   js: 'import { createRequire } from "node:module"; const require = createRequire(import.meta.url);',
 } as const;
 
-/** CommonJS's names for what modules import. */
+/** In a CommonJS bundle, defines what ES modules refer to. */
 const OF_COMMONJS: Record<string, string> = {
   "import.meta.dirname": "__dirname",
   "import.meta.filename": "__filename",
@@ -31,11 +31,11 @@ const OF_COMMONJS: Record<string, string> = {
 };
 const BUNDLE_URL = 'const bundleUrl = require("node:url").pathToFileURL(__filename).href;';
 
-/** Bundles a program of the agent's side into one CommonJS file, which node runs and a single executable can hold. */
+/** Bundles a program of the agent's side into one CommonJS file, which Node can run and a single executable can contain. */
 export async function bundle(entry: string, output: string, plugins: Plugin[] = []): Promise<void> {
   await build({
     ...COMMON,
-    // esbuild's default is the folder in which it was loaded.
+    // esbuild's default is the directory in which it was loaded.
     absWorkingDir: process.cwd(),
     entryPoints: [entry],
     outfile: output,
@@ -49,26 +49,26 @@ export async function bundle(entry: string, output: string, plugins: Plugin[] = 
   });
 }
 
-/** Where the source map of the agent's script is. */
+/** Path of the source map of the agent's script. */
 export function mapOf(script: string): string {
   return `${script}.map`;
 }
 
-/** The agent's script, bundled, and the files that went into it, as paths from the project's folder. */
+/** The agent's bundled script, and the files that it was made from, relative to the project's directory. */
 export interface AgentScript {
   readonly file: string;
   readonly inputs: readonly string[];
 }
 
 /**
- * Bundles the agent's sources into one script: a function with the parameters that Node gives to a CommonJS module. The
- * first of two steps makes modules of the parts that are loaded later: only then does esbuild leave out their unused
- * code.
+ * Bundles the agent's sources into one script: a function with the parameters that Node passes to a CommonJS module.
+ * Takes two steps: the first makes separate modules of the parts that are loaded later, because only then does esbuild
+ * remove their unused code.
  */
 export async function bundleScript(root: string, file: string): Promise<AgentScript> {
   const parts = join(dirname(file), "parts");
   rmSync(parts, { recursive: true, force: true });
-  // The script contains file names: relative to the checkout, wherever the build was started from.
+  // The script contains file names. They are relative to the checkout, wherever the build was started.
   const both: BuildOptions = { ...COMMON, absWorkingDir: root, target: "node26" };
   const { metafile } = await build({
     ...both,
@@ -87,10 +87,11 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
     entryPoints: [join(parts, "main.js")],
     outfile: file,
     format: "cjs",
-    // No shorter names: stacks show the sources' own, and keepNames would cost a call for each function.
+    // Identifiers are not shortened, so that stacks show the names of the sources; keepNames would cost a call per
+    // function.
     minifyWhitespace: true,
     minifySyntax: true,
-    // Beside the script, which does not name it: mapOf.
+    // Written beside the script, which does not refer to it: see mapOf.
     sourcemap: "external",
     sourcesContent: false,
     banner: { js: `(function (require, module, exports, __filename, __dirname) {${BUNDLE_URL}` },
@@ -101,17 +102,17 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
 }
 
 /**
- * Makes the command of the node side in a folder. It consists of modules, so that a command loads nothing but what it
- * needs, and the program that starts them. What was there before is replaced.
+ * Builds guestctl into a directory, and replaces what was there. It consists of separate modules, so that a command
+ * loads only what it needs, and of the program that starts them.
  */
-export async function makeGuestctl(root: string, folder: string): Promise<void> {
-  rmSync(folder, { recursive: true, force: true });
-  mkdirSync(folder, { recursive: true });
+export async function makeGuestctl(root: string, directory: string): Promise<void> {
+  rmSync(directory, { recursive: true, force: true });
+  mkdirSync(directory, { recursive: true });
   await build({
     ...COMMON,
     absWorkingDir: root,
     entryPoints: { [GUESTCTL_MAIN.replace(".mjs", "")]: join(root, "src/node/guestctl/main.ts") },
-    outdir: folder,
+    outdir: directory,
     outExtension: { ".js": ".mjs" },
     chunkNames: "lib/[name]-[hash]",
     splitting: true,
@@ -122,15 +123,15 @@ export async function makeGuestctl(root: string, folder: string): Promise<void> 
     banner: REQUIRE,
     plugins: [readyDescriptors(), withoutChannelz()],
   });
-  writeFileSync(join(folder, "guestctl.mjs"), ENTRY);
-  writeFileSync(join(folder, "guestctl"), STARTER);
-  chmodSync(join(folder, "guestctl"), 0o755);
-  await writeGuestctlManual(join(folder, "share/man"));
+  writeFileSync(join(directory, "guestctl.mjs"), ENTRY);
+  writeFileSync(join(directory, "guestctl"), STARTER);
+  chmodSync(join(directory, "guestctl"), 0o755);
+  await writeGuestctlManual(join(directory, "share/man"));
 }
 
 /**
- * Leaves out what grpc-js serves channelz with, a tenth of the modules' size. Every command would load it, but only a
- * server can offer that service.
+ * Leaves out the channelz service of grpc-js, a tenth of the size of the modules. Every command would load it, although
+ * only a server can offer it.
  */
 function withoutChannelz(): Plugin {
   return {

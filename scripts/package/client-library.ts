@@ -6,36 +6,39 @@ import { NODE_ENGINES, NODE_REQUIREMENT } from "./node.ts";
 /** The name that programs of the node side import. */
 const CLIENT_PACKAGE = "guest-agent-client";
 
-/** The packages that it imports; their versions are the project's. */
+/** Packages that it imports, in the versions that the project uses. */
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
 /**
- * What sandboxes and tests alone need, and load when they need it: the substrate's client, and what issues
+ * Packages that only sandboxes and tests need, and load when they do: the substrate's client, and libraries that issue
  * certificates.
  */
 const WHEN_NEEDED = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
 
-/** What programs import, by the name behind the package's. */
+/** What programs can import, by the name after the package's name. */
 const ENTRIES = {
   ".": "./lib/node/client/index",
   "./sandboxes": "./lib/node/sandboxes/index",
   "./testing": "./lib/node/testing/index",
 } as const;
 
-/** A statement that refuses a Node for which a condition on its `major` and `minor` version holds. */
+/** A statement that fails if a condition on the `major` and `minor` version of Node holds. */
 const refuse = (condition: string): string => `const [major, minor] = process.versions.node.split(".").map(Number);
 if (${condition}) throw new Error("Node " + process.versions.node + " is too old; ${NODE_REQUIREMENT}");
 `;
 
-/** These cannot require() an ES module, and would fail with ERR_REQUIRE_ESM. */
+/** These versions cannot require() an ES module; they would fail with ERR_REQUIRE_ESM. */
 const CANNOT_REQUIRE = "major < 20 || (major === 20 && minor < 19) || major === 21 || (major === 22 && minor < 12)";
 
-/** Module that every entry imports first, so that an older Node does not fail at what it lacks. */
+/**
+ * The module that every entry imports first, so that an older Node gets a clear message instead of an error about a
+ * missing feature.
+ */
 const CHECKED_FIRST = "supported-node";
 
-/** Puts the check of Node's version before all that the entry of a path imports. */
-function checkFirst(folder: string, path: string): void {
-  const file = join(folder, `${path}.js`);
-  const check = relative(dirname(file), join(folder, "lib", `${CHECKED_FIRST}.js`));
+/** Puts the check of Node's version before all other imports of an entry. */
+function checkFirst(directory: string, path: string): void {
+  const file = join(directory, `${path}.js`);
+  const check = relative(dirname(file), join(directory, "lib", `${CHECKED_FIRST}.js`));
   writeFileSync(file, `import "${check}";\n${readFileSync(file, "utf8")}`);
 }
 
@@ -47,11 +50,11 @@ interface Manifest {
 }
 
 /**
- * Makes the package of the client library: modules and types, ready for `npm pack`. The folder appears when it is
- * complete; what was there before is replaced.
+ * Builds the package of the client library: modules and types, ready for `npm pack`. The directory appears only when it
+ * is complete, and replaces the earlier one.
  */
-export async function makeClientLibrary(root: string, folder: string): Promise<void> {
-  const unfinished = `${folder}.unfinished`;
+export async function makeClientLibrary(root: string, directory: string): Promise<void> {
+  const unfinished = `${directory}.unfinished`;
   rmSync(unfinished, { recursive: true, force: true });
   const lib = join(unfinished, "lib");
   mkdirSync(lib, { recursive: true });
@@ -72,11 +75,11 @@ export async function makeClientLibrary(root: string, folder: string): Promise<v
   writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
   copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));
   const page = readFileSync(join(root, "docs/node/client.md"), "utf8");
-  // Without links to other documents, which are not in the package.
+  // Without links to other documents, which are not part of the package.
   writeFileSync(join(unfinished, "README.md"), page.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1"));
-  rmSync(folder, { recursive: true, force: true });
-  mkdirSync(dirname(folder), { recursive: true });
-  renameSync(unfinished, folder);
+  rmSync(directory, { recursive: true, force: true });
+  mkdirSync(dirname(directory), { recursive: true });
+  renameSync(unfinished, directory);
 }
 
 async function compile(root: string, lib: string): Promise<void> {
@@ -91,8 +94,8 @@ async function compile(root: string, lib: string): Promise<void> {
 }
 
 /**
- * The compiler renames the modules in code, but not in declarations. Drops imports for side effects from declarations,
- * which need none: such a package may not be installed.
+ * The compiler renames imported modules in code, but not in declarations. Also removes imports for side effects from
+ * declarations: they are not needed there, and such a package may not be installed.
  */
 function nameCompiled(file: string): void {
   const text = readFileSync(file, "utf8").replaceAll(/^import "[^"]+";\n/gm, "");
@@ -100,8 +103,8 @@ function nameCompiled(file: string): void {
 }
 
 /**
- * The same declarations as those of a CommonJS module. TypeScript lets a .cts file require no module that is declared
- * as an ES module (TS1479), though Node does.
+ * Copies the declarations for require(). In a .cts file TypeScript does not allow require() of a module that is
+ * declared as an ES module (TS1479), although Node does.
  */
 function nameForRequire(file: string): void {
   const text = readFileSync(file, "utf8");
@@ -112,8 +115,8 @@ function nameForRequire(file: string): void {
 }
 
 /**
- * An entry of the package, for import and for require(): the same module, as Node 20.19 and 22.12 take it. The one for
- * require() is a CommonJS module that passes it on, for tools that judge by names.
+ * An entry of the package for import and for require(). Both give the same module, as Node 20.19 and 22.12 support it.
+ * The file for require() is a CommonJS module that re-exports it, for tools that go by file names.
  */
 function entryOf(path: string): object {
   return {
@@ -122,10 +125,7 @@ function entryOf(path: string): object {
   };
 }
 
-/**
- * The same for the types of a program that is compiled for Node 10, which knows no `exports`; it runs on a Node that
- * does.
- */
+/** The same for the types of a program that is compiled with the settings for Node 10, which do not support `exports`. */
 function forNode10(): object {
   const { ".": main, ...others } = ENTRIES;
   const types = Object.entries(others).map(([name, path]) => [name.replace("./", ""), [`${path}.d.ts`]] as const);
@@ -149,7 +149,7 @@ function manifestOf({ version, license, dependencies, devDependencies }: Manifes
     ...forNode10(),
     files: ["lib"],
     dependencies: Object.fromEntries(DEPENDENCIES.map((name) => [name, dependencies[name]])),
-    // The types name Node's own; a program in JavaScript needs none.
+    // The types refer to Node's own types; a program in JavaScript needs none.
     peerDependencies: { "@types/node": ">=20", ...Object.fromEntries(WHEN_NEEDED.map((name) => [name, all[name]])) },
     peerDependenciesMeta: Object.fromEntries(["@types/node", ...WHEN_NEEDED].map((name) => [name, { optional: true }])),
   };

@@ -5,10 +5,10 @@ import { dirname, join, relative } from "node:path";
 import { imageOrigin } from "./images.ts";
 import { filesBelow } from "./inspect.ts";
 
-/** Inputs of a distribution; the lock file names what comes from npm. */
+/** The project's files that a distribution is made from. The lock file stands for everything that comes from npm. */
 const SOURCES = ["src", "scripts/package", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"];
 
-/** Digest of the project's own part in a build, and of what the environment tells it. */
+/** Digest of the project's own part of a build, and of the environment variables that affect it. */
 export function sourcesDigest(root: string): string {
   const hash = createHash("sha256").update(JSON.stringify(imageOrigin()));
   const files = SOURCES.map((path) => join(root, path)).flatMap((path) =>
@@ -18,7 +18,7 @@ export function sourcesDigest(root: string): string {
   return hash.digest("hex");
 }
 
-/** A folder of dist that is made by a build, by the file that it is not there without. */
+/** Directories of dist that a build makes, each with a file that proves that it exists. */
 const PRODUCTS: Readonly<Record<string, string>> = {
   "linux-x64": "SHA256SUMS",
   "linux-arm64": "SHA256SUMS",
@@ -27,7 +27,7 @@ const PRODUCTS: Readonly<Record<string, string>> = {
   oci: "index.json",
 };
 
-/** Whether a product is there and was last built from sources of that digest. */
+/** Whether a product exists and was last built from sources with that digest. */
 export function isCurrent(root: string, product: string, digest: string): boolean {
   const stamp = stampFile(root, product);
   return (
@@ -37,7 +37,7 @@ export function isCurrent(root: string, product: string, digest: string): boolea
   );
 }
 
-/** Records the sources of a product. */
+/** Records the digest of the sources that a product was built from. */
 export function markCurrent(root: string, product: string, digest: string): void {
   const stamp = stampFile(root, product);
   mkdirSync(dirname(stamp), { recursive: true });

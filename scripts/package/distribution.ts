@@ -32,17 +32,17 @@ import { type Architecture, buildLauncher, runTool, toolFor } from "./toolchain.
 
 /** A finished distribution. */
 export interface Distribution {
-  readonly folder: string;
-  /** The folder as one file, compressed in two ways. */
+  readonly directory: string;
+  /** Archives of the directory, in two compressed formats. */
   readonly archives: readonly string[];
 }
 
 /**
- * Makes dist/linux-<arch>, the folder that is put into a sandbox, and its archives. The folder appears when it is
- * complete and has passed its inspection; what was there before is replaced.
+ * Builds dist/linux-<arch>, the directory that is put into a sandbox, and its archives. The directory appears only when
+ * it is complete and has passed the inspection, and replaces the earlier one.
  */
 export async function makeDistribution(root: string, arch: Architecture, script: AgentScript): Promise<Distribution> {
-  const folder = join(root, "dist", `linux-${arch}`);
+  const directory = join(root, "dist", `linux-${arch}`);
   const unfinished = join(root, "dist", ".unfinished", `linux-${arch}`);
   rmSync(unfinished, { recursive: true, force: true });
   mkdirSync(unfinished, { recursive: true });
@@ -67,43 +67,43 @@ export async function makeDistribution(root: string, arch: Architecture, script:
   const buildPaths = [root, join(homedir(), "/")].filter((path) => path.length > 1);
   const faults = inspect(arch, unfinished, buildPaths);
   if (faults.length > 0) throw new Error(`the files for ${arch} cannot be shipped:\n${faults.join("\n")}`);
-  rmSync(folder, { recursive: true, force: true });
-  renameSync(unfinished, folder);
-  return { folder, archives: await pack(folder, `guest-agent-${materials.project.version}-linux-${arch}`) };
+  rmSync(directory, { recursive: true, force: true });
+  renameSync(unfinished, directory);
+  return { directory, archives: await pack(directory, `guest-agent-${materials.project.version}-linux-${arch}`) };
 }
 
-/** Fixed modes, whatever the builder's umask: everybody may read and run, only the owner may write. */
-function setModes(folder: string): void {
-  chmodSync(folder, 0o755);
-  for (const entry of readdirSync(folder, { recursive: true, withFileTypes: true })) {
+/** Sets fixed modes, independent of the builder's umask: everybody may read and execute, only the owner may write. */
+function setModes(directory: string): void {
+  chmodSync(directory, 0o755);
+  for (const entry of readdirSync(directory, { recursive: true, withFileTypes: true })) {
     const isProgram = /^(guest-agent|agent\.bin|agent\.node|.+\.so\.\d+)$/.test(entry.name);
     chmodSync(join(entry.parentPath, entry.name), entry.isDirectory() || isProgram ? 0o755 : 0o644);
   }
 }
 
 /**
- * Puts the agent's script into a copy of Node: one executable. The code cache, which saves start-up time, only fits the
- * architecture of the machine that builds, so the other executable has none.
+ * Puts the agent's script into a copy of Node as a single executable. The code cache, which makes the start faster,
+ * fits only the architecture of the building machine, so an executable for another architecture has none.
  */
 async function makeExecutable(arch: Architecture, script: string, output: string): Promise<void> {
   using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-executable-"));
-  const folder = temporary.path;
-  await bundle(join(import.meta.dirname, "agent", "start.ts"), join(folder, "start.cjs"));
-  copyFileSync(script, join(folder, SCRIPT_ASSET));
+  const directory = temporary.path;
+  await bundle(join(import.meta.dirname, "agent", "start.ts"), join(directory, "start.cjs"));
+  copyFileSync(script, join(directory, SCRIPT_ASSET));
   const hasCodeCache = arch === process.arch;
-  if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(folder, CODE_CACHE_ASSET));
-  // pkg runs this machine's Node to make an executable for any architecture.
-  for (const wanted of new Set([arch, process.arch as Architecture])) seedCache(folder, wanted);
-  const result = join(folder, "agent.bin");
+  if (hasCodeCache) await makeCodeCache(script, dirname(buildNative(arch)), join(directory, CODE_CACHE_ASSET));
+  // pkg runs this machine's Node, whatever the architecture of the executable.
+  for (const wanted of new Set([arch, process.arch as Architecture])) seedCache(directory, wanted);
+  const result = join(directory, "agent.bin");
   const assets = [SCRIPT_ASSET, ...(hasCodeCache ? [CODE_CACHE_ASSET] : [])];
   const bake = [join(import.meta.dirname, "bake.ts"), arch, result, ...assets];
-  runTool(process.execPath, bake, folder, { HOME: folder, TMPDIR: folder });
+  runTool(process.execPath, bake, directory, { HOME: directory, TMPDIR: directory });
   copyFileSync(result, output);
 }
 
 /**
- * Puts Node into the folder in which pkg looks before it downloads. Node is stripped here, because the finished
- * executable cannot be.
+ * Puts Node into the directory in which pkg looks before it downloads. Strips Node here, because the finished
+ * executable cannot be stripped.
  */
 function seedCache(home: string, arch: Architecture): void {
   const name = `node-v${process.versions.node}-linux-${arch}`;

@@ -2,7 +2,7 @@ import { copyFileSync, mkdirSync, readFileSync, realpathSync, writeFileSync } fr
 import { basename, join } from "node:path";
 import { type Architecture, runTool, toolFor } from "./toolchain.ts";
 
-/** Machines by readelf's names. */
+/** Names of the machines in the output of readelf. */
 const MACHINES: Readonly<Record<Architecture, string>> = { x64: "Advanced Micro Devices X86-64", arm64: "AArch64" };
 
 /** Whether the file is of the ELF format. */
@@ -15,38 +15,38 @@ export function isFor(arch: Architecture, file: string): boolean {
   return /^ *Machine: *(.*)$/m.exec(runTool("readelf", ["-hW", file]))?.[1] === MACHINES[arch];
 }
 
-/** Names of the libraries that a file names as needed (DT_NEEDED). */
+/** Names of the libraries that a file requires (DT_NEEDED). */
 export function neededLibraries(file: string): string[] {
   return [...runTool("readelf", ["-dW", file]).matchAll(/\(NEEDED\).*\[(.+)\]/g)].map(([, name]) => name ?? "");
 }
 
-/** Whether the file names folders to look for libraries in, which would be the image's. */
+/** Whether the file contains a search path for libraries, which would lead to directories of the image. */
 export function hasRunPath(file: string): boolean {
   return /\((RPATH|RUNPATH)\)/.test(runTool("readelf", ["-dW", file]));
 }
 
-/** Whether the kernel would make the stack executable: the header says so, or is not there. */
+/** Whether the kernel would make the stack executable: the header says so, or is missing. */
 export function hasExecutableStack(file: string): boolean {
   const flags = /GNU_STACK\s.*?\s([RWE]{2,3})\s/.exec(runTool("readelf", ["-lW", file]))?.[1];
   return flags === undefined || flags.includes("E");
 }
 
-/** Whether code or constants have addresses that the loader writes when it loads the file. */
+/** Whether the loader would have to change code or constants when it loads the file. */
 export function hasTextRelocations(file: string): boolean {
   return /\(TEXTREL\)|\(FLAGS\).*\bTEXTREL\b/.test(runTool("readelf", ["-dW", file]));
 }
 
-/** A part of a file that is mapped (PT_LOAD of elf(5)). */
+/** A part of a file that is mapped into memory (PT_LOAD of elf(5)). */
 export interface Segment {
   readonly offset: number;
   readonly address: number;
   readonly fileBytes: number;
   readonly memoryBytes: number;
-  /** Some of R, W and E. */
+  /** A combination of R, W and E. */
   readonly flags: string;
 }
 
-/** All parts of a file that are mapped, in the file's order. */
+/** All parts of a file that are mapped, in the order of the file. */
 export function loadedSegments(file: string): Segment[] {
   const rows = runTool("readelf", ["-lW", file]).matchAll(
     /^ +LOAD +(0x\w+) (0x\w+) 0x\w+ (0x\w+) (0x\w+) ([RWE ]{3}) 0x/gm,
@@ -60,33 +60,36 @@ export function loadedSegments(file: string): Segment[] {
   }));
 }
 
-/** The last part of a file that is mapped read-only: in an executable made by pkg, its payload. */
+/**
+ * The last part of a file that is mapped read-only. In an executable made by pkg, this contains the script and the
+ * assets.
+ */
 export function lastReadOnlySegment(file: string): { readonly offset: number; readonly sizeBytes: number } {
   const last = loadedSegments(file).findLast(({ flags }) => flags === "R");
   if (last === undefined) throw new Error(`${file} has no part that is read alone`);
   return { offset: last.offset, sizeBytes: last.fileBytes };
 }
 
-/** The dynamic loader of each architecture's C library. */
+/** The dynamic loader of the C library of each architecture. */
 const LOADERS: Readonly<Record<Architecture, string>> = {
   x64: "ld-linux-x86-64.so.2",
   arm64: "ld-linux-aarch64.so.1",
 };
 
-/** A library that is shipped. */
+/** A shipped library. */
 export interface Library {
-  /** Its name in the folder. */
+  /** Its name in the directory of libraries. */
   readonly name: string;
-  /** Path of the file that it was copied from. */
+  /** Path of the file from which it was copied. */
   readonly source: string;
 }
 
 /**
- * Puts the loader and every library that the files need, directly or not, into a folder. They are this machine's, or
- * those of the cross compiler. Returns them by name.
+ * Copies the loader and all libraries that the files require, directly or indirectly, into a directory. They come from
+ * this machine or from the cross compiler. Returns them by name.
  */
-export function collectLibraries(arch: Architecture, files: readonly string[], folder: string): readonly Library[] {
-  mkdirSync(folder, { recursive: true });
+export function collectLibraries(arch: Architecture, files: readonly string[], directory: string): readonly Library[] {
+  mkdirSync(directory, { recursive: true });
   const sources = new Map<string, string>();
   const waiting = [...files.flatMap(neededLibraries), LOADERS[arch]];
   for (let name = waiting.pop(); name !== undefined; name = waiting.pop()) {
@@ -94,15 +97,15 @@ export function collectLibraries(arch: Architecture, files: readonly string[], f
     const source = locate(arch, name);
     sources.set(name, source);
     waiting.push(...neededLibraries(source));
-    copyFileSync(source, join(folder, name));
-    if (name !== LOADERS[arch]) runTool(toolFor(arch, "strip"), ["--strip-unneeded", join(folder, name)]);
+    copyFileSync(source, join(directory, name));
+    if (name !== LOADERS[arch]) runTool(toolFor(arch, "strip"), ["--strip-unneeded", join(directory, name)]);
   }
-  ignorePreloads(join(folder, LOADERS[arch]));
-  writeFileSync(join(folder, "openssl.cnf"), "");
+  ignorePreloads(join(directory, LOADERS[arch]));
+  writeFileSync(join(directory, "openssl.cnf"), "");
   return Array.from(sources, ([name, source]) => ({ name, source })).toSorted((a, b) => (a.name < b.name ? -1 : 1));
 }
 
-/** Path of a library, from the compiler. */
+/** Path of a library, as the compiler reports it. */
 export function locate(arch: Architecture, name: string): string {
   const path = runTool(toolFor(arch, "gcc"), [`-print-file-name=${name}`]).trim();
   if (basename(path) === path) throw new Error(`${name} is nowhere that the compiler for ${arch} looks`);
@@ -110,8 +113,8 @@ export function locate(arch: Architecture, name: string): string {
 }
 
 /**
- * The loader reads /etc/ld.so.preload of the image, for which there is no switch. An empty name, of a file that never
- * exists, takes its place.
+ * Makes the loader ignore /etc/ld.so.preload of the image. There is no option for that, so the path in the loader is
+ * replaced by an empty one, which never exists.
  */
 function ignorePreloads(loader: string): void {
   const bytes = readFileSync(loader);

@@ -7,10 +7,10 @@ export const GUESTCTL_MAIN = "lib/main.mjs";
 const STATUS_OWN = 125;
 
 /**
- * The shell script that a person calls. It runs the modules beside it with the operator's own Node. The two dashes end
- * Node's own options. Without them some versions look for --env-file in all that follows, also in a command for a
- * sandbox. The heap may grow to six times its live size before V8 marks all of it. Otherwise V8 does so for each 13 MiB
- * that pass through (docs/decisions/appendix-attempts.md, "Tunnels").
+ * The shell script that people call. It runs the modules beside it with the Node of the machine. The two dashes end
+ * Node's own options: without them some versions look for --env-file in all following arguments, including those of a
+ * command for a sandbox. The heap may grow to six times its live size before V8 collects all of it; by default V8 does
+ * so after every 13 MiB of transferred data (docs/decisions/appendix-attempts.md, "Tunnels").
  */
 export const STARTER: string = `#!/bin/sh
 own=$(dirname -- "$(readlink -f -- "$0")")
@@ -24,8 +24,9 @@ exec node --heap-growing-percent=500 -- "$own/guestctl.mjs" "$@"
 `;
 
 /**
- * The module that the script runs. An older Node refuses options that guestctl needs and syntax in its modules, so it
- * checks the version before it loads them. Versions before 26 warn of node:sqlite, which has the journal of sandboxes.
+ * The module that the script runs. It checks the version of Node before it loads guestctl's modules, because an older
+ * Node would reject their syntax and options. Versions before 26 warn about node:sqlite, which stores the journal of
+ * sandboxes.
  */
 export const ENTRY: string = `const [major, minor] = process.versions.node.split(".").map(Number);
 if (major < ${LOWEST_NODE.split(".")[0]} || (major === ${LOWEST_NODE.split(".")[0]} && minor < ${LOWEST_NODE.split(".")[1]})) {

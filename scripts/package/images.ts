@@ -6,9 +6,9 @@ import { gzip } from "node:zlib";
 import { neutralTar, RELEASE_TIME, sha256 } from "./archive.ts";
 import type { Architecture } from "./toolchain.ts";
 
-/** The folder of the agent inside its images. */
-const FOLDER_IN_IMAGE = "guest-agent";
-/** Architectures by their names of the OCI image specification (those of Go). */
+/** The agent's directory inside its images. */
+const DIRECTORY_IN_IMAGE = "guest-agent";
+/** Names of the architectures in the OCI image specification (those of Go). */
 const OCI_ARCHITECTURES: Readonly<Record<Architecture, string>> = { x64: "amd64", arm64: "arm64" };
 
 const TYPES = {
@@ -24,25 +24,25 @@ export interface ImageFacts {
   readonly description: string;
   /** An SPDX expression. */
   readonly license: string;
-  /** A URL of the sources, and the commit of them. A build knows neither by itself: it may have no clone. */
+  /** URL and commit of the sources. A build cannot find them out, because it may run without a clone. */
   readonly source: string | undefined;
   readonly revision: string | undefined;
 }
 
-/** What the environment says of the images' origin: whoever publishes them knows. */
+/** The origin of the images, from environment variables that the publisher sets. */
 export function imageOrigin(): Pick<ImageFacts, "source" | "revision"> {
   const told = (name: string): string | undefined => (process.env[name] === "" ? undefined : process.env[name]);
   return { source: told("IMAGE_SOURCE"), revision: told("IMAGE_REVISION") };
 }
 
-/** A blob of a layout, as others refer to it. */
+/** Reference to a blob of an image layout. */
 interface Descriptor {
   readonly mediaType: string;
   readonly digest: string;
   readonly size: number;
 }
 
-/** A machine's image within the layout. */
+/** The image for one architecture within the layout. */
 interface MachineImage {
   readonly arch: Architecture;
   readonly manifest: Descriptor;
@@ -50,16 +50,16 @@ interface MachineImage {
   readonly layer: Descriptor;
 }
 
-/** A folder of an OCI image layout (OCI image specification 1.1, image-layout.md). */
+/** A directory with an OCI image layout (OCI image specification 1.1, image-layout.md). */
 class Layout {
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #blobs: string;
 
-  constructor(folder: string) {
-    this.#folder = folder;
-    this.#blobs = join(folder, "blobs", "sha256");
+  constructor(directory: string) {
+    this.#directory = directory;
+    this.#blobs = join(directory, "blobs", "sha256");
     mkdirSync(this.#blobs, { recursive: true });
-    writeFileSync(join(folder, "oci-layout"), '{"imageLayoutVersion":"1.0.0"}\n');
+    writeFileSync(join(directory, "oci-layout"), '{"imageLayoutVersion":"1.0.0"}\n');
   }
 
   add(mediaType: string, bytes: Uint8Array): Descriptor {
@@ -78,15 +78,15 @@ class Layout {
 
   writeIndex(manifests: readonly object[]): void {
     const index = { schemaVersion: 2, mediaType: TYPES.index, manifests };
-    writeFileSync(join(this.#folder, "index.json"), `${JSON.stringify(index)}\n`);
+    writeFileSync(join(this.#directory, "index.json"), `${JSON.stringify(index)}\n`);
   }
 }
 
 /**
- * Makes images that hold nothing but the agent's folder: `oci`, a layout with one index over all machines, and for each
- * machine an archive for `docker load`. Returns their paths.
+ * Makes images that contain only the agent's directory: `oci`, a layout with one index for all architectures, and one
+ * archive per architecture for `docker load`. Returns their paths.
  *
- * @param dist where linux-<arch> is, and the images go
+ * @param dist the directory that contains linux-<arch>; the images are written there too
  */
 export async function makeImages(
   dist: string,
@@ -106,27 +106,27 @@ export async function makeImages(
     writeFileSync(archive, dockerArchive(layout, dist, image, facts));
     return archive;
   });
-  const folder = join(dist, "oci");
-  rmSync(folder, { recursive: true, force: true });
-  renameSync(unfinished, folder);
-  return [folder, ...archives];
+  const directory = join(dist, "oci");
+  rmSync(directory, { recursive: true, force: true });
+  renameSync(unfinished, directory);
+  return [directory, ...archives];
 }
 
 async function addImage(layout: Layout, dist: string, arch: Architecture, facts: ImageFacts): Promise<MachineImage> {
-  const tar = neutralTar(join(dist, `linux-${arch}`), FOLDER_IN_IMAGE);
+  const tar = neutralTar(join(dist, `linux-${arch}`), DIRECTORY_IN_IMAGE);
   const layer = layout.add(TYPES.layer, await promisify(gzip)(tar));
   const config = layout.addJson(TYPES.config, {
     created: RELEASE_TIME,
     architecture: OCI_ARCHITECTURES[arch],
     os: "linux",
     config: {
-      Entrypoint: [`/${FOLDER_IN_IMAGE}/guest-agent`],
+      Entrypoint: [`/${DIRECTORY_IN_IMAGE}/guest-agent`],
       Labels: {
         "org.opencontainers.image.title": "guest-agent",
         "org.opencontainers.image.description": facts.description,
         "org.opencontainers.image.version": facts.version,
         "org.opencontainers.image.licenses": facts.license,
-        // Left out where undefined.
+        // Omitted if undefined.
         "org.opencontainers.image.source": facts.source,
         "org.opencontainers.image.revision": facts.revision,
       },
@@ -147,11 +147,11 @@ function entryOf({ arch, manifest }: MachineImage): object {
   return { ...manifest, platform: { architecture: OCI_ARCHITECTURES[arch], os: "linux" } };
 }
 
-/** The format of `docker save` since Docker 25: a layout of one image, and the manifest.json of older versions. */
+/** The format of `docker save` since Docker 25: a layout with one image, and the manifest.json that older versions need. */
 function dockerArchive(from: Layout, dist: string, image: MachineImage, { version }: ImageFacts): Buffer {
-  const folder = join(dist, ".unfinished", `docker-${image.arch}`);
-  rmSync(folder, { recursive: true, force: true });
-  const layout = new Layout(folder);
+  const directory = join(dist, ".unfinished", `docker-${image.arch}`);
+  rmSync(directory, { recursive: true, force: true });
+  const layout = new Layout(directory);
   for (const blob of [image.manifest, image.config, image.layer]) copyFileSync(from.pathOf(blob), layout.pathOf(blob));
   const tag = `guest-agent:${version}`;
   layout.writeIndex([
@@ -165,8 +165,8 @@ function dockerArchive(from: Layout, dist: string, image: MachineImage, { versio
   ]);
   const blobOf = ({ digest }: Descriptor): string => `blobs/${digest.replace(":", "/")}`;
   const manifest = [{ Config: blobOf(image.config), RepoTags: [tag], Layers: [blobOf(image.layer)] }];
-  writeFileSync(join(folder, "manifest.json"), `${JSON.stringify(manifest)}\n`);
-  const archive = neutralTar(folder);
-  rmSync(folder, { recursive: true, force: true });
+  writeFileSync(join(directory, "manifest.json"), `${JSON.stringify(manifest)}\n`);
+  const archive = neutralTar(directory);
+  rmSync(directory, { recursive: true, force: true });
   return archive;
 }

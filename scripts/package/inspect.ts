@@ -14,9 +14,9 @@ import { type Architecture, compile, runTool } from "./toolchain.ts";
 
 const WRITABLE_BY_OTHERS = 0o022;
 
-/** Every file below a folder, sorted. */
-export function filesBelow(folder: string): string[] {
-  const entries = readdirSync(folder, { recursive: true, withFileTypes: true });
+/** All files below a directory, sorted. */
+export function filesBelow(directory: string): string[] {
+  const entries = readdirSync(directory, { recursive: true, withFileTypes: true });
   return entries
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
@@ -24,15 +24,15 @@ export function filesBelow(folder: string): string[] {
 }
 
 /**
- * Finds what is wrong with a distribution. Files may be for another machine, need something of the image, name paths of
- * the build machine, or be such that others could change them. Programs may have executable stacks, or written memory
- * that the agent would give back. Empty: nothing is wrong.
+ * Inspects a distribution and returns its problems: files for another machine, files that require something of the
+ * image, paths of the build machine, files that others could change, executable stacks, and written memory that the
+ * agent would release. Empty: no problems.
  *
- * @param rule the C file that says what is given back, if not the agent's own
+ * @param rule the C file that decides what memory is released, if not the agent's own
  */
-export function inspect(arch: Architecture, folder: string, buildPaths: readonly string[], rule?: string): string[] {
+export function inspect(arch: Architecture, directory: string, buildPaths: readonly string[], rule?: string): string[] {
   using givenBack = new GivenBackPages(rule);
-  const files = filesBelow(folder);
+  const files = filesBelow(directory);
   const shipped = new Set(files.map((file) => basename(file)));
   const faults = files.flatMap((file) => {
     const paths = buildPathsIn(readFileSync(file), buildPaths);
@@ -41,7 +41,7 @@ export function inspect(arch: Architecture, folder: string, buildPaths: readonly
     if (isElf(file)) {
       problems.push(...elfProblems(arch, file, shipped), ...memoryProblems(arch, file, givenBack));
     }
-    return problems.map((problem) => `${relative(folder, file)} ${problem}`);
+    return problems.map((problem) => `${relative(directory, file)} ${problem}`);
   });
   if (!files.some(isElf)) faults.push("holds no executable at all");
   return faults;
@@ -52,7 +52,7 @@ function elfProblems(arch: Architecture, file: string, shipped: ReadonlySet<stri
     .filter((name) => !shipped.has(name))
     .map((name) => `needs ${name}, which is not shipped`);
   if (!isFor(arch, file)) problems.push(`is not for ${arch}`);
-  if (hasRunPath(file)) problems.push("names folders to look for libraries in");
+  if (hasRunPath(file)) problems.push("names directories to look for libraries in");
   if (hasExecutableStack(file)) problems.push("asks for an executable stack");
   return problems;
 }
@@ -69,48 +69,48 @@ function memoryProblems(arch: Architecture, file: string, givenBack: GivenBackPa
   return problems;
 }
 
-/** Characters that continue a path's name. */
+/** Characters that can continue the name of a path. */
 const PART_OF_NAME = "[A-Za-z0-9._~%-]";
 
 /**
- * Those of a build machine's folders whose paths occur in a file. `/project` occurs in `/project/src/main.c` and in
+ * Those of a build machine's directories whose paths occur in a file. `/project` occurs in `/project/src/main.c` and in
  * `file:///project`, and not in `https://example.com/project/` or in `/projects`: a checkout may have any short name.
  */
-function buildPathsIn(bytes: Buffer, folders: readonly string[]): string[] {
+function buildPathsIn(bytes: Buffer, directories: readonly string[]): string[] {
   const text = bytes.toString("latin1");
-  return folders.filter((folder) => {
-    const path = Buffer.from(folder.replace(/\/$/, "")).toString("latin1");
+  return directories.filter((directory) => {
+    const path = Buffer.from(directory.replace(/\/$/, "")).toString("latin1");
     return new RegExp(`(?:file://|-[IL]|(?<!${PART_OF_NAME}|/))${RegExp.escape(path)}(?!${PART_OF_NAME})`).test(text);
   });
 }
 
-/** The agent's own rule of the pages that it gives back. */
+/** The agent's own code that decides which pages it releases. */
 const AGENTS_RULE = join(import.meta.dirname, "../../src/agent/native/addon/code_pages.c");
 
-/** Sizes of a kernel's pages, in bytes. Of arm64 each kernel has one of three. */
+/** Page sizes of kernels, in bytes. A kernel for arm64 uses one of three. */
 const PAGE_SIZES_BYTES: Readonly<Record<Architecture, readonly number[]>> = {
   x64: [4096],
   arm64: [4096, 16_384, 65_536],
 };
 
-/** Pages of a program or library, by the addresses in its file. */
+/** Pages of a program or library, as addresses in its file. */
 export interface PageRange {
   readonly pageBytes: number;
   readonly start: number;
   readonly end: number;
 }
 
-/** Asks the agent's own code, compiled for this machine, which pages of a file it would give back. */
+/** Runs the agent's own code, compiled for this machine, to find out which pages of a file it would release. */
 export class GivenBackPages implements Disposable {
-  readonly #folder = mkdtempSync(join(tmpdir(), "guest-agent-code-pages-"));
-  readonly #program = join(this.#folder, "code-pages");
+  readonly #directory = mkdtempSync(join(tmpdir(), "guest-agent-code-pages-"));
+  readonly #program = join(this.#directory, "code-pages");
 
   /** @param rule the C file that defines `code_pages` */
   constructor(rule: string = AGENTS_RULE) {
     compile(process.arch as Architecture, import.meta.dirname, ["code-pages.c", rule, "-o", this.#program]);
   }
 
-  /** The pages of an ELF file that the agent gives back, for each of these sizes of the kernel's pages. */
+  /** The pages of an ELF file that the agent releases, for each of these page sizes. */
   of(file: string, pageSizesBytes: readonly number[]): PageRange[] {
     const lines = runTool(this.#program, [file, ...pageSizesBytes.map(String)]).split("\n");
     return lines.filter(Boolean).map((line) => {
@@ -119,7 +119,10 @@ export class GivenBackPages implements Disposable {
     });
   }
 
-  /** The ranges with a page that a writable segment touches: the agent would lose what was written there. */
+  /**
+   * The ranges that share a page with a writable segment. If the agent released such a page, it would lose what was
+   * written there.
+   */
   writtenOf(file: string, pageSizesBytes: readonly number[]): PageRange[] {
     const writable = loadedSegments(file).filter(({ flags }) => flags.includes("W"));
     return this.of(file, pageSizesBytes).filter(({ pageBytes, start, end }) =>
@@ -132,6 +135,6 @@ export class GivenBackPages implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }

@@ -36,7 +36,7 @@ export function writeAgentManual(directory: string): void {
   write(join(directory, "man8/guest-agent.8"), page("guest-agent", 8, "the agent inside a sandbox", sections));
 }
 
-/** A page of man(7). Without a date: two builds must be equal. */
+/** A page in the format of man(7). Without a date, so that two builds are equal. */
 function page(name: string, number: number, summary: string, sections: readonly string[]): string {
   const title = `.TH ${name.toUpperCase()} ${number} "" "guest-agent ${AGENT_VERSION}"`;
   return [title, section("NAME", `${escaped(name)} \\- ${escaped(summary)}`), ...sections, ""].join("\n");
@@ -50,12 +50,15 @@ function subsection(title: string, body: string): string {
   return `.SS ${escaped(title)}\n${body}`;
 }
 
-/** Text whose lines stay as they are. */
+/** Text whose line breaks are kept. */
 function preformatted(text: string): string {
   return `.nf\n${text.trimEnd().split("\n").map(escaped).join("\n")}\n.fi`;
 }
 
-/** A line as groff_char(7) and groff(7) have it: no escape, no minus that becomes a hyphen, no request. */
+/**
+ * Escapes a line for groff (groff_char(7), groff(7)), so that nothing in it is a request or an escape, and a minus
+ * stays a minus.
+ */
 function escaped(line: string): string {
   return line
     .replaceAll("\\", "\\e")

@@ -9,11 +9,11 @@ import { runTool } from "./toolchain.ts";
 /** All components of a distribution. */
 export interface Materials {
   readonly project: NpmPackage;
-  /** Node's package; its licence file covers the components inside Node. */
+  /** The package of Node; its licence file covers the components inside Node. */
   readonly node: NpmPackage;
   /** Packages whose code is bundled. */
   readonly npm: readonly NpmPackage[];
-  /** Debian packages of the shipped libraries and static parts. */
+  /** Debian packages of the shipped libraries and of the statically linked parts. */
   readonly debian: readonly DebianPackage[];
 }
 
@@ -24,14 +24,15 @@ export interface DebianPackage {
   readonly architecture: string;
   /** Path of its copyright file. */
   readonly copyright: string;
-  /** Those of the shipped files that it brought, by their paths on this machine. */
+  /** The shipped files that come from this package, by their paths on this machine. */
   readonly files: readonly string[];
 }
 
 /** The packages that own the files, by name. */
 export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
   const paths = files.flatMap((file) => [file, withoutUsr(file)]);
-  // All in one call, because dpkg-query reads its whole database. It fails if it does not know one, which is usual.
+  // All files in one call, because dpkg-query reads its whole database each time. A failure is normal: it only means
+  // that some file is in no package.
   const { stdout, error } = spawnSync("dpkg-query", ["-S", ...new Set(paths)], { encoding: "utf8" });
   if (error !== undefined) throw new Error(`dpkg-query cannot be run: ${error.message}: build on Debian`);
   const lines = stdout.matchAll(/^([^\s,]+)(?:,.*)?: (\/.*)$/gm);
@@ -46,7 +47,7 @@ export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
     .map(([owner, own]) => ({ ...describe(owner), files: own }));
 }
 
-/** dpkg knows a file by its package's path, which may lack the /usr that /lib links to. */
+/** dpkg knows a file by the path in its package, which may lack the /usr that /lib links to. */
 function withoutUsr(file: string): string {
   return file.replace(/^\/usr\//, "/");
 }
@@ -66,41 +67,44 @@ export interface NpmPackage {
   /** An SPDX expression. */
   readonly license: string;
   readonly description: string;
-  readonly folder: string;
+  readonly directory: string;
 }
 
 /** The npm packages of bundled files, by name, without the project itself. */
 export function packagesOf(root: string, files: readonly string[]): NpmPackage[] {
-  const folders = files.flatMap((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file)?.[0] ?? []);
-  return [...new Set(folders)].toSorted().map((folder) => readPackage(join(root, folder)));
+  const directories = files.flatMap((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/.exec(file)?.[0] ?? []);
+  return [...new Set(directories)].toSorted().map((directory) => readPackage(join(root, directory)));
 }
 
 /** Reads a package's manifest. */
-export function readPackage(folder: string): NpmPackage {
-  const manifest = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")) as Omit<NpmPackage, "description"> & {
+export function readPackage(directory: string): NpmPackage {
+  const manifest = JSON.parse(readFileSync(join(directory, "package.json"), "utf8")) as Omit<
+    NpmPackage,
+    "description"
+  > & {
     readonly description?: string;
   };
   const { name, version, license, description = "" } = manifest;
   if (typeof license !== "string") throw new Error(`${name} names no licence: it cannot be shipped`);
-  return { name, version, license, description, folder };
+  return { name, version, license, description, directory };
 }
 
-/** Puts the licences of everything shipped into a folder, one folder of it for each package. */
-export function collectLicences({ project, node, npm, debian }: Materials, folder: string): void {
-  for (const source of [project, node, ...npm]) copyLicences(source, join(folder, source.name));
+/** Writes the licences of everything shipped into a directory, with a subdirectory for each package. */
+export function collectLicences({ project, node, npm, debian }: Materials, directory: string): void {
+  for (const source of [project, node, ...npm]) copyLicences(source, join(directory, source.name));
   for (const { name, copyright } of debian) {
-    mkdirSync(join(folder, "debian", name), { recursive: true });
-    copyFileSync(copyright, join(folder, "debian", name, "copyright"));
+    mkdirSync(join(directory, "debian", name), { recursive: true });
+    copyFileSync(copyright, join(directory, "debian", name, "copyright"));
   }
 }
 
-/** A package without such a file names its licence in the manifest. */
-function copyLicences(source: NpmPackage, folder: string): void {
-  mkdirSync(folder, { recursive: true });
-  const files = readdirSync(source.folder).filter((name) => /^(licen[cs]e|notice|copying)/i.test(name));
-  for (const file of files) copyFileSync(join(source.folder, file), join(folder, file));
+/** If a package has no licence file, its manifest names the licence. */
+function copyLicences(source: NpmPackage, directory: string): void {
+  mkdirSync(directory, { recursive: true });
+  const files = readdirSync(source.directory).filter((name) => /^(licen[cs]e|notice|copying)/i.test(name));
+  for (const file of files) copyFileSync(join(source.directory, file), join(directory, file));
   if (files.length === 0) {
-    writeFileSync(join(folder, "LICENSE"), `${source.name} ${source.version}: ${source.license}\n`);
+    writeFileSync(join(directory, "LICENSE"), `${source.name} ${source.version}: ${source.license}\n`);
   }
 }
 
@@ -117,21 +121,21 @@ interface Component {
   readonly components?: readonly Component[];
 }
 
-/** Vendor and product under which vulnerabilities are listed, by Node's names of its components. */
+/** Vendor and product names in vulnerability databases, by the names that Node uses for its components. */
 const PRODUCTS: Readonly<Record<string, string>> = { node: "nodejs:node.js", openssl: "openssl:openssl" };
 /** The agent's own files. */
 const PROGRAMS = ["guest-agent", "agent.bin", "agent.node"];
 
 /**
- * A bill of materials in CycloneDX 1.6: packages of npm and Debian, Node with what is compiled into it, and each
- * shipped program and library by its digest. Its serial number is a digest of all that: the same release has the same
- * bill, and another release another number.
+ * A bill of materials in CycloneDX 1.6: packages of npm and Debian, Node with everything compiled into it, and each
+ * shipped program and library with its digest. Its serial number is a digest of the contents, so that building a
+ * release twice gives the same bill.
  *
- * @param folder with the files as they are shipped, libraries in `lib`
+ * @param directory contains the files as they are shipped, with the libraries in `lib`
  */
-export function billOfMaterials(materials: Materials, folder: string, libraries: readonly Library[]): string {
+export function billOfMaterials(materials: Materials, directory: string, libraries: readonly Library[]): string {
   const { project, node, npm, debian } = materials;
-  const programs = PROGRAMS.map((path) => fileComponent(folder, path));
+  const programs = PROGRAMS.map((path) => fileComponent(directory, path));
   const content = {
     version: 1,
     metadata: {
@@ -141,14 +145,14 @@ export function billOfMaterials(materials: Materials, folder: string, libraries:
     components: [
       nodeComponent(node),
       ...npm.map(npmComponent),
-      ...debian.map((source) => debianComponent(source, folder, libraries)),
+      ...debian.map((source) => debianComponent(source, directory, libraries)),
     ],
   };
   const head = { bomFormat: "CycloneDX", specVersion: "1.6", serialNumber: serialNumber(JSON.stringify(content)) };
   return `${JSON.stringify({ ...head, ...content }, undefined, 2)}\n`;
 }
 
-/** A UUID of version 8, whose bits are free (RFC 9562, 5.8). */
+/** A UUID of version 8, whose bits may be chosen freely (RFC 9562, 5.8). */
 function serialNumber(content: string): string {
   const bytes = createHash("sha256").update(content).digest().subarray(0, 16);
   bytes[6] = ((bytes[6] ?? 0) & 0x0f) | 0x80;
@@ -161,15 +165,18 @@ function npmComponent({ name, version, license }: NpmPackage): Component {
   return { "bom-ref": purl, type: "library", name, version, licenses: [{ expression: license }], purl };
 }
 
-function debianComponent(source: DebianPackage, folder: string, libraries: readonly Library[]): Component {
+function debianComponent(source: DebianPackage, directory: string, libraries: readonly Library[]): Component {
   const { name, version, architecture, files } = source;
   const purl = `pkg:deb/debian/${name}@${encodeURIComponent(version)}?arch=${architecture}`;
   const own = libraries.filter((library) => files.includes(library.source));
-  const components = own.map((library) => fileComponent(folder, `lib/${library.name}`));
+  const components = own.map((library) => fileComponent(directory, `lib/${library.name}`));
   return { "bom-ref": purl, type: "library", name, version, purl, ...(own.length > 0 && { components }) };
 }
 
-/** Node with the libraries that are compiled into it, by their versions of the Node that builds: the same release. */
+/**
+ * Node and the libraries compiled into it. The versions are those of the Node that runs the build, which is the same
+ * release.
+ */
 function nodeComponent(node: NpmPackage): Component {
   const inside = Object.entries(process.versions).filter(
     (entry): entry is [string, string] => entry[0] !== "modules" && Boolean(entry[1]),
@@ -186,7 +193,7 @@ function nodeComponent(node: NpmPackage): Component {
   };
 }
 
-function fileComponent(folder: string, path: string): Component {
-  const content = sha256(readFileSync(join(folder, path)));
+function fileComponent(directory: string, path: string): Component {
+  const content = sha256(readFileSync(join(directory, path)));
   return { "bom-ref": path, type: "file", name: path, hashes: [{ alg: "SHA-256", content }] };
 }

@@ -6,14 +6,17 @@ import { type Architecture, runTool } from "./toolchain.ts";
 
 const ROOT = join(import.meta.dirname, "..", "..");
 
-/** Folder of the npm package that holds Node for an architecture: as installed, or fetched from npm's registry. */
+/** Directory of the npm package that contains Node for an architecture: as installed, or downloaded from npm's registry. */
 export function nodePackage(arch: Architecture): string {
   const name = `node-linux-${arch}`;
   const installed = join(ROOT, "node_modules", name);
   return existsSync(join(installed, "bin", "node")) ? installed : fetchPackage(name);
 }
 
-/** npm does not install a package for another architecture, but downloads it; package-lock.json has its integrity. */
+/**
+ * npm does not install packages for other architectures, so this one is downloaded and checked against
+ * package-lock.json.
+ */
 function fetchPackage(name: string): string {
   const lock = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
     readonly packages: Readonly<Record<string, { readonly version: string; readonly integrity: string }>>;
@@ -21,9 +24,9 @@ function fetchPackage(name: string): string {
   const locked = lock.packages[`node_modules/${name}`];
   if (locked === undefined) throw new Error(`package-lock.json has no ${name}: run npm install`);
   const { version, integrity } = locked;
-  const folder = join(ROOT, "dist", ".base", `${name}-${version}`);
-  if (existsSync(folder)) return folder;
-  const unfinished = `${folder}.${process.pid}`;
+  const directory = join(ROOT, "dist", ".base", `${name}-${version}`);
+  if (existsSync(directory)) return directory;
+  const unfinished = `${directory}.${process.pid}`;
   mkdirSync(unfinished, { recursive: true });
   try {
     const pack = ["pack", "--silent", "--pack-destination", unfinished, `${name}@${version}`];
@@ -35,31 +38,31 @@ function fetchPackage(name: string): string {
     if (`sha512-${digest}` !== integrity) throw new Error(`${name}@${version} is not what package-lock.json names`);
     runTool("tar", ["-xzf", archive, "--strip-components=1", "--no-same-owner"], unfinished);
     rmSync(join(unfinished, archive));
-    renameSync(unfinished, folder);
-    return folder;
+    renameSync(unfinished, directory);
+    return directory;
   } finally {
     rmSync(unfinished, { recursive: true, force: true });
   }
 }
 
 /**
- * The oldest Node that runs what is made for the node side. From 20.19 and 22.12 on, programs that use require() can
- * load the client library, which is an ES module; `using` needs 20.5.
+ * The oldest Node that runs the programs of the node side. From 20.19 and 22.12 on, programs can load the client
+ * library, an ES module, with require(); `using` needs 20.5.
  */
 export const LOWEST_NODE = "20.19.0";
 
-/** The same for people. The package `node` of npm has every version. */
+/** The same as a sentence. The package `node` of npm provides every version. */
 export const NODE_REQUIREMENT: string =
   "guestctl and the client library require Node 20.19, 22.12 or later: install one, for example with npm install --global node@22";
 
-/** The same for the package manifest, without the releases of 21 and 22 that cannot. */
+/** The same for the package manifest. Excludes the releases of 21 and 22 that cannot require() an ES module. */
 export const NODE_ENGINES = "^20.19.0 || >=22.12.0";
 
 /**
- * Flags of the agent's Node. They save memory (a small young generation, one thread of V8's instead of four idle ones)
- * and keep SIGUSR1 from starting a debugger. They keep TLS from parsing a hundred public authorities at its first use:
- * the agent trusts only those it is given. The launcher points OpenSSL's own store, which --use-openssl-ca names, at an
- * empty file.
+ * Flags for the agent's Node. They save memory (a small young generation, and one V8 thread instead of four idle ones),
+ * and keep SIGUSR1 from starting a debugger. --use-openssl-ca avoids parsing a hundred public authorities at the first
+ * use of TLS, because the agent trusts only the authorities from its configuration; the launcher makes OpenSSL's store
+ * an empty file.
  */
 export const NODE_FLAGS: readonly string[] = [
   "--max-semi-space-size=1",

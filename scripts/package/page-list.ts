@@ -5,20 +5,20 @@ import { sha256 } from "./archive.ts";
 import { lastReadOnlySegment } from "./elf.ts";
 import type { Architecture } from "./toolchain.ts";
 
-/** Unit of the runs, whatever the kernel's page size. */
+/** Size of the pages in the list, whatever page size the kernel uses. */
 export const PAGE_BYTES = 4096;
-/** The agent's executable, and the list beside it, which the launcher reads. */
+/** The agent's executable, and the list beside it that the launcher reads. */
 export const PROGRAM = "agent.bin";
 const LIST = "agent.pages";
 const LINE_CHARACTERS = 120;
 
-/** Pages of a file that are read one after another. */
+/** Consecutive pages of a file. */
 export interface Run {
   readonly first: number;
   readonly count: number;
 }
 
-/** What was recorded of a file: its runs as the list has them, in lines. */
+/** The recording of a file: its runs of pages, as lines of the list. */
 export interface RecordedPages {
   readonly name: string;
   readonly identity: string;
@@ -30,12 +30,12 @@ export function recordFile(arch: Architecture): string {
   return join(import.meta.dirname, `pages-${arch}.json`);
 }
 
-/** Identifies the file whose pages were recorded; for the executable, its Node. */
-export function identityOf(folder: string, name: string): string {
-  return name === PROGRAM ? `node-${process.versions.node}` : sha256(readFileSync(join(folder, name)));
+/** Identifies the file whose pages were recorded. For the executable this is the version of its Node. */
+export function identityOf(directory: string, name: string): string {
+  return name === PROGRAM ? `node-${process.versions.node}` : sha256(readFileSync(join(directory, name)));
 }
 
-/** Runs as the list has them, in lines. */
+/** Formats runs of pages as lines of the list. */
 export function linesOf(runs: readonly Run[]): string[] {
   const lines: string[] = [];
   for (const { first, count } of runs) {
@@ -48,27 +48,27 @@ export function linesOf(runs: readonly Run[]): string[] {
 }
 
 /**
- * Writes the list of pages that the launcher reads ahead. These are the recorded ones (record-pages.ts) of files that
- * are the same here, and the agent's script at the end of the executable. They come from a recording because two builds
- * must give the same bytes, and each run touches other pages. Throws where the executable is another Node than the
- * recorded one; libraries of another machine are left out.
+ * Writes the list of pages that the launcher reads ahead. It contains the recorded pages (record-pages.ts) of files
+ * that are the same as in the recording; libraries of another machine are left out. The agent's script at the end of
+ * the executable is added. A recording is used because each run of the agent touches other pages, but two builds must
+ * give the same bytes. Throws if the executable contains another Node than the recording.
  */
-export function writePageList(arch: Architecture, folder: string): void {
+export function writePageList(arch: Architecture, directory: string): void {
   const file = recordFile(arch);
   const recorded = existsSync(file) ? (JSON.parse(readFileSync(file, "utf8")) as RecordedPages[]) : [];
   const lines: string[] = [];
   for (const { name, identity, runs } of recorded) {
-    const own = existsSync(join(folder, name)) ? identityOf(folder, name) : "none";
+    const own = existsSync(join(directory, name)) ? identityOf(directory, name) : "none";
     if (own === identity) lines.push(name, ...runs);
     else if (name === PROGRAM) {
       throw new Error(`the pages of ${identity} are recorded, and this is ${own}: run test/package/record-pages.ts`);
     }
   }
-  lines.push(PROGRAM, ...linesOf([scriptPages(join(folder, PROGRAM))]));
-  writeFileSync(join(folder, LIST), `${lines.join("\n")}\n`);
+  lines.push(PROGRAM, ...linesOf([scriptPages(join(directory, PROGRAM))]));
+  writeFileSync(join(directory, LIST), `${lines.join("\n")}\n`);
 }
 
-/** The pages of an executable that hold the agent's script and its code cache: all of them are read. */
+/** The pages of an executable that contain the agent's script and its code cache. The agent reads all of them. */
 export function scriptPages(program: string): Run {
   const { offset, sizeBytes } = lastReadOnlySegment(program);
   return { first: Math.floor(offset / PAGE_BYTES), count: Math.ceil(sizeBytes / PAGE_BYTES) };

@@ -3,7 +3,7 @@ import { mkdirSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { providePrograms } from "../machine/programs.ts";
 
-/** An architecture that the agent is built for, by Node's name. */
+/** An architecture that the agent is built for, by its name in Node. */
 export type Architecture = "x64" | "arm64";
 
 /** Whether the agent is built for it. */
@@ -11,12 +11,15 @@ export function isArchitecture(text: string): text is Architecture {
   return text === "x64" || text === "arm64";
 }
 
-/** Debian's prefix of an architecture's tools. */
+/** Prefix of Debian's tools for an architecture. */
 const PREFIXES: Readonly<Record<Architecture, string>> = { x64: "x86_64-linux-gnu-", arm64: "aarch64-linux-gnu-" };
 
 const C_FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"];
 
-/** Name of a binutils or gcc tool: plain for this machine's architecture, else of the cross tools. */
+/**
+ * Name of a binutils or gcc tool: without a prefix for this machine's architecture, otherwise that of the cross
+ * compiler.
+ */
 export function toolFor(arch: Architecture, tool: string): string {
   return arch === process.arch ? tool : `${PREFIXES[arch]}${tool}`;
 }
@@ -26,16 +29,16 @@ export function haveTool(name: string): boolean {
   return spawnSync(name, ["--version"], { stdio: "ignore" }).error === undefined;
 }
 
-/** Runs a tool and returns its output. Throws what it said if it fails. */
+/** Runs a tool and returns its output. If it fails, throws an error with its output. */
 export function runTool(
   name: string,
   args: readonly string[],
-  folder?: string,
+  directory?: string,
   env: Readonly<Record<string, string>> = {},
 ): string {
   return execFileSync(name, args, {
-    cwd: folder,
-    // readelf translates its output, which callers parse.
+    cwd: directory,
+    // Keeps readelf from translating its output, which callers parse.
     env: { ...process.env, LC_ALL: "C", ...env },
     encoding: "utf8",
     stdio: ["ignore", "pipe", "pipe"],
@@ -44,27 +47,27 @@ export function runTool(
 }
 
 /** Compiles C with the project's flags. Warnings are errors. */
-export function compile(arch: Architecture, folder: string, args: readonly string[]): void {
+export function compile(arch: Architecture, directory: string, args: readonly string[]): void {
   const gcc = toolFor(arch, "gcc");
   if (!haveTool(gcc)) {
     throw new Error(
       `the C compiler ${gcc} is missing: on Debian, install build-essential (or ${CROSS_PACKAGES[arch]})`,
     );
   }
-  runTool(gcc, [...C_FLAGS, ...args], folder);
+  runTool(gcc, [...C_FLAGS, ...args], directory);
 }
 
-/** The C files of a folder, sorted. */
-export function cFiles(folder: string): string[] {
-  const names = readdirSync(folder).filter((name) => name.endsWith(".c"));
+/** The C files of a directory, sorted. */
+export function cFiles(directory: string): string[] {
+  const names = readdirSync(directory).filter((name) => name.endsWith(".c"));
   return names.toSorted();
 }
 
 const SOURCES = join(import.meta.dirname, "..", "..", "src", "agent", "native", "launcher");
 
 /**
- * Compiles the launcher into `output`. Statically with the C library that build-essential brings: 0.7 MB where another
- * one would give 0.1, for nothing more to install.
+ * Compiles the launcher into `output`. Linked statically with glibc, which build-essential includes: 0.7 MB instead of
+ * 0.1 MB with a smaller C library, which would have to be installed.
  */
 export function buildLauncher(arch: Architecture, output: string, defines: readonly string[] = []): void {
   mkdirSync(dirname(output), { recursive: true });
@@ -72,15 +75,15 @@ export function buildLauncher(arch: Architecture, output: string, defines: reado
   compile(arch, SOURCES, [...flags, ...cFiles(SOURCES), "-o", output]);
 }
 
-/** Debian's package that compiles for an architecture from another: it brings binutils, the C and the C++ library. */
+/** Debian's package for compiling for an architecture on another one. It includes binutils and the C and C++ libraries. */
 export const CROSS_PACKAGES: Readonly<Record<Architecture, string>> = {
   x64: "g++-x86-64-linux-gnu",
   arm64: "g++-aarch64-linux-gnu",
 };
 
-/** Whether this machine can compile for the architecture. Installs Debian's cross compiler if it can. */
+/** Whether this machine can compile for the architecture. Tries to install Debian's cross compiler. */
 export function prepareTools(arch: Architecture): boolean {
-  // For C++, because what is shipped needs that library: its package depends on everything else.
+  // The C++ compiler, because the shipped files need its library, and its package depends on everything else.
   const compiler = { name: toolFor(arch, "g++"), package: CROSS_PACKAGES[arch] };
   return providePrograms([compiler], `to build for ${arch}`).length === 0;
 }

@@ -1,15 +1,15 @@
 import { globSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
-/** The one place that holds the version; everything else is made from it or compared with it. */
+/** The only file that defines the version. Everything else is generated from it or compared with it. */
 const MANIFEST = "package.json";
 const LOCK = "package-lock.json";
 const CHANGELOG = "CHANGELOG.md";
 const DOCUMENTS = ["*.md", "docs/**/*.md"];
-/** Where documents name what a build makes: archives, packages, images. */
+/** Names of build results in documents: archives, packages, images. */
 const ARTEFACT = /\b(guest-agent(?:-client)?[-:])(\d+\.\d+\.\d+)/g;
 const NEWEST = /^## \[(\d[^\]]*)\](.*)$/m;
-/** The one release before the changelog had dates. */
+/** The only release without a date in the changelog. */
 const WITHOUT_DATE = "0.1.0";
 
 /** The project's version. */
@@ -17,7 +17,7 @@ export function projectVersion(root: string): string {
   return (JSON.parse(readFileSync(join(root, MANIFEST), "utf8")) as { readonly version: string }).version;
 }
 
-/** What names another version than package.json, one line each. */
+/** Places that name another version than package.json, one line each. */
 export function versionFaults(root: string): readonly string[] {
   const version = projectVersion(root);
   const faults: string[] = [];
@@ -37,7 +37,7 @@ export function versionFaults(root: string): readonly string[] {
   return faults;
 }
 
-/** Why a release of that version cannot be made of what is here; undefined: it can. */
+/** Why a release of that version cannot be made now. Undefined: it can. */
 export function releaseFault(root: string, version: string): string | undefined {
   const current = projectVersion(root);
   const hasUnreleased = !/^## \[Unreleased\]\n+## /m.test(read(root, CHANGELOG));
@@ -51,8 +51,8 @@ export function releaseFault(root: string, version: string): string | undefined 
 }
 
 /**
- * Writes a new version wherever the old one occurs. The changelog's unreleased changes become its section, with that
- * date (YYYY-MM-DD).
+ * Writes a new version wherever the old one occurs. The unreleased changes of the changelog become its section, with
+ * that date (YYYY-MM-DD).
  */
 export function setVersion(root: string, version: string, date: string): void {
   const before = projectVersion(root);

@@ -8,33 +8,33 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { allProcesses, cgroupMounts, type ProcProcess } from "../machine/proc.ts";
 import { onEndSignal } from "../machine/script.ts";
 
-/** Whether this process is the inner one of runContained. */
+/** Whether this process is the inner process of runContained. */
 export function isContained(): boolean {
   return process.env[MARK_VARIABLE] !== undefined;
 }
 
-function memoryFolderOf(mark: string): string {
+function memoryDirectoryOf(mark: string): string {
   return join("/dev/shm", `guest-agent-run-${mark}`);
 }
 
-/** A folder in memory, of the run of this process; its temporary folder where there is no such file system. */
-export function memoryFolder(): string {
+/** An in-memory directory of the current run. If there is no such file system, the temporary directory. */
+export function memoryDirectory(): string {
   const mark = process.env[MARK_VARIABLE];
   if (mark === undefined || !existsSync("/dev/shm")) return tmpdir();
-  mkdirSync(memoryFolderOf(mark), { recursive: true, mode: 0o700 });
-  return memoryFolderOf(mark);
+  mkdirSync(memoryDirectoryOf(mark), { recursive: true, mode: 0o700 });
+  return memoryDirectoryOf(mark);
 }
 
 /**
- * Runs a script again, with a process, a session and a temporary folder of its own. When it has ended, or an end signal
- * has come, kills all that it started. Then removes that folder, the one in memory and the cgroups of its agents.
+ * Runs a script again in a process, a session and a temporary directory of its own. When it has ended, or a termination
+ * signal has come, kills all processes that it started, and removes its directories and the cgroups of its agents.
  *
- * @returns its exit status, or 128 + the signal's number
+ * @returns its exit status, or 128 + the number of the signal
  */
 export async function runContained(script: string, args: readonly string[]): Promise<number> {
-  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-run-"));
+  using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-run-"));
   const mark = randomUUID();
-  const env = { ...process.env, TMPDIR: folder.path, [MARK_VARIABLE]: mark };
+  const env = { ...process.env, TMPDIR: directory.path, [MARK_VARIABLE]: mark };
   const child = spawn(process.execPath, [script, ...args], { detached: true, stdio: "inherit", env });
   const session = child.pid ?? -1;
   let ended: NodeJS.Signals | undefined;
@@ -48,12 +48,12 @@ export async function runContained(script: string, args: readonly string[]): Pro
     return by === null ? (code ?? 1) : 128 + constants.signals[by];
   } finally {
     await endLeftovers(mark, session);
-    rmSync(memoryFolderOf(mark), { recursive: true, force: true });
+    rmSync(memoryDirectoryOf(mark), { recursive: true, force: true });
     removeAbandonedCgroups();
   }
 }
 
-/** Environment variable that marks all processes of a test file, also those that leave its session. */
+/** Environment variable that marks all processes of a test file, including those that leave its session. */
 export const MARK_VARIABLE = "GUEST_AGENT_TEST_MARK";
 
 /** A process that outlived the test file that started it. */
@@ -66,14 +66,14 @@ function readProc(pid: number, file: string): string {
   try {
     return readFileSync(`/proc/${pid}/${file}`, "latin1");
   } catch {
-    // It has ended, or belongs to another user.
+    // The process has ended, or belongs to another user.
     return "";
   }
 }
 
 /**
- * The living processes that carry the mark or belong to the session that the test file led, and all that they have
- * started. An agent's commands have neither.
+ * Running processes that have the mark or belong to the session of the test file, and all their descendants. An agent's
+ * commands have neither the mark nor the session.
  */
 function findLeftovers(mark: string, session: number): Leftover[] {
   const entry = `${MARK_VARIABLE}=${mark}`;
@@ -93,16 +93,16 @@ function findLeftovers(mark: string, session: number): Leftover[] {
 }
 
 /**
- * Removes the cgroups of agents that were killed, as the next agent would. A living agent holds a lock on its own, and
- * the kernel keeps a cgroup with processes.
+ * Removes the cgroups of killed agents, as the next agent would. A running agent has a lock on its own, and the kernel
+ * does not remove a cgroup that contains processes.
  */
 export function removeAbandonedCgroups(): void {
-  // Agents inherit the runner's own cgroup in each hierarchy, and make theirs in it (cgroups(7)).
+  // Agents inherit the runner's own cgroup in each hierarchy, and create theirs in it (cgroups(7)).
   const [, own = "/"] = /^0::(.*)$/m.exec(readProc(process.pid, "cgroup")) ?? [];
-  for (const folder of cgroupMounts().map((mount) => join(mount, own))) {
-    if (!existsSync(folder)) continue;
-    for (const name of readdirSync(folder).filter((entry) => /^svc-guest-\d+-session/.test(entry))) {
-      const path = join(folder, name);
+  for (const directory of cgroupMounts().map((mount) => join(mount, own))) {
+    if (!existsSync(directory)) continue;
+    for (const name of readdirSync(directory).filter((entry) => /^svc-guest-\d+-session/.test(entry))) {
+      const path = join(directory, name);
       const removal = ["find", path, "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"];
       spawnSync("flock", ["--nonblock", path, ...removal], { stdio: "ignore" });
     }
@@ -120,10 +120,10 @@ function killAll(leftovers: readonly Leftover[]): void {
 }
 
 /**
- * Kills what is left of a test file, until nothing is or killing has no effect.
+ * Kills the processes that a test file left, until none is left or killing has no effect.
  *
- * @param graceMs for processes to end by themselves before
- * @returns those that did not
+ * @param graceMs time for processes to end by themselves first
+ * @returns those that did not end by themselves
  */
 export async function endLeftovers(mark: string, session: number, graceMs = 0): Promise<Leftover[]> {
   const giveUpAt = performance.now() + graceMs;

@@ -10,7 +10,10 @@ function skipReason({ data }: Ended): string | undefined {
   return typeof mark === "string" && mark !== "" ? mark : "no reason given";
 }
 
-/** Whether it is a suite whose result follows from its tests: it passed, or failed only because one of them did. */
+/**
+ * Whether the event is for a suite whose result only follows from its tests: it passed, or failed only because a test
+ * did.
+ */
 function isMereSuite(event: Ended): boolean {
   if (event.data.details.type !== "suite") return false;
   if (event.type === "test:pass") return skipReason(event) === undefined;
@@ -25,8 +28,8 @@ function recordOf(event: Ended, title: string): TestRecord {
 }
 
 /**
- * Reporter of node:test: a JSON line for each test that begins and for each that has ended, and the line `"end"` after
- * the file's last. Any other event is an empty line, which shows that the file makes progress.
+ * A reporter of node:test. Writes a JSON line when a test begins and when it ends, and the line `"end"` after the last
+ * test of the file. For any other event it writes an empty line, which shows that the file makes progress.
  */
 async function* reportEvents(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   const titles: string[] = [];
@@ -46,5 +49,5 @@ async function* reportEvents(source: AsyncIterable<TestEvent>): AsyncGenerator<s
   }
 }
 
-// node:test takes a reporter as the default export of its module.
+// node:test expects the reporter as the default export of its module.
 export { reportEvents as default };

@@ -13,39 +13,39 @@ const ROOT = join(import.meta.dirname, "../..");
 const LONGEST_RUN_MS = 24 * 60 * 60 * 1_000;
 
 /**
- * Bundles the sources of each program for one run, which a run within it shares; disposing of the result removes them.
- * Tests start hundreds of agents and commands. A start takes 0.10 s of CPU from a bundle, and 0.20 s from the sources
- * (0.42 s without the cache of COMPILED_ONCE).
+ * Bundles the sources of each program for one test run. A run inside that run uses the same bundles. Disposing of the
+ * result removes them. Tests start hundreds of agents and commands, and a start takes 0.10 s of CPU time from a bundle
+ * instead of 0.20 s from the sources (0.42 s without the cache of COMPILED_ONCE).
  */
 export async function joinSources(): Promise<Disposable> {
   if (process.env[SOURCES_VARIABLE] !== undefined) return { [Symbol.dispose]: () => {} };
   removeKilled(join(ROOT, "dist"));
-  // Not in the temporary folder: some machines mount it noexec, and load no addon from there.
-  const folder = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
-  // Tests run agents as other users.
-  chmodSync(folder, 0o755);
-  await bundle(join(ROOT, "src/agent/main.ts"), join(folder, JOINED["agent/main.ts"]), [readyDescriptors()]);
-  copyFileSync(buildNative(), join(folder, ADDON_FILE));
-  await joinPackages(folder);
-  await makeGuestctl(ROOT, join(folder, dirname(JOINED["node/guestctl/main.ts"])));
-  process.env[SOURCES_VARIABLE] = folder;
-  return { [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }) };
+  // Not in the temporary directory, which some machines mount with noexec: the addon could not be loaded from there.
+  const directory = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
+  // Tests also run agents as other users.
+  chmodSync(directory, 0o755);
+  await bundle(join(ROOT, "src/agent/main.ts"), join(directory, JOINED["agent/main.ts"]), [readyDescriptors()]);
+  copyFileSync(buildNative(), join(directory, ADDON_FILE));
+  await joinPackages(directory);
+  await makeGuestctl(ROOT, join(directory, dirname(JOINED["node/guestctl/main.ts"])));
+  process.env[SOURCES_VARIABLE] = directory;
+  return { [Symbol.dispose]: () => rmSync(directory, { recursive: true, force: true }) };
 }
 
-/** Removes the folders of runs that were killed from the folder of all that is built. */
+/** Removes directories of runs that were killed. */
 function removeKilled(dist: string): void {
   for (const name of globSync(".test-sources-*", { cwd: dist })) {
-    const folder = join(dist, name);
-    const madeMs = statSync(folder, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
-    if (madeMs < Date.now() - LONGEST_RUN_MS) rmSync(folder, { recursive: true, force: true });
+    const directory = join(dist, name);
+    const madeMs = statSync(directory, { throwIfNoEntry: false })?.mtimeMs ?? Infinity;
+    if (madeMs < Date.now() - LONGEST_RUN_MS) rmSync(directory, { recursive: true, force: true });
   }
 }
 
 const LIST = "packages.json";
 
-/** Packages of some hundred files in all, which nearly every test file loads. */
+/** Packages that nearly every test file loads. Together they consist of some hundred files. */
 const PACKAGES = [
-  // The others' decorators need it.
+  // Must be loaded first: decorators of the other packages need it.
   "reflect-metadata",
   "@bufbuild/protobuf",
   "@bufbuild/protobuf/codegenv2",
@@ -61,15 +61,15 @@ const PACKAGES = [
 ];
 
 /**
- * Joins packages into a few modules in the folder, and writes a list there, each name with the URL that
- * compile-cache.mjs loads in its place. What imports the agent's client takes 0.15 s of CPU so, not 0.26, and a run
- * starts hundreds of such processes.
+ * Bundles packages into a few modules in the directory, and writes a list with the name of each package and the URL
+ * that compile-cache.mjs loads instead. With that, loading the agent's client takes 0.15 s of CPU time instead of 0.26
+ * s, in hundreds of processes per run.
  */
-async function joinPackages(folder: string): Promise<void> {
+async function joinPackages(directory: string): Promise<void> {
   const joined: Record<string, string> = {};
   const entries: string[] = [];
   for (const name of PACKAGES) {
-    const entry = join(folder, `${entries.length}.js`);
+    const entry = join(directory, `${entries.length}.js`);
     writeFileSync(entry, reexport(name, Object.keys((await import(name)) as object)));
     joined[name] = pathToFileURL(entry.replace(/js$/, "mjs")).href;
     entries.push(entry);
@@ -78,7 +78,7 @@ async function joinPackages(folder: string): Promise<void> {
     ...COMMON,
     absWorkingDir: ROOT,
     entryPoints: entries,
-    outdir: folder,
+    outdir: directory,
     outExtension: { ".js": ".mjs" },
     splitting: true,
     target: "node26",
@@ -86,10 +86,10 @@ async function joinPackages(folder: string): Promise<void> {
     keepNames: true,
     banner: REQUIRE,
   });
-  writeFileSync(join(folder, LIST), JSON.stringify(joined));
+  writeFileSync(join(directory, LIST), JSON.stringify(joined));
 }
 
-/** Exports by name: an importer of a package that is no ES module needs the names. */
+/** Exports each name explicitly, because importers of packages that are not ES modules need the names. */
 function reexport(name: string, exported: readonly string[]): string {
   const names = exported.filter((each) => each !== "module.exports");
   return `${names.length === 0 ? "import" : `export { ${names.join(", ")} } from`} ${JSON.stringify(name)};\n`;

@@ -1,8 +1,8 @@
 import type { Program } from "../machine/programs.ts";
 
 /**
- * Programs that some of `*.test.ts` need beyond a minimal Debian. CI installs them, since a skipped test is a failure
- * there; on other machines such a test is skipped and says so.
+ * Programs that some of `*.test.ts` need beyond a minimal Debian. CI installs them, because a skipped test is a failure
+ * there. On other machines such tests are skipped with the reason.
  */
 export const CI_PROGRAMS: readonly Program[] = [
   { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },
@@ -13,7 +13,10 @@ export const CI_PROGRAMS: readonly Program[] = [
   { name: "zsh", package: "zsh" },
 ];
 
-/** Programs that `*.nightly.ts` needs beyond a minimal Debian. A test that lacks one is skipped and says so. */
+/**
+ * Programs that `*.nightly.ts` needs beyond a minimal Debian. A test whose program is missing is skipped with the
+ * reason.
+ */
 export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },
   { name: "curl", package: "curl" },

@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, mkdtempDisposableSync, readFileSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { CACHE_FOLDER } from "../machine/cache.ts";
+import { CACHE_DIRECTORY } from "../machine/cache.ts";
 import { COMPILED_ONCE } from "./compiled.ts";
 import { endLeftovers, MARK_VARIABLE } from "./contained.ts";
 import { networkOf } from "./own-network.ts";
@@ -11,27 +11,30 @@ import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 
 /** Limits of one test file. */
 export interface FileLimits {
-  /** Time for one test, which then fails; the file continues. */
+  /** Time for one test, which then fails; the file continues with the next. */
   readonly testMs: number;
-  /** Time without any event after which the file counts as hung and is killed with all its processes. */
+  /** Time without any event after which the file counts as hung. Then it is killed with all its processes. */
   readonly silenceMs: number;
-  /** Grace for processes to end after the file. */
+  /** Grace period for its processes to end after the file. */
   readonly settleMs: number;
 }
 
-/** For V8: garbage is collected in one thread, and less often. It takes up to a tenth less CPU time so. */
+/** Flags of V8: collects garbage in one thread and less often, which takes up to a tenth less CPU time. */
 const COLLECTS_SELDOM: readonly string[] = ["--single-threaded-gc", "--min-semi-space-size=16"];
 
-/** buf would keep its own in the home folder. */
-const BUF_CACHE_DIR = join(CACHE_FOLDER, "buf");
+/** By default buf's cache would be in the home directory. */
+const BUF_CACHE_DIR = join(CACHE_DIRECTORY, "buf");
 
-/** The spec reporter closes every file with its own counts; the suite's are printed once, at the end. */
+/**
+ * Counts that the spec reporter prints after every file. They are removed, because the run prints its own counts at the
+ * end.
+ */
 const OWN_COUNTS = /^ℹ (tests|suites|pass|fail|cancelled|skipped|todo|duration_ms) .*\n/gm;
 
 /** Results of a file's tests. */
 interface Events {
   readonly tests: readonly TestRecord[];
-  /** The test that began last. */
+  /** Name of the test that began last. */
   readonly latest: string | undefined;
   readonly ended: boolean;
 }
@@ -47,7 +50,10 @@ function readEvents(path: string): Events {
   };
 }
 
-/** Calls back if a file has not grown for some time. Compares sizes, because the file system may have another clock. */
+/**
+ * Calls back if a file has not grown for some time. Compares sizes, because a file system's times may come from another
+ * clock.
+ */
 function watchSilence(path: string, silenceMs: number, hung: () => void): Disposable {
   let size = -1;
   let silentMs = 0;
@@ -77,10 +83,10 @@ function problemsOf(
 }
 
 /**
- * Runs one test file in a process and a session of its own, waits for its end, and looks for processes that it left
- * behind. Aborting kills the file with all that it started.
+ * Runs one test file in a process and a session of its own, waits for its end, and finds processes that it left
+ * running. Aborting kills the file and all its processes.
  *
- * @param titles parts of the titles of the tests to run; none: all of the file
+ * @param titles parts of the titles of the tests to run; empty: all tests of the file
  */
 export async function runTestFile(
   file: string,
@@ -89,14 +95,14 @@ export async function runTestFile(
   limits: FileLimits,
   abort: AbortSignal,
 ): Promise<FileOutcome> {
-  using folder = mkdtempDisposableSync(join(tmpdir(), "test-run-"));
-  // It is removed however the tests end. Other users' commands use it too.
-  const temporary = join(folder.path, "t");
+  using directory = mkdtempDisposableSync(join(tmpdir(), "test-run-"));
+  // Removed however the tests end. Commands of other users use it too.
+  const temporary = join(directory.path, "t");
   mkdirSync(temporary);
-  chmodSync(folder.path, 0o755);
+  chmodSync(directory.path, 0o755);
   chmodSync(temporary, 0o1777);
   const began = performance.now();
-  const eventsPath = join(folder.path, "events");
+  const eventsPath = join(directory.path, "events");
   const { NODE_TEST_CONTEXT: _ownContext, ...inherited } = process.env;
   const [program, ...network] = [...networkOf(file), process.execPath];
   const child = spawn(
@@ -132,7 +138,7 @@ export async function runTestFile(
   });
   abort.addEventListener("abort", kill, { once: true });
   const closed = once(child, "close");
-  // "exit", not "close": processes that the file left may hold its output open.
+  // "exit" instead of "close": processes that the file left may keep its output open.
   const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
   abort.removeEventListener("abort", kill);
 

@@ -1,14 +1,15 @@
 import { Readable } from "node:stream";
 import { spec, type TestEvent } from "node:test/reporters";
 
-/** The event with another name of its test. */
+/** The event with another name for its test. */
 function renamed<Event extends TestEvent & { type: "test:start" | "test:fail" }>(event: Event, name: string): Event {
   return { ...event, data: { ...event.data, name } };
 }
 
 /**
- * Names each failed test by its whole path, since half of its sentence stands in describe. The spec reporter insists
- * that a test ends under the name of its beginning, so a beginning waits for what comes next.
+ * Reports each failed test with the titles of its suites, because a test's title continues theirs. The spec reporter
+ * requires that a test has the same name at its beginning and its end, so the beginning is held back until the next
+ * event.
  */
 async function* byWholePath(source: AsyncIterable<TestEvent>): AsyncGenerator<TestEvent> {
   const titles: string[] = [];
@@ -31,10 +32,10 @@ async function* byWholePath(source: AsyncIterable<TestEvent>): AsyncGenerator<Te
   }
 }
 
-/** Reporter of node:test: the spec reporter, whose failing lines alone say what failed. */
+/** A reporter of node:test: the spec reporter, but with full names for failed tests. */
 async function* reportSpec(source: AsyncIterable<TestEvent>): AsyncGenerator<string> {
   yield* Readable.from(byWholePath(source)).compose(new spec()) as AsyncIterable<string>;
 }
 
-// node:test takes a reporter as the default export of its module.
+// node:test expects the reporter as the default export of its module.
 export { reportSpec as default };

@@ -1,6 +1,6 @@
 /**
- * Reasons to skip a test in CI: the machine or kernel lacks something that cannot be installed. Any other skipped test
- * is a failure there.
+ * Accepted reasons to skip a test in CI: the machine or kernel lacks something that cannot be installed. Any other
+ * skipped test is a failure there.
  */
 const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs KVM\b/,
@@ -19,7 +19,7 @@ export interface Summary {
   readonly succeeded: boolean;
 }
 
-/** Counts the tests (not suites) of all files, and lists failed and skipped ones with the reasons. */
+/** Counts the tests, but not the suites, of all files. Lists failed and skipped tests with their reasons. */
 export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean): Summary {
   let passed = 0;
   const failed: string[] = [];
@@ -46,21 +46,21 @@ export function summarize(outcomes: readonly FileOutcome[], strictSkips: boolean
   };
 }
 
-/** Result of one test of a file. Suites do not count. */
+/** Result of one test of a file. Suites are not recorded. */
 export type TestRecord =
   | { readonly title: string; readonly verdict: "passed" }
   | { readonly title: string; readonly verdict: "failed" }
   | { readonly title: string; readonly verdict: "skipped"; readonly reason: string };
 
-/** One line of a file's events: a test that has ended, the name of one that begins, or the end of all. */
+/** One line of a file's events: a test that has ended, the name of a test that begins, or the end of the file. */
 export type TestLine = TestRecord | { readonly begun: string } | "end";
 
 /** Result of a test file. */
 export interface FileOutcome {
-  /** Path from the working directory. */
+  /** Path relative to the working directory. */
   readonly file: string;
   readonly tests: readonly TestRecord[];
-  /** Failures of the file beyond its tests; each counts as a failed test. */
+  /** Failures of the file that belong to none of its tests; each counts as a failed test. */
   readonly problems: readonly string[];
   /** What the spec reporter and the tests printed. */
   readonly output: string;

@@ -1,5 +1,5 @@
-// The workload of the tour: any program in any language. It declares itself idle on the socket that it finds in its
-// environment, and then waits.
+// The workload of the tour; it could be any program in any language. It declares itself idle on the socket that its
+// environment names, and then waits.
 import { request } from "node:http";
 
 const call = request({

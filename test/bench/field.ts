@@ -1,6 +1,6 @@
 import { mkdir, mkdtempDisposable } from "node:fs/promises";
 import { join } from "node:path";
-import { memoryFolder } from "../../scripts/testing/contained.ts";
+import { memoryDirectory } from "../../scripts/testing/contained.ts";
 import type { Running } from "./contender.ts";
 import { lackedBy, type ServingPeer, startBuiltAgent, startGrpcGo } from "./peers/peers.ts";
 import { startOpenssh } from "./peers/openssh.ts";
@@ -33,7 +33,7 @@ export async function openField(
   peers: readonly ServingPeer[],
 ): Promise<Field> {
   await using opening = new AsyncDisposableStack();
-  const { path: folder } = opening.use(await mkdtempDisposable(join(memoryFolder(), "field-")));
+  const { path: folder } = opening.use(await mkdtempDisposable(join(memoryDirectory(), "field-")));
   const ours = opening.use(await startBuiltAgent(native, agentProgram));
   const contenders = new Map<Contender, Running>([["ours", ours]]);
   for (const peer of peers) {

@@ -25,7 +25,7 @@ const run = (file: string, args: readonly string[], env: NodeJS.ProcessEnv = {})
   });
 
 test("an empty GUEST_AGENT_CACHE means unset: the cache is the clone's .cache", () => {
-  const said = `import { CACHE_FOLDER } from "./scripts/machine/cache.ts"; console.log(CACHE_FOLDER);`;
+  const said = `import { CACHE_DIRECTORY } from "./scripts/machine/cache.ts"; console.log(CACHE_DIRECTORY);`;
   const options = { cwd: ROOT, encoding: "utf8", env: { ...process.env, GUEST_AGENT_CACHE: "" } } as const;
   const { stdout } = spawnSync(process.execPath, ["--input-type=module", "--eval", said], options);
   assert.equal(stdout, `${join(ROOT, ".cache")}\n`);

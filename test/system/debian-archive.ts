@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { CACHE_FOLDER } from "../../scripts/machine/cache.ts";
+import { CACHE_DIRECTORY } from "../../scripts/machine/cache.ts";
 import { missingPrograms, type Program } from "../../scripts/machine/programs.ts";
 
 const PROGRAMS: readonly Program[] = [
@@ -16,7 +16,7 @@ const PROGRAMS: readonly Program[] = [
  */
 const OWN_MOUNTS = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
 /** Roots from Debian, which change seldom. */
-const CACHE = join(CACHE_FOLDER, "debian");
+const CACHE = join(CACHE_DIRECTORY, "debian");
 
 /** Releases of Debian: 12 and 13. */
 export type DebianRelease = "bookworm" | "trixie";

@@ -12,16 +12,16 @@ import { NODE_FLAGS } from "../node.ts";
 import { runTool } from "../toolchain.ts";
 import type { ToCompile } from "./compile-called.ts";
 
-/** The agent's token while its code cache is made. */
+/** The agent's token while its code cache is built. */
 const TOKEN = "warm-up";
 const HOUR_MS = 3_600_000;
-/** Of a run that takes seconds. It may wait for ever if another program takes its port first. */
+/** Limit of a run, which normally takes seconds. It would wait for ever if another program took its port. */
 const RUN_LIMIT_MS = 300_000;
-/** Runs differ by a few functions on a busy machine: the cache gets those that most runs call. */
+/** On a busy machine a few functions differ from run to run. The cache gets the functions that most runs call. */
 const RUNS = 5;
 /**
- * Sources of which a builder with cgroups, root or a user each call other functions: the cache gets all of them, so
- * that it has the same bytes wherever it is made.
+ * Sources whose called functions depend on the builder: on cgroups, and on whether it is root. The cache gets all
+ * functions of these files, so that it has the same bytes wherever it is built.
  */
 export const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/domain/mountinfo.ts",
@@ -39,27 +39,26 @@ export const DEPEND_ON_BUILDER: readonly string[] = [
 ];
 
 /**
- * Makes the code cache of the agent's script. It has the functions that the agent calls on this machine until it has
- * answered a DeclareIdle, a Health and a command. By then the agent has also started a workload, and listens on every
- * kind of socket.
+ * Builds the code cache of the agent's script. It contains the functions that the agent calls until it has answered a
+ * DeclareIdle, a Health and a command, with a workload running and all kinds of listeners open.
  *
- * @param addonFolder holds the addon for this architecture
+ * @param addonDirectory contains the addon for this architecture
  */
-export async function makeCodeCache(script: string, addonFolder: string, output: string): Promise<void> {
+export async function makeCodeCache(script: string, addonDirectory: string, output: string): Promise<void> {
   using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-warm-up-"));
   const called = join(temporary.path, "called.json");
-  writeFileSync(called, JSON.stringify(toCompile(script, await functionsCalled(script, addonFolder))));
+  writeFileSync(called, JSON.stringify(toCompile(script, await functionsCalled(script, addonDirectory))));
   runBuildStep("compile-called.ts", script, output, called);
   runBuildStep("fits.ts", script, output);
 }
 
 /** Offsets in the script of the functions that most of the agent's first runs call on this machine, as this user. */
-export async function functionsCalled(script: string, addonFolder: string): Promise<number[]> {
+export async function functionsCalled(script: string, addonDirectory: string): Promise<number[]> {
   using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-warm-up-"));
-  const folder = temporary.path;
-  const environment = { ...(await agentEnvironment(folder)), GUEST_AGENT_DIR: addonFolder };
+  const directory = temporary.path;
+  const environment = { ...(await agentEnvironment(directory)), GUEST_AGENT_DIR: addonDirectory };
   const runs: number[][] = [];
-  for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, folder, environment));
+  for (let run = 0; run < RUNS; run++) runs.push(await calledFunctions(script, directory, environment));
   return calledByMost(runs);
 }
 
@@ -87,36 +86,36 @@ function calledByMost(runs: readonly (readonly number[])[]): number[] {
   return [...counts.keys()].filter((offset) => (counts.get(offset) ?? 0) > runs.length / 2).toSorted((a, b) => a - b);
 }
 
-/** Runs a script of this folder with the executable's flags: V8 refuses a cache made with others. */
+/** Runs a script of this directory with the flags of the executable: V8 rejects a cache that was made with other flags. */
 function runBuildStep(file: string, ...args: readonly string[]): void {
-  // With a fixed seed V8's hash tables have the same order in each build, so that the bytes are the same.
+  // With a fixed seed V8's hash tables have the same order in each build, so the bytes are the same.
   runTool(process.execPath, [...NODE_FLAGS, "--random-seed=1", join(import.meta.dirname, file), ...args]);
 }
 
-async function agentEnvironment(folder: string): Promise<Record<string, string>> {
+async function agentEnvironment(directory: string): Promise<Record<string, string>> {
   const now = Date.now();
   const validity = { notBefore: new Date(now - HOUR_MS), notAfter: new Date(now + HOUR_MS) };
-  await writeFolder(folder, await issueCertificates("guest", validity), TOKEN);
-  const { SVC_INSTANCE_TOKEN_FILE: _file, ...certificates } = agentVariables(folder);
+  await writeFolder(directory, await issueCertificates("guest", validity), TOKEN);
+  const { SVC_INSTANCE_TOKEN_FILE: _file, ...certificates } = agentVariables(directory);
   return {
     ...certificates,
-    // Not the builder's: its folders would change which functions are called.
+    // Not the builder's PATH: its directories would change which functions are called.
     PATH: "/usr/bin:/bin",
     SVC_INSTANCE_TOKEN: TOKEN,
     SVC_GUEST_PORT: String(await freePort()),
-    SVC_GUEST_SOCKET: join(folder, "guest.sock"),
-    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_GUEST_SOCKET: join(directory, "guest.sock"),
+    SVC_WORKLOAD_SOCKET: join(directory, "workload.sock"),
     SVC_PROCESS_SPEC: JSON.stringify({ args: ["cat"] }),
     SVC_HOOKS_SPEC: "{}",
   };
 }
 
-async function calledFunctions(script: string, folder: string, env: Record<string, string>): Promise<number[]> {
-  const output = join(folder, "called-by-a-run.json");
+async function calledFunctions(script: string, directory: string, env: Record<string, string>): Promise<number[]> {
+  const output = join(directory, "called-by-a-run.json");
   rmSync(output, { force: true });
   const child = spawn(process.execPath, [...NODE_FLAGS, join(import.meta.dirname, "warm-up.ts"), script, output], {
     env,
-    // The workload is cat on this pipe: it ends with this process at the latest.
+    // The workload is `cat` on this pipe, so it ends with this process at the latest.
     stdio: ["pipe", "ignore", "pipe"],
     timeout: RUN_LIMIT_MS,
     killSignal: "SIGKILL",
@@ -128,17 +127,17 @@ async function calledFunctions(script: string, folder: string, env: Record<strin
   return JSON.parse(readFileSync(output, "utf8")) as number[];
 }
 
-/** A piece of the bundled script that comes from one source, as offsets in the script. */
+/** A part of the bundled script that comes from one source, as offsets in the script. */
 export interface Piece {
   readonly source: string;
   readonly start: number;
   readonly end: number;
 }
 
-/** What the sources of a source map became in the script (ECMA-426). Code that no source has is in no piece. */
+/** Finds the part of the script for each source of a source map (ECMA-426). Code without a source is in no part. */
 function piecesOf(script: string, map: string): Piece[] {
   const lines = [0, ...Array.from(script.matchAll(/\n/g), ({ index }) => index + 1)];
-  /** Where a piece begins that another source, or the end, ends. */
+  /** A part begins where the source changes, and ends where the next one begins. */
   const starts: { source: string | null; start: number }[] = [];
   eachMapping(new TraceMap(map), ({ generatedLine, generatedColumn, source }) => {
     if (source !== starts.at(-1)?.source)

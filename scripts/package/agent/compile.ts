@@ -8,14 +8,14 @@ type AgentFunction = (
   dirname: string,
 ) => void;
 
-/** Names of what the single executable carries. */
+/** Names of the assets in the single executable. */
 export const SCRIPT_ASSET = "agent.js";
 export const CODE_CACHE_ASSET = "agent.js.cache";
 
 /** The script's name in stacks and in V8's inspector. */
 export const AGENT_URL = "agent.js";
 
-/** Compiles the agent's script (see bundle.ts). V8 takes functions from a code cache that fits. */
+/** Compiles the agent's script (see bundle.ts). If the code cache is valid, V8 takes functions from it. */
 export function compileAgent(source: string, codeCache?: Uint8Array<ArrayBuffer>): Script {
   return new Script(source, { filename: AGENT_URL, ...(codeCache !== undefined && { cachedData: codeCache }) });
 }

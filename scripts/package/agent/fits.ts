@@ -1,4 +1,4 @@
-/** Fails unless a fresh process takes the code cache. Usage: node fits.ts SCRIPT CACHE */
+/** Fails unless V8 accepts the code cache in a new process. Usage: node fits.ts SCRIPT CACHE */
 import { readFileSync } from "node:fs";
 import { compileAgent } from "./compile.ts";
 

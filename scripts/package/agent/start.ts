@@ -1,6 +1,6 @@
 /**
  * Main script of the single executable: runs the agent's script, an asset, with the code cache that code-cache.ts made.
- * Node's own code cache of a main script would have none of the functions that V8 compiles at their first call.
+ * Node's own code cache for a main script would not contain the functions that V8 compiles at their first call.
  */
 import { getAssetKeys, getRawAsset } from "node:sea";
 import { CODE_CACHE_ASSET, compileAgent, runAgent, SCRIPT_ASSET } from "./compile.ts";

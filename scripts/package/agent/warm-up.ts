@@ -1,7 +1,7 @@
 /**
- * Runs the agent's script until it has answered its first calls. Writes the functions that were called, as JSON: the
- * offset in the script at which each begins. Usage, with the executable's flags and the agent's environment: node
- * warm-up.ts SCRIPT OUTPUT
+ * Runs the agent's script until it has answered its first calls. Writes the functions that were called, as a JSON list
+ * of their offsets in the script. Usage, with the executable's flags and the agent's environment: node warm-up.ts
+ * SCRIPT OUTPUT
  */
 import { once } from "node:events";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
@@ -16,10 +16,10 @@ import { AGENT_URL, compileAgent, runAgent } from "./compile.ts";
 const RETRY_MS = 20;
 const LOOK_MS = 5;
 const LIMIT_MS = 60_000;
-/** Above the rest after a reading of /proc, which a busy machine makes long (processes/process-readings.ts). */
+/** Longer than the pause after a reading of /proc, even on a busy machine (processes/process-readings.ts). */
 const LONG_MS = 1_000;
 
-/** Keeps long timers from firing: how long a run takes would decide which fire, and so which functions are called. */
+/** Prevents long timers from firing: otherwise the duration of the run would decide which functions are called. */
 function holdLongTimers(): void {
   const start = globalThis.setTimeout;
   const never = (): void => {};
@@ -41,7 +41,7 @@ async function isListening(path: string): Promise<boolean> {
   }
 }
 
-/** The first call of a workload, as curl makes it. */
+/** The first call of a workload, in the form in which curl makes it. */
 async function declareIdle(path: string): Promise<void> {
   const request = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
   const fields = ["Host: localhost", "Accept: */*", "Content-Type: application/json", "Content-Length: 2"];
@@ -50,14 +50,14 @@ async function declareIdle(path: string): Promise<void> {
 }
 
 /**
- * Makes the calls that every sandbox begins with, a Health and a command, to an agent in this process. It uses a unix
- * socket, because a builder may have no network. Resolves once the agent reads no file for them either, with the
- * client, whose connection is still open.
+ * Makes the calls that every sandbox begins with, a Health and a command, to an agent in this process. Uses a unix
+ * socket, because a builder may have no network. Resolves with the client, still connected, when these calls make the
+ * agent read no more files.
  */
 async function firstCalls(socket: string, token: string): Promise<GuestClient> {
   const client = connectClient({ address: `unix:${socket}`, token });
   await client.health();
-  // The streams end before the command, so that every run calls the same functions: the cache must have the same bytes.
+  // The streams end before the command, so that every run calls the same functions and the cache has the same bytes.
   const command = client.exec({ args: ["/bin/sh", "-c", "exec >&- 2>&-; read line"], stdin: true });
   command.stdout.resume();
   command.stderr.resume();
@@ -92,5 +92,5 @@ const ofAgent = result.filter(({ url }) => url === AGENT_URL).flatMap(({ functio
 const called = ofAgent.flatMap(({ ranges: [whole] }) => (whole && whole.count > 0 ? [whole.startOffset] : []));
 writeFileSync(output, JSON.stringify(called));
 client.close();
-// In order, so that the agent removes its sockets and cgroups.
+// The agent ends in the regular way, so that it removes its sockets and cgroups.
 process.kill(process.pid, "SIGTERM");

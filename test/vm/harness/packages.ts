@@ -1,12 +1,12 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, globSync, mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { CACHE_FOLDER } from "../../../scripts/machine/cache.ts";
+import { CACHE_DIRECTORY } from "../../../scripts/machine/cache.ts";
 import { missingPrograms } from "../../../scripts/machine/programs.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 
 /** Downloads: kernels and the like. */
-const DOWNLOADS = join(CACHE_FOLDER, "vm");
+const DOWNLOADS = join(CACHE_DIRECTORY, "vm");
 
 const IS_FOREIGN = GUEST_ARCHITECTURE.name !== process.arch;
 /** apt's configuration, lists and state for another architecture's packages. */

@@ -2,7 +2,7 @@ import type { AnyDesc, DescEnum, DescFile, DescMessage } from "@bufbuild/protobu
 
 type Ready = Record<string, unknown>;
 
-/** Replaces the library's fileDesc in the bundle: makes a file's descriptor from the data of encodeFile. */
+/** Replaces the library's fileDesc in the bundle: builds the descriptor of a file from the data of encodeFile. */
 export function readyFile(json: string, imports: readonly DescFile[] = []): DescFile {
   const encoded = JSON.parse(json) as EncodedDesc[];
   const own: Ready[] = encoded.map(({ plain, text, zero }) => ({
@@ -29,7 +29,7 @@ function mapValues(references: Readonly<Record<string, Reference>>, find: (refer
   return values;
 }
 
-/** The file and all its types, nested ones too, by name. */
+/** The file and all its types, including nested ones, by name. */
 function typesOf(file: DescFile): [string, AnyDesc][] {
   const found: [string, AnyDesc][] = [[file.name, file]];
   const add = (messages: readonly DescMessage[], enums: readonly DescEnum[]): void => {
@@ -43,21 +43,21 @@ function typesOf(file: DescFile): [string, AnyDesc][] {
   return found;
 }
 
-/** A descriptor of the same file by its number, or of an imported file by the name of the type or file. */
+/** Refers to a descriptor of the same file by its number, or to one of an imported file by the name of the type or file. */
 export type Reference = number | string;
 
-/** What getDefaultValue returns; "none": undefined. */
+/** The result of getDefaultValue; "none" stands for undefined. */
 export type DefaultValue = "none" | { readonly value: boolean | number };
 
 /** A descriptor as data. */
 export interface EncodedDesc {
   readonly plain: Readonly<Record<string, unknown>>;
-  /** Properties that are one descriptor, an array of them, or an object of them. */
+  /** Properties whose value is one descriptor, an array of them, or an object of them. */
   readonly one: Readonly<Record<string, Reference>>;
   readonly many: Readonly<Record<string, readonly Reference[]>>;
   readonly named: Readonly<Record<string, Readonly<Record<string, Reference>>>>;
-  /** What toString returns. */
+  /** The result of toString. */
   readonly text: string;
-  /** Absent: there is no getDefaultValue. */
+  /** Absent if the descriptor has no getDefaultValue. */
   readonly zero?: DefaultValue;
 }
