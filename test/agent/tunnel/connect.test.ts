@@ -168,7 +168,7 @@ describe("a tunnel", () => {
       const { status, message } = await refusal(target, its);
       return `${status} ${message}`;
     };
-    assert.match(await refused(own.port), /^INVALID_ARGUMENT port is the agent's own/);
+    assert.match(await refused(own.port), /^INVALID_ARGUMENT port belongs to the agent/);
     for (const path of [own.socketPath, own.workloadSocket]) {
       const names = ["symbolic", "hard"].map((name) => folder.at(`${name}-${path.length}`));
       symlinkSync(path, names[0] ?? "");
