@@ -65,6 +65,18 @@ describe("guestctl forward", () => {
     await assert.rejects(stat(path), { code: "ENOENT" });
   });
 
+  test("goes on after a connection over a local unix socket that failed in the sandbox", async () => {
+    const port = await freePort();
+    const path = folder.at("failing.sock");
+    const running = startGuestctl(["forward", `${path}:${port}`], env);
+    assert.equal((await running.lines.next()).value, `${path} -> ${port}`);
+    assert.equal(String(await answer(path, Buffer.from("nobody listens")).catch(() => "")), "");
+    await using _server = await listener(echo, { port, host: "127.0.0.1" });
+    assert.equal(String(await answer(path, Buffer.from("x"))), "x");
+    running.kill("SIGTERM");
+    assert.equal(await running.ended, 0);
+  });
+
   test("leaves a file, a directory and a link alone where it cannot listen on a local socket", async () => {
     await using server = await listener(echo);
     const file = folder.at("precious");

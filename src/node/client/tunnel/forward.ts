@@ -125,7 +125,9 @@ async function carry(
   const gone = new AbortController();
   const fail = (error: unknown): void => {
     if (gone.signal.aborted) return;
-    socket.resetAndDestroy();
+    // A unix socket cannot be reset.
+    if (socket.remoteFamily === undefined) socket.destroy();
+    else socket.resetAndDestroy();
     onError?.(error as GuestError);
   };
   socket.on("error", () => undefined);

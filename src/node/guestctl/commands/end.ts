@@ -6,8 +6,8 @@ import { keptObject } from "./schema.ts";
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
   about: `Ends a command that was started with "exec --name", with everything that it has started, and forgets it: its output is
-gone, and its name is free. An attached client gets the rest of the output and the exit. Forgets a command
-that has ended already.`,
+gone, and its name is free. An attached client gets the rest of the output and the exit. A command that has ended
+already is only forgotten: processes that it left running go on.`,
   options: {
     signal: { short: "s", argument: "SIGNAL", help: "first signal, by name or number (default SIGTERM)" },
     grace: { argument: "DURATION", help: "time for all of it to end before SIGKILL (default 2s, at most 10m)" },
