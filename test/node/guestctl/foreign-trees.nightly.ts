@@ -11,24 +11,15 @@ import { agentForAllTests, GUESTCTL } from "./guestctl.ts";
 
 /*
  * Trees that nobody of the project has made, copied both ways with `cp -a`, beside cp(1) and rsync(1). Directories of
- * this machine, and those that FOREIGN_TREES names, with colons between them. FOREIGN_TREES_TABLE is a file that gets a
+ * this machine, or those that FOREIGN_TREES names, with colons between them. FOREIGN_TREES_TABLE is a file that gets a
  * line of Markdown for each.
  */
 
 const { env } = await agentForAllTests();
 
 const GIVEN = (process.env["FOREIGN_TREES"] ?? "").split(":").filter((path) => path !== "");
-const TREES = [
-  "/etc",
-  "/usr/share/doc",
-  "/usr/include",
-  "/usr/share/zoneinfo",
-  "node_modules/typescript",
-  ".git",
-  ...GIVEN,
-]
-  .map((path) => resolve(path))
-  .filter((path) => existsSync(path));
+const USUAL = ["/etc", "/usr/share/doc", "/usr/include", "/usr/share/zoneinfo", "node_modules/typescript", ".git"];
+const TREES = (GIVEN.length > 0 ? GIVEN : USUAL).map((path) => resolve(path)).filter((path) => existsSync(path));
 
 /** What a copy keeps of an entry. */
 interface Row {
