@@ -71,10 +71,10 @@ async function ended(name: string): Promise<void> {
   await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
 }
 
-const RENEW = /^renew the client certificate, or look at the guest's clock$/;
+const RENEW = /^renew the client certificate, or check the guest's clock$/;
 const ISSUED = /^give the client certificate that was issued for this agent$/;
 const CHECK = /^check that the agent runs and that the address is right$/;
-const NO_AGENT = /^what listens there is no guest agent; check the address$/;
+const NO_AGENT = /^the program that listens there is not a guest agent; check the address$/;
 const SILENT = /^the agent may be suspended or busy: try again; if it stays silent, check that an agent listens there$/;
 
 const ROWS: readonly Row[] = [
@@ -144,7 +144,7 @@ const ROWS: readonly Row[] = [
       return library({ address }, (client) => client.downloadFolder(large, to));
     },
     /^(?:read ECONNRESET|Connection dropped)/,
-    /^the connection broke: look whether the call has taken effect$/,
+    /^the connection was lost: check whether the call has taken effect$/,
   ]),
   [
     "library: its client certificate has expired, and it reads a file",
@@ -159,7 +159,7 @@ const ROWS: readonly Row[] = [
       return library({ certPem: `${cert}\n`.repeat(9), keyPem: key });
     },
     /decode error/,
-    /^shorten the chain of the client certificate, at first by the root: the agent takes four certificates, 5\.5 KiB$/,
+    /^remove certificates from the client's chain, the root first: the agent accepts four, 5\.5 KiB in all$/,
   ],
   [
     "library: its client certificate is of another authority",
@@ -178,7 +178,7 @@ const ROWS: readonly Row[] = [
     [
       `guestctl: ${command} finds a port that says nothing`,
       () => guestctl([command, "--wait", "500ms"], `127.0.0.1:${silent.port}`),
-      /^no connection until the deadline: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
+      /^no connection before the deadline: 127\.0\.0\.1:\d+ accepts the connection but does not answer$/,
       SILENT,
     ],
     [
@@ -195,7 +195,7 @@ const ROWS: readonly Row[] = [
       return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachTimeoutMs: 3_600_000 }));
     },
     /certificate/,
-    /^give the authority that issued the agent's certificate as caPem$/,
+    /^pass the certificate of the authority that issued the agent's certificate as caPem$/,
   ],
   [
     "library: a call waits for an agent that is not there",
@@ -203,7 +203,7 @@ const ROWS: readonly Row[] = [
       library({ address: `127.0.0.1:${await freePort()}` }, (client) =>
         client.health({ waitForReady: true, timeoutMs: 300 }),
       ),
-    /^no connection until the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
+    /^no connection before the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
     CHECK,
   ],
 ];

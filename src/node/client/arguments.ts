@@ -17,7 +17,7 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
 
 /** The token without its file's line break. Throws GuestError where it cannot be sent; grpc-js's would show it. */
 export function tokenOf(given: string): string {
-  if (typeof given !== "string") throw invalidOption("token", "token is no text; read its file as UTF-8");
+  if (typeof given !== "string") throw invalidOption("token", "token is not text; read its file as UTF-8");
   const token = given.trim();
   if (token === "") throw invalidOption("token", "token is empty");
   if (token.length > TOKEN_LIMIT_CHARACTERS)
@@ -58,7 +58,7 @@ export function offsetOf(bytes: number | undefined, field: string): bigint | und
 export function checkOptions(what: string, given: unknown, names: Readonly<Record<string, true>>): void {
   if (given === undefined) return;
   if (typeof given !== "object" || given === null || Array.isArray(given)) {
-    throw invalidOption(undefined, `${what} want an object`);
+    throw invalidOption(undefined, `${what} must be an object`);
   }
   const field = Object.keys(given).find((name) => !Object.hasOwn(names, name));
   if (field === undefined) return;

@@ -213,7 +213,7 @@ function missingMethod(
   if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || isNoAnswer(error)) return undefined;
   const since = SINCE[method] ?? SINCE[service];
   const known = agentVersion === undefined ? "" : ` (version ${agentVersion})`;
-  if (since !== undefined) return `this agent${known} is older than ${since}, which brought ${method}`;
+  if (since !== undefined) return `this agent${known} is older than ${since}, the first version with ${method}`;
   return `the agent${known} has no method ${method}`;
 }
 
@@ -236,7 +236,7 @@ function connectionCause(
   { linkFailure }: FailedCall,
 ): Partial<Cause> & Pick<Cause, "message"> {
   if (linkFailure !== undefined && isUnconnected(error))
-    return { ...linkFailure, message: `no connection until the deadline: ${linkFailure.message}` };
+    return { ...linkFailure, message: `no connection before the deadline: ${linkFailure.message}` };
   if (isRefusedConnection(error)) return linkFailure ?? { code: "CLIENT_CERTIFICATE_REFUSED", message: REFUSED };
   const message = withoutNoise(error.details);
   const cause = causeOf(error.details);
@@ -248,7 +248,7 @@ function isRefusal(code: ErrorCode | undefined): boolean {
   return code === "CLIENT_CERTIFICATE_REFUSED" || code === "CLIENT_CERTIFICATE_EXPIRED";
 }
 
-const REFUSED = "the agent refused the connection, most often for its client certificate";
+const REFUSED = "the agent refused the connection, usually because of the client certificate";
 
 /** A refused connection is explained by the agent's answer; a hanging one may stay silent past the deadline. */
 const REFUSAL_LIMIT_MS = 3_000;

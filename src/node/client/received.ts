@@ -29,7 +29,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // A generator returns only after its pending step, which may wait for the agent for ever.
       left.abort();
       // A generator that was never begun runs no part of itself.
-      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the stream was left by its reader"));
+      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the reader has left the stream"));
       return values.return(undefined);
     },
     [Symbol.asyncIterator]() {

@@ -59,7 +59,7 @@ export async function issueFolder(folder: string, serverName: string, notAfter: 
 }
 
 /** Optional packages of the library. */
-const MISSING = "no certificates can be issued: npm install @peculiar/x509 reflect-metadata";
+const MISSING = "cannot issue certificates without two packages: npm install @peculiar/x509 reflect-metadata";
 
 /** An instance token: 256 random bits, base64url. */
 function generateToken(): string {
@@ -72,18 +72,20 @@ function generateToken(): string {
  */
 export function prepareFolder(folder: string, overwrite: boolean): void {
   const status = madeFolder(folder);
-  if (!status.isDirectory()) throw new CredentialsError(`${folder} is no folder; name another`);
+  if (!status.isDirectory()) throw new CredentialsError(`${folder} is not a directory; name another`);
   if ((status.mode & 0o077) !== 0) {
-    throw new CredentialsError(`${folder} is open to others; name a folder of your own, or: chmod 700 ${folder}`);
+    throw new CredentialsError(
+      `${folder} can be read by other users; name a directory of your own, or: chmod 700 ${folder}`,
+    );
   }
   // Its owner could open it again, and read what root has put there.
   if (status.uid !== process.geteuid?.())
-    throw new CredentialsError(`${folder} is the folder of user ${status.uid}; name one of your own`);
+    throw new CredentialsError(`${folder} is the directory of user ${status.uid}; name one of your own`);
   if (overwrite) return;
   for (const name of Object.values(FILES)) {
     if (existsSync(join(folder, name))) {
       throw new CredentialsError(
-        `${join(folder, name)} is already there; name another folder, or replace all with --force`,
+        `${join(folder, name)} already exists; name another directory, or replace everything with --force`,
       );
     }
   }
@@ -93,7 +95,7 @@ function madeFolder(path: string): Stats {
   try {
     return makeFolder(path, 0o700);
   } catch (error) {
-    throw new CredentialsError(`cannot create ${path} (${errnoOf(error) ?? "unknown error"}); name another folder`);
+    throw new CredentialsError(`cannot create ${path} (${errnoOf(error) ?? "unknown error"}); name another directory`);
   }
 }
 
@@ -115,7 +117,7 @@ export async function writeFolder(folder: string, certificates: InstanceCertific
     } catch (error) {
       await rm(temporary, { force: true });
       const errno = errnoOf(error) ?? "unknown error";
-      throw new CredentialsError(`cannot write ${join(folder, name)} (${errno}); mend that, or name another folder`);
+      throw new CredentialsError(`cannot write ${join(folder, name)} (${errno}); fix that, or name another directory`);
     }
   }
 }
@@ -196,6 +198,6 @@ async function readCredential(path: string): Promise<Buffer> {
 function unreadable(path: string, error: unknown): CredentialsError {
   const errno = errnoOf(error) ?? "unknown error";
   return new CredentialsError(
-    `cannot read ${path} (${errno}); name a folder that "guestctl issue" made with --credentials`,
+    `cannot read ${path} (${errno}); name a directory that "guestctl issue" made, with --credentials`,
   );
 }

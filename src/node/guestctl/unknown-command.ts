@@ -19,11 +19,12 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
       name,
       [...leading, "--help", "--version"].filter((option) => option.startsWith("--")),
     );
-    const likely = meant === undefined ? "options of a command follow it" : `did you mean ${meant}?`;
-    return `there is no option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
+    const likely =
+      meant === undefined ? "the the options of a command follow its names name" : `did you mean ${meant}?`;
+    return `unknown option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
   }
   const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);
-  return `there is no command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
+  return `unknown command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
 }
 
 /** Any other word may be a program: it is common to leave "exec" out. */

@@ -32,8 +32,8 @@ function checked(path: string, source: string): string {
   throw new TestAgentError(
     "AGENT_NOT_FOUND",
     isFolder
-      ? `${source} names a folder, ${path}: name the program in it, ${join(path, "guest-agent")}`
-      : `${source} names ${path}, which is no program that can be run: name the file guest-agent of a release's folder`,
+      ? `${source} names a directory, ${path}: name the program in it, ${join(path, "guest-agent")}`
+      : `${source} names ${path}, which is not an executable program: name the file guest-agent of a release`,
   );
 }
 

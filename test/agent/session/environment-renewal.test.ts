@@ -151,7 +151,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
       /more than 1 MiB/,
       ({ process }) => put(process, spec(`{"A":"${SECRET.repeat(80_000)}"}`)),
     ],
-    ["is no JSON", /not valid JSON/, ({ process }) => put(process, `{${SECRET}`)],
+    ["is not valid JSON", /not valid JSON/, ({ process }) => put(process, `{${SECRET}`)],
     ["names __proto__", /__proto__/, ({ process }) => put(process, spec(`{"__proto__":"${SECRET}"}`))],
     [
       "is a FIFO",

@@ -60,7 +60,7 @@ describe("a client of an older agent", () => {
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());
       assert.equal(status, "UNIMPLEMENTED");
-      const said = `^this agent(?: \\(version 0\\.1\\.0\\))? is older than ${since}, which brought ${method}$`;
+      const said = `^this agent(?: \\(version 0\\.1\\.0\\))? is older than ${since}, the first version with ${method}$`;
       assert.match(message, new RegExp(said));
       assert.match(nextStep ?? "", /update the agent/);
     }

@@ -64,7 +64,7 @@ describe("connect", () => {
       assert.deepEqual([status, code], ["UNAVAILABLE", "CONNECT_TIMED_OUT"]);
       assert.match(
         message,
-        /^no connection within 200 ms: 127\.0\.0\.1:\d+ takes the connection and then says nothing$/,
+        /^no connection within 200 ms: 127\.0\.0\.1:\d+ accepts the connection but does not answer$/,
       );
     }
     await until(() => door.sockets[0]?.readableEnded === true, "the silent connection is closed");

@@ -26,14 +26,14 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl metrics", /"guestctl usage --metrics" prints/],
   [
     "guestctl cp box:/etc/hostname .",
-    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls shows those that are; .* -H/,
+    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls lists the sandboxes of this node; .* -H/,
   ],
   ["guestctl kill -s HUP build", /^ \(0\)$/],
   ["guestctl stop -t 5 build", /"guestctl end NAME" ends a kept command \(--grace 5s\)/],
   ["guestctl run -it --rm debian sh", /"guestctl exec" runs a command in a sandbox/],
   ["guestctl version", /^guestctl: +\d+\.\d+\.\d+\S*\s+agent: +\d+\.\d+\.\d+\S* \(0\)$/],
   ["guestctl cp :/etc/hostname - | tar t", /^hostname \(0\)$/],
-  ["guestctl cp -L notes.txt :$REMOTE/", /a link is copied as a link/],
+  ["guestctl cp -L notes.txt :$REMOTE/", /\(0\)$/],
   ["guestctl wait build", /"guestctl attach NAME" waits for a kept command/],
   ["guestctl ss -ltnp", /"guestctl ports" lists the TCP ports/],
   ["guestctl port box 80", /"guestctl forward 8080:80" forwards a local port/],
@@ -81,7 +81,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl cp ':/etc/host*' .", /patterns are not expanded here/],
   ["guestctl cp -l 1000 notes.txt :$REMOTE/", /nothing limits the speed; leave it out/],
   ["guestctl cp -a --dry-run site/ :$REMOTE/h", /show what would be copied with: tar -cvf/],
-  ["guestctl cp -a notes.txt ':~/'", /only a shell knows ~; write the path of the home folder/],
+  ["guestctl cp -a notes.txt ':~/'", /only a shell expands ~; write the path of the home directory/],
   // ssh and tmux
   ["guestctl ssh root@box", /"guestctl exec -it -- sh" gives a shell/],
   [

@@ -109,7 +109,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     await quietly("chmod", "4711", folder.at("d/two"), `:${folder.at("three")}`);
     for (const name of ["d/two", "three"]) assert.equal((await lstat(folder.at(name))).mode & 0o7777, 0o4711);
     const full = await guestctl("rm", folder.at("d"));
-    assert.match(full.stderr, /the directory is not empty.*; rm -r removes it with all in it/);
+    assert.match(full.stderr, /the directory is not empty.*; rm -r removes it with everything in it/);
     await quietly("rm", "-r", `:${folder.at("d")}`, folder.at("three"));
     assert.match((await guestctl("rm", folder.at("three"))).stderr, /no such file or directory/);
     await quietly("rm", "-f", folder.at("three"));

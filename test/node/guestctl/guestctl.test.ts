@@ -44,7 +44,7 @@ describe("guestctl", () => {
       assert.ok(topic.includes(option), option);
     }
     const usage = (await runGuestctl(["health", "--help"], ENV)).stdout;
-    assert.match(usage, /\n\nWhich agent, and how to be let in: "guestctl help connection"\.\n\n/);
+    assert.match(usage, /\n\nHow to choose an agent, and its credentials: "guestctl help connection"\.\n\n/);
     assert.doesNotMatch(usage, /--bridge/);
     assert.equal((await runGuestctl(["help", "health"], ENV)).stdout, usage);
   });
@@ -59,7 +59,7 @@ describe("guestctl", () => {
       ["exec", "-h"],
     ])
       assert.deepEqual(await runGuestctl(["help", ...args], env), { exitCode: 0, stdout: help, stderr: "" });
-    assert.match((await runGuestctl(["help", "frob"], env)).stderr, /there is no command "frob"/);
+    assert.match((await runGuestctl(["help", "frob"], env)).stderr, /unknown command "frob"/);
   });
 
   test("is documented: every command, and no option that there is not", async () => {
@@ -92,26 +92,26 @@ describe("guestctl", () => {
     for (const [args, problem] of [
       [
         ["frobnicate"],
-        'there is no command "frobnicate"; "guestctl exec -- frobnicate" runs a program of that name in a sandbox',
+        'unknown command "frobnicate"; "guestctl exec -- frobnicate" runs a program of that name in a sandbox',
       ],
       [["rm", "-r", "/"], "/ is all of the sandbox; name what is in it"],
-      [["helth"], 'there is no command "helth"; did you mean health?'],
-      [["exce"], 'there is no command "exce"; did you mean exec?'],
-      [["lls"], 'there is no command "lls"; "guestctl exec -- lls" runs a program of that name in a sandbox'],
-      [["restore-seqence"], 'there is no command "restore-seqence"; did you mean restore-sequence?'],
+      [["helth"], 'unknown command "helth"; did you mean health?'],
+      [["exce"], 'unknown command "exce"; did you mean exec?'],
+      [["lls"], 'unknown command "lls"; "guestctl exec -- lls" runs a program of that name in a sandbox'],
+      [["restore-seqence"], 'unknown command "restore-seqence"; did you mean restore-sequence?'],
       [["exec"], "exec requires a command; a whole line requires a shell: guestctl exec -- sh -c LINE"],
       [["exec", "--frobnicate", "ls"], "Unknown option '--frobnicate'"],
       [["exec", "--tmeout", "5s", "ls"], "Unknown option '--tmeout'; did you mean --timeout?"],
-      [["exec", "--timeout", "5", "ls"], "--timeout 5 would be 5 milliseconds; say which, as in 5s or 5ms"],
+      [["exec", "--timeout", "5", "ls"], "--timeout 5 has no unit; write 5s or 5ms"],
       [["-H", "x"], "no command given"],
-      [["-a", "x", "health"], 'there is no option "-a" before the command; the address is -H'],
+      [["-a", "x", "health"], 'unknown option "-a" before the command; the address is -H'],
       [["completion", "basch"], "say which shell: bash, zsh or fish; did you mean bash?"],
-      [["--adress", "x", "health"], 'there is no option "--adress" before the command; did you mean --address?'],
+      [["--adress", "x", "health"], 'unknown option "--adress" before the command; did you mean --address?'],
       [
         ["--timeout", "5s", "exec"],
-        'there is no option "--timeout" before the command; options of a command follow it',
+        'unknown option "--timeout" before the command; the the options of a command follow its names name',
       ],
-      [["-H", "x", "--bridge=y", "health"], "--address and --bridge do not go together"],
+      [["-H", "x", "--bridge=y", "health"], "--address and --bridge cannot be combined"],
       [["health", "-H", "x:99999", "-c", "."], "x:99999 has no port from 1 to 65535"],
       [["cp", "-", "-"], "- is a tar archive, either of one path, as in :/srv -, or for one folder, as in - :/srv"],
       [["exec", "--timeout", "soon", "ls"], "--timeout requires a duration above 0, such as 500ms, 5s or 2m"],
@@ -134,12 +134,12 @@ describe("guestctl", () => {
       ],
       [["attach"], "attach requires the name of one kept command"],
       [["attach", "--from", "then", "a"], "--from requires held or now"],
-      [["attach", "-i", "--no-input", "a"], "-i and --no-input do not go together"],
+      [["attach", "-i", "--no-input", "a"], "-i and --no-input cannot be combined"],
       [["execs", "a"], "execs takes no arguments"],
       [["end"], "end requires the name of one kept command"],
-      [["health", "--watch", "--interval", "1ms"], "--interval requires 100ms at least"],
+      [["health", "--watch", "--interval", "1ms"], "--interval must be at least 100ms"],
       // Node's timers take no more than 24 days: it would look a thousand times a second.
-      [["health", "--watch", "--interval", "1000h"], "--interval requires 24h at most"],
+      [["health", "--watch", "--interval", "1000h"], "--interval must be at most 24h"],
       [["health", "--count", "2"], "--interval and --count are for --watch"],
       [["usage", "--interval", "5s"], "--interval is for --watch"],
       [["logs", "-H", "x", "web"], /"guestctl attach NAME" shows the output of a kept command/],
@@ -147,20 +147,20 @@ describe("guestctl", () => {
         ["logs", "--since", "5m"],
         /Unknown option '--since'; the agent does not record when output was written; --tail N/,
       ],
-      [["logs", "--from-offset", "5m"], "--from-offset requires a whole number, at least 0"],
+      [["logs", "--from-offset", "5m"], "--from-offset must be a whole number, at least 0"],
       [["logs", "--from-offset", "1,2,3"], "--from-offset requires an offset, or that of each stream: 1200,34"],
-      [["logs", "--tail", "some"], "--tail requires a whole number, at least 0"],
+      [["logs", "--tail", "some"], "--tail must be a whole number, at least 0"],
       [["logs", "--stream", "out"], /say which --stream: stdout or stderr/],
       [["hook"], "hook requires pre-snapshot or post-restore"],
       [["hook", "other"], "say which hook: pre-snapshot or post-restore"],
       [["hook", "toString"], "say which hook: pre-snapshot or post-restore"],
       [["hook", "pre-snapshot", "more"], "hook requires pre-snapshot or post-restore"],
-      [["forward", "0"], "0 names no port from 1 to 65535, and no absolute path"],
-      [["forward", "65536"], "65536 names no port from 1 to 65535, and no absolute path"],
-      [["forward", "8080:"], / is no \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
-      [["forward", "x:80"], / is no \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
-      [["forward", "1:2:3:4"], / is no \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
-      [["forward", "relative.sock"], / is no \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
+      [["forward", "0"], "0 is neither a port from 1 to 65535 nor an absolute path"],
+      [["forward", "65536"], "65536 is neither a port from 1 to 65535 nor an absolute path"],
+      [["forward", "8080:"], / is not \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
+      [["forward", "x:80"], / is not \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
+      [["forward", "1:2:3:4"], / is not \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
+      [["forward", "relative.sock"], / is not \[\[HOST:\]LOCAL:\]PORT or PATH, such as /],
       [["forward", "70000:80"], "70000:80: a port is at most 65535"],
       [["mv", "/a"], "mv requires a source and a destination"],
       [["chmod", "u+z", "/a"], /chmod requires a mode such as 0755, u\+x or go-w, not "u\+z"/],
@@ -175,10 +175,10 @@ describe("guestctl", () => {
       [["cp", ":/etc/passwd", ":/tmp/x"], /begin with a colon/],
       [["cp", "/etc/passwd", ":relative"], /is relative/],
       [["cp", "/etc/passwd"], "cp requires a source and a destination"],
-      [["issue"], "issue requires one folder"],
-      [["issue", ""], "issue requires one folder"],
-      [["issue", "folder", "more"], "issue requires one folder"],
-      [["issue", "--days", "0", "folder"], "--days requires a whole number, at least 1"],
+      [["issue"], "issue requires one directory"],
+      [["issue", ""], "issue requires one directory"],
+      [["issue", "folder", "more"], "issue requires one directory"],
+      [["issue", "--days", "0", "folder"], "--days must be a whole number, at least 1"],
       [["issue", "--days", "99999999", "folder"], "--days leads beyond the year 9999"],
       [["health"], "no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS"],
       [["health", "-H", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
@@ -195,7 +195,7 @@ describe("guestctl", () => {
   test("says it in JSON to those who ask for JSON", async () => {
     const { stdout, stderr, exitCode } = await runGuestctl(["exec", "-t", "--json", "ls"], ENV);
     assert.deepEqual([stdout, exitCode], ["", 125]);
-    assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json do not go together (see --help)" } });
+    assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json cannot be combined (see --help)" } });
   });
 
   test("names the credential file that it cannot read", async () => {
@@ -203,7 +203,7 @@ describe("guestctl", () => {
     assert.equal(exitCode, 125);
     assert.match(
       stderr,
-      /^guestctl: cannot read \/no\/such\/folder\/\S+ \(ENOENT\); name a folder that "guestctl issue" made/,
+      /^guestctl: cannot read \/no\/such\/folder\/\S+ \(ENOENT\); name a directory that "guestctl issue" made/,
     );
   });
 });
@@ -264,7 +264,7 @@ describe("guestctl", () => {
     const args = ["health", "--server-name", "localhost"];
     const { stderr, exitCode } = await runGuestctl(args, guestctlVariables(old));
     assert.equal(exitCode, 125);
-    assert.match(stderr, /certificate has expired.*renew the agent's certificate, or look at this host's clock\n$/);
+    assert.match(stderr, /certificate has expired.*renew the agent's certificate, or check this host's clock\n$/);
   });
 });
 

@@ -158,7 +158,7 @@ describe("guestctl health --watch", () => {
     assert.deepEqual([stdout, exitCode], ["", 125]);
     assert.match(
       stderr,
-      /\[UNAUTHENTICATED.*\]; give the token of this very instance in --credentials; it changes with a restore\n$/,
+      /\[UNAUTHENTICATED.*\]; use the token of this instance in --credentials; a restore may have replaced it\n$/,
     );
   });
 
@@ -238,7 +238,7 @@ describe("guestctl health", () => {
     const late = await runGuestctl(["restore-sequence", "--no-time"], env);
     assert.equal(late.exitCode, 1);
     assert.match(late.stdout, /^session: +had thawed before these duties$/m);
-    assert.match(late.stderr, /^guestctl: warning: the session had thawed before these duties: /m);
+    assert.match(late.stderr, /^guestctl: warning: the session ran before these restore steps/m);
   });
 
   test("leaves with 1 when the workload is not ready, and says why", async () => {
@@ -255,7 +255,7 @@ describe("guestctl health", () => {
   test("says which credentials do not fit", async () => {
     await using other = await startIssuedAgent();
     const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: other.credentialsDir };
-    const said = /; give the authority that issued the agent's certificate as ca\.pem\n$/;
+    const said = /; put the certificate of the authority that issued the agent's certificate into ca\.pem\n$/;
     assertRefused(await runGuestctl(["health"], env), said);
   });
 });

@@ -71,7 +71,7 @@ describe("guestctl issue", () => {
   test("does not replace credentials unless it is told to", async () => {
     await runGuestctl(["issue", folder], ENV);
     const before = await readFile(join(folder, "ca.pem"), "utf8");
-    assertRefused(await runGuestctl(["issue", folder], ENV), /ca\.pem is already there; .*--force\n$/);
+    assertRefused(await runGuestctl(["issue", folder], ENV), /ca\.pem already exists; .*--force\n$/);
     assert.equal(await readFile(join(folder, "ca.pem"), "utf8"), before);
     assert.equal((await runGuestctl(["issue", "--force", folder], ENV)).exitCode, 0);
     assert.notEqual(await readFile(join(folder, "ca.pem"), "utf8"), before);
@@ -80,13 +80,13 @@ describe("guestctl issue", () => {
 
   test("does not put keys where others may look", async () => {
     await chmod(folder, 0o755);
-    assertRefused(await runGuestctl(["issue", folder], ENV), /is open to others; .*chmod 700/);
+    assertRefused(await runGuestctl(["issue", folder], ENV), /can be read by other users; .*chmod 700/);
     assert.deepEqual(await readdir(folder), []);
   });
 
   test("puts no keys into a folder of another user, who could read them", NEEDS_ROOT, async () => {
     await chown(folder, 65_534, 65_534);
-    assertRefused(await runGuestctl(["issue", folder], ENV), /is the folder of user 65534; name one of your own/);
+    assertRefused(await runGuestctl(["issue", folder], ENV), /is the directory of user 65534; name one of your own/);
     assert.deepEqual(await readdir(folder), []);
   });
 
@@ -94,9 +94,9 @@ describe("guestctl issue", () => {
     const file = join(folder, "file");
     await writeFile(file, "");
     for (const [path, problem] of [
-      [file, /file is no folder; name another\n$/],
-      [join(file, "deep"), /cannot create .*deep \(ENOTDIR\); name another folder\n$/],
-      ["/proc/none/deep", /cannot create \/proc\/none\/deep \(ENOENT\); name another folder\n$/],
+      [file, /file is not a directory; name another\n$/],
+      [join(file, "deep"), /cannot create .*deep \(ENOTDIR\); name another directory\n$/],
+      ["/proc/none/deep", /cannot create \/proc\/none\/deep \(ENOENT\); name another directory\n$/],
     ] as const) {
       assertRefused(await runGuestctl(["issue", path], ENV), problem);
     }
@@ -105,7 +105,7 @@ describe("guestctl issue", () => {
   test("names the file that a full disk does not take, and leaves no part of it", NEEDS_ROOT, async () => {
     await using full = await testMount("tmpfs", () => "size=4k,mode=700");
     const { exitCode, stderr } = await runGuestctl(["issue", full.path], ENV);
-    assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); mend that, or name another folder\n$/);
+    assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); fix that, or name another directory\n$/);
     assert.equal(exitCode, 125);
     for (const name of await readdir(full.path)) assert.doesNotMatch(name, /^\./);
   });

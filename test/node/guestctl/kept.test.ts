@@ -58,7 +58,7 @@ describe("guestctl and kept commands", () => {
       ["end", "--signal", "SIGNONE", "a"],
       ["kill", "a", "none"],
     ])
-      assert.match((await guestctl(args)).stderr, /"SIGNONE" is no signal/);
+      assert.match((await guestctl(args)).stderr, /"SIGNONE" is not a signal/);
   });
 
   test("leaves with 125 when another one takes its command up", async () => {
@@ -93,7 +93,7 @@ describe("guestctl and kept commands", () => {
     terminal.type("three\n");
     await terminal.read(/typed-three/);
     terminal.type("\n~.");
-    await terminal.read(/left by the escape key; the command goes on: guestctl attach screen/);
+    await terminal.read(/disconnected by the escape key; the command continues: guestctl attach screen/);
     const [screen] = await listed();
     assert.deepEqual([screen?.["name"], screen?.["exit"]], ["screen", undefined]);
 

@@ -144,7 +144,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.match(put.stdout, /clock now: +guest minus host: -?\d+\.\d ms\n$/);
 
     const off = await restored([-5_000], "--json");
-    assertRefused(off, /^guestctl: warning: the guest's clock is \d+\.\d ms behind against this host's/, 1);
+    assertRefused(off, /^guestctl: warning: the guest's clock is \d+\.\d ms behind this host's/, 1);
     const { repeated, clock_error_ms: errorMs } = JSON.parse(off.stdout) as Record<string, Record<string, unknown>>;
     assert.ok(Number(repeated?.["clock_error_ms"]) < -100 && Number(errorMs) < -100);
     assert.ok(repeated?.["duties"] !== undefined);

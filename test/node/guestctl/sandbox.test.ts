@@ -36,7 +36,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("makes one, says each step, and shows where it is for all other commands", async () => {
     const words = ["--name", "box", "--tag", "a=b=c", IMAGE, "--", "sleep", "100000"];
     const made = await runGuestctl(["sandbox", "create", "--agent-port", String(substrate.agentPort), ...words], env);
-    assertRefused(made, /^guestctl: create box: look at image and daemon\n/, 0);
+    assertRefused(made, /^guestctl: create box: check the image and the daemon\n/, 0);
     assert.match(made.stderr, /\nguestctl: create box: wait for the agent\n/);
     const [, command = ""] = /^box runs\n {2}guestctl (.*) -- true\n$/.exec(made.stdout) ?? [];
     const run = await runGuestctl([...command.split(" "), "--", "echo", "hello"], env);
@@ -69,7 +69,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(
       // The clock cannot be measured well on a busy machine.
       resumed.stdout.replace(/^box: the guest's clock .*\n/m, ""),
-      `box: the duties could not do: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready; agent ${AGENT_VERSION}\n`,
+      `box: not all restore steps could be done: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready; agent ${AGENT_VERSION}\n`,
     );
     assert.doesNotMatch((await sandbox("status", "box")).stdout, /came to rest/);
     const { snapshot, source } = await json("snapshot", "box", "--name", "taken");
@@ -123,7 +123,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const { error } = JSON.parse(none.stderr) as { error: Json };
     assert.equal(error["code"], "NOT_FOUND");
     assert.match(String(error["message"]), /^there is no sandbox "none" in the journal of \/.*\/sandboxes$/);
-    assert.match(String(error["next_step"]), /^guestctl sandbox ls shows those that are/);
+    assert.match(String(error["next_step"]), /^guestctl sandbox ls lists the sandboxes of this node/);
     const { HYPEMAN_API_KEY: _key, ...keyless } = env;
     assert.match((await runGuestctl(["sandbox", "ls"], keyless)).stderr, /HYPEMAN_API_KEY/);
     const unset = { HYPEMAN_BASE_URL: "", GUESTCTL_AGENT: "", GUESTCTL_NODE_ID: "", GUESTCTL_STATE: "" };
@@ -137,7 +137,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       /\[IMAGE_UNSUITABLE\]; use an image with \/bin\/sh, .*\n {2}console: .*failed to start entrypoint.*\n$/,
     );
     const away = await runGuestctl(["sandbox", "sweep", "--api", "http://127.0.0.1:1"], env);
-    assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; look whether the daemon runs/);
+    assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
     for (const [args, said] of [
       [["toString"], /unknown sandbox command "toString"; available: create, ls, /],
       [["statsu"], /unknown sandbox command "statsu"; did you mean status\?/],
@@ -159,7 +159,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["node", "box"], /sandbox node takes no arguments/],
       [["images", "box"], /sandbox images takes no arguments/],
       [["publish", "box", "3000"], /requires a name, a port of the sandbox and a hostname/],
-      [["publish", "box", "http", "web.a"], /the port requires a whole number/],
+      [["publish", "box", "http", "web.a"], /the port must be a whole number/],
       [["publish", "box", "3000", "web.a", "--listen", "65536"], /--listen requires a number from 1 to 65535/],
       [["publish", "box", "3000", "*.a"], /hostname requires a name in lowercase/],
       [["unpublish", "box"], /requires a name and a hostname/],
@@ -281,7 +281,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual([hypervisor, overlay_size, vcpus], ["qemu", "20GB", 1]);
     const stopped = await sandbox("stop", "other");
     assert.deepEqual([stopped.exitCode, stopped.stdout], [0, "other is stopped\n"], stopped.stderr);
-    assert.equal((await sandbox("start", "other")).stdout, "other has booted anew\n");
+    assert.equal((await sandbox("start", "other")).stdout, "other has booted\n");
     const again = await json("stop", "other");
     assert.deepEqual([again["warnings"], (again["sandbox"] as Json)["state"]], [[], "Stopped"]);
     assert.equal((await sandbox("rm", "other")).exitCode, 0);
@@ -347,10 +347,13 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("removes them, and the sweep finds nothing", async () => {
     await sandbox("stop", "box");
     const stopped = await runGuestctl(["exec", "--sandbox", "box", "--", "true"], env);
-    assert.match(stopped.stderr, /box is stopped .*; boot it anew: guestctl sandbox start box\n$/);
+    assert.match(stopped.stderr, /box is stopped .*; boot it again: guestctl sandbox start box\n$/);
     const { GUESTCTL_AGENT: _agent, ...agentless } = env;
     const without = await runGuestctl(["sandbox", "create", IMAGE], agentless);
-    assert.match(without.stderr, /\[INVALID_SPEC\]; name the \.tar\.gz of the build as --agent or GUESTCTL_AGENT\n$/);
+    assert.match(
+      without.stderr,
+      /\[INVALID_SPEC\]; name the agent's \.tar\.gz archive with --agent or GUESTCTL_AGENT\n$/,
+    );
     const some = await sandbox("rm", "none", "taken");
     assert.deepEqual([some.exitCode, some.stdout], [1, "taken is gone\n"]);
     assert.match(

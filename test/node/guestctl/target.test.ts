@@ -55,13 +55,13 @@ describe("the agent that a command line means", () => {
     const other = { ...VARIABLES, GUESTCTL_ADDRESS: "", GUESTCTL_SANDBOX: "box" };
     assert.deepEqual(resolved({ address: "flag:8" }, other), ["flag:8", "/env", "env.example"]);
     assert.throws(() => resolved({}, { ...VARIABLES, GUESTCTL_SANDBOX: "box" }), {
-      message: "GUESTCTL_SANDBOX and GUESTCTL_ADDRESS do not go together",
+      message: "GUESTCTL_SANDBOX and GUESTCTL_ADDRESS cannot be combined",
     });
     assert.throws(() => resolved({ sandbox: "box", address: "a" }), {
-      message: "--sandbox and --address do not go together",
+      message: "--sandbox and --address cannot be combined",
     });
     for (const flag of ["credentials", "server-name"]) {
-      const message = new RegExp(`^--${flag} does not go with the sandbox box`);
+      const message = new RegExp(`^--${flag} cannot be combined with --sandbox box`);
       assert.throws(() => resolved({ sandbox: "box", [flag]: "one" }), { message });
     }
   });

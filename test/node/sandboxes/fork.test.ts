@@ -61,9 +61,9 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
 
   test("cannot have it without what that needs: nothing wakes up, and the message names what is wrong, no value", async () => {
     for (const [env, words] of [
-      [{ "A=B": SOURCES }, /env: "A=B" is no name of a variable/],
+      [{ "A=B": SOURCES }, /env: "A=B" is not a name of a variable/],
       [{ "": SOURCES }, /env: "" is no name/],
-      [{ KEY: `${SOURCES}\0` }, /the value of "KEY" is no text without NUL/],
+      [{ KEY: `${SOURCES}\0` }, /the value of "KEY" is not text without NUL/],
     ] as const) {
       const { message } = await assertRefused(sharedNode.fork("box", { name: "none", env }), "INVALID_SPEC", words);
       assert.doesNotMatch(message, new RegExp(SOURCES));

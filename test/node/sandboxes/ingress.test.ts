@@ -70,7 +70,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     await node.publish("box", inside, HOSTNAME, { listenPort });
     assert.deepEqual(substrate.ingresses.list({}), asItWas);
     const failure = await failureOf(node.publish("box", inside + 1, HOSTNAME, { listenPort }));
-    assert.deepEqual([failure.code, failure.nextStep], ["HOSTNAME_IN_USE", "unpublish it, and publish it anew"]);
+    assert.deepEqual([failure.code, failure.nextStep], ["HOSTNAME_IN_USE", "unpublish it, and publish it again"]);
     const taken = node.create({ image: IMAGE, name: "box" });
     await assertRefused(taken, "ALREADY_EXISTS", /there is a sandbox or snapshot box already/, /choose another name/);
   });

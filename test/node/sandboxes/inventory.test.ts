@@ -97,7 +97,7 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
         /(?:)/,
         /other processors.*0\.17\.0.*deviation 4.*initrd/,
       );
-      assert.ok(message.startsWith("no instance boots here: "), message);
+      assert.ok(message.startsWith("no instance can boot on this host: "), message);
       assert.ok(message.includes(words.slice(0, 30)), message);
       assert.deepEqual(consoleTail, [`[    1.234567] ${words}`]);
     }

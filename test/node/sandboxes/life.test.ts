@@ -77,7 +77,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(awakening?.postRestore, { ran: true, timedOut: false, exitCode: 0 });
     // The test's agents may not step the clock of this machine.
     const warnings = warningsOf(awakening).map(({ code, message }) => [code, message]);
-    assert.deepEqual(warnings, [["DUTIES_DEGRADED", "the duties could not do: clock_set:EPERM"]]);
+    assert.deepEqual(warnings, [["DUTIES_DEGRADED", "not all restore steps could be done: clock_set:EPERM"]]);
     assert.ok(awakening.runEpochMs >= resumedMs && awakening.ready);
     using client = await node.connect("box");
     assert.equal(await answerOf(client, "cat /run/woken"), "woken");

@@ -68,7 +68,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
 
-  test("by a daemon whose answer is no JSON: its text is the message", async () => {
+  test("by a daemon whose answer is not valid JSON: its text is the message", async () => {
     substrate.fail(CREATE, new SchemaFailure("/", '"name" is wrong'));
     await assertRefused(node.create(SPEC), "SUBSTRATE_REFUSED", /"name" is wrong/);
   });

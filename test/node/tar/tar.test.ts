@@ -60,7 +60,7 @@ describe("an archive that a sandbox made", () => {
       ],
     ],
   ] as const) {
-    it(`cannot leave the directory by ${what}`, async () => {
+    it(`cannot end the directory by ${what}`, async () => {
       await using folder = await testFolder();
       await writeFile(folder.at("secret"), "secret");
       await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: /^(?:Tar|Unpack)Error$/ });

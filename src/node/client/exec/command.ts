@@ -147,5 +147,5 @@ export function signalNumber(signal: number | SignalName): number {
   if (typeof signal === "number") return wholeNumber(signal, "signal");
   const number = 1 + SIGNALS.findIndex((name) => signal === `SIG${name}`);
   if (number > 0) return number;
-  throw invalidOption("signal", `${JSON.stringify(signal)} is no signal; give a name such as SIGTERM, or a number`);
+  throw invalidOption("signal", `${JSON.stringify(signal)} is not a signal; give a name such as SIGTERM, or a number`);
 }

@@ -136,7 +136,7 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
 
 /** The attach frame's content; without a name for the workload's output. Throws GuestError (INVALID_ARGUMENT). */
 export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
-  return fromArguments("the attachment cannot be asked for", () => {
+  return fromArguments("the options of attach are invalid", () => {
     const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
     const isOpen = stdoutOffset === undefined && stderrOffset === undefined && !fromNow;
     const message = create(ExecAttachSchema, {

@@ -122,7 +122,7 @@ export class KeptCall implements ExecWire {
   }
 
   cancel(): void {
-    this.#fail(failure("CANCELLED", "DETACHED", "detached from the command, which goes on in the sandbox"));
+    this.#fail(failure("CANCELLED", "DETACHED", "detached from the command, which continues in the sandbox"));
   }
 
   /**
@@ -134,7 +134,7 @@ export class KeptCall implements ExecWire {
     if (kind === "over") return;
     if (kind === "starting") this.#own.hangUpOnceAnswered(call);
     else this.#own.hangUp().catch(() => undefined);
-    const error = failure("CANCELLED", "HUNG_UP", "hung up on the command");
+    const error = failure("CANCELLED", "HUNG_UP", "sent the command SIGHUP");
     if (kind === "starting") this.#leave(error);
     else this.#fail(error);
   }
@@ -202,7 +202,7 @@ export class KeptCall implements ExecWire {
     if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
     else if (answer === undefined) this.#begin(started, call);
     else if (!(["execId", "stdoutOffset", "stderrOffset"] as const).every((name) => started[name] === asked[name]))
-      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at another offset than requested"));
+      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at a different offset than requested"));
     else {
       this.#attached(started, call);
       answer.resolve(undefined);

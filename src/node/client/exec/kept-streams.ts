@@ -74,7 +74,11 @@ export class KeptInput {
     this.#offset ??= offset;
     const takenBytes = offset - this.#offset;
     if (takenBytes > this.#heldBytes)
-      throw failure("ABORTED", "INPUT_CONFLICT", "somebody else has written to the command's standard input meanwhile");
+      throw failure(
+        "ABORTED",
+        "INPUT_CONFLICT",
+        "another client has written to the command's standard input in the meantime",
+      );
     // What it had acknowledged is not held any more: to go on would leave a hole.
     if (takenBytes < 0) {
       const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
@@ -214,7 +218,7 @@ export class KeptOutputs {
     for (const output of ["stdout", "stderr"] as const) {
       const name = `${output}Offset` as const;
       if (given[name] > offsets[name])
-        throw invalidOption(name, `${name} is ${given[name]}, but only ${offsets[name]} bytes have come`);
+        throw invalidOption(name, `${name} is ${given[name]}, but only ${offsets[name]} bytes have been received`);
       this.#at[output].acknowledged = Math.max(this.#at[output].acknowledged, given[name]);
     }
     this.#onAcknowledged();

@@ -205,7 +205,7 @@ async function collect(
     bytes += chunk.length;
     if (bytes > limit) {
       process.cancel();
-      const message = `the command wrote more than ${limit} bytes to ${name} and was given up; raise maxOutputBytes, or read its streams with exec`;
+      const message = `the command wrote more than ${limit} bytes to ${name} and was cancelled; raise maxOutputBytes, or read its streams with exec`;
       throw failure("RESOURCE_EXHAUSTED", "OUTPUT_TOO_LARGE", message);
     }
     chunks.push(chunk);

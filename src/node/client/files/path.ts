@@ -55,7 +55,7 @@ export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions
 /** A time as requests have it. Throws GuestError (INVALID_ARGUMENT) for no valid Date. */
 export function timeField(time: Date, nanos: number | undefined): NonNullable<ReturnType<typeof timestampOf>> {
   const field = timestampOf(time, nanos);
-  if (field === undefined) throw invalidOption("mtime", "mtime is no time");
+  if (field === undefined) throw invalidOption("mtime", "mtime is not a valid time");
   return field;
 }
 

@@ -83,7 +83,7 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
     }
     code = "AGENT_SILENT";
     if (tls !== undefined) {
-      waitFor("it takes the connection and makes no TLS handshake");
+      waitFor("it accepts the connection but does not do a TLS handshake");
       const secure = connectTls({
         socket: current,
         secureContext: tls.context,
@@ -95,13 +95,13 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
       await Promise.race([new Promise((resolve) => secure.once("secureConnect", resolve)), failed]);
       current = secure;
     }
-    waitFor("it takes the connection and says nothing of HTTP/2");
+    waitFor("it accepts the connection but does not speak HTTP/2");
     for (const bytes of preface.sent) current.write(bytes);
     preface.receiver = (bytes) => current.write(bytes);
     const first = await Promise.race([firstBytes(current), failed]);
     const said = unlikeHttp2(first);
     if (said !== undefined)
-      throw new AttemptError({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it says ${said}` });
+      throw new AttemptError({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it sent ${said}` });
     // The end of the stream is readable too.
     if (first.length === 0) await failed;
     return current;
@@ -199,7 +199,7 @@ function askForPort(stream: Duplex, port: number): Promise<void> {
       stream.off("readable", read);
       const line = answer.toString("latin1", 0, end < 0 ? ANSWER_BYTES : end).trimEnd();
       if (!/^OK \d+$/.test(line)) {
-        const message = `the VMM answers CONNECT ${port} with ${JSON.stringify(line)} in place of OK`;
+        const message = `the VMM answered CONNECT ${port} with ${JSON.stringify(line)} instead of OK`;
         reject(new AttemptError({ code: "NOT_AN_AGENT", message }));
         return;
       }

@@ -26,20 +26,19 @@ export class BridgeLink implements Link {
   /** Throws GuestError where there is no command or no place for the socket. */
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
-    if (!program)
-      throw invalidOption("bridge", "bridge is no list or an empty one; name the command and its arguments");
+    if (!program) throw invalidOption("bridge", "bridge must be a list with the command and its arguments");
     this.#folder = privateFolder();
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
       // Until the agent answers.
-      this.#failure ??= `the bridge command ${program} says nothing`;
+      this.#failure ??= `the bridge command ${program} does not answer`;
       joinToCommand(socket, { program, args, env }, (why) => {
         this.#failure = why;
       });
     });
     this.#server.on("error", (error) => {
-      this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a folder with a short path`;
+      this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
     });
     // Exclusive: in a cluster's worker, too, the socket is bound at once.
     this.#server.listen({ path, exclusive: true });
@@ -60,7 +59,7 @@ function privateFolder(): string {
   try {
     return mkdtempSync(join(tmpdir(), "guest-agent-bridge-"));
   } catch (cause) {
-    const message = `the bridge needs a folder in ${tmpdir()}, which cannot be written; set TMPDIR`;
+    const message = `the bridge needs a directory in ${tmpdir()}, which cannot be written; set TMPDIR`;
     throw failure("UNAVAILABLE", "BRIDGE_FAILED", message, cause);
   }
 }

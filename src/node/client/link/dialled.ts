@@ -49,7 +49,7 @@ export class DialledLink implements Link {
   #pending: (() => Cause | undefined) | undefined;
   #inUse: string | undefined;
 
-  /** @param connectTimeoutMs time for a connection to be ready, over all places */
+  /** @param connectTimeoutMs time limit for a connection to be ready, over all places */
   constructor(places: readonly Place[], connectTimeoutMs: number) {
     this.#places = places;
     this.#limitMs = Number.isFinite(connectTimeoutMs)

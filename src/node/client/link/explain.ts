@@ -27,7 +27,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<C
   let connection: ClientHttp2Session | undefined;
   const raw = connectTcp(to);
   const speak = (socket: Socket): void => {
-    hangs = silent("takes the connection and then says nothing of HTTP/2");
+    hangs = silent("accepts the connection but does not speak HTTP/2");
     connection = connectHttp2("https://agent", { createConnection: () => socket });
     connection.on("error", (error) => resolve(failed(error)));
     connection.on("goaway", (_code, _stream, reason?: Uint8Array) =>
@@ -41,7 +41,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<C
     resolve({ code: "CONNECTION_CLOSED", message: "the connection was closed before it was ready" }),
   );
   raw.on("connect", () => {
-    hangs = silent("takes the connection and then says nothing");
+    hangs = silent("accepts the connection but does not answer");
     if (tls === undefined) {
       speak(raw);
       return;
@@ -56,7 +56,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<C
     secure.on("error", (error) => resolve(failed(error)));
     secure.on("secureConnect", () => {
       if (secure.alpnProtocol === "h2") speak(secure);
-      else resolve({ code: "NOT_AN_AGENT", message: `${address} speaks TLS, but no HTTP/2` });
+      else resolve({ code: "NOT_AN_AGENT", message: `${address} speaks TLS, but not HTTP/2` });
     });
   });
   const late = setTimeout(() => resolve(hangs), limitMs);

@@ -41,7 +41,7 @@ export class Liveness {
   /** Why the last silent connection was ended. */
   #silence: string | undefined;
 
-  /** @param connectTimeoutMs time for a connection to be ready */
+  /** @param connectTimeoutMs time limit for a connection to be ready */
   constructor(client: Client, connectTimeoutMs: number) {
     this.#client = client;
     this.connectTimeoutMs = connectTimeoutMs;
@@ -109,7 +109,7 @@ export class Liveness {
     if (quietLooks % PING_LOOKS !== 0) return;
     if (quietLooks > PINGS * PING_LOOKS) {
       const seconds = (quietLooks * LOOK_MS) / 1_000;
-      this.#silence = `the agent has said nothing for ${seconds} s and answered none of ${PINGS} pings`;
+      this.#silence = `the agent has not answered for ${seconds} s (${PINGS} pings)`;
       // grpc-js takes this code for a connection that is lost, and passes the message on.
       connection.destroy(Object.assign(new Error(this.#silence), { code: "ETIMEDOUT" }));
     } else if (connection.closed) connection.settings({});

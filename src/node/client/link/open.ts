@@ -127,7 +127,7 @@ function placeOf(address: string, options: Exclude<ConnectOptions, { readonly br
   if (!ADDRESS.test(address) || port < 1 || port > LAST_PORT) {
     throw invalidOption(
       "address",
-      `"${address}" is no address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
+      `"${address}" is not an address; write host:port with a port from 1 to ${LAST_PORT} and an IPv6 address in brackets, or unix:/path`,
     );
   }
   const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[(.*)\]$/, "$1");
@@ -160,7 +160,7 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
   } catch (cause) {
     throw invalidOption(
       "keyPem",
-      "caPem, certPem or keyPem cannot be read, or the key is not that of the certificate",
+      "caPem, certPem or keyPem is not valid PEM, or the key does not belong to the certificate",
       cause,
     );
   }
@@ -171,5 +171,5 @@ function pem(value: string | Uint8Array, name: string): Buffer {
   const isGiven = typeof value === "string" || value instanceof Uint8Array;
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);
   if (bytes.includes("-----BEGIN ")) return bytes;
-  throw invalidOption(name, `${name} holds no PEM`);
+  throw invalidOption(name, `${name} is not PEM`);
 }

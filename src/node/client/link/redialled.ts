@@ -51,7 +51,7 @@ export class RedialledChannel {
   #dialled(): Promise<Channel> {
     return this.#dial().catch((cause: unknown) => {
       if (cause instanceof GuestError) throw cause;
-      throw failure("UNAVAILABLE", "DIAL_FAILED", `the agent cannot be dialled: ${messageOf(cause)}`, cause);
+      throw failure("UNAVAILABLE", "DIAL_FAILED", `cannot connect to the agent: ${messageOf(cause)}`, cause);
     });
   }
 }

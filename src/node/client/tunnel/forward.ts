@@ -185,7 +185,7 @@ async function onLoopback(make: () => Server, listen: number): Promise<Listening
   for (let tries = 1; ; tries += 1) {
     const { servers, port } = await onAddress(make, listen, "127.0.0.1");
     try {
-      const second = await onAddress(make, port, "::1", " (127.0.0.1 is free; name it to listen there alone)");
+      const second = await onAddress(make, port, "::1", " (127.0.0.1 is free: 127.0.0.1:PORT listens only there)");
       return { servers: [...servers, ...second.servers], port };
     } catch (error) {
       // A machine without IPv6.

@@ -16,7 +16,7 @@ export function alteredArgument(args: readonly string[]): string | undefined {
   const index = own.findIndex((bytes) => !isUtf8(bytes));
   const wrong = own[index];
   if (wrong === undefined) return undefined;
-  return `argument ${index + 1} after the command name is not UTF-8, from byte ${firstWrong(wrong)} on; guestctl passes only UTF-8 on`;
+  return `argument ${index + 1} after the command name is not UTF-8, from byte ${firstWrong(wrong)} on; guestctl passes on only UTF-8`;
 }
 
 /** The arguments as the caller wrote them, in the form of raw-names.ts where they are not UTF-8. */
@@ -37,7 +37,7 @@ export function alteredVariable(name: string, value: string): string | undefined
   const prefix = Buffer.from(`${name}=`);
   const bytes = pieces("/proc/self/environ").find((each) => each.subarray(0, prefix.length).equals(prefix));
   if (bytes === undefined || isUtf8(bytes)) return undefined;
-  return `the variable ${name} is not UTF-8, from byte ${firstWrong(bytes.subarray(prefix.length))} on; guestctl passes only UTF-8 on`;
+  return `the variable ${name} is not UTF-8, from byte ${firstWrong(bytes.subarray(prefix.length))} on; guestctl passes on only UTF-8`;
 }
 
 /** What NUL bytes end in a file; none where it cannot be read. */

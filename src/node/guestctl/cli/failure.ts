@@ -134,38 +134,38 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
 
 /** What to do, by code, where the libraries' own advice names their calls and options. */
 const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
-  COMMAND_CUT_OFF: "with --name a command outlives its connection",
+  COMMAND_CUT_OFF: "a command with --name outlives its connection",
   EXEC_NAME_IN_USE: '"guestctl attach" takes it up, "guestctl end" ends it and frees its name',
   KEEP_UNSUPPORTED: "update the agent, or run the command without --name",
-  SERVER_CERTIFICATE_UNTRUSTED: "give the authority that issued the agent's certificate as ca.pem",
-  SERVER_NAME_MISMATCH: "give the name in the agent's certificate as --server-name",
+  SERVER_CERTIFICATE_UNTRUSTED: "put the certificate of the authority that issued the agent's certificate into ca.pem",
+  SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as --server-name",
   TOO_MANY_KEPT_BYTES: '"guestctl execs" lists them, "guestctl end" forgets one',
   TOO_MANY_KEPT_EXECS: '"guestctl execs" lists them, "guestctl end" ends or forgets one',
-  UNAUTHENTICATED: "give the token of this very instance in --credentials; it changes with a restore",
+  UNAUTHENTICATED: "use the token of this instance in --credentials; a restore may have replaced it",
   // Of sandboxes.
   BUNDLE_MISMATCH:
-    "resume it under the hypervisor that it was suspended under, create it anew, or accept it with --accept-bundle",
-  NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with --take-over",
+    "resume it under the hypervisor that it was suspended under, create it again, or accept the difference with --accept-bundle",
+  NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, sweep with --take-over",
   NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
   RESTORE_DEGRADED:
-    "look at the agent's words; --accept-degraded takes it as it is, with numbers that another guest may draw too",
+    "see what the agent could not do; --accept-degraded accepts the fork, whose random numbers another guest may draw too",
 };
 
 /** What the library's next calls are here. */
 const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   resume: (name) => `first: guestctl sandbox resume ${name}`,
-  start: (name) => `boot it anew: guestctl sandbox start ${name}`,
-  wake: (name) => `wake it up once there is room for it: guestctl sandbox resume ${name}`,
-  fork: (name) => `make a sandbox of it: guestctl sandbox fork ${name}`,
+  start: (name) => `boot it again: guestctl sandbox start ${name}`,
+  wake: (name) => `resume it once the host has room for it: guestctl sandbox resume ${name}`,
+  fork: (name) => `make a sandbox from it: guestctl sandbox fork ${name}`,
   resumeAgain: (name) =>
-    `it is still frozen, for some minutes at most: guestctl sandbox resume ${name} again, with other variables or without`,
+    `it stays frozen for some minutes: run guestctl sandbox resume ${name} again, with other variables or without any`,
   suspendFirst: (name) =>
     `boot it without --env; then guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>
     "remove what prevents the freeze (the agent's docs explain each problem); or, with the same secrets in both, --accept-unfrozen",
-  list: () => "guestctl sandbox ls shows those that are; an agent elsewhere is chosen by its address: -H",
-  elsewhere: () => "give the command on that node, or with the folder of its journal: --state",
-  archive: () => "name the .tar.gz of the build as --agent or GUESTCTL_AGENT",
+  list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",
+  elsewhere: () => "run the command on that node, or name the directory of its journal with --state",
+  archive: () => "name the agent's .tar.gz archive with --agent or GUESTCTL_AGENT",
 };
 
 /** What decides the next step of an error. */

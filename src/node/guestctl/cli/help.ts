@@ -28,7 +28,7 @@ export function helpText({ usage, about, options, notes, statuses, examples }: H
     forms.join("\n"),
     about,
     optionsText(Object.fromEntries(own)),
-    ...(ofTopic.length === 0 ? [] : ['Which agent, and how to be let in: "guestctl help connection".']),
+    ...(ofTopic.length === 0 ? [] : ['How to choose an agent, and its credentials: "guestctl help connection".']),
     ...(notes === undefined ? [] : [notes]),
     `Exit status: ${statuses}`,
     examplesText(examples),

@@ -22,7 +22,7 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
     throw new UsageError(`${option} requires a duration above 0, such as 500ms, 5s or 2m`);
   }
   if (unit === "" && durationMs < LEAST_BARE_MS) {
-    throw new UsageError(`${option} ${text} would be ${text} milliseconds; say which, as in ${text}s or ${text}ms`);
+    throw new UsageError(`${option} ${text} has no unit; write ${text}s or ${text}ms`);
   }
   return durationMs;
 }
@@ -33,7 +33,7 @@ const LONGEST_WAIT_MS = 86_400_000;
 /** Reads a duration for which guestctl itself waits. */
 export function parseWaitMs(text: string | undefined, option: string): number | undefined {
   const waitMs = parseDurationMs(text, option);
-  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} requires 24h at most`);
+  if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} must be at most 24h`);
   return waitMs;
 }
 
@@ -43,7 +43,7 @@ export function setting(flag: string | undefined, variable?: string): string | u
 }
 
 /** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
-export function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
+function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
   const variables = new Map<string, string>();
   for (const entry of entries) {
     const equals = entry.indexOf("=");
@@ -97,7 +97,7 @@ export function parseCount(text: string | undefined, option: string, least: numb
   if (text === undefined) return undefined;
   const count = /^\d+$/.test(text) ? Number(text) : NaN;
   if (!Number.isSafeInteger(count) || count < least) {
-    throw new UsageError(`${option} requires a whole number, at least ${least}`);
+    throw new UsageError(`${option} must be a whole number, at least ${least}`);
   }
   return count;
 }
@@ -156,7 +156,7 @@ export function withoutEscapes(path: string): string {
 
 /** How a relative path is to be written. */
 export function absoluteForm(path: string, prefix = ""): string {
-  if (path.startsWith("~")) return "only a shell knows ~; write the path of the home folder";
+  if (path.startsWith("~")) return "only a shell expands ~; write the path of the home directory";
   return `a path in the sandbox is absolute, as in ${prefix}/${path.replace(/^(?:\.\/)+/, "")}`;
 }
 
@@ -166,7 +166,7 @@ export function portOrPath(text: string, given: string): number | string {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (port >= 1 && port <= LAST_PORT) return port;
   throw new UsageError(
-    `${given} names no port from 1 to ${LAST_PORT}, and no absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
+    `${given} is neither a port from 1 to ${LAST_PORT} nor an absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
   );
 }
 

@@ -4,38 +4,38 @@ import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal
 
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],
-  about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. Output
-begins with the oldest that the agent holds; in a terminal it begins now, and the program in it is asked to redraw.`,
+  about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. The output
+begins with the oldest that the agent has kept; in a terminal it begins now, and the program is asked to redraw.`,
   options: {
     interactive: { short: "i", help: "connect standard input (the default from a terminal to a terminal)" },
     tty: { short: "t", help: "accepted for compatibility: the command has the terminal it was started with" },
-    "no-input": { help: "only read, from a terminal to a terminal too" },
+    "no-input": { help: "do not connect standard input, not even of a terminal" },
     from: {
       argument: "WHERE",
-      help: "where output begins: held (all that the agent holds) or now",
+      help: "where the output begins: held (everything that the agent has kept) or now",
       completes: ["held", "now"],
     },
     ...ESCAPE_OPTION,
     ...CONNECTION_OPTIONS,
   },
-  notes: `Leaving, by the escape character of "exec -it" or by the third SIGINT, never ends the command; nor does a lost
-connection, which guestctl dials anew: at a terminal until it is back, else for ten minutes. Other signals are passed
-on.
+  notes: `The command continues when guestctl disconnects, by the escape character of "exec -it" or the third SIGINT. After a lost
+connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. Other signals are
+forwarded to the command.
 With --json, the events of "exec --name".`,
-  statuses: `as of "exec"; 125 also when another client has attached.`,
+  statuses: `as for "exec"; also 125 if another client has attached.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
   elsewhere: [
     ["-d", "an attached client is always detached"],
-    ["--detach-keys", "--escape-char ^] sets the key that leaves"],
-    ["--no-stdin", "--no-input only reads"],
+    ["--detach-keys", "--escape-char ^] sets the escape key"],
+    ["--no-stdin", "--no-input does not connect standard input"],
   ],
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
     const { from, interactive, "no-input": noInput } = values;
     if (from !== undefined && from !== "held" && from !== "now") throw new UsageError("--from requires held or now");
-    if (interactive === true && noInput === true) throw new UsageError("-i and --no-input do not go together");
+    if (interactive === true && noInput === true) throw new UsageError("-i and --no-input cannot be combined");
     if (interactive === true) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(values, host);

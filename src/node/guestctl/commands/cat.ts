@@ -3,14 +3,14 @@ import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],
-  about: 'Writes files of a sandbox to standard output, byte for byte. A path may begin with a colon, as in "cp".',
+  about: 'Prints files of a sandbox, byte for byte. A path may begin with a colon, as in "cp".',
   options: {
-    offset: { argument: "BYTES", help: "start there" },
-    length: { argument: "BYTES", help: "write no more than that of each file" },
+    offset: { argument: "BYTES", help: "begin at this byte" },
+    length: { argument: "BYTES", help: "print at most this many bytes of each file" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line, for each piece of a file: "path", "offset" (text) and "data" (base64).',
-  statuses: "0 all was written, 125 failed; what came before the failure has been written.",
+  statuses: "0 printed, 125 failed; everything before the failure has been printed.",
   examples: ["cat /etc/os-release", "cat --offset 1048576 --length 512 /var/lib/data | xxd"],
   takesRawNames: [],
   takes: { some: "a path" },

@@ -5,10 +5,10 @@ import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 export const chmod: Command = defineCommand({
   usage: ["chmod [-R] MODE PATH..."],
   about: `Sets the permissions of files and directories of a sandbox, in any image. MODE is octal, or symbolic as with chmod(1):
-u+x, go-w, a=rX. Links that are named are followed; with -R, links below are left alone.`,
+u+x, go-w, a=rX. A link given as PATH is followed; with -R, links below a directory are not changed.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 all are set, 1 some below a directory could not be (and are named), 125 failed.",
+  statuses: "0 all were changed, 1 some below a directory could not be changed (and are named), 125 failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
   takesRawNames: [],
   takes: "anything",

@@ -6,11 +6,11 @@ import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 export const chown: Command = defineCommand({
   usage: ["chown [-R] OWNER[:GROUP] PATH...", "chown [-R] :GROUP PATH..."],
   about: `Sets the owner and group of files and directories of a sandbox, in any image. OWNER and GROUP are ids, or names from
-the sandbox's /etc/passwd and /etc/group. "OWNER:" means also the owner's group. Links that are named are followed; with
--R, links below are left alone.`,
+the sandbox's /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. A link given as PATH is followed; with
+-R, links below a directory are not changed.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 all are set, 1 some below a directory could not be (and are named), 125 failed.",
+  statuses: "0 all were changed, 1 some below a directory could not be changed (and are named), 125 failed.",
   examples: ["chown app:app /srv/data", "chown -R 1000:1000 :/srv/www"],
   takesRawNames: [],
   takes: "anything",

@@ -13,8 +13,8 @@ export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
       "completion --of bash -- LINE PART",
       "completion --of zsh|fish -- WORD...",
     ],
-    about: `Writes a script that completes command lines of guestctl in a shell: commands, options, files here and in the sandbox,
-names of kept commands and of this node's sandboxes. Without a name, the shell is that of $SHELL.
+    about: `Prints a script that completes command lines of guestctl in a shell: commands, options, local files, files in the
+sandbox, names of kept commands and of this node's sandboxes. The default shell is that of $SHELL.
 
   bash  in ~/.bashrc:                 source <(guestctl completion bash)
   zsh   in ~/.zshrc, after compinit:  source <(guestctl completion zsh)
@@ -22,11 +22,11 @@ names of kept commands and of this node's sandboxes. Without a name, the shell i
     options: {
       of: {
         argument: "SHELL",
-        help: "for the scripts: what may complete the last word",
+        help: "used by the scripts: print what can complete the last word",
       },
     },
     notes: 'With --json, one object: "shell" and "script"; or "kind" and "offers".',
-    statuses: "0 written, 125 failed.",
+    statuses: "0 printed, 125 failed.",
     examples: ["completion bash > /etc/bash_completion.d/guestctl", "completion zsh > ~/.zfunc/_guestctl"],
     takes: "anything",
     completes: [SHELLS, "nothing"],

@@ -77,7 +77,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
     const order = parseOrder(positionals);
     const chown = parseChown(values.chown);
     const isArchive = order.direction === "tar in" || order.direction === "tar out";
-    if (isArchive && values.json === true) throw new UsageError("--json and - do not go together");
+    if (isArchive && values.json === true) throw new UsageError("--json and - cannot be combined");
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport(host.stderr, values.json === true);
     // A transfer may take any time, so first check that the agent answers.

@@ -5,20 +5,20 @@ import { keptObject } from "./schema.ts";
 
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
-  about: `Ends a command that was started with "exec --name", with everything that it has started, and forgets it: its output is
-gone, and its name is free. An attached client gets the rest of the output and the exit. A command that has ended
-already is only forgotten: processes that it left running go on.`,
+  about: `Ends a command that was started with "exec --name", with everything that it has started, and removes it: its output is
+discarded, and its name is free. An attached client receives the rest of the output and the exit status. A command
+that has already ended is only removed: processes that it left running continue.`,
   options: {
     signal: { short: "s", argument: "SIGNAL", help: "first signal, by name or number (default SIGTERM)" },
-    grace: { argument: "DURATION", help: "time for all of it to end before SIGKILL (default 2s, at most 10m)" },
+    grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, "forgotten" and "exit", with the fields of "guestctl exec --json".`,
-  statuses: "0 ended and forgotten, 125 failed.",
+  statuses: "0 ended and removed, 125 failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
-  elsewhere: [["-t --time", "--grace 5s is the time before SIGKILL"]],
+  elsewhere: [["-t --time", "--grace 5s sets the time before SIGKILL"]],
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
     const { signal, grace } = values;

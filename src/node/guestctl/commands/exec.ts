@@ -9,7 +9,7 @@ import {
   type Parsed,
   parseDurationMs,
   parseSizeBytes,
-  parseVariables,
+  readVariables,
   printable,
   quoted,
   UsageError,
@@ -31,61 +31,73 @@ const OPTIONS = {
   tty: {
     short: "t",
     multiple: true,
-    help: "run in a terminal; with -i the local one is raw, follows its size, and Ctrl-C is a key; twice (-itt): although standard input is no terminal",
+    help: "run in a terminal, which with -i is connected to the local one; -tt forces a terminal even if stdin is not one",
   },
   ...ESCAPE_OPTION,
   env: {
     short: "e",
     multiple: true,
     argument: "NAME[=VALUE]",
-    help: "environment of the command, repeatable; without VALUE: that of guestctl's own variable, if set",
+    help: "set a variable of the command; NAME alone: with the value that guestctl has",
+  },
+  "env-file": {
+    multiple: true,
+    argument: "FILE",
+    completes: "file",
+    help: "set the variables of a file, one in each line; --env takes precedence",
   },
   workdir: { short: "w", argument: "DIR", help: "working directory (default: the workload's)" },
   user: { short: "u", argument: "USER[:GROUP]", help: "name or id (default: the workload's)" },
-  timeout: { argument: "DURATION", help: "end the command after that time: 500ms, 5s, 2m" },
+  timeout: { argument: "DURATION", help: "end the command after this time: 500ms, 5s, 2m" },
   name: {
     argument: "NAME",
-    help: "keep the command under that name: it outlives the connection, and guestctl reconnects to it",
+    help: "keep the command under this name: it continues without a connection, and guestctl reconnects to it",
   },
   "attach-or-start": {
     short: "A",
-    help: "with --name: attach to the command of that name if it runs, whatever COMMAND is; else start it",
+    help: "with --name: attach if a command of that name is running, whatever COMMAND is; otherwise start it",
   },
   detach: {
     short: "d",
-    help: "start it, print its name, and leave it to itself; without --name guestctl makes a name up",
+    help: "start the command, print its name and exit; without --name guestctl chooses a name",
   },
   buffer: {
     argument: "SIZE",
-    help: "kept: output that the agent holds while nobody reads it (default 1M, at most 16M)",
+    help: "kept command: size of the buffer for unread output (default 1M, at most 16M)",
   },
   "when-full": {
     argument: "WHAT",
-    help: "kept: drop-oldest output when the buffer is full (the default), or block the command",
+    help: "kept command: when the buffer is full, drop-oldest output (the default) or block the command",
     completes: ["drop-oldest", "block"],
   },
-  "awake-for": { argument: "DURATION", help: "kept: count as user activity while it runs, for at most that long" },
-  linger: { argument: "DURATION", help: "kept: how long output and exit stay after the command's end (default 10m)" },
-  replace: { help: "kept: take the name of a command that has ended" },
+  "awake-for": {
+    argument: "DURATION",
+    help: "kept command: count as user activity while it runs, for at most this long",
+  },
+  linger: {
+    argument: "DURATION",
+    help: "kept command: how long its output and exit status stay after its end (default 10m)",
+  },
+  replace: { help: "kept command: replace a command of the same name that has ended" },
   ...CONNECTION_OPTIONS,
 } as const;
 
 export const exec: Command = defineCommand({
   usage: ["exec [options] [--] COMMAND [ARG...]"],
-  about: "Runs a command in the workload's session of a sandbox. No shell is involved unless the command is one.",
+  about: "Runs a command in the session of a sandbox's workload. It is not run by a shell, unless COMMAND is one.",
   options: OPTIONS,
-  notes: `With -it, the escape character at the start of a line makes the next key one for guestctl: "." leaves, Ctrl-Z suspends
-guestctl, "?" shows this list, and the character itself is sent. Leaving hangs up on the command.
-With --name the command runs on instead, when guestctl leaves and when the connection is lost, as by a snapshot and a
-restore: guestctl then prints "lost" and reconnects by itself. "guestctl attach NAME" attaches to it from anywhere.
-guestctl passes signals on to the command, and ends by SIGINT itself if the command does. The third SIGINT, SIGHUP, and
-with -t SIGTERM end guestctl instead: the agent then hangs up on the command.
-With --json, one object a line: "event" is started ("pid"), stdout or stderr ("data" in base64), and at last exit
+  notes: `With -it, type the escape character at the start of a line, and then a key: "." disconnects, Ctrl-Z suspends guestctl,
+"?" lists the keys, and the escape character itself is sent. When guestctl disconnects, the agent sends SIGHUP to the
+command. A command with --name continues instead, also when the connection is lost, for example by a snapshot: guestctl
+then reconnects. "guestctl attach NAME" attaches to it from anywhere.
+guestctl forwards signals to the command, and is itself ended by SIGINT if the command is. The third SIGINT, a SIGHUP,
+and with -t a SIGTERM end guestctl instead; the agent then sends SIGHUP to the command.
+With --json, one object a line. "event" is started ("pid"), stdout or stderr ("data" in base64), and finally exit
 ("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms", and "usage", the
-schema's CommandUsage). With --name started has "exec_id" too, and there are disconnected ("message"), reconnected, and
-gap ("stream", "offset", "bytes"); with -d there is one object: "name", "exec_id" and "pid".`,
-  statuses: `the command's; 128 + signal when a signal ended it; 124 when --timeout did; 125 when guestctl or the agent
-failed, and after the escape key; 126 when the command cannot be run; 127 when there is no such command.`,
+schema's CommandUsage). With --name, started also has "exec_id", and there are disconnected ("message"), reconnected,
+and gap ("stream", "offset", "bytes"). With -d there is one object: "name", "exec_id" and "pid".`,
+  statuses: `the command's own; 128 + N if signal N ended it; 124 if --timeout ended it; 125 if guestctl or the agent
+failed, or the escape key disconnected; 126 if the command cannot be run; 127 if there is no such command.`,
   examples: [
     "exec -- uname -a",
     "exec --sandbox box -- uname -a",
@@ -99,28 +111,27 @@ failed, and after the escape key; 126 when the command cannot be run; 127 when t
   takes: { some: "a command; a whole line requires a shell: guestctl exec -- sh -c LINE" },
   takesCommand: true,
   elsewhere: [
-    ["--detach-keys", "--escape-char ^] sets the key that leaves"],
-    ["--env-file", "-e NAME=value gives each variable"],
+    ["--detach-keys", "--escape-char ^] sets the escape key"],
     ["--stdin", "-i connects standard input"],
     ["-n", "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox"],
-    ["-q --quiet", "guestctl says nothing of its own unless something fails"],
-    ["--rm", "a command that guestctl has seen to its end is forgotten anyway"],
+    ["-q --quiet", "guestctl prints nothing of its own unless something fails"],
+    ["--rm", "a command that has ended leaves nothing behind anyway"],
   ],
   advice: adviceFor,
   async run({ values, positionals }, host) {
     const isInteractive = values.interactive === true;
     const ttyCount = values.tty?.length ?? 0;
     const isTerminal = ttyCount > 0;
-    if (isTerminal && values.json === true) throw new UsageError("--tty and --json do not go together");
+    if (isTerminal && values.json === true) throw new UsageError("--tty and --json cannot be combined");
     if (isTerminal && isInteractive && ttyCount < FORCED && !host.stdin.isTTY) {
-      throw new UsageError("standard input is no terminal; leave -t out, or ask for a terminal all the same with -itt");
+      throw new UsageError("standard input is not a terminal; omit -t, or force a terminal with -itt");
     }
     if (isInteractive) checkInput(host);
     const escape = parseEscapeChar(values["escape-char"]);
     const keep = keepOf(values, positionals);
     const command = {
       args: positionals,
-      env: parseVariables(values.env ?? [], host.env),
+      env: await readVariables(values["env-file"] ?? [], values.env ?? [], host.env),
       cwd: values.workdir,
       user: values.user,
       stdin: isInteractive,
@@ -199,7 +210,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
   // A user who may not enter a folder of PATH gets EACCES for every name.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
   if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
-    return `no shell is involved; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
+    return `it is not run by a shell; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
   }
   const meant = args[args.indexOf("--") + 1];
   if (command.includes("/") || meant === undefined) return undefined;

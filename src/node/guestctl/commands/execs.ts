@@ -6,9 +6,9 @@ import { keptObject } from "./schema.ts";
 
 export const execs: Command = defineCommand({
   usage: ["execs [options]"],
-  about: `Lists the commands that a sandbox keeps ("exec --name"), in the order of their starts, those that have ended and are not
-forgotten yet included. Does not count as user activity.`,
-  options: { quiet: { short: "q", help: "names only, one a line" }, ...CONNECTION_OPTIONS },
+  about: `Lists the kept commands of a sandbox ("exec --name") in the order of their start, including those that have ended but
+were not removed with "end". Does not count as user activity.`,
+  options: { quiet: { short: "q", help: "print names only" }, ...CONNECTION_OPTIONS },
   notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
 "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and "awake_left_ms" (text),
 "stdin_closed"; once it has ended "exit", with the fields of "guestctl exec --json".`,

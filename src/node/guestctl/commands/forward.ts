@@ -23,16 +23,17 @@ const DEFAULT_WAIT_MS = 86_400_000;
 export const forward: Command = defineCommand({
   usage: ["forward [options] [[HOST:]LOCAL:]PORT|PATH..."],
   about: `Forwards local TCP ports to ports of the sandbox's loopback, or to its unix sockets, until SIGINT or SIGTERM. The
-sandbox needs no network for it. Without LOCAL the local port has the same number; 0 is any that is free. LOCAL may be
-the path of a unix socket, which guestctl makes for its own user: /tmp/l.sock:80. Without HOST it listens on 127.0.0.1
-and ::1.`,
+sandbox needs no network for it. Without LOCAL the local port has the same number; 0 or ":PORT" chooses a free one.
+LOCAL may be the path of a unix socket, which guestctl creates for its own user: /tmp/l.sock:80. Without HOST it listens
+on 127.0.0.1 and ::1.`,
   options: {
-    wait: { short: "w", help: "listen only once somebody listens on the sandbox's ports" },
-    timeout: { argument: "DURATION", help: "with --wait: longest wait (default 24h)" },
+    wait: { short: "w", help: "wait until a process listens on the sandbox's ports" },
+    timeout: { argument: "DURATION", help: "with --wait: time limit (default 24h)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `Prints a line for each port on which guestctl listens. Reports failed connections on standard error; the others go on.
-Reads the credentials and a sandbox's address again when the agent no longer accepts them, as after a restore.
+  notes: `Prints a line for each port on which guestctl listens. Failed connections are reported on standard error; the others
+continue. When the agent no longer accepts the credentials, for example after a restore, they and the sandbox's address
+are read again.
 With --json, one object a line: "host", "port" and "target"; failures have "error".`,
   statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
   examples: [
@@ -42,9 +43,9 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   ],
   takes: { some: "a port" },
   elsewhere: [
-    ["-L", "the ports stand alone: guestctl forward 8080:80"],
+    ["-L", "give the ports alone: guestctl forward 8080:80"],
     ["-N", "forward runs no command anyway"],
-    ["-W", "guestctl connect PORT leads standard input and output to a port"],
+    ["-W", "guestctl connect PORT connects standard input and output to a port"],
   ],
   async run({ values, positionals }, host) {
     const mappings = positionals.map(mappingOf);
@@ -125,7 +126,7 @@ function mappingOf(text: string): Mapping {
     const advice = /^[a-z][\w/-]*$/i.test(text)
       ? `if that is a sandbox: guestctl forward --sandbox ${text.split("/").at(-1)} 8080:80`
       : "its ports are those of the sandbox itself, without a host";
-    throw new UsageError(`${text} is no [[HOST:]LOCAL:]PORT or PATH, such as 8080:80; ${advice}`);
+    throw new UsageError(`${text} is not [[HOST:]LOCAL:]PORT or PATH, such as 8080:80; ${advice}`);
   }
   const target = portOrPath(guest, text);
   const port = Number(local ?? (typeof target === "number" ? target : 0));
@@ -136,14 +137,15 @@ function mappingOf(text: string): Mapping {
 export const connect: Command = defineCommand({
   usage: ["connect [options] PORT|PATH"],
   about: `Connects standard input and output to a TCP port of the sandbox's loopback, or to a unix socket, as nc(1) does. Each
-direction ends separately; guestctl exits after both, at a terminal after the sandbox's. For ssh(1) as its ProxyCommand.`,
+direction ends separately; guestctl exits after both, or at a terminal when the sandbox's side ends. It can be the
+ProxyCommand of ssh(1).`,
   options: CONNECTION_OPTIONS,
-  statuses: "0 ended by both sides, 125 failed or broken off.",
+  statuses: "0 both sides have ended, 125 failed.",
   examples: ["connect 5432", "connect /run/app.sock < request", "--sandbox box connect 22"],
   takes: { one: "one port or path" },
   elsewhere: [["-W", "give the port alone: guestctl connect 22"]],
   async run({ values, positionals: [target = ""] }, host) {
-    if (values.json === true) throw new UsageError("connect has bytes, and no --json");
+    if (values.json === true) throw new UsageError("connect transfers bytes, and has no --json");
     const place = portOrPath(target, target);
     checkInput(host);
     using client = await openClient(values, host);

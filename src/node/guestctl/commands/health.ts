@@ -22,14 +22,14 @@ const LEAST_INTERVAL_MS = 100;
 
 export const health: Command = defineCommand({
   usage: ["health [options]", "health --watch [--interval DURATION] [--count N] [options]"],
-  about: `Asks an agent for liveness, readiness, last user activity, guest time and the workload's idle declaration. With
---watch it asks again and again, and prints a line for each change: lost and back, ready or not, frozen, idle declared,
-another agent, a moved clock. Goes on over a lost connection, with the address and credentials of then, until SIGINT or
-SIGTERM. Does not count as user activity.`,
+  about: `Shows whether an agent is alive and its workload ready, the last user activity, the guest's time and the workload's idle
+declaration. With --watch it checks repeatedly, and prints a line for each change: disconnected and reconnected, ready
+or not, frozen, idle declared, a different agent, a clock that was set. --watch reconnects after a lost connection, with
+the current address and credentials, until SIGINT or SIGTERM. Does not count as user activity.`,
   options: {
     watch: { short: "w", help: "keep watching, and print each change" },
-    interval: { argument: "DURATION", help: "with --watch: time between two looks (default 1s, at least 100ms)" },
-    count: { argument: "N", help: "with --watch: leave after that many looks" },
+    interval: { argument: "DURATION", help: "with --watch: time between two checks (default 1s, at least 100ms)" },
+    count: { argument: "N", help: "with --watch: exit after this many checks" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
@@ -37,7 +37,7 @@ SIGTERM. Does not count as user activity.`,
 been one. Of several addresses, or one of vsock, "address_in_use" is the one that answers. With --watch, an object a
 line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version",
 "address_in_use" and "health", lost with "error".`,
-  statuses: "0 ready, 1 not ready, 125 no answer; with --watch those of the last look.",
+  statuses: "0 ready, 1 not ready, 125 no answer; with --watch that of the last check.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
     "health --sandbox box",
@@ -48,7 +48,7 @@ line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_m
     const intervalMs = parseWaitMs(values.interval, "--interval") ?? DEFAULT_INTERVAL_MS;
     const count = parseCount(values.count, "--count", 1);
     if (values.watch === true) {
-      if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval requires ${LEAST_INTERVAL_MS}ms at least`);
+      if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval must be at least ${LEAST_INTERVAL_MS}ms`);
       const isJson = values.json === true;
       return statusOf(await watchHealth(await connector(values, host), { intervalMs, count, isJson }, host));
     }
@@ -105,9 +105,9 @@ function timeOf(time: Date | undefined, now?: Date): string {
 export const version: Command = defineCommand({
   usage: ["version [options]"],
   about:
-    "Prints the versions of guestctl and of the agent, which a restored snapshot keeps. Does not count as user activity.",
-  options: { client: { help: "only guestctl's own" }, ...CONNECTION_OPTIONS },
-  notes: 'With --json, one object: "client" and "agent" (null: not asked, or it sends none).',
+    "Prints the versions of guestctl and of the agent. A restored sandbox keeps its agent. Does not count as user activity.",
+  options: { client: { help: "print only the version of guestctl" }, ...CONNECTION_OPTIONS },
+  notes: 'With --json, one object: "client" and "agent" (null if unknown).',
   statuses: "0 printed, 125 no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {

@@ -7,21 +7,21 @@ const DEFAULT_DAYS = 365;
 
 export const issue: Command = defineCommand({
   usage: ["issue [options] DIR"],
-  about: `Issues the credentials of one sandbox into DIR (mode 0700): an authority of its own (whose key is thrown away), a server
-and a client certificate, and an instance token. They are valid from 1970 on, for guests that boot without a clock.`,
+  about: `Creates the credentials of one sandbox in DIR (mode 0700): a certificate authority (its key is deleted), a server and a
+client certificate, and an instance token. They are valid from 1970 on, for guests that boot without a clock.`,
   options: {
-    days: { argument: "N", help: `validity from now on (default ${DEFAULT_DAYS})` },
-    force: { help: "replace the credentials that DIR holds" },
+    days: { argument: "N", help: `days until they expire (default ${DEFAULT_DAYS})` },
+    force: { help: "replace the credentials in DIR" },
   },
   notes: `The agent gets server.pem, server.key, ca.pem and token; the client gets client.pem, client.key, ca.pem and token.
 With --json, one object: "folder", "not_after", and "agent_variables" (names and values for the agent's environment).`,
   statuses: "0 issued, 125 failed.",
   examples: ["issue ./creds", "issue --days 7 --force ./creds"],
-  takes: { one: "one folder" },
+  takes: { one: "one directory" },
   completes: ["folder", "nothing"],
   async run({ values, positionals }) {
     const [folder = ""] = positionals;
-    if (folder === "") throw new UsageError("issue requires one folder");
+    if (folder === "") throw new UsageError("issue requires one directory");
     const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
     prepareFolder(folder, values.force === true);
     await issueFolder(folder, DEFAULT_SERVER_NAME, notAfter);

@@ -7,13 +7,13 @@ const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "
 export const kill: Command = defineCommand({
   usage: ["kill [options] NAME [SIGNAL]"],
   about: `Sends a signal to the process group of a command that was started with "exec --name", attached or not. The command may
-ignore the signal; "guestctl end" ends a command with all that it has started.`,
+ignore the signal; "guestctl end" ends a command with everything that it has started.`,
   options: {
     signal: {
       short: "s",
       argument: "SIGNAL",
       completes: SIGNALS,
-      help: "by name or number, such as HUP, SIGHUP or 1 (default SIGTERM); -9 and -HUP will do too",
+      help: "name or number, such as HUP, SIGHUP or 1 (default SIGTERM); -9 and -HUP are accepted",
     },
     ...CONNECTION_OPTIONS,
   },
@@ -24,9 +24,7 @@ ignore the signal; "guestctl end" ends a command with all that it has started.`,
   completes: ["exec", "nothing"],
   rewrite: (args) => args.flatMap(signalOption),
   advice: ({ reason }, [name = ""]) =>
-    reason === "EXEC_UNKNOWN" && /^\d+$/.test(name)
-      ? `a process is signalled by guestctl exec -- kill ${name}`
-      : undefined,
+    reason === "EXEC_UNKNOWN" && /^\d+$/.test(name) ? `to signal a process: guestctl exec -- kill ${name}` : undefined,
   async run({ values, positionals }, host) {
     const [name, signal = values.signal ?? "TERM", ...more] = positionals;
     if (name === undefined || more.length > 0) throw new UsageError("kill requires one name, and one signal at most");

@@ -12,7 +12,7 @@ export const logs: Command = defineCommand({
 {"keep": {}}. NAME is a sandbox of this node, as with --sandbox. Reading never slows the workload, and is not user
 activity.`,
   options: {
-    follow: { short: "f", help: "go on with new output, until the workload's end, SIGINT or SIGTERM" },
+    follow: { short: "f", help: "also show new output, until the workload ends, SIGINT or SIGTERM" },
     tail: { short: "n", argument: "N", help: "begin with the last N lines; all or -1: with everything that is kept" },
     "from-offset": {
       argument: "OFFSET",
@@ -25,11 +25,11 @@ activity.`,
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `A lost connection is dialled anew: for a terminal until it is back, else for ten minutes. Left by a signal, -f tells the
-offsets to go on from.
+  notes: `After a lost connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. Ended by a
+signal, -f prints the offsets at which to continue.
 With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
 "disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
-  statuses: "0 shown, the workload has ended, or ended by SIGINT or SIGTERM; 125 failed.",
+  statuses: "0 shown, or the workload has ended, or SIGINT or SIGTERM has ended guestctl; 125 failed.",
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
   completes: ["sandbox", "nothing"],

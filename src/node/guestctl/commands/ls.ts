@@ -34,29 +34,32 @@ const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
 
 export const ls: Command = defineCommand({
   usage: ["ls [options] PATH..."],
-  about: `Lists folders of a sandbox, by name, in any image. A path may begin with a colon, as in "cp". Anything but a
-folder is listed itself.`,
+  about: `Lists directories of a sandbox, sorted by name, in any image. A path may begin with a colon, as in "cp". A path that is
+not a directory is listed itself.`,
   options: {
-    long: { short: "l", help: "mode, links, owner, group, size and time of the last modification" },
-    recursive: { short: "R", help: "the content of subfolders too; not over links or into mount points" },
-    unsorted: { short: "U", help: "entries as they come, with whole paths: for folders of millions" },
-    human: { help: "with --long: sizes in KiB, MiB and so on; ls -lh" },
+    long: { short: "l", help: "show mode, links, owner, group, size and modification time" },
+    recursive: { short: "R", help: "also list everything below; links and mount points are not entered" },
+    unsorted: {
+      short: "U",
+      help: "print entries unsorted as they arrive, with whole paths: for directories with millions",
+    },
+    human: { help: "with --long: print sizes in KiB, MiB and so on, as ls -lh" },
     "one-column": { short: "1", help: "accepted for compatibility: every name has a line of its own" },
     all: { short: "a", help: "accepted for compatibility: names with a dot are always listed" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it
 cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
-Bytes of a name that are not UTF-8, and characters that act on a terminal, are printed as \\xe9. Every command takes
-that in a path of the sandbox.`,
-  statuses: "0 all was listed, 1 something could not be read (and is named), 125 failed.",
+Bytes of a name that are not UTF-8, and characters that control a terminal, are printed as \\xe9. Every command accepts
+that form in a path of the sandbox.`,
+  statuses: "0 everything was listed, 1 something could not be read (and is named), 125 failed.",
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
   takesRawNames: [],
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
   elsewhere: [
     ["-S -r -t", "ls sorts by name; --json and jq sort by anything"],
-    ["-d", '"guestctl stat PATH" describes the folder itself'],
+    ["-d", '"guestctl stat PATH" describes the directory itself'],
   ],
   rewrite: (args) => args.flatMap(humanOption),
   async run({ values, positionals }, host) {

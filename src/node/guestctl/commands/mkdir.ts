@@ -3,14 +3,14 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/ind
 
 export const mkdir: Command = defineCommand({
   usage: ["mkdir [options] PATH..."],
-  about: "Makes folders in a sandbox, in any image. They belong to the workload's user.",
+  about: "Creates directories in a sandbox, in any image. They belong to the workload's user.",
   options: {
-    parents: { short: "p", help: "make missing folders above; no error if one is there already" },
+    parents: { short: "p", help: "create missing parent directories; it is no error if a directory exists" },
     mode: { short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
     ...CONNECTION_OPTIONS,
   },
-  notes: 'With --json, one object a line: "path" and "created" (false: it was there already).',
-  statuses: "0 all are there, 125 failed.",
+  notes: 'With --json, one object a line: "path" and "created" (false: it existed already).',
+  statuses: "0 all exist, 125 failed.",
   examples: ["mkdir /srv/new", "mkdir -p -m 0700 :/srv/a/b/c"],
   takesRawNames: [],
   takes: { some: "a path" },

@@ -6,8 +6,8 @@ import { statIfThere } from "../copy/index.ts";
 
 export const mv: Command = defineCommand({
   usage: ["mv [options] SOURCE... DESTINATION"],
-  about: `Renames or moves files and folders of a sandbox, in any image: into an existing folder, else to that path. Each in one
-step, within one file system.`,
+  about: `Renames files and directories of a sandbox, in any image: into DESTINATION if that is a directory, otherwise to that
+path. Each is renamed atomically, within one file system.`,
   options: {
     exclusive: { short: "n", help: "fail if the destination exists, instead of replacing it" },
     force: { short: "f", help: "accepted for compatibility: an existing file is replaced without a question" },
@@ -29,7 +29,8 @@ step, within one file system.`,
     if (sources.length === 0) throw new UsageError("mv requires a source and a destination");
     using client = await openClient(values, host);
     const isInto = (await statIfThere(client, destination))?.type === FileType.DIRECTORY;
-    if (sources.length > 1 && !isInto) throw new CliError(`${destination} is no folder; several sources need one`);
+    if (sources.length > 1 && !isInto)
+      throw new CliError(`${destination} is not a directory, which several sources require`);
     const moved: object[] = [];
     for (const path of sources) {
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;

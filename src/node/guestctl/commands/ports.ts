@@ -16,16 +16,16 @@ const SCOPES: Readonly<Record<PortScope, readonly [words: string, name: string]>
 
 export const ports: Command = defineCommand({
   usage: ["ports [options]"],
-  about: `Lists the TCP ports on which processes of a sandbox listen, and from where each is reached: "guestctl
-forward" leads to those that only the sandbox reaches, "guestctl sandbox publish" does not. No user activity.`,
+  about: `Lists the TCP ports on which processes of a sandbox listen, and from where each can be reached. "guestctl forward" also
+reaches ports of the sandbox's loopback, "guestctl sandbox publish" does not. Does not count as user activity.`,
   options: {
-    watch: { short: "w", help: "go on with what opens and closes, within a second, until SIGINT or SIGTERM" },
+    watch: { short: "w", help: "also report ports that open and close, within a second, until SIGINT or SIGTERM" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --watch, a line for each port that opens (+), closes (-) or has another process (+ again).
-With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line, of which
-those with "full" take the place of all before, as after a restore. "scope" is loopback, any, or address: that one
-alone.`,
+With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line. One with
+"full" replaces everything before it, for example after a restore. "scope" is loopback, any, or address (only that
+one).`,
   statuses: "0 listed, or ended by SIGINT or SIGTERM; 125 failed.",
   examples: ["ports", "ports --watch --json"],
   elsewhere: [["-l -t -n -p --listening --tcp", "it lists only TCP ports that listen, with their processes"]],

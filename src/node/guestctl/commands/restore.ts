@@ -45,13 +45,12 @@ const HOOK_TIMEOUT = {
 
 export const hook: Command = defineCommand({
   usage: ["hook pre-snapshot|post-restore [options]"],
-  about: `Runs a hook that the user configured and waits for its end. Prints its output (the last 16 KiB of each
-stream).`,
+  about: `Runs a configured hook and waits until it has ended. Prints its output (the last 16 KiB of each stream).`,
   options: { timeout: HOOK_TIMEOUT, freeze: FREEZE, ...CONNECTION_OPTIONS },
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
 "oom_killed", "usage", and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,
-  statuses: `the hook's own, 0 when none is configured, 124 when it was killed at its timeout,
-125 when guestctl fails, also when --freeze froze nothing.`,
+  statuses: `the hook's own, 0 if none is configured, 124 if it was killed at its time limit,
+125 if guestctl failed, or --freeze could not freeze the session.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook pre-snapshot --freeze 90s", "hook post-restore --json"],
   takes: { one: "pre-snapshot or post-restore" },
   completes: [Object.keys(KINDS), "nothing"],
@@ -98,17 +97,21 @@ function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesO
 
 export const restore: Command = defineCommand({
   usage: ["restore [options]"],
-  about: `Makes a restored guest do its duties: fresh randomness from this host's generator, its clock stepped to this host's
-time, credentials read again, every other connection closed. "restore-sequence" does all that a restore needs.`,
+  about: `Makes the agent of a restored guest do its restore steps: reseed the random number generators from this host's, set the
+clock to this host's time, reload the credentials, and close every other connection. "restore-sequence" does everything
+that is needed after a restore.`,
   options: {
-    timeout: { argument: "DURATION", help: "time for the duties once the agent is reached (default: no limit)" },
+    timeout: {
+      argument: "DURATION",
+      help: "time limit of the restore steps, once the agent is connected (default: none)",
+    },
     ...DUTIES_OPTIONS,
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
 "clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties".`,
-  statuses: `0 every duty done; 1 some could not be (see "degraded" in docs/agent/operations.md), or the session had
-thawed before; 125 guestctl failed.`,
+  statuses: `0 every step is done; 1 some could not be done ("degraded", see docs/agent/operations.md), or the session
+ran before them; 125 guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
     const options = { ...dutiesOptions(values), timeoutMs: parseDurationMs(values.timeout, "--timeout") };
@@ -124,14 +127,14 @@ thawed before; 125 guestctl failed.`,
 export const restoreSequence: Command = defineCommand({
   usage: ["restore-sequence [options]"],
   about:
-    "Does what a node agent does after a restore, in order: duties, a new connection, the POST_RESTORE hook, Health.\n" +
-    "If the guest's clock is then more than 50 ms off, the duties are repeated.",
+    "Does what a node agent does after a restore, in this order: restore steps, a new connection, the POST_RESTORE hook,\n" +
+    "Health. If the guest's clock is then off by more than 50 ms, the restore steps are repeated.",
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
-  notes: `With --json, one object: "duties" (as of "restore"), "thawed_without_duties" (whether the session had been
-frozen and ran before them), "repeated" (null, or "duties" once more, and "clock_error_ms" before them), "hook" (as of
-"hook"), "health" (as of "health") and "clock_error_ms" (guest minus host, once all is done).`,
-  statuses: `0 all as intended; 1 a duty could not be done, the session had thawed before, the clock is more than 100 ms
-off, the hook failed, or the workload is not ready; 125 guestctl failed.`,
+  notes: `With --json, one object: "duties" (the restore steps, as for "restore"), "thawed_without_duties" (the session was
+frozen, and ran before them), "repeated" (null, or the repeated "duties", and the "clock_error_ms" before them), "hook"
+(as for "hook"), "health" (as for "health") and "clock_error_ms" (guest minus host, at the end).`,
+  statuses: `0 everything succeeded; 1 a restore step could not be done, the session ran before them, the clock is off
+by more than 100 ms, the hook failed, or the workload is not ready; 125 guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
   async run({ values }, host) {
     const options = dutiesOptions(values);

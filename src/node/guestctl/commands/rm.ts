@@ -13,27 +13,27 @@ import { isReason } from "../copy/index.ts";
 
 export const rm: Command = defineCommand({
   usage: ["rm [options] PATH..."],
-  about: `Removes files, links and folders of a sandbox, in any image. Follows no link and stays on the file system: mounts
-in a folder stay, and are named.`,
+  about: `Removes files, links and directories of a sandbox, in any image. Links are not followed, and mount points below a
+directory are left and named.`,
   options: {
-    recursive: { short: "r", help: "folders with all in them" },
-    force: { short: "f", help: "no error if there is nothing" },
+    recursive: { short: "r", help: "remove directories with everything in them" },
+    force: { short: "f", help: "a path that does not exist is not an error" },
     ...CONNECTION_OPTIONS,
   },
   notes:
     'With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most).',
-  statuses: "0 all is removed, 1 something is left (and named), 125 failed.",
+  statuses: "0 all removed, 1 something was left (and is named), 125 failed.",
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
   elsewhere: [
-    ["-R", "folders are removed with -r"],
-    ["--dir -d", "an empty folder needs no option"],
+    ["-R", "directories are removed with -r"],
+    ["--dir -d", "an empty directory needs no option"],
     ["-i", "nothing is asked"],
     ["-v", "--json names each path"],
   ],
-  advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with all in it" : undefined),
+  advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with everything in it" : undefined),
   async run({ values, positionals }, host) {
     const paths = positionals.map(pathToRemove);
     using client = await openClient(values, host);

@@ -17,15 +17,15 @@ const IGNORED = "accepted and ignored, for programs that pass it to ssh";
 
 export const rsh: Command = defineCommand({
   usage: ["rsh [-l USER] [-t] [USER@]HOST [COMMAND...]"],
-  about: `Runs a command line as ssh does, for programs that want an ssh: rsync -e "guestctl rsh", GIT_SSH_COMMAND="guestctl rsh".
-scp and sftp take it as -S FILE, where FILE is a script: exec guestctl rsh "$@".
-HOST is a sandbox of this node. It is ignored where --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
-choose the agent.`,
+  about: `Runs a command line as ssh does, for programs that call ssh: rsync -e "guestctl rsh", GIT_SSH_COMMAND="guestctl rsh".
+scp and sftp take it with -S FILE, where FILE is a script: exec guestctl rsh "$@".
+HOST is a sandbox of this node. It is ignored if --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
+chooses the agent.`,
   options: {
-    login: { short: "l", argument: "USER", help: "who runs it: name or id (default: the workload's)" },
-    tty: { short: "t", multiple: true, help: "run in a terminal, if standard input is one; twice: in any case" },
-    "no-tty": { short: "T", help: "run in no terminal" },
-    "no-input": { short: "n", help: "leave standard input alone" },
+    login: { short: "l", argument: "USER", help: "user that runs it: name or id (default: the workload's)" },
+    tty: { short: "t", multiple: true, help: "run in a terminal if standard input is one; -tt: always" },
+    "no-tty": { short: "T", help: "do not run in a terminal" },
+    "no-input": { short: "n", help: "do not read standard input" },
     ...ESCAPE_OPTION,
     option: {
       short: "o",
@@ -45,13 +45,16 @@ choose the agent.`,
     verbose: { short: "v", multiple: true, help: IGNORED },
     port: { short: "p", multiple: true, argument: "PORT", help: IGNORED },
     identity: { short: "i", multiple: true, argument: "FILE", help: IGNORED },
-    subsystem: { short: "s", help: "COMMAND names a subsystem, such as sftp: its program in the image runs" },
+    subsystem: {
+      short: "s",
+      help: "COMMAND is the name of a subsystem, such as sftp; its program in the image is run",
+    },
     ...CONNECTION_OPTIONS,
   },
-  notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND it is
-a login shell, in a terminal if standard input is one. The guest needs /bin/sh.
-Signals end guestctl, and the agent then hangs up on the command.`,
-  statuses: "the command's; 128 + signal when a signal ended it; 255 when guestctl or the agent failed.",
+  notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND a
+login shell is run, in a terminal if standard input is one. The sandbox needs /bin/sh.
+Signals end guestctl, and the agent then sends the command SIGHUP.`,
+  statuses: "the command's own; 128 + N if signal N ended it; 255 if guestctl or the agent failed.",
   examples: ["rsh box make -C /srv check", "rsh -l app box 'cd project && ./run'", "rsh -t box top"],
   takes: "anything",
   takesCommand: true,
@@ -65,7 +68,7 @@ Signals end guestctl, and the agent then hangs up on the command.`,
     }
     const [destination, ...rest] = positionals;
     if (destination === undefined)
-      throw new UsageError("rsh requires a host, or any word where the agent is known otherwise");
+      throw new UsageError("rsh requires a host, or any word if an option or a variable chooses the agent");
     const words = rest[0] === "--" ? rest.slice(1) : rest;
     const at = destination.lastIndexOf("@");
     const [userOfHost, name] = [destination.slice(0, Math.max(at, 0)), destination.slice(at + 1)];
@@ -101,7 +104,7 @@ function wantsTerminal(
   const asked = values.tty?.length ?? 0;
   if (values["no-tty"] === true) return false;
   if (asked >= FORCED) return true;
-  if (asked > 0 && !host.stdin.isTTY) host.stderr.write("guestctl: no terminal, because standard input is none\n");
+  if (asked > 0 && !host.stdin.isTTY) host.stderr.write("guestctl: no terminal, because standard input is not one\n");
   return host.stdin.isTTY ? asked > 0 || !hasCommand : false;
 }
 

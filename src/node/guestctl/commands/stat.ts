@@ -16,9 +16,9 @@ import { attributesObject } from "./schema.ts";
 
 export const stat: Command = defineCommand({
   usage: ["stat [options] PATH..."],
-  about: 'Describes files of a sandbox. A path may begin with a colon, as in "cp".',
+  about: 'Shows the attributes of files of a sandbox. A path may begin with a colon, as in "cp".',
   options: {
-    dereference: { short: "L", help: "describe what a symbolic link names, not the link" },
+    dereference: { short: "L", help: "follow symbolic links" },
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, one object a line: "path" and the fields of the schema (StatPathResponse): "type", "size" (text), "mode"

@@ -19,16 +19,16 @@ const US = 1e-6;
 
 export const usage: Command = defineCommand({
   usage: ["usage [options]"],
-  about: `Shows what a sandbox uses of its memory, processors, file systems and network, as its kernel counts it. Does not count
-as user activity.`,
+  about: `Shows how much memory, processor time, disk space and network traffic a sandbox uses, as its kernel counts it. Does not
+count as user activity.`,
   options: {
-    watch: { short: "w", help: "go on until SIGINT or SIGTERM" },
-    interval: { argument: "DURATION", help: "with --watch: from one report to the next, 1s to 24h (default 5s)" },
-    metrics: { help: "Prometheus' text form" },
+    watch: { short: "w", help: "report repeatedly, until SIGINT or SIGTERM" },
+    interval: { argument: "DURATION", help: "with --watch: time between two reports, 1s to 24h (default 5s)" },
+    metrics: { help: "print Prometheus' text form" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, one object a report, the fields of the schema (GuestUsage): counters since boot, and no percentages. What
-the guest cannot tell is absent.`,
+  notes: `With --json, one object a report, the fields of the schema (GuestUsage): counters since boot, no percentages. What the
+guest does not know is absent.`,
   statuses: "0 shown, or ended by SIGINT or SIGTERM; 125 failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
   elsewhere: [["--no-stream", "one report is the default"]],

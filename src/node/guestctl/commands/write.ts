@@ -3,16 +3,16 @@ import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],
-  about: `Writes standard input into a file of a sandbox. The file is replaced as a whole once the input has ended, or not at all;
-a new one belongs to the workload's user. The path may begin with a colon, as in "cp".`,
+  about: `Writes standard input to a file of a sandbox. The file is replaced atomically when the input has ended; after a failure
+it is unchanged. A new file belongs to the workload's user. The path may begin with a colon, as in "cp".`,
   options: {
     mode: { argument: "OCTAL", help: "permissions of the file, such as 0640 (default: kept; 0644 for a new one)" },
-    parents: { help: "make missing folders" },
-    exclusive: { help: "fail if the file is there already" },
+    parents: { help: "create missing parent directories" },
+    exclusive: { help: "fail if the file exists" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object: "path", "bytes_written" (text) and "sha256" (hexadecimal).',
-  statuses: "0 written, 125 failed; the file is as it was then.",
+  statuses: "0 written, 125 failed; the file is unchanged.",
   examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
   takesRawNames: [],
   takes: { one: "one path" },

@@ -40,7 +40,7 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
     const { uid, gid } = ownerIn({ ...options.owners, keepOwners: true }, entry);
     await writeAll(output, entryHead({ ...entry, name, linkTarget, uid, gid }));
     await writeContent(entry, output, (error) =>
-      report.skip(`:${posix.join(remote, entry.name.toString())}`, `${error}; zeros are in place of the rest`),
+      report.skip(`:${posix.join(remote, entry.name.toString())}`, `${error}; the rest is filled with zeros`),
     );
     await writeAll(output, entryEnd(entry.size));
   }

@@ -74,7 +74,7 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
   const above = posix.dirname(remote);
   const beneath = folder ?? (await existingFolder(client, above));
   if (!options.makesParents && folder === undefined && beneath !== above)
-    throw new CliError(`cannot make ${remote} in the sandbox: its directory does not exist; --parents makes it`);
+    throw new CliError(`cannot create ${remote} in the sandbox: its parent directory does not exist; add --parents`);
   const top = posix.relative(beneath, remote);
   const { failFast, exclude, oneFileSystem, owners, hardLinks, followLinks, keepExisting } = options;
   const onFailure = ({ name, errno, local: isLocal }: LeftEntry): void =>
@@ -100,7 +100,7 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
 export async function tarIn(context: CopyContext, remote: string, input: AsyncIterable<Uint8Array>): Promise<void> {
   const { client, options } = context;
   if ((await statIfThere(client, remote)) === undefined)
-    throw new CliError(`there is no directory ${remote} in the sandbox; guestctl mkdir -p ${remote} makes it`);
+    throw new CliError(`there is no directory ${remote} in the sandbox; create it: guestctl mkdir -p ${remote}`);
   let root: UploadEntry | undefined;
   const onRoot = (entry: UploadEntry): void => {
     root = entry;
@@ -142,7 +142,7 @@ async function* archived(
     else if (entry.name.length === 0) {
       // The directory itself is there. Anything else of its name would change it, or replace it.
       if (entry.type === "directory") onRoot(entry);
-      else context.report.skip(JSON.stringify(given.name.toString()), "names the destination, and is not a directory");
+      else context.report.skip(JSON.stringify(given.name.toString()), "is the destination, and is not a directory");
     }
   }
 }

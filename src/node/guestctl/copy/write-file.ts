@@ -26,7 +26,7 @@ export async function writeFile(
   const file = { size, ...attributes, sparse, parents, beneath, exclusive: options.keepExisting };
   const { sha256 } = await client.writeFile(path, hashed(), file);
   if (!hash.digest().equals(sha256))
-    throw new CliError(`${path.toString()} arrived with another checksum; copy it again`);
+    throw new CliError(`${path.toString()} arrived with a different checksum; copy it again`);
   report.files += 1;
   report.bytes += size;
 }

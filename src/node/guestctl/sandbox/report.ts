@@ -102,7 +102,7 @@ export function warningLines(name: string, warnings: readonly Warning[]): string
 
 /** Lines about a wake-up: what went wrong, or that nothing did. */
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
-  if (awakening === undefined) return `${name} has booted anew\n`;
+  if (awakening === undefined) return `${name} has booted\n`;
   const { warnings, ready, postRestore, agentVersion } = awakening;
   return `${warningLines(name, warnings)}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}; agent ${printable(agentVersion === "" ? "unknown" : agentVersion)}\n`;
 }
@@ -160,7 +160,7 @@ function agentWords({ agentVersion = "" }: Pick<SandboxInfo, "agentVersion">): s
 function stateWords(info: SandboxInfo): string {
   const { state, phase, runEpochMs, asleepBecause, preSnapshot, ranUnfrozen } = info;
   if (phase !== "ready") return phase;
-  if (state === "Paused") return "Paused, needs the daemon's operator";
+  if (state === "Paused") return "Paused: the daemon's operator must act";
   const isOff = state === "Stopped" || state === "Shutdown" || state === undefined;
   const notes = [
     ...(state === "Running" && runEpochMs === undefined ? ["duties due"] : []),
@@ -183,14 +183,14 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
     ...warnings.map(({ name, ...warning }) => warningLines(name, [warning])),
     ...removed.map((name) => `removed ${name}\n`),
     ...orphans.map((name) => `removed the orphan ${name}\n`),
-    ...awakened.map((name) => `had ${name} do its duties\n`),
+    ...awakened.map((name) => `${name} has done its restore steps\n`),
     ...late
       .filter((name) => !warned.has(name))
       .map(
         (name) =>
-          `late: the session of ${name} has thawed by itself without its duties: it runs with old randomness, time and secrets\n`,
+          `late: the session of ${name} ran before its restore steps, with the randomness, time and secrets of its source\n`,
       ),
-    ...completed.map((name) => `${name} is a snapshot whose taking was broken off, and is whole\n`),
+    ...completed.map((name) => `${name} is a complete snapshot, although the command that took it was interrupted\n`),
     ...failed.map((failure) => {
       const { name, code, message } = failure;
       const nextStep = nextStepOf(failure);

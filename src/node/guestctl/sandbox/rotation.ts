@@ -9,7 +9,7 @@ const SOON_MS = 30 * DAY_MS;
 export function rotationText({ rotated, skipped, failed }: RotationReport): string {
   const lines = [
     ...rotated.map((name) => `${name} has new credentials\n`),
-    ...skipped.map((name) => `${name} does not run: its credentials stay as they are\n`),
+    ...skipped.map((name) => `${name} is not running: its credentials were not changed\n`),
     ...failed.map(({ name, code, message }) => `failed: ${name}: ${printable(message)} [${code}]\n`),
   ];
   return lines.length === 0 ? "nothing to rotate\n" : lines.join("");

@@ -28,7 +28,7 @@ export async function unbroken<Value>(
   const onSignal = (signal: NodeJS.Signals): void => {
     const atRisk = node.atRisk ?? (isEndless ? [] : undefined);
     if (atRisk === undefined || (first !== undefined && atRisk.length === 0)) {
-      if (atRisk !== undefined) say(`${signal}: leaves at once; "guestctl sandbox sweep" removes what is half made`);
+      if (atRisk !== undefined) say(`${signal}: ends now; "guestctl sandbox sweep" removes what is incomplete`);
       stop();
       host.kill(host.pid, signal);
       return;
@@ -39,8 +39,8 @@ export async function unbroken<Value>(
       return;
     }
     const because = atRisk.length === 0 ? "" : ` (${atRisk.join("; ")})`;
-    const again = first === undefined ? "; another signal leaves as soon as nothing can be lost" : " yet";
-    say(`${signal}: ${first === undefined ? "waits until this is done" : "cannot leave"}${because}${again}`);
+    const again = first === undefined ? "; another signal ends guestctl as soon as nothing can be lost" : " yet";
+    say(`${signal}: ${first === undefined ? "waiting until this is done" : "cannot end"}${because}${again}`);
     first ??= signal;
   };
   const stop = (): void => {

@@ -130,14 +130,14 @@ export const CONNECTION_OPTIONS = {
   bridge: {
     topic: "connection",
     argument: "COMMAND",
-    help: "a shell command whose standard input and output lead to the agent, instead of an address (or GUESTCTL_BRIDGE)",
+    help: "a shell command whose standard input and output are connected to the agent, instead of an address (or GUESTCTL_BRIDGE)",
   },
   credentials: {
     topic: "connection",
     short: "c",
     argument: "DIR",
     completes: "folder",
-    help: 'folder made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
+    help: 'directory made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
   },
   "server-name": {
     topic: "connection",
@@ -147,7 +147,7 @@ export const CONNECTION_OPTIONS = {
   "connect-timeout": {
     topic: "connection",
     argument: "DURATION",
-    help: "time for a connection to be ready (default 10s)",
+    help: "time limit for a connection to be ready (default 10s)",
   },
   state: {
     topic: "connection",
@@ -163,14 +163,14 @@ export const CONNECTION_OPTIONS = {
 } as const;
 
 /** The help topic of these options: "guestctl help connection". */
-export const CONNECTION_HELP: string = `Which agent a command talks to, and how it is let in
+export const CONNECTION_HELP: string = `How to choose an agent, and which credentials it needs
 
-These options stand before or behind the name of every command that talks to an agent:
+These options may precede or follow the name of every command that calls an agent:
 
 ${optionsText(CONNECTION_OPTIONS)}
 
-Options win over variables. A sandbox has credentials of its own; the node's journal and the substrate's daemon know its
-address.
+Options take precedence over variables. Each sandbox has its own credentials; its address comes from the node's journal
+and the substrate's daemon.
 
   guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
   export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds
@@ -212,7 +212,7 @@ function placeOf(
 ): { readonly [Name in Place]?: string | undefined } | undefined {
   const [name, ...more] = PLACES.filter((each) => setting(valueOf(each)) !== undefined);
   if (name === undefined) return undefined;
-  if (more.length > 0) throw new UsageError(`${[name, ...more].map(spelling).join(" and ")} do not go together`);
+  if (more.length > 0) throw new UsageError(`${[name, ...more].map(spelling).join(" and ")} cannot be combined`);
   return { [name]: valueOf(name) };
 }
 
@@ -220,9 +220,7 @@ function placeOf(
 function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
   const other = (["credentials", "server-name"] as const).find((name) => setting(values[name]) !== undefined);
   if (other === undefined) return { sandbox, state: values.state, api: values.api };
-  throw new UsageError(
-    `--${other} does not go with the sandbox ${sandbox}, which brings its own; leave one of them out`,
-  );
+  throw new UsageError(`--${other} cannot be combined with --sandbox ${sandbox}, which has its own; omit one of them`);
 }
 
 const UNIX_PREFIX = "unix:";
@@ -239,7 +237,7 @@ function wholeAddresses(text: string): readonly string[] {
 
 /** Adds the default port to a host name or IP address; makes the path of a socket absolute. Throws UsageError. */
 export function wholeAddress(address: string): string {
-  if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
+  if (address === UNIX_PREFIX) throw new UsageError(`${address} has no path of a socket; write unix:PATH`);
   if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
   const vsockSocket = /^vsock\+unix:(.+):(\d+)$/s.exec(address);
   if (vsockSocket !== null) return `vsock+unix:${resolve(vsockSocket[1] ?? "")}:${vsockSocket[2]}`;
@@ -253,5 +251,5 @@ export function wholeAddress(address: string): string {
   }
   if (/^\[.*\]$/.test(address) || /^[^:]+$/.test(address)) return `${address}:${DEFAULT_PORT}`;
   if (isIPv6(address)) return `[${address}]:${DEFAULT_PORT}`;
-  throw new UsageError(`${address} is no address; write HOST:PORT, and an IPv6 address in brackets, or unix:PATH`);
+  throw new UsageError(`${address} is not an address; write HOST:PORT, with an IPv6 address in brackets, or unix:PATH`);
 }

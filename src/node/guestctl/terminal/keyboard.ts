@@ -34,10 +34,10 @@ export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, ho
     return new EscapeFilter(key, {
       leave: () => {
         say(`${name}.`);
-        leave(new CliError(`left by the escape key; ${leaving}`));
+        leave(new CliError(`disconnected by the escape key; ${leaving}`));
       },
       suspend: () => {
-        say(`${name}^Z (suspended; "fg" goes on)`);
+        say(`${name}^Z (suspended; "fg" continues)`);
         raw?.suspend();
       },
       help: () => say("", ...helpLines(name, leaving)),

@@ -9,7 +9,7 @@ export async function ownSandbox(node: Known, name: string): Promise<SandboxEntr
   if (entry?.kind === "sandbox") return entry;
   if (entry === undefined) throw await unknown(node, name, noSandbox(name, node.folder));
   const remedy = { kind: "fork", name } as const;
-  throw new SandboxError("NOT_FOUND", `${name} is a snapshot, and no agent runs in it`, undefined, { remedy });
+  throw new SandboxError("NOT_FOUND", `${name} is a snapshot: no agent runs in it`, undefined, { remedy });
 }
 
 /** The same for a sandbox or snapshot. */

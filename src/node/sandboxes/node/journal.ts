@@ -296,7 +296,7 @@ export class Journal {
 /** The entry if it is ready. Throws SandboxError (WRONG_STATE) while its sandbox or snapshot is made or removed. */
 export function ready<Each extends JournalEntry>(entry: Each): Each {
   if (entry.phase === "ready") return entry;
-  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; sweep if nobody does it any more`;
+  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; if the command was interrupted, sweep`;
   throw new SandboxError("WRONG_STATE", message);
 }
 

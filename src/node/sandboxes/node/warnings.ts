@@ -21,7 +21,7 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   const because = unfrozenBecause(report);
   if (because === undefined) return [];
   const message =
-    `the session could not be frozen (${because}): it ran on until it was suspended, and whatever is resumed or forked ` +
+    `the session could not be frozen (${because}): it ran until it was suspended, and every sandbox that is resumed or forked ` +
     "from this suspension runs before its restore steps";
   return [{ code: "NOT_FROZEN", message }];
 }
@@ -43,6 +43,6 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, isFork = f
  * @param isLate its session thawed by itself before its duties
  */
 export function ranUnfrozen(operation: string, entry: SandboxEntry, isLate = false): RanUnfrozen | undefined {
-  const problem = isLate ? "its freeze had ended by itself" : unfrozenBecause(entry.preSnapshot);
+  const problem = isLate ? "its freeze had reached its time limit" : unfrozenBecause(entry.preSnapshot);
   return problem === undefined ? entry.ranUnfrozen : { operation, atMs: Date.now(), problem };
 }

@@ -47,7 +47,7 @@ async function plan(
   spec: SandboxSpec,
 ): Promise<SandboxEntry> {
   node.journal.demandFree(name);
-  node.step(OPERATION, name, "look at image and daemon");
+  node.step(OPERATION, name, "check the image and the daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
   const { digest } = await suitableImage(node, image, spec.image);
   const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
@@ -91,7 +91,7 @@ async function suitableImage(node: Needs<"substrate">, found: Image | undefined,
   if (image.status !== "ready") throw notReady(image, all);
   const [first = ""] = [...(image.entrypoint ?? []), ...(image.cmd ?? [])];
   if (!OWN_INITS.has(first)) return image;
-  const message = `the image ${name} starts ${first}, which the substrate lets be its init, and no agent in its place`;
+  const message = `the substrate starts ${first} of the image ${name} as its init, so it cannot start the agent`;
   throw new SandboxError("IMAGE_UNSUITABLE", message);
 }
 
@@ -101,12 +101,15 @@ function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAc
   const own = features.get(hypervisor);
   if (own === undefined) {
     const there = [...features.keys()].join(", ") || "none";
-    throw new SandboxError("CAPABILITY_MISSING", `the daemon cannot start ${hypervisor} here; it can start: ${there}`);
+    throw new SandboxError(
+      "CAPABILITY_MISSING",
+      `the daemon cannot start ${hypervisor} on this host; it can start: ${there}`,
+    );
   }
   if (idleAction === "standby" && !own.has("standby"))
     throw new SandboxError(
       "CAPABILITY_MISSING",
-      `${hypervisor} has no standby on this host, which idleAction asks for`,
+      `${hypervisor} has no standby on this host, which idleAction requires`,
     );
 }
 
@@ -160,7 +163,7 @@ async function build(
   const { name, tags, volumeId } = planned;
   node.step(OPERATION, name, "issue credentials");
   await node.credentials.issue(name);
-  node.step(OPERATION, name, "make the credential volume");
+  node.step(OPERATION, name, "create the credential volume");
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
   const agent = await node.agents.own();
   // Before the lookup of the agent's volume: a sweep that sees this volume does not remove the agent's.
@@ -197,7 +200,7 @@ async function build(
   checkAnswer(node, instance);
   node.step(OPERATION, name, "wait for the agent");
   const ready: SandboxEntry = { ...entry, phase: "ready", ...(await booted(node, entry, sinceMs)) };
-  node.step(OPERATION, name, "write down that it is ready");
+  node.step(OPERATION, name, "record that it is ready");
   await node.journal.put(ready);
   return ready;
 }

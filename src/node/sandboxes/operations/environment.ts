@@ -27,9 +27,9 @@ export function checkVariables(env: Variables | undefined): void {
   for (const [name, value] of Object.entries(env ?? {})) {
     const shown = JSON.stringify(name.slice(0, 100));
     if (name === "" || /[=\0]/.test(name) || name === "__proto__")
-      throw new SandboxError("INVALID_SPEC", `env: ${shown} is no name of a variable`);
+      throw new SandboxError("INVALID_SPEC", `env: ${shown} is not a name of a variable`);
     if (typeof value !== "string" || value.includes("\0"))
-      throw new SandboxError("INVALID_SPEC", `env: the value of ${shown} is no text without NUL`);
+      throw new SandboxError("INVALID_SPEC", `env: the value of ${shown} is not text without NUL`);
   }
 }
 
@@ -58,7 +58,7 @@ export function demandFrozen(
     unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "it is not known" : "nobody asked for it");
   const message =
     `the session of ${name} was not frozen when it was suspended (${because}): it would run with the variables that env ` +
-    "replaces; nothing was woken up";
+    "replaces; nothing was resumed";
   throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 

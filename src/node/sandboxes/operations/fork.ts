@@ -68,7 +68,7 @@ export async function fork(
   let differing: readonly Warning[] = [];
   if (!isAwake) differing = await compareKeys(node, "fork", parent, choices);
   else if (state === "Stopped" || parent.kind !== "sandbox")
-    throw wrongState(parent.name, state, "only what runs or sleeps can be forked");
+    throw wrongState(parent.name, state, "only a sandbox that runs or is on standby can be forked");
   else {
     await suspendable(node, parent);
     await demandFeature(node, "standby", parent);
@@ -175,7 +175,7 @@ async function welcome(
 ): Promise<Welcomed> {
   const { name } = entry;
   const { reachTimeoutMs } = node.guests.patience;
-  node.step("fork", name, "duties, new credentials, duties, POST_RESTORE and Health");
+  node.step("fork", name, "restore steps, new credentials, restore steps, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
   // A snapshot may be older than its certificates, by this host's clock. The guest's still stands at that time.
@@ -213,7 +213,7 @@ async function welcome(
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const memory = { ranUnfrozen: ranUnfrozen("fork", entry) };
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices, ...memory };
-  node.step("fork", name, "write down that it is ready");
+  node.step("fork", name, "record that it is ready");
   await node.journal.put(ready);
   await node.credentials.remove(parentOf(name));
   return {

@@ -89,9 +89,9 @@ function obstacle(
     return { problem: `${twin.name}, which has the same content, is ready`, nextStep: `use ${handle}` };
   }
   if (isQueued || Date.now() - createdMs < LONG_MS)
-    return { problem: "it is being made", nextStep: "wait until it is ready" };
+    return { problem: "it is still being converted", nextStep: "wait until it is ready" };
   return {
-    problem: `it has been so since ${new Date(createdMs).toISOString()}`,
+    problem: `since ${new Date(createdMs).toISOString()}`,
     nextStep:
       "a name that a build was given never becomes ready: use builds/ID@DIGEST of that build; for any other image the daemon's journal has the cause",
   };

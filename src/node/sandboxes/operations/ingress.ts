@@ -31,8 +31,8 @@ export async function publish(
   const known = publicationOf(entry, hostname, listenPort);
   if (known?.ingressId !== undefined) {
     if (known.port === port) return known;
-    const message = `${hostname} leads to port ${known.port} of ${entry.name} already; unpublish it first`;
-    throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it anew" });
+    const message = `${hostname} is routed to port ${known.port} of ${entry.name} already; unpublish it first`;
+    throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it again" });
   }
   // An earlier attempt may have left it.
   if (known !== undefined) await withdraw(node, "publish", entry, known);
@@ -40,7 +40,7 @@ export async function publish(
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
   const planned: Publication = { hostname, listenPort, port, ingress };
   await noted(node, entry.name, planned);
-  node.step("publish", entry.name, `have ${hostname} lead to port ${port}`);
+  node.step("publish", entry.name, `route ${hostname} to port ${port}`);
   try {
     const { id } = await made(node, planned, instanceId);
     return await noted(node, entry.name, { ...planned, ingressId: id });
@@ -71,7 +71,7 @@ export async function served(
     throw new SandboxError("INGRESS_NOT_SERVED", `the daemon has taken the rule for ${hostname}, but ${problem.said}`);
   const told = await hint();
   const because = told === undefined ? "" : `; ${told}`;
-  const message = `${hostname} leads to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}${because}`;
+  const message = `${hostname} is routed to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}${because}`;
   throw new SandboxError("GUEST_NOT_LISTENING", message);
 }
 
@@ -90,7 +90,7 @@ export async function unpublish(
       `${entry.name} does not publish ${hostname}:${listenPort}; it publishes ${own}`,
     );
   }
-  node.step("unpublish", entry.name, `have ${hostname} lead nowhere`);
+  node.step("unpublish", entry.name, `end the routing of ${hostname}`);
   await withdraw(node, "unpublish", entry, known);
 }
 
@@ -189,9 +189,9 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
     throw new SandboxError("INVALID_SPEC", `${field} requires a number from 1 to ${LAST_PORT}`);
   }
   if (DAEMON_PORTS.has(listenPort))
-    throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is the daemon's own, which would not start again`);
+    throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is used by the daemon itself`);
   if (port === agentPort)
-    throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, which only its node has business with`);
+    throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, and only its node may use it`);
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
   // The substrate also accepts patterns, which lead to all sandboxes, and treats capitals as a different name.
   const message = "hostname requires a name in lowercase without a pattern, such as web.example.com";

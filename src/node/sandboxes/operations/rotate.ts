@@ -16,7 +16,7 @@ export async function rotate(
   const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(name, stateError);
-  const rule = "only what runs and has done its duties takes new credentials; resume it first";
+  const rule = "only a running sandbox that has done its restore steps can get new credentials; resume it first";
   if (!isRunning(state) || entry.runEpochMs === undefined) throw wrongState(name, state, rule);
   return finishRotation(node, { ...entry, rotatingSinceMs: entry.rotatingSinceMs ?? Date.now() });
 }

@@ -55,7 +55,7 @@ async function take(
   entry: SnapshotEntry,
 ): Promise<SnapshotEntry> {
   const { name } = entry;
-  node.step("snapshot", name, "keep the credentials that it wakes up with");
+  node.step("snapshot", name, "keep the credentials with which it is restored");
   await node.credentials.copy(source.name, name);
   node.step("snapshot", name, "take it");
   const { template, bundle, cpuClass } = source.keys;
@@ -81,7 +81,7 @@ async function take(
     made = await madeSnapshot(node, planned);
     if (made === undefined) throw error;
   }
-  node.step("snapshot", name, "write down that it is there");
+  node.step("snapshot", name, "record the snapshot");
   return keptSnapshot(node, planned, made);
 }
 

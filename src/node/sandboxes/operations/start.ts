@@ -102,7 +102,7 @@ async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, {
   if (panic !== undefined) {
     const { line, consoleTail: panicTail } = panic;
     const isInits = NO_INIT.test(line);
-    const message = isInits ? `no instance boots here: ${line}` : `the guest's kernel has panicked: ${line}`;
+    const message = isInits ? `no instance can boot on this host: ${line}` : `the guest's kernel has panicked: ${line}`;
     const nextStep = isInits ? NO_INIT_STEP : PANIC_STEP;
     throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { consoleTail: panicTail, nextStep });
   }
@@ -145,7 +145,7 @@ export async function besideSiblings<Value>(
     if (running.length === 0) throw error;
     const names = running.join(", ");
     const message = `${name} could not be started beside ${names}, which ${running.length === 1 ? "has" : "have"} the same origin: ${error.message}`;
-    const nextStep = `under QEMU only one of them can run at a time: put ${names} to sleep or remove it, and try again`;
+    const nextStep = `under QEMU only one of them can run at a time: suspend or remove ${names}, and try again`;
     throw new SandboxError("SIBLING_RUNNING", message, error, { nextStep });
   }
 }

@@ -25,14 +25,14 @@ export async function stop(
   await running(node, entry);
   const stopping = { ...entry, runEpochMs: undefined, preSnapshot: undefined };
   await node.journal.put(stopping);
-  node.step(operation, entry.name, "have the agent stop");
+  node.step(operation, entry.name, "stop the agent");
   const asked = await askAgent(node, entry);
   let warning: Warning | undefined;
   if ("refusal" in asked) {
     const message = `${asked.refusal}; the substrate's own stop, which kills after 5 s, was all that its workload had`;
     warning = { code: "STOP_BOUNDED", message };
   } else {
-    node.step(operation, entry.name, "wait for its end");
+    node.step(operation, entry.name, "wait until it has ended");
     const isOff = ({ state }: Instance): boolean => state === "Stopped";
     if (isOff(await node.instances.awaited(stopping, isOff, asked.graceMs + MARGIN_MS))) return { warnings: [] };
     const message = `the agent had ${asked.graceMs} ms and ${MARGIN_MS} ms more to end, and did not; the substrate stopped it`;

@@ -59,7 +59,7 @@ export async function standby(
 
 /**
  * Runs an action that suspends or stops a sandbox. If it fails and the sandbox still runs, the sandbox does its duties,
- * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor sleeps.
+ * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor is on standby.
  */
 export async function orAwaken<Value>(
   node: Needs<"journal" | "instances" | "guests">,
@@ -162,7 +162,7 @@ export function sourceAsleep(name: string, because: string, cause?: unknown): Sa
 /** The error about a sandbox whose suspension or restore was broken off. Its hypervisor may still have its memory. */
 export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
-  const message = `${name} is Paused: its suspension or restore was broken off${because}, and it neither runs nor sleeps`;
+  const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
   const nextStep =
     "do not remove it yet, as the daemon's operator can save its memory: stop the daemon, send qmp_capabilities and cont to " +
     `guests/${instanceId}/qemu.sock in its data directory, start the daemon, and sweep (docs/node/sandboxes.md has the commands); ` +
@@ -182,7 +182,7 @@ async function pausedAfter(node: Needs<"journal">, entry: SandboxEntry, failure:
  * daemon was away, leaves its socket, and the daemon refuses all but deletion (hypeman 8853445,
  * lib/instances/state.go:62-65).
  */
-export function unreached(name: string, because = "it does not say why"): SandboxError {
+export function unreached(name: string, because = "it gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon does not reach its hypervisor (${because})`;
   const nextStep =
     "remove it, or have the daemon's operator remove that socket if no hypervisor has it open, and resume";
@@ -233,7 +233,7 @@ export async function resume(
   } else if (entry.bootingSinceMs !== undefined) {
     return bootedAnew(node, entry);
   } else if (entry.runEpochMs !== undefined) {
-    throw wrongState(entry.name, state, "only what sleeps or was stopped is resumed");
+    throw wrongState(entry.name, state, "only a sandbox on standby, or one that was stopped, can be resumed");
   }
   const restored = node.journal.sandbox(entry.name);
   const awakening =
@@ -355,7 +355,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 export async function suspendable(node: Needs<"instances" | "guests" | "step">, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
-    const rule = `what initializes cannot be suspended, and ${reachTimeoutMs} ms did not suffice`;
+    const rule = `a sandbox cannot be suspended while it initializes, which took longer than ${reachTimeoutMs} ms`;
     throw wrongState(entry.name, "Initializing", rule);
   }
   await running(node, entry);
@@ -379,7 +379,7 @@ export async function running(node: Needs<"instances">, entry: SandboxEntry): Pr
   const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(entry.name, stateError);
-  if (!isRunning(state)) throw wrongState(entry.name, state, "only what runs can be suspended or stopped");
+  if (!isRunning(state)) throw wrongState(entry.name, state, "only a running sandbox can be suspended or stopped");
   if (entry.runEpochMs !== undefined) return;
   throw new SandboxError(
     "WRONG_STATE",

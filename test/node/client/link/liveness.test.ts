@@ -136,7 +136,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     pass(5);
     const { status, message, nextStep } = await failure;
     assert.equal(status, "UNAVAILABLE");
-    assert.equal(message, "the agent has said nothing for 20 s and answered none of 3 pings");
+    assert.equal(message, "the agent has not answered for 20 s and answered none of 3 pings");
     assert.match(nextStep ?? "", /look whether the call has taken effect/);
     assert.equal(way.asked(FRAME.ping), 3);
   });

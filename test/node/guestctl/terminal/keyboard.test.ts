@@ -47,7 +47,9 @@ describe("guestctl exec -it at a keyboard", () => {
       const original = await modes(terminal);
       const pid = await startCat(terminal);
       terminal.type("~.");
-      await terminal.expect(/^~\.\nguestctl: left by the escape key; the agent hangs up on the command\nstatus-125$/m);
+      await terminal.expect(
+        /^~\.\nguestctl: disconnected by the escape key; the agent sends the command SIGHUP\nstatus-125$/m,
+      );
       assert.equal(await modes(terminal), original);
       await run(terminal, `while kill -0 ${pid} 2> /dev/null; do sleep 0.05; done; echo gone-$((1))`);
       await terminal.expect(/^gone-1$/m);
@@ -78,7 +80,7 @@ describe("guestctl exec -it at a keyboard", () => {
       await terminal.expect(/^30 100$/m);
       terminal.type("~");
       terminal.key("C-z");
-      await terminal.expect(/^~\^Z \(suspended; "fg" goes on\)$[^]*Stopped/m);
+      await terminal.expect(/^~\^Z \(suspended; "fg" continues\)$[^]*Stopped/m);
       assert.equal(await modes(terminal), original);
       terminal.resize(80, 20);
       await run(terminal, "fg");
