@@ -21,6 +21,7 @@ import {
   write,
   writeSync,
 } from "node:fs";
+import { setImmediate as nextTick } from "node:timers/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { errnoOf } from "../../shared/errors.ts";
@@ -86,6 +87,12 @@ export class UnpackError extends EntryError {
 }
 
 /**
+ * Entries that have arrived are written synchronously, without a turn of the event loop: signals and timers would wait
+ * for thousands of small files.
+ */
+const LONGEST_TICK_MS = 50;
+
+/**
  * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it
  * is touched: a name that climbs is refused, and no link is followed. A hard link is refused, too, unless asked for.
  * Ignores setuid bits. Rejects with TarError for the archive, with UnpackError for this machine, and with the entries'
@@ -104,8 +111,13 @@ export async function unpack(
     if (onFailure === undefined || name.length === 0 || !(failed instanceof EntryError)) throw failed;
     onFailure(name, failed);
   };
-  for await (const entry of entries)
+  let yieldedMs = performance.now();
+  for await (const entry of entries) {
     await unpackEntry(target, entry, unpacked).catch((error: unknown) => fail(entry.name, error));
+    if (performance.now() - yieldedMs < LONGEST_TICK_MS) continue;
+    await nextTick();
+    yieldedMs = performance.now();
+  }
   target.finishDirectories(fail);
   return unpacked;
 }
