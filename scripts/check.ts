@@ -163,7 +163,44 @@ function licencesCurrent(): string {
   return current === licenceTable(ROOT) ? "" : `${LICENCE_FILE} does not match package-lock.json: npm run licences`;
 }
 
+/** Words with a plainer or standard replacement. Names on the wire, such as NOT_A_FOLDER, are no words here. */
+const UNCLEAR_WORDS: readonly { readonly pattern: RegExp; readonly use: string }[] = [
+  { pattern: /\bfolders?\b/i, use: "directory" },
+  { pattern: /\bwhoever\b/i, use: "the client, the caller, the process that …" },
+  { pattern: /(?<!there )\b(?:is|are|be) no (?!longer\b|more\b)/i, use: "is not a, must be a" },
+  { pattern: /\bleads? (?:to|into|nowhere)\b/i, use: "refers to, forwards to, routes to" },
+  { pattern: /\b(?:anew|for good|in vain|in force)\b/i, use: "again, permanently, without effect, in use" },
+  { pattern: /\b(?:hang|hangs) up on\b|\blet in\b/i, use: "disconnect, terminate, authenticate" },
+  { pattern: /\bin the way\b/i, use: "conflicting" },
+  { pattern: /\b(?:kin|ghosts?|rooms? and floors?)\b/i, use: "descendants, orphaned record, modules and layers" },
+  { pattern: /\bsurely\b/i, use: "probably, or nothing" },
+  { pattern: /\b(?:is|are|was|were) told\b/i, use: "is reported, receives" },
+  { pattern: /\bgives? it\b/i, use: "forwards, passes" },
+  { pattern: /\b(?:wants|strikes)\b/i, use: "requires, expects, occurs" },
+];
+
+/** A comment or a string of a line of TypeScript or C, as far as one line shows. */
+const PROSE = /(?:^\s*\*|\/\*\*?|\/\/) (.*)|"((?:[^"\\]|\\.)* (?:[^"\\]|\\.)*)"|`([^`]* [^`]*)`/g;
+
+/** Finds unclear words in the comments and messages of a source file. */
+export function unclearWords(file: string, text: string): string[] {
+  return text.split("\n").flatMap((line, index) => {
+    const prose = Array.from(line.matchAll(PROSE), ([whole]) => whole).join(" ");
+    const found = UNCLEAR_WORDS.filter(({ pattern }) => pattern.test(prose));
+    return found.map(({ pattern, use }) => `${file}:${index + 1} has "${pattern.exec(prose)?.[0]}"; use: ${use}`);
+  });
+}
+
+async function clearWords(): Promise<string> {
+  const files = (await repositoryFiles()).filter((file) =>
+    /^src\/(?:agent|shared)\/(?!gen\/).*\.(?:ts|c|h)$/.test(file),
+  );
+  if (files.length < 50) return "found too few files: the search is broken";
+  return files.flatMap((file) => unclearWords(file, readFileSync(join(ROOT, file), "utf8"))).join("\n");
+}
+
 export const repositoryChecks: readonly Check[] = [
+  { name: "words of comments and messages (src/agent, src/shared)", readsRepository: true, run: clearWords },
   { name: "no trace of a machine", readsRepository: true, run: noTraces },
   { name: "licences of dependencies", run: async () => licencesCurrent() },
 ];

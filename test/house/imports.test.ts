@@ -1,59 +1,59 @@
 import assert from "node:assert/strict";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { parseModule, readModules } from "./imports/modules.ts";
+import { parseSource, readSources } from "./imports/sources.ts";
 import { RULES } from "./imports/rules.ts";
 
-const modules = readModules(join(import.meta.dirname, "../.."));
+const sources = readSources(join(import.meta.dirname, "../.."));
 
 function offences(title: string, files: Readonly<Record<string, string>>): string[] {
   const rule = RULES.get(title);
   assert.ok(rule, `no rule is called "${title}"`);
-  return rule(Object.entries(files).map(([path, text]) => parseModule(path, text)));
+  return rule(Object.entries(files).map(([path, text]) => parseSource(path, text)));
 }
 
-/** Files that break each rule, and the expected offence. A rule that cannot fail holds nothing. */
+/** Files that break each rule, and the expected offence. It proves that the rule can fail. */
 const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, string>>, offence: RegExp]>> = {
-  "every folder of src is a house, and every folder in it a room of that house": [
+  "every directory of src is a known program, and every directory in it a known module": [
     { "src/agent/utils/text.ts": "", "src/exec/start.ts": "", "src/node/guestctl/help/a.ts": "" },
-    /src\/agent\/utils is no room[^]*src\/exec\/start is no room[^]*src\/node\/guestctl\/help is no room/,
+    /src\/agent\/utils is not a known module[^]*src\/exec\/start is not a known module[^]*src\/node\/guestctl\/help is not a known module/,
   ],
-  "the agent and the node side know nothing of each other, and shared nothing of either": [
+  "the agent and the node side do not import each other, and shared imports neither": [
     {
       "src/agent/exec/exec.ts": 'import { connect } from "../../node/client/index.ts";',
       "src/node/client/dial.ts": 'import { Mutex } from "../../agent/domain/index.ts";',
       "src/shared/errors.ts": 'import { AgentError } from "../agent/domain/index.ts";',
       "src/shared/transports.ts": 'import { GuestError } from "../node/client/index.ts";',
     },
-    /agent knows nothing of node[^]*node knows nothing of agent[^]*shared knows nothing of agent[^]*shared knows nothing of node/,
+    /agent must not depend on node[^]*node must not depend on agent[^]*shared must not depend on agent[^]*shared must not depend on node/,
   ],
-  "imports lead down the floors, and only boot imports config and platform": [
+  "a module imports only lower layers, and only boot imports config and platform": [
     {
       "src/agent/rpc/call.ts": 'import type { Settings } from "../config/index.ts";',
       "src/node/sandboxes/node/node.ts": 'import { create } from "../operations/index.ts";',
     },
-    /rpc may not enter config[^]*sandboxes\/node may not enter sandboxes\/operations/,
+    /rpc may not import config[^]*sandboxes\/node may not import sandboxes\/operations/,
   ],
-  "a room is entered through its index.ts": [
+  "a module is imported only through its index.ts": [
     {
       "src/agent/rpc/call.ts": 'import { run } from "../exec/exec.ts";',
       "src/node/guestctl/sandbox/node.ts":
         'import { Sandboxes } from "../../sandboxes/api/index.ts";\nimport { nearest } from "../cli/option.ts";',
     },
-    /enter src\/agent\/exec through its index\.ts[^]*enter src\/node\/sandboxes through[^]*enter src\/node\/guestctl\/cli/,
+    /import src\/agent\/exec through its index\.ts[^]*import src\/node\/sandboxes through[^]*import src\/node\/guestctl\/cli/,
   ],
-  "modules that load later than their room are loaded by import()": [
+  "files that load later than their module are loaded by import()": [
     {
       "src/agent/boot/agent.ts": 'import { warmUp } from "../server/warm-up.ts";',
       "src/agent/boot/listeners.ts": 'import type { Capabilities } from "../rpc/handlers/serve.ts";',
     },
     /^src\/agent\/boot\/agent\.ts must load src\/agent\/server\/warm-up\.ts by import\(\)[^\n]*$/,
   ],
-  "every room has an index.ts, and no folder in it has one": [
+  "every module has an index.ts, and no directory in it has one": [
     { "src/agent/exec/a.ts": "", "src/agent/exec/frames/index.ts": "" },
-    /src\/agent\/exec has no index\.ts[^]*src\/agent\/exec\/frames\/index\.ts is a door inside a room/,
+    /src\/agent\/exec has no index\.ts[^]*src\/agent\/exec\/frames\/index\.ts is an entry point inside a module/,
   ],
-  "inside a room with layers, imports lead down, and every folder is a layer": [
+  "in a module with layers, files import only lower layers, and every directory is a layer": [
     {
       "src/agent/files/open/directory.ts": 'import type { NewFile } from "../entries/new-file.ts";',
       "src/agent/files/attributes.ts": 'import type { FileWork } from "./threads/work.ts";',
@@ -61,8 +61,8 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
     },
     /directory\.ts must not import src\/agent\/files\/entries[^]*attributes\.ts must not import[^]*tree\/list\.ts is in no layer/,
   ],
-  "every import can be followed": [{ "src/agent/boot.ts": "await import(name);" }, /nobody can follow/],
-  "no imports in a circle": [
+  "every import can be followed": [{ "src/agent/boot.ts": "await import(name);" }, /which these rules cannot follow/],
+  "no imports form a cycle": [
     {
       "src/agent/exec/a.ts": 'export type { B } from "./b.ts";',
       "src/agent/exec/b.ts": 'const lazy = () => import("./c.ts");',
@@ -79,21 +79,21 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
   ],
 };
 
-describe("the modules of src", () => {
+describe("the sources of src", () => {
   test("are found, and so are their imports", () => {
-    assert.ok(modules.length > 50, `found ${modules.length} modules`);
-    const imports = modules.flatMap(({ files }) => files);
-    assert.ok(imports.length > modules.length, `found ${imports.length} imports in ${modules.length} modules`);
+    assert.ok(sources.length > 50, `found ${sources.length} sources`);
+    const imports = sources.flatMap(({ files }) => files);
+    assert.ok(imports.length > sources.length, `found ${imports.length} imports in ${sources.length} sources`);
   });
 
   for (const [title, rule] of RULES) {
-    test(`keep the rule: ${title}`, () => assert.deepEqual(rule(modules), []));
+    test(`follow the rule: ${title}`, () => assert.deepEqual(rule(sources), []));
   }
 });
 
 describe("the rules", () => {
   for (const title of RULES.keys()) {
-    test(`see it when one breaks: ${title}`, () => {
+    test(`detect a violation of: ${title}`, () => {
       const [files, offence] = BROKEN[title] ?? [];
       assert.ok(files !== undefined && offence !== undefined, "no broken example for this rule");
       assert.match(offences(title, files).join("\n"), offence);

@@ -31,7 +31,7 @@ export interface Cursor {
   run: number;
   /** Bytes of each stream before the position. */
   readonly at: Record<OutputStream, number>;
-  /** Offset of the next byte of each stream that the reader wants. */
+  /** Offset of the next byte of each stream that the reader needs. */
   readonly wanted: Record<OutputStream, number>;
 }
 

@@ -15,7 +15,6 @@ const NO_BYTES = Buffer.alloc(0);
 
 type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | "rememberedBlocks">;
 
-/** A decoded header block. */
 export interface DecodedBlock {
   /** The header list exceeded the limit and was dropped. */
   readonly tooLarge: boolean;

@@ -103,7 +103,7 @@ export class FloodGuard {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }
 
-  /** Counts a small frame: against the credit, otherwise as a useless frame. */
+  /** Uses up credit for a small frame. Without credit, counts it as a useless frame. */
   smallFrame(what: string): void {
     if (this.#credit > 0) this.#credit--;
     else this.idleFrame(what);

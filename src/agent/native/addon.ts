@@ -203,7 +203,7 @@ export interface Addon {
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
-   * Runs stages of a file's commit (entry.h). First: checks its size, sets its attributes and syncs it. Then: gives it
+   * Runs stages of a file's commit (entry.h). First: checks its size, sets its attributes and syncs it. Then: assigns
    * its name, replacing an existing file by way of the temporary name, syncs the directory and closes both descriptors.
    * Resolves with 0.
    */

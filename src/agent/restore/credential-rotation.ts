@@ -20,7 +20,7 @@ interface WatchedFiles {
   presentVersion(): Promise<string>;
 }
 
-/** Whether the current files are in force. */
+/** Whether the current files are in use. */
 export interface Renewal {
   readonly credentials: boolean;
   readonly environment: boolean;
@@ -29,7 +29,7 @@ export interface Renewal {
 export interface CredentialRotationParts {
   /**
    * Token and TLS files. `reload` resolves with the problems, without any values. If there are any, the old credentials
-   * stay in force.
+   * stay in use.
    */
   readonly credentials: { reload(): Promise<readonly string[]> };
   /** Puts changed spec files into force. Resolves with false if one is invalid. Never rejects. */
@@ -62,9 +62,9 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files. False means that a file is invalid (the log has the reason) and the old one stays in force.
-   * Never rejects, because some callers do not await it, and a failing disk must not end the agent. A wrong token does
-   * not reload spec files.
+   * Reloads the files. False means that a file is invalid (the log has the reason) and the old one stays in use. Never
+   * rejects, because some callers do not await it, and a failing disk must not end the agent. A wrong token does not
+   * reload spec files.
    */
   renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
@@ -132,7 +132,6 @@ export class CredentialRotation {
     return this.#parts.files.map(({ readVersion }) => readVersion).join(";");
   }
 
-  /** Resets the rate limits. */
   resetRateLimits(): void {
     this.#nextReloadMs = Number.NEGATIVE_INFINITY;
     this.#nextCheckMs = Number.NEGATIVE_INFINITY;

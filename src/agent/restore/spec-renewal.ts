@@ -9,11 +9,11 @@ interface SpecSource {
 
 /** Result of reading the spec files again. Each file is checked separately. */
 interface SpecsRead {
-  /** The specs that are in force from now on. */
+  /** The specs that are in use from now on. */
   readonly specs: { readonly process: ProcessSpec; readonly hooks: HooksSpec };
-  /** Variables of files that changed since the last reload and are now in force. */
+  /** Variables of files that changed since the last reload and are now in use. */
   readonly renewed: ReadonlySet<string>;
-  /** Variables of invalid files, whose old spec stays in force. */
+  /** Variables of invalid files, whose old spec stays in use. */
   readonly refused: ReadonlySet<string>;
   /** Why they are invalid, without any values. */
   readonly problems: readonly string[];
@@ -45,7 +45,7 @@ export class SpecRenewal {
       for (const problem of problems) log.warn("process_env_refused", { cause, problem });
       for (const field of ignored) log.warn("spec_field_ignored", { field });
       if (renewed.has("SVC_HOOKS_SPEC_FILE")) hooks.renew(specs.hooks);
-      // A node relies on a higher version as proof that its variables are in force.
+      // A node relies on a higher version as proof that its variables are in use.
       if (renewed.size > 0 && !refused.has("SVC_PROCESS_SPEC_FILE")) {
         environment.renew(specs.process.env);
         log.info("process_env_renewed", { cause, version: environment.version });

@@ -209,8 +209,8 @@ export class ManagementServer {
 
   /**
    * For a restored guest: every clone has the keys of the connections and handshakes from before the snapshot. Ends all
-   * connections except `keep`, which completes its calls but accepts no new ones, and all incomplete handshakes. (There
-   * are no session tickets: see `tlsOptions`.) Returns how many connections it ended.
+   * connections except `keep`, which completes its calls but accepts no new ones, and all incomplete handshakes.
+   * (Session tickets are disabled: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
     for (const acceptor of this.#acceptors)

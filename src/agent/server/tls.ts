@@ -5,7 +5,7 @@ import type { PeerCertificate } from "../listening/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /**
- * TLS 1.3, HTTP/2, a required client certificate, and no session resumption: whoever has a session ticket can use it,
+ * TLS 1.3, HTTP/2, a required client certificate, and no session resumption: any holder of a session ticket can use it,
  * and a clone of this guest would accept it too. A client without a valid certificate gets an alert before any frame of
  * HTTP/2 (internals/handshakes.c). After the first frame, clients would reconnect again and again until the deadline of
  * their call.

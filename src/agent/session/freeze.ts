@@ -228,9 +228,9 @@ export class SessionFreeze {
   }
 
   /**
-   * To be called by the restore duties: thaws a frozen session, unless the caller wants to keep it frozen for further
-   * duties. Once it has been kept, a refused spec file keeps it frozen too: the caller is writing the files of a fork,
-   * which must not run with the variables of the original. The caller of this function resumes ready_cmd.
+   * To be called by the restore duties: thaws a frozen session, unless the caller keeps it frozen for further duties.
+   * Once it has been kept, a refused spec file keeps it frozen too: the caller is writing the files of a fork, which
+   * must not run with the variables of the original. The caller of this function resumes ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;

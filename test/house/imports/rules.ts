@@ -1,23 +1,24 @@
-import type { Module } from "./modules.ts";
+import type { Source } from "./sources.ts";
 
-/** A rule over all modules of src/. Returns one line per offence. */
-export type Rule = (modules: readonly Module[]) => string[];
+/** A rule over all source files. Returns one line per violation. */
+export type Rule = (sources: readonly Source[]) => string[];
 
-type Floors = ReadonlyMap<string, number>;
+type Layers = ReadonlyMap<string, number>;
 
-/** The floor of each room, from the lowest up. */
-const floorsOf = (...floors: readonly string[]): Floors =>
-  new Map(floors.flatMap((rooms, floor) => rooms.split(" ").map((room) => [room, floor] as const)));
+/** The layer of each module, from the lowest up. */
+const layersOf = (...layers: readonly string[]): Layers =>
+  new Map(layers.flatMap((names, layer) => names.split(" ").map((name) => [name, layer] as const)));
 
 /**
- * The programs of src/, and the floor of each of their rooms; imports only lead down. Rooms of one floor do not import
- * each other. src/shared has no floors: it is below all rooms but the domain. A suite has rooms of its own, each with
- * its floor, behind one door; a file in none of them belongs to the suite itself.
+ * The programs of src/, with the layer of each of their modules. A file imports only modules of lower layers, not even
+ * those of its own layer. src/shared has no layers: every module except domain may import it. A package (guestctl,
+ * sandboxes) consists of modules with layers of their own and one common entry point; its files outside of them belong
+ * to the package itself.
  */
-const HOUSES: ReadonlyMap<string, Floors> = new Map([
+const PROGRAMS: ReadonlyMap<string, Layers> = new Map([
   [
     "agent",
-    floorsOf(
+    layersOf(
       "domain",
       "session native internals",
       "config platform",
@@ -30,7 +31,7 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
   ],
   [
     "node",
-    floorsOf(
+    layersOf(
       "tar",
       "client credentials",
       "sandboxes/substrate testing",
@@ -47,11 +48,11 @@ const HOUSES: ReadonlyMap<string, Floors> = new Map([
       "guestctl",
     ),
   ],
-  ["shared", floorsOf("errors field-writer gen make-folder ports sparse-file text transports tree-items version")],
+  ["shared", layersOf("errors field-writer gen make-folder ports sparse-file text transports tree-items version")],
 ]);
 
-/** Rooms that only these rooms may import. */
-const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
+/** Modules that only the named modules may import. */
+const IMPORTERS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["sandboxes", new Set(["guestctl"])],
   ["testing", new Set()],
   ["config", new Set(["boot"])],
@@ -64,63 +65,63 @@ const GUESTS: ReadonlyMap<string, ReadonlySet<string>> = new Map([
   ["version", new Set(["main", "boot", "server", "client", "guestctl"])],
 ]);
 
-/** The program of a file of src/, or "shared". */
-function houseOf(path: string): string {
+/** The program that a file of src/ belongs to, or "shared". */
+function programOf(path: string): string {
   return path.split("/")[1] ?? "";
 }
 
-/** Rooms with rooms inside. */
-const SUITES: ReadonlySet<string> = new Set(["guestctl", "sandboxes"]);
+/** Modules that consist of modules. */
+const PACKAGES: ReadonlySet<string> = new Set(["guestctl", "sandboxes"]);
 
-/** A file's folder in the program, or its own name if it lies in no folder. */
-function outerRoomOf(path: string): string {
+/** The first directory of a file's path in the program, or the file's own name if there is none. */
+function outerModuleOf(path: string): string {
   return (path.split("/")[2] ?? "").replace(/\.ts$/, "");
 }
 
-/** The room of a file of src/: in a suite that of the folder it lies in. */
-function roomOf(path: string): string {
-  const outer = outerRoomOf(path);
+/** The module of a file of src/. In a package, the directory inside the package. */
+function moduleOf(path: string): string {
+  const outer = outerModuleOf(path);
   const [inner = "", ...deeper] = path.split("/").slice(3);
-  return SUITES.has(outer) && deeper.length > 0 ? `${outer}/${inner}` : outer;
+  return PACKAGES.has(outer) && deeper.length > 0 ? `${outer}/${inner}` : outer;
 }
 
-function mayEnter(from: string, to: string): boolean {
-  if (roomOf(from) === roomOf(to)) return true;
-  const guests = GUESTS.get(outerRoomOf(to));
-  const isWithin = outerRoomOf(from) === outerRoomOf(to);
-  if (!isWithin && guests !== undefined && !guests.has(outerRoomOf(from))) return false;
-  if (houseOf(to) === "shared") return roomOf(from) !== "domain";
-  const floorOf = (path: string): number => HOUSES.get(houseOf(path))?.get(roomOf(path)) ?? 0;
-  return floorOf(to) < floorOf(from);
+function mayImport(from: string, to: string): boolean {
+  if (moduleOf(from) === moduleOf(to)) return true;
+  const importers = IMPORTERS.get(outerModuleOf(to));
+  const isWithin = outerModuleOf(from) === outerModuleOf(to);
+  if (!isWithin && importers !== undefined && !importers.has(outerModuleOf(from))) return false;
+  if (programOf(to) === "shared") return moduleOf(from) !== "domain";
+  const layerOf = (path: string): number => PROGRAMS.get(programOf(path))?.get(moduleOf(path)) ?? 0;
+  return layerOf(to) < layerOf(from);
 }
 
-/** Calls `complaint` for every import of a project file by another. */
-function eachImport(modules: readonly Module[], complaint: (from: string, to: string) => string | undefined): string[] {
-  return modules.flatMap(({ path, files }) =>
+/** Calls `complaint` for every import of one project file by another. */
+function eachImport(sources: readonly Source[], complaint: (from: string, to: string) => string | undefined): string[] {
+  return sources.flatMap(({ path, files }) =>
     files.map((file) => complaint(path, file)).filter((line) => line !== undefined),
   );
 }
 
-const knownRooms: Rule = (modules) => {
-  const unknown = modules.filter(({ path }) => HOUSES.get(houseOf(path))?.has(roomOf(path)) !== true);
-  return [...new Set(unknown.map(({ path }) => `${placeOf(path)} is no room of a house`))];
+const knownModules: Rule = (sources) => {
+  const unknown = sources.filter(({ path }) => PROGRAMS.get(programOf(path))?.has(moduleOf(path)) !== true);
+  return [...new Set(unknown.map(({ path }) => `${placeOf(path)} is not a known module`))];
 };
 
-const twoPrograms: Rule = (modules) =>
-  eachImport(modules, (from, to) => {
-    const [house, other] = [houseOf(from), houseOf(to)];
-    if (!to.startsWith("src/") || house === other || other === "shared") return undefined;
-    return `${from} must not import ${to}: ${house} knows nothing of ${other}`;
+const twoPrograms: Rule = (sources) =>
+  eachImport(sources, (from, to) => {
+    const [program, other] = [programOf(from), programOf(to)];
+    if (!to.startsWith("src/") || program === other || other === "shared") return undefined;
+    return `${from} must not import ${to}: ${program} must not depend on ${other}`;
   });
 
-const floors: Rule = (modules) =>
-  eachImport(modules, (from, to) => {
-    const elsewhere = houseOf(from) !== houseOf(to) && houseOf(to) !== "shared";
-    if (!to.startsWith("src/") || elsewhere || mayEnter(from, to)) return undefined;
-    return `${from} must not import ${to}: ${roomOf(from)} may not enter ${roomOf(to)}`;
+const layerOrder: Rule = (sources) =>
+  eachImport(sources, (from, to) => {
+    const elsewhere = programOf(from) !== programOf(to) && programOf(to) !== "shared";
+    if (!to.startsWith("src/") || elsewhere || mayImport(from, to)) return undefined;
+    return `${from} must not import ${to}: ${moduleOf(from)} may not import ${moduleOf(to)}`;
   });
 
-/** Modules that load later than the rest of their room: others reach them by import(). */
+/** Files that load later than the rest of their module: others import them with import(). */
 const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/files/calls/directories.ts",
   "src/agent/server/warm-up.ts",
@@ -130,70 +131,73 @@ const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/platform/sockets.ts",
 ]);
 
-/** Whether the file lies in a room's folder, which others see only through its door. src/shared has no doors. */
-function liesInRoom(path: string): boolean {
+/** Whether the file is in a module, which others import only through its entry point. src/shared has none. */
+function isInModule(path: string): boolean {
   return /^src\/(?!shared\/)[^/]+\/[^/]+\//.test(path);
 }
 
-const placeOf = (path: string): string => `src/${houseOf(path)}/${roomOf(path)}`;
+const placeOf = (path: string): string => `src/${programOf(path)}/${moduleOf(path)}`;
 
-/** Code outside of a room imports it only through its index.ts, and code outside of a suite through the suite's. */
-const doors: Rule = (modules) =>
-  eachImport(modules, (from, to) => {
-    if (!liesInRoom(to) || placeOf(from) === placeOf(to) || LOADED_LATER.has(to)) return undefined;
-    const suite = `src/${houseOf(to)}/${outerRoomOf(to)}`;
-    const place = from.startsWith(`${suite}/`) ? placeOf(to) : suite;
+/** Code outside of a module imports it only through its index.ts, and code outside of a package through the package's. */
+const entryPoints: Rule = (sources) =>
+  eachImport(sources, (from, to) => {
+    if (!isInModule(to) || placeOf(from) === placeOf(to) || LOADED_LATER.has(to)) return undefined;
+    const outer = `src/${programOf(to)}/${outerModuleOf(to)}`;
+    const place = from.startsWith(`${outer}/`) ? placeOf(to) : outer;
     if (to === `${place}/index.ts`) return undefined;
-    return `${from} must enter ${place} through its index.ts, not import ${to}`;
+    return `${from} must import ${place} through its index.ts, not ${to}`;
   });
 
-const loadedLater: Rule = (modules) =>
-  modules.flatMap(({ path, eager }) =>
+const loadedLater: Rule = (sources) =>
+  sources.flatMap(({ path, eager }) =>
     eager
       .filter((file) => LOADED_LATER.has(file) && placeOf(path) !== placeOf(file))
-      .map((file) => `${path} must load ${file} by import(), as it loads later than its room`),
+      .map((file) => `${path} must load ${file} by import(), because it loads later than its module`),
   );
 
-const doorsOfRooms: Rule = (modules) => {
-  const rooms = Map.groupBy(modules.map(({ path }) => path).filter(liesInRoom), placeOf);
-  return [...rooms].flatMap(([room, paths]) => [
-    ...(paths.includes(`${room}/index.ts`) ? [] : [`${room} has no index.ts`]),
+const hasEntryPoints: Rule = (sources) => {
+  const byModule = Map.groupBy(sources.map(({ path }) => path).filter(isInModule), placeOf);
+  return [...byModule].flatMap(([module, paths]) => [
+    ...(paths.includes(`${module}/index.ts`) ? [] : [`${module} has no index.ts`]),
     ...paths
-      .filter((path) => path.endsWith("/index.ts") && path !== `${room}/index.ts`)
-      .map((path) => `${path} is a door inside a room`),
+      .filter((path) => path.endsWith("/index.ts") && path !== `${module}/index.ts`)
+      .map((path) => `${path} is an entry point inside a module`),
   ]);
 };
 
-/** Layers of a room's files, from the lowest up. What is in none of them is below all; index.ts is above. */
-const LAYERS: ReadonlyMap<string, readonly string[]> = new Map([
+/**
+ * Layers of the files of a module, from the lowest up. Files in none of these directories are below all; index.ts is
+ * above.
+ */
+const INNER_LAYERS: ReadonlyMap<string, readonly string[]> = new Map([
   ["src/agent/files", ["threads", "open", "entries", "calls"]],
 ]);
 
-const layers: Rule = (modules) =>
-  eachImport(modules, (from, to) => {
-    const room = placeOf(from);
-    const names = LAYERS.get(room);
-    if (names === undefined || placeOf(to) !== room || from === `${room}/index.ts`) return undefined;
-    const layerOf = (path: string): number => names.indexOf(path.slice(room.length + 1).split("/")[0] ?? "");
+const innerLayers: Rule = (sources) =>
+  eachImport(sources, (from, to) => {
+    const module = placeOf(from);
+    const names = INNER_LAYERS.get(module);
+    if (names === undefined || placeOf(to) !== module || from === `${module}/index.ts`) return undefined;
+    const layerOf = (path: string): number => names.indexOf(path.slice(module.length + 1).split("/")[0] ?? "");
     if (layerOf(to) <= layerOf(from)) return undefined;
-    return `${from} must not import ${to}: the layers of ${room} are ${names.join(", ")}, each above the ones before`;
+    return `${from} must not import ${to}: the layers of ${module} are ${names.join(", ")}, each above the ones before`;
   });
 
-const unlayered: Rule = (modules) =>
-  modules.flatMap(({ path }) => {
-    const names = LAYERS.get(placeOf(path));
-    const [folder = "", ...deeper] = path.split("/").slice(3);
-    const isKnown = names === undefined || deeper.length === 0 || names.includes(folder);
+const unlayered: Rule = (sources) =>
+  sources.flatMap(({ path }) => {
+    const names = INNER_LAYERS.get(placeOf(path));
+    const [directory = "", ...deeper] = path.split("/").slice(3);
+    const isKnown = names === undefined || deeper.length === 0 || names.includes(directory);
     return isKnown ? [] : [`${path} is in no layer of ${placeOf(path)}: ${names.join(", ")}`];
   });
 
-const traceable: Rule = (modules) =>
-  modules
+const traceable: Rule = (sources) =>
+  sources
     .filter(({ untraceable }) => untraceable > 0)
-    .map(({ path }) => `${path} imports something that is no plain string: nobody can follow that`);
+    .map(({ path }) => `${path} imports something other than a plain string, which these rules cannot follow`);
 
-const noCycles: Rule = (modules) => {
-  const imports = new Map(modules.map(({ path, files }) => [path, files]));
+const noCycles: Rule = (sources) => {
+  const imports = new Map(sources.map(({ path, files }) => [path, files]));
   const done = new Set<string>();
   const found: string[] = [];
   const visit = (path: string, trail: readonly string[]): void => {
@@ -202,27 +206,27 @@ const noCycles: Rule = (modules) => {
     for (const next of imports.get(path) ?? []) visit(next, [...trail, path]);
     done.add(path);
   };
-  for (const { path } of modules) visit(path, []);
+  for (const { path } of sources) visit(path, []);
   return found;
 };
 
-/** esbuild's form of it for Node 20 (guestctl) throws the error of an earlier turn again. */
-const noUsingInLoops: Rule = (modules) =>
-  modules.flatMap(({ path, usingInLoops }) => usingInLoops.map((line) => `${path}:${line} has using in a loop`));
+/** For Node 20 (guestctl), esbuild translates it to code that throws the error of an earlier iteration again. */
+const noUsingInLoops: Rule = (sources) =>
+  sources.flatMap(({ path, usingInLoops }) => usingInLoops.map((line) => `${path}:${line} has using in a loop`));
 
-/** All rules but those of .oxlintrc.json (no-restricted-imports), by the sentence that each enforces. */
+/** All rules except those of .oxlintrc.json (no-restricted-imports), each by its description. */
 export const RULES: ReadonlyMap<string, Rule> = new Map([
-  ["every folder of src is a house, and every folder in it a room of that house", knownRooms],
-  ["the agent and the node side know nothing of each other, and shared nothing of either", twoPrograms],
-  ["imports lead down the floors, and only boot imports config and platform", floors],
-  ["a room is entered through its index.ts", doors],
-  ["modules that load later than their room are loaded by import()", loadedLater],
-  ["every room has an index.ts, and no folder in it has one", doorsOfRooms],
+  ["every directory of src is a known program, and every directory in it a known module", knownModules],
+  ["the agent and the node side do not import each other, and shared imports neither", twoPrograms],
+  ["a module imports only lower layers, and only boot imports config and platform", layerOrder],
+  ["a module is imported only through its index.ts", entryPoints],
+  ["files that load later than their module are loaded by import()", loadedLater],
+  ["every module has an index.ts, and no directory in it has one", hasEntryPoints],
   [
-    "inside a room with layers, imports lead down, and every folder is a layer",
-    (modules) => [...layers(modules), ...unlayered(modules)],
+    "in a module with layers, files import only lower layers, and every directory is a layer",
+    (sources) => [...innerLayers(sources), ...unlayered(sources)],
   ],
   ["every import can be followed", traceable],
-  ["no imports in a circle", noCycles],
+  ["no imports form a cycle", noCycles],
   ["no using in a loop", noUsingInLoops],
 ]);

@@ -1,7 +1,6 @@
 import type { ByteReceiver } from "./processes.ts";
 import type { Errno } from "./system.ts";
 
-/** Connecting a socket failed. */
 export class SocketError extends Error {
   override readonly name = "SocketError";
   readonly errno: Errno;

@@ -28,7 +28,7 @@ export interface WriteParts {
   readonly signal: AbortSignal;
 }
 
-/** Writes a file completely and then gives it its name, or changes nothing. Throws AgentError or FileSystemError. */
+/** Writes a file completely and then renames it into place, or changes nothing. Throws AgentError or FileSystemError. */
 export async function writeAtomically(parts: WriteParts): Promise<WriteResult> {
   const { sizeBytes, sparse, skipSha256, path } = parts.request;
   if (sizeBytes === undefined || sizeBytes > SMALL_BYTES || sparse)

@@ -7,7 +7,7 @@ export interface Holdable {
   hold(): () => void;
 }
 
-/** A path that an operation follows. It may lead into a file system that hangs. */
+/** A path that an operation follows. It may enter a file system that hangs. */
 interface FollowedPath {
   /**
    * Looks up its names one by one. Resolves with the mount of the last one. Throws FileSystemHung before an

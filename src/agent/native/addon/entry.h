@@ -3,7 +3,7 @@
  * or changes an entry uses make_entry, and every file gets its name from commit_entry.
  *
  *   make_entry    opens a new file without a name and writes its content, or creates a directory or link
- *   commit_entry  checks the size of a file, sets owner, mode and time, syncs, and gives it its name
+ *   commit_entry  checks the size of a file, sets owner, mode and time, syncs, and assigns its name
  */
 #ifndef AGENT_ENTRY_H
 #define AGENT_ENTRY_H

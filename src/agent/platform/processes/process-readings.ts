@@ -89,7 +89,6 @@ export class SessionTable {
 export class ProcessReadings {
   /** Processes by session, without other details: a seventh of the work of a full table. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
-  /** The full process table. */
   readonly table: SharedReading<ProcessTable | number | undefined>;
 
   constructor(calls: ReadingCalls) {

@@ -171,8 +171,7 @@ export class SessionCgroup implements SessionGroup {
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // The scan must come before the members: then a process that is born in between is not a descendant in the scan,
-      // or is also a member.
+      // Scan first, then read the members: a process that starts in between is missing from the scan, or is a member too.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));

@@ -1,9 +1,9 @@
 import { globSync, readFileSync } from "node:fs";
 import { join, posix } from "node:path";
 
-/** A source file and its imports of others, as paths from the project's folder. */
-export interface Module {
-  /** Path from the project's folder, such as "src/agent/exec/exec.ts". */
+/** A source file and its imports of others, as paths from the project's directory. */
+export interface Source {
+  /** Path from the project's directory, such as "src/agent/exec/exec.ts". */
   readonly path: string;
   /** Imported files of the project, type imports included. */
   readonly files: readonly string[];
@@ -22,7 +22,7 @@ const DYNAMIC = /\bimport\(\s*(["'])([^"']+)\1/g;
 const ANY_DYNAMIC = /\bimport\(/g;
 
 /** Reads the imports from a file's text: import and export statements, import() and import types. */
-export function parseModule(path: string, text: string): Module {
+export function parseSource(path: string, text: string): Source {
   const code = text.replaceAll(COMMENTS, "");
   const dynamic = Array.from(code.matchAll(DYNAMIC), (match) => match[2] ?? "");
   const statements = Array.from(code.matchAll(STATIC));
@@ -61,8 +61,8 @@ function usingInLoops(lines: readonly string[]): number[] {
 }
 
 /** All modules of src/. */
-export function readModules(root: string): Module[] {
+export function readSources(root: string): Source[] {
   return globSync("src/**/*.ts", { cwd: root })
     .toSorted()
-    .map((path) => parseModule(path, readFileSync(join(root, path), "utf8")));
+    .map((path) => parseSource(path, readFileSync(join(root, path), "utf8")));
 }
