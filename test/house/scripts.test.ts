@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import { unclearWords } from "../../scripts/check.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
@@ -74,5 +75,16 @@ describe("the npm scripts", () => {
     assert.deepEqual([noClone.exitCode, noClone.stdout], [1, ""]);
     const hasGit = spawnSync("git", ["--version"]).status === 0;
     assert.match(noClone.stderr, hasGit ? /^check: needs a clone: / : /^check: needs git, /);
+  });
+});
+
+describe("the check of words", () => {
+  test("reports an unclear word in a comment or message, but not in code or names on the wire", () => {
+    const text =
+      '/** Whoever asks. */\nconst folder = 1;\nfail("the path is no directory");\n// There is no limit.\n// NOT_A_FOLDER';
+    assert.deepEqual(
+      unclearWords("a.ts", text).map((line) => line.split(" has ")[0]),
+      ["a.ts:1", "a.ts:3"],
+    );
   });
 });
