@@ -88,7 +88,6 @@ export class KeptExecs {
     this.#evict();
   }
 
-  /** Frees name and buffer. */
   release(place: KeptSlot): void {
     this.#forgotten.delete(place);
     const { name, replaces } = place;

@@ -22,7 +22,6 @@ export interface Command extends CommandSpec {
   readonly stdio: StdioPlan;
 }
 
-/** Dependencies of CommandStarter. */
 export interface CommandStarterParts {
   readonly processes: Processes;
   readonly accounts: Accounts;

@@ -61,7 +61,6 @@ export interface FreezeRequest {
   readonly prepare: () => Promise<void>;
 }
 
-/** Dependencies of SessionFreeze. */
 export interface SessionFreezeParts {
   /** Undefined: the session has no cgroup, so it cannot be frozen. */
   readonly group: SessionGroup | undefined;

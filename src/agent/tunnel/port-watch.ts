@@ -53,7 +53,6 @@ export function checkPort(port: number): void {
   if (port < 1 || port > LAST_PORT) throw invalidField("port", `must be 1 to ${LAST_PORT}`);
 }
 
-/** Dependencies of PortWatch. */
 export interface PortWatchParts {
   readonly sockets: Sockets;
   readonly timers: Timers;

@@ -26,7 +26,6 @@ export type { TunnelClient, TunnelInput } from "./open-tunnel.ts";
 /** The target of a tunnel: a TCP port on the loopback interface, or the path of a unix socket. */
 export type TunnelTarget = { readonly port: number } | { readonly path: string };
 
-/** Dependencies of Tunnels. */
 export interface TunnelsParts {
   readonly sockets: Sockets;
   /** Rejects with FileSystemError, also if the file system of the path does not respond. */

@@ -24,7 +24,6 @@ export interface UsageReport extends Omit<GuestCounters, "fileSystems"> {
   readonly fileSystems: Listed<FileSystemUsage>;
 }
 
-/** Dependencies of Usage. */
 export interface UsageParts {
   readonly readCounters: ReadCounters;
   readonly fileSystem: SpaceReader;

@@ -27,7 +27,6 @@ const HTTP2_LIMITS: Partial<Http2Limits> = {
   connectionWindowBytes: 256 * 1024,
 };
 
-/** Options of WorkloadHttp. */
 export interface WorkloadHttpOptions {
   readonly idle: Pick<IdleDeclarations, "declare">;
   /** Value of the response header `svc-agent-version`. */

@@ -8,7 +8,6 @@ import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
 /** Every process in the guest may declare that the workload is idle, because the workload may run as any user. */
 const SOCKET_MODE = 0o666;
 
-/** Options of WorkloadServer. */
 export interface WorkloadServerOptions extends Omit<WorkloadHttpOptions, "limits"> {
   readonly log: Log;
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
