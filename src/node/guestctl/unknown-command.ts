@@ -19,8 +19,7 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
       name,
       [...leading, "--help", "--version"].filter((option) => option.startsWith("--")),
     );
-    const likely =
-      meant === undefined ? "the the options of a command follow its names name" : `did you mean ${meant}?`;
+    const likely = meant === undefined ? "the options of a command follow its name" : `did you mean ${meant}?`;
     return `unknown option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
   }
   const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);

@@ -68,7 +68,7 @@ describe("arguments", () => {
       [/no replace in keep/, () => client.exec(anything({ args: ["ls"], keep: { name: "a", replace: true } }))],
       [/^there is no deadline in the options of run; /, () => client.run({ args: ["ls"] }, anything({ deadline: 5 }))],
       [/^there is no deadlineMs in the options of health; /, () => client.health(anything({ deadlineMs: 5 }))],
-      [/^the options of health want an object/, () => client.health(anything(5))],
+      [/^the options of health must be an object/, () => client.health(anything(5))],
       [/no createParent in the options of writeFile/, () => client.writeFile("/x", "x", anything({ createParent: 1 }))],
       [/no length_ in the options of readFile/, () => client.readFile("/x", anything({ length_: 5n })).bytes()],
       [/^address is missing; /, () => connect(anything({ token: "t" }))],
@@ -149,7 +149,7 @@ describe("arguments", () => {
     await command.started;
     command.signal("SIGUSR1");
     assert.deepEqual((await command.wait()).signal, 10);
-    assert.match(thrownBy(() => command.signal(anything("TERM"))).message, /"TERM" is no signal/);
+    assert.match(thrownBy(() => command.signal(anything("TERM"))).message, /"TERM" is not a signal/);
   });
 
   test("bound what run collects: the command is given up", async () => {

@@ -40,7 +40,7 @@ describe("guestError", () => {
       ["No connection established. Last error: Error: connect ECONNREFUSED 127.0.0.1:1", /agent runs/],
       ["Error: self-signed certificate in certificate chain", /caPem/],
       ["Hostname/IP does not match certificate's altnames", /serverName/],
-      ["SSL routines:ssl3_get_record:wrong version number", /no guest agent/],
+      ["SSL routines:ssl3_get_record:wrong version number", /not a guest agent/],
       ["Failed to connect (2026-01-01)", /check this client certificate/],
       ["Connection dropped", /taken effect/],
     ] as const) {
@@ -111,6 +111,7 @@ describe("the library's sources", () => {
     assert.deepEqual(
       [...new Set(made)].filter((one) => !/: (?:Credentials|Guest|Sandbox|TestAgent)Error$/.test(one)).toSorted(),
       [
+        "client/files/guest-file.ts: EntryError", // of one entry, which onFailure reports
         "client/files/read-tree.ts: EntryError", // FILE_CHANGED
         "client/files/upload-folder.ts: EntryError", // SOURCE_FAILED
         "client/files/write.ts: TypeError", // SOURCE_FAILED

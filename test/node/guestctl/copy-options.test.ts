@@ -73,11 +73,11 @@ describe("guestctl cp", () => {
       ]);
       assertRefused(
         await runGuestctl(["cp", "--chown", "no-such-user", folder.at("src"), `:${folder.at("x")}`], env),
-        /--chown: \/etc\/passwd in the sandbox has no "no-such-user"/,
+        /\/etc\/passwd in the sandbox has no "no-such-user"; give its id/,
       );
       assertRefused(
         await runGuestctl(["cp", "--chown", ":", "a", ":/b"], env),
-        /--chown wants USER, USER:GROUP or :GROUP/,
+        /--chown requires USER, USER:GROUP or :GROUP/,
       );
     },
   );

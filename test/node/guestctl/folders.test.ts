@@ -137,7 +137,10 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     await quietly("chown", ":12345", folder.at("tree/a"));
     const { uid, gid } = await stat(folder.at("tree/a"));
     assert.deepEqual([uid, gid], [1, 12345]);
-    assertRefused(await guestctl("chown", "nobody-here", folder.at("tree")), /\/etc\/passwd has no user "nobody-here"/);
+    assertRefused(
+      await guestctl("chown", "nobody-here", folder.at("tree")),
+      /\/etc\/passwd in the sandbox has no "nobody-here"; give its id/,
+    );
   });
 
   it("names what is left, with status 1", NEEDS_ROOT, async () => {

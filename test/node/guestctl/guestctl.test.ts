@@ -109,7 +109,7 @@ describe("guestctl", () => {
       [["--adress", "x", "health"], 'unknown option "--adress" before the command; did you mean --address?'],
       [
         ["--timeout", "5s", "exec"],
-        'unknown option "--timeout" before the command; the the options of a command follow its names name',
+        'unknown option "--timeout" before the command; the options of a command follow its name',
       ],
       [["-H", "x", "--bridge=y", "health"], "--address and --bridge cannot be combined"],
       [["health", "-H", "x:99999", "-c", "."], "x:99999 has no port from 1 to 65535"],
@@ -165,7 +165,7 @@ describe("guestctl", () => {
       [["mv", "/a"], "mv requires a source and a destination"],
       [["chmod", "u+z", "/a"], /chmod requires a mode such as 0755, u\+x or go-w, not "u\+z"/],
       [["chown", "app"], /chown requires OWNER, OWNER:GROUP or :GROUP, and at least one path/],
-      [["chown", ":", "/a"], /chown requires OWNER/],
+      [["chown", ":", "/a"], /chown requires USER, USER:GROUP or :GROUP/],
       [["chmod", "600"], /at least one path/],
       [["rm"], "rm requires a path"],
       [["ls"], /ls requires a path/],

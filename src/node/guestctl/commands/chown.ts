@@ -1,6 +1,6 @@
 import { type Command, defineCommand, guestPath, UsageError } from "../cli/index.ts";
-import type { GuestClient } from "../../client/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS } from "../target/index.ts";
+import { ownersFor, parseChown, thereOf } from "../copy/index.ts";
+import { CONNECTION_OPTIONS } from "../target/index.ts";
 import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
 export const chown: Command = defineCommand({
@@ -17,40 +17,12 @@ the sandbox's /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. 
   completes: ["nothing", "path"],
   elsewhere: [["-v -c", "--json names each"]],
   async run({ values, positionals: [text, ...paths] }, host) {
-    const [, owner, colon, group] = /^([^:]*)(:?)([^:]*)$/.exec(text ?? "") ?? [];
-    if (owner === undefined || (owner === "" && !group) || paths.length === 0)
+    if (text === undefined || paths.length === 0)
       throw new UsageError("chown requires OWNER, OWNER:GROUP or :GROUP, and at least one path");
+    const owner = parseChown(text, "chown");
     return changeEach(paths.map(guestPath), values, host, async (client) => {
-      const user = owner === "" ? undefined : await idOf(client, "/etc/passwd", owner, "user");
-      const groupId = group ? (await idOf(client, "/etc/group", group, "group")).id : undefined;
-      const gid = groupId ?? (colon === ":" ? user?.group : undefined);
-      return () => ({ uid: user?.id, gid });
+      const { uid, gid } = await ownersFor(owner, false, thereOf(client));
+      return () => ({ uid, gid });
     });
   },
 });
-
-/** A hostile sandbox's file must not fill this machine's memory. */
-const FILE_LIMIT_BYTES = 1_048_576;
-
-/** Of passwd(5) and group(5): the id of a name and, of a user, its group. A number is an id itself. */
-async function idOf(
-  client: GuestClient,
-  file: string,
-  name: string,
-  what: string,
-): Promise<{ readonly id: number; readonly group: number | undefined }> {
-  const isId = /^\d+$/.test(name);
-  if (isId && what === "group") return { id: Number(name), group: undefined };
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of client.readFile(file, { length: FILE_LIMIT_BYTES, timeoutMs: ANSWER_TIMEOUT_MS }))
-    chunks.push(chunk);
-  const entries = Buffer.concat(chunks)
-    .toString()
-    .split("\n")
-    .map((line) => line.split(":"));
-  const found = entries.find(([entry, , id]) => (isId ? id === name : entry === name));
-  if (found === undefined && isId) return { id: Number(name), group: undefined };
-  if (found === undefined)
-    throw new UsageError(`the sandbox's ${file} has no ${what} ${JSON.stringify(name)}; give its id`);
-  return { id: Number(found[2]), group: what === "user" ? Number(found[3]) : undefined };
-}

@@ -16,15 +16,15 @@ export const cp: Command = defineCommand({
   usage: [
     "cp [options] SOURCE... [NAME]:DESTINATION",
     "cp [options] [NAME]:SOURCE... DESTINATION",
-    "cp [options] - [NAME]:FOLDER",
+    "cp [options] - [NAME]:DIR",
     "cp [options] [NAME]:SOURCE -",
   ],
   about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
 sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). An entry that cannot be copied
-is named, and the others are copied. Into the sandbox every file is replaced as a whole, or not at all; modes and times
+is named, and the others are copied. In the sandbox every file is replaced atomically; modes and times
 are kept; new files belong to the workload's user. Directories need no program of the image. Out of the sandbox, setuid
-bits are left behind, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive on standard
-input or output. Extended attributes, capabilities of files and ACLs are not copied, not even with -a.`,
+bits are not copied, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive on
+standard input or output. Extended attributes, capabilities of files and ACLs are not copied, not even with -a.`,
   options: {
     archive: {
       short: "a",
@@ -32,24 +32,27 @@ input or output. Extended attributes, capabilities of files and ACLs are not cop
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "who owns the copies, by name or number at the destination; needs root there",
+      help: "owner of the copies, a name or an id of the destination; requires root there",
     },
-    dereference: { short: "L", help: "copy what symbolic links lead to, in their place" },
-    "no-clobber": { short: "n", help: "leave files as they are that are at the destination already" },
-    parents: { help: "make missing directories above the destination" },
-    recursive: { short: "r", help: "accepted for compatibility: directories are always copied with all in them" },
+    dereference: { short: "L", help: "follow symbolic links: copy the files that they point to" },
+    "no-clobber": { short: "n", help: "do not replace files that exist at the destination" },
+    parents: { help: "create missing directories above the destination" },
+    recursive: {
+      short: "r",
+      help: "accepted for compatibility: directories are always copied with everything in them",
+    },
     preserve: { short: "p", help: "keep modes whatever the umask; times are always kept" },
     exclude: {
       argument: "PATTERN",
       multiple: true,
-      help: "leave out what has this name (node_modules, *.log) or path (build/*.o); repeatable",
+      help: "do not copy entries with this name (node_modules, *.log) or path (build/*.o); repeatable",
     },
-    "one-file-system": { short: "x", help: "do not copy what is mounted in a directory" },
+    "one-file-system": { short: "x", help: "do not copy the contents of mount points" },
     "fail-fast": { help: "end at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
   notes: `At a terminal a long copy shows its progress, and at most 20 entries that were left out.
-A lost connection is made again for up to 30 s, ten times; an archive cannot go on.
+After a lost connection the copy reconnects, for up to 30 s and ten times; the copy of an archive fails.
 With --json, one object at the end: "files", "bytes" and "skipped" (all that was left out, and why).`,
   statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
   examples: [
@@ -65,7 +68,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
   elsewhere: [
     ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
-    ["-R", "directories are always copied with all in them"],
+    ["-R", "directories are always copied with everything in them"],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
     ["--dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
@@ -75,7 +78,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
   ],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
-    const chown = parseChown(values.chown);
+    const chown = values.chown === undefined ? undefined : parseChown(values.chown);
     const isArchive = order.direction === "tar in" || order.direction === "tar out";
     if (isArchive && values.json === true) throw new UsageError("--json and - cannot be combined");
     using client = await openClient(targetOf(values, order.sandbox), host);

@@ -23,12 +23,11 @@ interface Destination {
 const DATABASE_BYTES = 16 * 1024 * 1024;
 const LAST_OWNER = 2 ** 32 - 2;
 
-/** Reads the value of --chown. Throws UsageError. */
-export function parseChown(text: string | undefined): Chown | undefined {
-  if (text === undefined) return undefined;
+/** Reads the value of --chown, or the owner of `chown`. Throws UsageError, which names `what` was given. */
+export function parseChown(text: string, what = "--chown"): Chown {
   const [, user = "", colon, group = ""] = /^([^:]*)(?:(:)([^:]*))?$/.exec(text) ?? [];
   if (user === "" && group === "")
-    throw new UsageError("--chown wants USER, USER:GROUP or :GROUP, as names or numbers");
+    throw new UsageError(`${what} requires USER, USER:GROUP or :GROUP, as names or numbers`);
   return { user, group: colon === undefined ? undefined : group };
 }
 
@@ -53,21 +52,21 @@ export async function ownersFor(
 function numberOf(name: string): number | undefined {
   if (!/^\d+$/.test(name)) return undefined;
   const number = Number(name);
-  if (number > LAST_OWNER) throw new UsageError(`--chown: ${name} is more than ${LAST_OWNER}`);
+  if (number > LAST_OWNER) throw new UsageError(`the id ${name} is more than ${LAST_OWNER}`);
   return number;
 }
 
 /** The fields of the line of a name, or of a uid (passwd(5), group(5)). */
 async function entryOf({ what, read }: Destination, path: string, name: string): Promise<readonly string[]> {
   const text = await read(path);
-  if (text === undefined) throw new CliError(`--chown: there is no ${path} ${what}; give numbers`);
+  if (text === undefined) throw new CliError(`there is no ${path} ${what}; give numeric ids`);
   const isNumber = /^\d+$/.test(name);
   const fields = text
     .split("\n")
     .map((line) => line.split(":"))
     .find((each) => each[isNumber ? 2 : 0] === name);
   if (fields === undefined || !/^\d+$/.test(fields[2] ?? ""))
-    throw new CliError(`--chown: ${path} ${what} has no ${JSON.stringify(name)}`);
+    throw new CliError(`${path} ${what} has no ${JSON.stringify(name)}; give its id`);
   return fields;
 }
 
