@@ -59,6 +59,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     "system call of a file call",
     "15 s, or 10 min for an fsync; after that its file system [counts as hung](files.md#limits)",
   ],
+  [
+    "FileTree.Watch calls at once",
+    `${limits.WATCH_CALL_LIMIT}; a call watches ${limits.WATCHED_DIRECTORIES_LIMIT.toLocaleString("en")} directories, all together ${limits.ALL_WATCHED_DIRECTORIES_LIMIT.toLocaleString("en")}; ${limits.WATCH_PATTERN_LIMIT} glob patterns; ${limits.WATCH_CHANGES_LIMIT.toLocaleString("en")} changes or ${limits.WATCH_CHANGES_LIMIT_BYTES / 2 ** 20} MiB of their paths wait for the client, then [a rescan](files.md#watching)`,
+  ],
   ["calls of grpc.health.v1.Health.Watch at once", `${limits.HEALTH_WATCH_LIMIT}`],
   [
     "WatchUsage calls at once",

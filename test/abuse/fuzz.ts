@@ -135,7 +135,7 @@ async function fuzzBatch(peer: RawHttp2, token: string, random: Random, scratch:
   const methods = [GuestAgent, ExecSessions, FileTree, Tunnel]
     .flatMap((service) => Object.values(service.method) as DescMethod[])
     // A watch ends with its caller.
-    .filter(({ name }) => name !== Tunnel.method.watchPorts.name);
+    .filter(({ name }) => name !== Tunnel.method.watchPorts.name && name !== FileTree.method.watch.name);
   const streams: number[] = [];
   for (let count = 0; count < BATCH; count++) {
     const method = methods[random.below(methods.length)] ?? GuestAgent.method.health;

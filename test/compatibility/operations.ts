@@ -83,6 +83,14 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
       found.push(`${name.toString()}: ${Buffer.concat(await Array.fromAsync(content)).toString()}`);
     assert.deepEqual(found, ["a: ", "a/file: content"]);
   },
+  "FileTree/Watch": async ({ client, folder }) => {
+    const watch = client.watchDirectory(folder, { recursive: true });
+    assert.equal((await watch.next()).value?.eventType, "ready");
+    await client.mkdir(join(folder, "made"));
+    const { value } = await watch.next();
+    assert.deepEqual([value?.eventType, value?.filename, value?.isDirectory], ["created", "made", true]);
+    await watch.return?.();
+  },
   "FileTree/Remove": async ({ client, folder }) => {
     await client.mkdir(join(folder, "gone/deep"), { parents: true });
     const { left } = await client.remove(join(folder, "gone"), { recursive: true });

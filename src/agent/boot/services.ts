@@ -1,7 +1,7 @@
 import { BOOTSTRAP_VARIABLES, type Configuration } from "../config/index.ts";
 import { ActivityClock, type AgentError, Lazy, type Log, Stamps, type StdioPlan } from "../domain/index.ts";
 import { Exec, WorkloadOutput } from "../exec/index.ts";
-import { Files, sessionOwner } from "../files/index.ts";
+import { Files, sessionOwner, type Watches } from "../files/index.ts";
 import { Health, HealthWatches, ReadinessLoop } from "../health/index.ts";
 import { Hooks, type HooksParts } from "../hooks/index.ts";
 import type { Connection } from "../listening/index.ts";
@@ -221,7 +221,7 @@ function buildLazyServices(
   { platform, configuration, activity }: Base,
   freeze: SessionFreeze,
   restore: Restore<Connection>,
-): Pick<Services, "tunnels" | "usage" | "leaveStreams"> {
+): Pick<Services, "tunnels" | "usage" | "fileWatches" | "leaveStreams"> {
   const { addon, clock, cgroups, fileSystem } = platform;
   const generation = (): number => restore.generation;
   const tunnels = new Lazy<Tunnels>(async () => {
@@ -241,12 +241,17 @@ function buildLazyServices(
     ]);
     return new module.Usage({ readCounters: countersReader(cgroups?.session), fileSystem, clock, timers, generation });
   });
+  const fileWatches = new Lazy<Watches>(async () => {
+    const module = await import("../files/calls/watch.ts");
+    return new module.Watches({ fileSystem, timers });
+  });
   return {
     tunnels: () => tunnels.get(),
     usage: () => usage.get(),
+    fileWatches: () => fileWatches.get(),
     leaveStreams: (reason) => {
       // The caller that caused the loading has already received its error.
-      for (const lazy of [tunnels, usage])
+      for (const lazy of [tunnels, usage, fileWatches])
         void lazy.started?.then((built) => built.leave(reason)).catch(() => undefined);
     },
   };

@@ -18,7 +18,8 @@ export type FileStep =
   | "list"
   | "remove"
   | "rename"
-  | "symlink";
+  | "symlink"
+  | "watch";
 
 /** A failed file operation, with its step and errno. */
 export class FileSystemError extends Error {

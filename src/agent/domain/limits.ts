@@ -29,6 +29,16 @@ export const CONNECTION_FILE_CALL_LIMIT = 64;
 export const DIRECTORY_CALL_LIMIT = 64;
 /** The same per connection. */
 export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
+/** FileTree.Watch calls at once. */
+export const WATCH_CALL_LIMIT = 16;
+/** Directories that one of them watches, and all of them together: each takes about 200 bytes of the agent's memory. */
+export const WATCHED_DIRECTORIES_LIMIT = 65_536;
+export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIMIT;
+/** Glob patterns of one of them. */
+export const WATCH_PATTERN_LIMIT = 64;
+/** Changes that wait for its client, and bytes of their paths: a message of at most 1.3 MiB. */
+export const WATCH_CHANGES_LIMIT = 4_096;
+export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;
 /** Received bytes of all requests that no handler has taken, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one exec together. */

@@ -10,5 +10,7 @@ export type { ReadOutput } from "./calls/read.ts";
 export type { TreeOutput } from "./calls/read-tree.ts";
 export { sessionOwner } from "./calls/target.ts";
 export type { TreeProgress, TreeWriter } from "./calls/write-tree.ts";
+export type { Change } from "./entries/changes.ts";
+export type { Watches } from "./calls/watch.ts";
 export { FileSystem } from "./open/file-system.ts";
 export { startFileThreads } from "./threads/pool.ts";

@@ -230,6 +230,18 @@ export interface Addon {
    * Resolves with a 32-bit errno for each entry that it reached in time; 0: removed.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
+  /** Creates a non-blocking inotify(7) instance. -EMFILE: also if fs.inotify.max_user_instances is reached. */
+  openInotify(): number;
+  /** Removes the watch of a directory. -EINVAL: there is none any more. */
+  unwatch(inotify: number, watch: number): number;
+  /**
+   * Watches directories below a directory. `paths` has for each a byte that says what to list of it then (`-` nothing,
+   * `/` directories, `*` everything), the path and a NUL. `how` is RESOLVE_* of openat2(2). Resolves with 32 bits for
+   * each that it reached in time, the watch or a negated errno, and 32 bits with the number of bytes that follow: the
+   * names, each with a byte before it (`/` for a directory, else `-`) and a NUL behind it. `+` instead of `-`: there
+   * are more files than are listed.
+   */
+  watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**
    * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Resolves
    * with a 32-bit failure for each that it reached in time; 0: created. `temporary` is a unique name. `synced` is a

@@ -225,6 +225,7 @@ const SINCE: Readonly<Record<string, string>> = {
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
   "svc.guest.v1alpha1.UsageService": "0.3.0",
   ListPorts: "0.3.0",
+  Watch: "0.4.0",
   ReadTree: "0.3.0",
   WatchPorts: "0.3.0",
   WriteTree: "0.3.0",

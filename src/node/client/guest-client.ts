@@ -23,13 +23,7 @@ import {
   signalNumber,
   startMessage,
 } from "./exec/command.ts";
-import {
-  attachMessage,
-  type AttachOptions,
-  type KeptOptions,
-  redialOf,
-  type WorkloadOutputOptions,
-} from "./exec/keep.ts";
+import { attachMessage, type AttachOptions, type KeptOptions, type WorkloadOutputOptions } from "./exec/keep.ts";
 import { KeptProcess, type WorkloadOutput } from "./exec/kept-process.ts";
 import type { KeptParts } from "./exec/kept-call.ts";
 import { ExecProcess, type RunOptions, type RunResult, runToEnd } from "./exec/process.ts";
@@ -139,7 +133,7 @@ export class GuestClient extends FolderClient {
   constructor(options: ConnectOptions) {
     checkOptions("the options of connect", options, OPTION_NAMES.connect);
     const channel = openChannel(options);
-    super(channel);
+    super(channel, options);
     this.#channel = channel;
     this.#options = options;
   }
@@ -382,10 +376,7 @@ export class GuestClient extends FolderClient {
   }
 
   #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
-    const connectOptions = redialOf(parts.options);
-    const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
-    const alwaysDials = connectOptions !== undefined;
-    return new KeptProcess({ ...parts, channel: this.#channel, dial, alwaysDials }, hasStdin);
+    return new KeptProcess({ ...parts, ...this.redialled(parts.options) }, hasStdin);
   }
 
   [Symbol.dispose](): void {

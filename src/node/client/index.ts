@@ -33,6 +33,7 @@ export type {
 export type { FileContent, ReadFileOptions } from "./files/read.ts";
 export type { ReadTreeOptions, TreeReading } from "./files/read-tree.ts";
 export type { Hole, Piece } from "../tar/index.ts";
+export type { DirectoryEvent, WatchDirectoryOptions } from "./files/watch.ts";
 export type { LeftEntry, TreeEntry, TreeResult } from "./files/tree-entry.ts";
 export type { TreeEntries } from "./files/tree-sender.ts";
 export type { WriteTreeOptions } from "./files/write-tree.ts";

@@ -48,7 +48,10 @@ const PROGRAMS: ReadonlyMap<string, Layers> = new Map([
       "guestctl",
     ),
   ],
-  ["shared", layersOf("errors field-writer gen make-folder ports sparse-file text transports tree-items version")],
+  [
+    "shared",
+    layersOf("errors field-writer gen make-folder patterns ports sparse-file text transports tree-items version"),
+  ],
 ]);
 
 /** Modules that only the named modules may import. */
@@ -124,6 +127,7 @@ const layerOrder: Rule = (sources) =>
 /** Files that load later than the rest of their module: others import them with import(). */
 const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/files/calls/directories.ts",
+  "src/agent/files/calls/watch.ts",
   "src/agent/server/warm-up.ts",
   "src/agent/rpc/handlers/serve.ts",
   "src/agent/platform/guest-facts.ts",

@@ -56,6 +56,7 @@ describe("a client of an older agent", () => {
       ["Stop", () => client.stop()],
       ["ListPorts", () => client.listPorts(), "0.3.0"],
       ["WatchPorts", () => client.watchPorts().next(), "0.3.0"],
+      ["Watch", () => client.watchDirectory("/x").next(), "0.4.0"],
       ["ReadTree", () => client.readTree("/x")[Symbol.asyncIterator]().next(), "0.3.0"],
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());

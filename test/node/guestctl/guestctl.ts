@@ -37,6 +37,7 @@ export function assertRefused({ stderr, exitCode }: GuestctlResult, said: RegExp
 /** A running guestctl. */
 export interface RunningGuestctl {
   readonly stdout: Readable;
+  readonly stderr: Readable;
   /** Null if the test has no pipe to it. */
   readonly stdin: Writable | null;
   /** Lines of standard output. */
@@ -86,6 +87,7 @@ export function startGuestctl(
   const process = execa(file, [...before, ...args], { ...OPTIONS, env, stdin, buffer: false });
   return {
     stdout: process.stdout,
+    stderr: process.stderr,
     stdin: process.stdin,
     lines: process.iterable(),
     kill: (signal) => void process.kill(signal),

@@ -9,7 +9,7 @@ import {
   invalidField,
 } from "../../domain/index.ts";
 import { CallSlots } from "./call-slots.ts";
-import { checkAttributes, checkFilePath, type FileLocation, inTree, wholePath } from "./location.ts";
+import { checkAttributes, checkFilePath, type FileLocation, inTree, openTree, wholePath } from "./location.ts";
 import type { FileAttributes, FileOwner } from "../attributes.ts";
 import type { PathReport } from "./files.ts";
 import type { Addon } from "../../native/index.ts";
@@ -266,17 +266,6 @@ export class Directories {
 
 function isErrno(error: unknown, errno: string): boolean {
   return error instanceof FileSystemError && error.errno === errno;
-}
-
-/** Opens a directory for reading. If the path names something else, the error has its type. */
-async function openTree(tree: FileTree, location: FileLocation): Promise<OpenDirectory> {
-  try {
-    return await tree.openTree(location.path, "read");
-  } catch (error) {
-    if (!isErrno(error, "ENOTDIR")) throw error;
-    const { type } = await tree.stat(location.path, false);
-    throw wrongType("list", wholePath(location), type, "directory");
-  }
 }
 
 /** Whether two directories are on the same mount. False without /proc. */

@@ -93,6 +93,15 @@ const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the directory is not empty");
 /** Errnos with another meaning when the entries of a directory change. */
 const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
+  watch: {
+    ENOSPC: [
+      "RESOURCE_EXHAUSTED",
+      "TOO_MANY_DIRECTORIES",
+      "fs.inotify.max_user_watches of the guest is reached; raise it with sysctl, or ignore some directories",
+    ],
+    EMFILE: tooMany("fs.inotify.max_user_instances of the guest is reached, or the agent has too many open files"),
+    ENOSYS: ["UNIMPLEMENTED", "UNIMPLEMENTED", "the guest has no /proc, and does not permit unshare(2) to the agent"],
+  },
   remove: { EBUSY: MOUNTED, EXDEV: MOUNTED, ENOTEMPTY: FULL, EEXIST: FULL },
   rename: {
     EBUSY: MOUNTED,
@@ -138,7 +147,7 @@ function classify(error: FileSystemError): Failure {
 }
 
 /** The verb for the operation in the error message. */
-export type FileAction = "read" | "write" | "stat" | "list" | "make" | "remove" | "rename" | "change";
+export type FileAction = "read" | "write" | "stat" | "list" | "watch" | "make" | "remove" | "rename" | "change";
 
 /** Translates a failed file operation into an error. Its metadata has the path, the step and the errno. */
 export function fileFailure(error: FileSystemError, action: FileAction, path: string): AgentError {

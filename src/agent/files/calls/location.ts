@@ -1,7 +1,8 @@
 import { FileSystemError, invalidField } from "../../domain/index.ts";
-import { type FileAction, fileFailure } from "./failure.ts";
+import { type FileAction, fileFailure, wrongType } from "./failure.ts";
 import type { FilePath, GivenAttributes } from "../attributes.ts";
 import type { FileSystem, FileTree } from "../open/file-system.ts";
+import type { OpenDirectory } from "../open/directory.ts";
 import { SLASH } from "../open/names.ts";
 
 /** chown(2) takes (uid_t)-1 for "leave unchanged", so the largest id is one less. */
@@ -64,6 +65,17 @@ export async function inTree<Value>(
   if (beneath.length === 0) return within(fileSystem);
   await using view = await translated(action, pathText(beneath), () => fileSystem.beneath(beneath, noSymlinks));
   return await within(view);
+}
+
+/** Opens a directory for reading. If the path names something else, the error has its type. */
+export async function openTree(tree: FileTree, location: FileLocation): Promise<OpenDirectory> {
+  try {
+    return await tree.openTree(location.path, "read");
+  } catch (error) {
+    if (!(error instanceof FileSystemError) || error.errno !== "ENOTDIR") throw error;
+    const { type } = await tree.stat(location.path, false);
+    throw wrongType("list", wholePath(location), type, "directory");
+  }
 }
 
 /** Turns a FileSystemError of `run` into an AgentError that names the path. */

@@ -62,6 +62,9 @@
   F("dropFileCache", agent_drop_file_cache, 1, (int fd))                          \
   /* program_pages.c */                                                           \
   F("adviseCode", agent_advise_code, 1, (int advice))                             \
+  /* watch.c */                                                                   \
+  F("openInotify", agent_open_inotify, 0, (void))                                 \
+  F("unwatch", agent_unwatch, 2, (int inotify, int watch))                        \
   /* ../../internals */                                                            \
   F("relaxCertificateChecks", agent_relax_certificate_checks, 0, (void))          \
   F("boundHandshakes", agent_bound_handshakes, 0, (void))                         \
@@ -116,6 +119,8 @@
   /* directories.c */                            \
   F("entriesIn", agent_entries_in)           \
   F("removeEach", agent_remove_each)         \
+  /* watch.c */                              \
+  F("watchEach", agent_watch_each)           \
   /* entry.c */                              \
   F("makeEntry", agent_make_entry)           \
   F("commitEntry", agent_commit_entry)       \

@@ -18,15 +18,6 @@
  */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
-/* struct linux_dirent64 of getdents64(2). */
-struct kernel_entry {
-  uint64_t inode;
-  int64_t position; /* d_off: the position after this entry */
-  uint16_t record_bytes;
-  uint8_t type;
-  char name[];
-};
-
 /* An entry in the answer, followed by its name and link target. ../../files/entries/listing.ts parses it. */
 struct packed_entry {
   uint32_t name_bytes, target_bytes;
@@ -44,19 +35,6 @@ struct packed_directory {
   uint64_t device, inode;
   uint64_t at_end;
 };
-
-static bool add(struct argument *answer, size_t *room, const void *bytes, size_t count) {
-  if (answer->length + count > *room) {
-    size_t more = *room * 2 + count;
-    char *grown = realloc(answer->bytes, more);
-    if (grown == NULL) return false;
-    answer->bytes = grown;
-    *room = more;
-  }
-  memcpy(answer->bytes + answer->length, bytes, count);
-  answer->length += count;
-  return true;
-}
 
 /* Stats an entry. Returns 0 or an errno: EXDEV for a mount point, which is not entered because it may hang. */
 static int describe(int directory, const char *name, struct packed_entry *entry, char target[PATH_MAX]) {
@@ -92,8 +70,8 @@ static bool add_entry(int directory, const struct kernel_entry *entry, bool desc
   packed.name_bytes = (uint32_t)strlen(entry->name);
   if (describes) packed.error = (uint32_t)describe(directory, entry->name, &packed, target);
   if (packed.error == ENOENT) return true; /* it was removed meanwhile */
-  return add(answer, room, &packed, sizeof packed) && add(answer, room, entry->name, packed.name_bytes) &&
-         add(answer, room, target, packed.target_bytes);
+  return append(answer, room, &packed, sizeof packed) && append(answer, room, entry->name, packed.name_bytes) &&
+         append(answer, room, target, packed.target_bytes);
 }
 
 /* d_reclen is trusted: the kernel never returns a truncated entry. */
@@ -109,7 +87,7 @@ int agent_entries_in(struct argument *args) {
   if (fstat(directory, &own) < 0 || lseek(directory, position, SEEK_SET) < 0) return -1;
   struct packed_directory head = {.device = own.st_dev, .inode = own.st_ino};
   answer->bytes = malloc(room);
-  if (answer->bytes == NULL || !add(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
+  if (answer->bytes == NULL || !append(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
   bool is_late = false;
   /*
    * The end of a directory shows only when a read returns 0. Reading on here saves a second job for each small
@@ -129,7 +107,7 @@ int agent_entries_in(struct argument *args) {
     }
   }
   memcpy(answer->bytes, &head, sizeof head);
-  return add(answer, &room, &position, sizeof position) ? 0 : fail_with(ENOMEM);
+  return append(answer, &room, &position, sizeof position) ? 0 : fail_with(ENOMEM);
 }
 
 /* The byte before each name says whether the entry was a directory; it may have been replaced since. */
@@ -146,7 +124,7 @@ int agent_remove_each(struct argument *args) {
     int result = unlinkat(directory, name, flags);
     if (result < 0 && flags != 0 && errno == ENOTDIR) result = unlinkat(directory, name, 0);
     uint32_t error = result < 0 ? (uint32_t)errno : 0;
-    if (!add(answer, &room, &error, sizeof error)) return fail_with(ENOMEM);
+    if (!append(answer, &room, &error, sizeof error)) return fail_with(ENOMEM);
     at += 1 + strlen(name) + 1;
     if (now_ms() > until_ms) break;
   }

@@ -71,6 +71,19 @@ napi_value on_thread(napi_env env, napi_callback_info info, file_call *call) {
   return promise;
 }
 
+bool append(struct argument *answer, size_t *room, const void *bytes, size_t count) {
+  if (answer->length + count > *room) {
+    size_t more = *room * 2 + count;
+    char *grown = realloc(answer->bytes, more);
+    if (grown == NULL) return false;
+    answer->bytes = grown;
+    *room = more;
+  }
+  memcpy(answer->bytes + answer->length, bytes, count);
+  answer->length += count;
+  return true;
+}
+
 /* EAGAIN: a concurrent rename prevented the kernel from checking that ".." stays inside. */
 int open_resolved(int directory, const char *path, int flags, int mode, int resolve) {
   struct open_how how = {.resolve = (unsigned long long)resolve};

@@ -28,6 +28,18 @@ typedef int file_call(struct argument *args);
 /* Queues a call with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
+/* Appends bytes to an answer whose buffer has `room` bytes, from malloc(3), and grows. False: out of memory. */
+bool append(struct argument *answer, size_t *room, const void *bytes, size_t count);
+
+/* struct linux_dirent64 of getdents64(2). */
+struct kernel_entry {
+  uint64_t inode;
+  int64_t position; /* d_off: the position after this entry */
+  uint16_t record_bytes;
+  uint8_t type;
+  char name[];
+};
+
 /* openat2(2) with O_CLOEXEC, retried if a concurrent rename disturbs the lookup. */
 int open_resolved(int directory, const char *path, int flags, int mode, int resolve);
 

@@ -1,5 +1,5 @@
-import { create } from "@bufbuild/protobuf";
-import type { Directories, ListedEntry } from "../../files/index.ts";
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { Change, Directories, ListedEntry, Watches } from "../../files/index.ts";
 import {
   FileTree,
   type ListResponse,
@@ -9,6 +9,9 @@ import {
   RemoveResponseSchema,
   RenameResponseSchema,
   SetAttributesResponseSchema,
+  type WatchEvent,
+  WatchEventKind,
+  WatchResponseSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { messageFrame, timestampNs } from "../codec.ts";
@@ -17,7 +20,7 @@ import { statResponse, TYPE_NUMBERS } from "./file-messages.ts";
 import { serveReadTree, serveWriteTree } from "./tree.ts";
 
 /** Registers the service FileTree. */
-export function serveFileTree(router: Router, directories: Directories): void {
+export function serveFileTree(router: Router, directories: Directories, watches: () => Promise<Watches>): void {
   router.serverStream(FileTree.method.list, async (request, call) => {
     const send = async (entries: readonly ListedEntry[], truncated: boolean): Promise<void> => {
       call.send(messageFrame(ListResponseSchema, listResponse(entries, truncated)));
@@ -38,6 +41,17 @@ export function serveFileTree(router: Router, directories: Directories): void {
   });
   router.bidiStream(FileTree.method.writeTree, (call) => serveWriteTree(directories, call));
   router.serverStream(FileTree.method.readTree, (request, call) => serveReadTree(directories, request, call));
+  router.serverStream(FileTree.method.watch, async (request, call) => {
+    const send = (response: MessageInitShape<typeof WatchResponseSchema>): Promise<void> => {
+      call.send(messageFrame(WatchResponseSchema, create(WatchResponseSchema, response)));
+      return call.drained();
+    };
+    const { signal } = call;
+    const begun = (watched: number): void => void send({ watching: true, directories: watched });
+    await (
+      await watches()
+    ).watch(request, { signal, begun, send: (changes) => send({ events: changes.map(watchEvent) }) });
+  });
   router.unary(FileTree.method.rename, async (request) => {
     await directories.rename(request);
     return create(RenameResponseSchema);
@@ -47,6 +61,11 @@ export function serveFileTree(router: Router, directories: Directories): void {
     const stat = statResponse(await directories.setAttributes({ ...request, modifiedNs }));
     return create(SetAttributesResponseSchema, { stat });
   });
+}
+
+function watchEvent({ kind, path, newPath, isDirectory: directory, errno }: Change): WatchEvent {
+  const paths = { path: Buffer.from(path, "latin1"), newPath: Buffer.from(newPath, "latin1") };
+  return { $typeName: "svc.guest.v1alpha1.WatchEvent", kind: WatchEventKind[kind], ...paths, directory, errno };
 }
 
 function listResponse(entries: readonly ListedEntry[], truncated: boolean): ListResponse {

@@ -1,7 +1,7 @@
 import { create } from "@bufbuild/protobuf";
 import { Mutex } from "../../domain/index.ts";
 import type { Exec } from "../../exec/index.ts";
-import type { Files, Directories } from "../../files/index.ts";
+import type { Files, Directories, Watches } from "../../files/index.ts";
 import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
@@ -32,13 +32,16 @@ export interface Capabilities {
   /** Loads and builds these at the first call. */
   readonly tunnels: () => Promise<Tunnels>;
   readonly usage: () => Promise<Usage>;
+  /** The watches of directories. */
+  readonly fileWatches: () => Promise<Watches>;
   /** Begins the shutdown, as SIGTERM does. Returns the workload's grace period in milliseconds. */
   readonly stop: () => number;
 }
 
 /** Registers all services of the management channel. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, stop } = capabilities;
+  const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, fileWatches, stop } =
+    capabilities;
   const largeStarts = new Mutex();
   let services: readonly string[] | undefined;
   router.unary(GuestAgent.method.health, () => healthFrame(health.report(), (services ??= router.services())));
@@ -62,7 +65,7 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.unary(ExecSessions.method.signalExec, (request, call) => signalExec(exec, request, call.signal));
   router.registerLazy("svc.guest.v1alpha1.FileTree", async () => {
     const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), directories()]);
-    serveFileTree(router, capability);
+    serveFileTree(router, capability, fileWatches);
   });
   router.registerLazy("svc.guest.v1alpha1.Tunnel", async () => {
     const [{ serveTunnels }, built] = await Promise.all([import("./tunnel.ts"), tunnels()]);

@@ -41,6 +41,14 @@ export const PLACE: Names<PlaceOptions> = {
   noSymlinks: true,
 };
 
+/** Where a call's path leads, as directory requests have it. */
+export function placeOf(
+  path: GuestPath,
+  { beneath = "", noSymlinks = false }: PlaceOptions,
+): { readonly path: Uint8Array; readonly beneath: Uint8Array; readonly noSymlinks: boolean } {
+  return { path: pathBytes(path), beneath: pathBytes(beneath), noSymlinks };
+}
+
 /** The same as requests of single files have it: text. Throws GuestError (INVALID_ARGUMENT) for another folder. */
 export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions): {
   readonly beneath: string;

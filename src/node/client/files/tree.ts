@@ -8,13 +8,17 @@ import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions, wholeNumber } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { invalidOption, unreadable } from "../errors.ts";
+import { type KeptOptions, redialOf } from "../exec/keep.ts";
+import type { ConnectOptions } from "../link/link.ts";
+import { openChannel } from "../link/open.ts";
 import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
-import { type GuestPath, pathBytes, PLACE, type PlaceOptions, timeField } from "./path.ts";
+import { type GuestPath, pathBytes, PLACE, placeOf, type PlaceOptions, timeField } from "./path.ts";
 import { type ReadTreeOptions, TreeReading } from "./read-tree.ts";
 import { type LeftEntry, leftOf, type TreeResult } from "./tree-entry.ts";
 import type { TreeEntries } from "./tree-sender.ts";
+import { type DirectoryEvent, watchDirectory, type WatchDirectoryOptions, type WatchParts } from "./watch.ts";
 import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
 /** Owner of the new entry. */
@@ -149,9 +153,29 @@ export class Listing implements AsyncIterable<ListEntry> {
 /** The calls of FileTree, as every client has them. Each rejects with GuestError. */
 export class FolderClient {
   readonly #channel: Channel;
+  readonly #connectOptions: ConnectOptions;
 
-  constructor(channel: Channel) {
+  constructor(channel: Channel, connectOptions: ConnectOptions) {
     this.#channel = channel;
+    this.#connectOptions = connectOptions;
+  }
+
+  /** The channel of calls that outlive their connection, and how it is dialled again. */
+  protected redialled(options: Pick<KeptOptions, "resume">): WatchParts {
+    const connectOptions = redialOf(options);
+    const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#connectOptions);
+    return { channel: this.#channel, dial, alwaysDials: connectOptions !== undefined };
+  }
+
+  /**
+   * What changes in a directory, from the first event, `ready`, until the loop is left. After a lost connection, such
+   * as by a standby, it starts again, with `rescan`.
+   */
+  watchDirectory(
+    path: GuestPath,
+    options: WatchDirectoryOptions = {},
+  ): AsyncIterableIterator<DirectoryEvent, undefined, undefined> {
+    return watchDirectory(this.redialled(options), path, options);
   }
 
   /** The entries of a folder as they arrive, even of millions. Begins with the first read; leaving the loop ends it. */
@@ -226,10 +250,6 @@ export class FolderClient {
     if (stat === undefined) throw unreadable("has no attributes");
     return attributesOf(stat);
   }
-}
-
-function placeOf(path: GuestPath, { beneath = "", noSymlinks = false }: PlaceOptions) {
-  return { path: pathBytes(path), beneath: pathBytes(beneath), noSymlinks };
 }
 
 /** The given attributes. Throws GuestError for a value that is not a number of the schema. */

@@ -37,6 +37,7 @@ const COMMANDS: Answers = [
   ["console debug enter login shell", '"guestctl exec -it -- sh" gives a shell'],
   ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
   ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox status NAME" a sandbox'],
+  ["inotifywait inotifywatch fswatch entr", '"guestctl watch -r PATH" prints what changes in a directory'],
   ["events", '"guestctl health --watch" shows changes as they happen'],
   ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" directories'],
   ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],

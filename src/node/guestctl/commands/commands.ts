@@ -24,6 +24,7 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       entry("cat", "print files", async () => (await import("./cat.ts")).cat),
       entry("write", "write standard input to a file", async () => (await import("./write.ts")).write),
       entry("stat", "show the attributes of files", async () => (await import("./stat.ts")).stat),
+      entry("watch", "print what changes in a directory", async () => (await import("./watch-directory.ts")).watch),
       entry("mkdir", "create directories", async () => (await import("./mkdir.ts")).mkdir),
       entry("mv", "rename files", async () => (await import("./mv.ts")).mv),
       entry("rm", "remove files and directories", async () => (await import("./rm.ts")).rm),

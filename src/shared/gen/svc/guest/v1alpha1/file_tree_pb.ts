@@ -14,7 +14,158 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file svc/guest/v1alpha1/file_tree.proto.
  */
 export const file_svc_guest_v1alpha1_file_tree: GenFile = /*@__PURE__*/
-  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEi3gEKEFdyaXRlVHJlZVJlcXVlc3QSNQoGaGVhZGVyGAEgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLldyaXRlVHJlZUhlYWRlckgAEi4KBWl0ZW1zGAIgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAyABKAxIABIOCgRob2xlGAQgASgESAASOwoMaXRlbV9mYWlsdXJlGAUgASgLMiMuc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtRmFpbHVyZUgAQgYKBHBhcnQiIAoPVHJlZUl0ZW1GYWlsdXJlEg0KBWVycm5vGAEgASgJIr4BCg9Xcml0ZVRyZWVIZWFkZXISDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg8KB3BhcmVudHMYBCABKAgSEQoJb3ZlcndyaXRlGAUgASgIEhQKDHNwZWNpYWxfYml0cxgGIAEoCBIRCglmYWlsX2Zhc3QYByABKAgSKgoEc3luYxgIIAEoDjIcLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlU3luYyI4CglUcmVlSXRlbXMSKwoFaXRlbXMYASADKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUl0ZW0igAIKCFRyZWVJdGVtEgwKBHBhdGgYASABKAwSKgoEdHlwZRgCIAEoDjIcLnN2Yy5ndWVzdC52MWFscGhhMS5GaWxlVHlwZRIRCgRtb2RlGAMgASgNSACIAQESEAoDdWlkGAQgASgNSAGIAQESEAoDZ2lkGAUgASgNSAKIAQESKQoFbXRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBHNpemUYByABKAQSDAoEZGF0YRgIIAEoDBITCgtsaW5rX3RhcmdldBgJIAEoDBIOCgZzcGFyc2UYCiABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIuMBChFXcml0ZVRyZWVSZXNwb25zZRINCgVpdGVtcxgBIAEoBBIVCg1ieXRlc193cml0dGVuGAIgASgEEgwKBGRvbmUYAyABKAgSDgoGZmFpbGVkGAQgASgEEi8KCGZhaWx1cmVzGAUgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeRINCgVob2xlcxgGIAEoCBIVCg1pdGVtX2ZhaWx1cmVzGAcgASgIEjMKDG5ld19mYWlsdXJlcxgIIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkilwEKD1JlYWRUcmVlUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSFAoMY3Jvc3NfbW91bnRzGAQgASgIEg0KBWhvbGVzGAUgASgIEhcKD3N0cmVhbV9mYWlsdXJlcxgGIAEoCBISCgpoYXJkX2xpbmtzGAcgASgIItUBChBSZWFkVHJlZVJlc3BvbnNlEi4KBWl0ZW1zGAEgASgLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtc0gAEg4KBGRhdGEYAiABKAxIABI0CgZyZXN1bHQYAyABKAsyIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVhZFRyZWVSZXN1bHRIABIOCgRob2xlGAQgASgESAASMwoIZmFpbHVyZXMYBSABKAsyHy5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJpZXNIAEIGCgRwYXJ0Ij0KC0xlZnRFbnRyaWVzEi4KB2VudHJpZXMYASADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJ5ImAKDlJlYWRUcmVlUmVzdWx0Eg0KBWl0ZW1zGAEgASgEEg4KBmZhaWxlZBgCIAEoBBIvCghmYWlsdXJlcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiewoLTGlzdFJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg0KBWRlcHRoGAQgASgNEhMKC21heF9lbnRyaWVzGAUgASgEEhQKDGNyb3NzX21vdW50cxgGIAEoCCJRCgxMaXN0UmVzcG9uc2USLgoHZW50cmllcxgBIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlRW50cnkSEQoJdHJ1bmNhdGVkGAIgASgIInEKCVRyZWVFbnRyeRIMCgRuYW1lGAEgASgMEjIKBHN0YXQYAiABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZRINCgVlcnJubxgDIAEoCRITCgttb3VudF9wb2ludBgEIAEoCCK7AQoRTWFrZUZvbGRlclJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg8KB3BhcmVudHMYBCABKAgSEQoEbW9kZRgFIAEoDUgAiAEBEhAKA3VpZBgGIAEoDUgBiAEBEhAKA2dpZBgHIAEoDUgCiAEBEhEKCWV4Y2x1c2l2ZRgIIAEoCEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWQiJQoSTWFrZUZvbGRlclJlc3BvbnNlEg8KB2NyZWF0ZWQYASABKAgiiQEKD01ha2VMaW5rUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGdGFyZ2V0GAQgASgMEhAKA3VpZBgFIAEoDUgAiAEBEhAKA2dpZBgGIAEoDUgBiAEBQgYKBF91aWRCBgoEX2dpZCISChBNYWtlTGlua1Jlc3BvbnNlIlYKDVJlbW92ZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEhEKCXJlY3Vyc2l2ZRgEIAEoCCJkCg5SZW1vdmVSZXNwb25zZRIPCgdyZW1vdmVkGAEgASgEEgwKBGxlZnQYAiABKAQSMwoMbGVmdF9lbnRyaWVzGAMgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeSIoCglMZWZ0RW50cnkSDAoEbmFtZRgBIAEoDBINCgVlcnJubxgCIAEoCSJoCg1SZW5hbWVSZXF1ZXN0EgwKBHBhdGgYASABKAwSEAoIbmV3X3BhdGgYAiABKAwSDwoHYmVuZWF0aBgDIAEoDBITCgtub19zeW1saW5rcxgEIAEoCBIRCglleGNsdXNpdmUYBSABKAgiEAoOUmVuYW1lUmVzcG9uc2Ui1QEKFFNldEF0dHJpYnV0ZXNSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIOCgZmb2xsb3cYBCABKAgSEQoEbW9kZRgFIAEoDUgAiAEBEhAKA3VpZBgGIAEoDUgBiAEBEhAKA2dpZBgHIAEoDUgCiAEBEikKBW10aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIHCgVfbW9kZUIGCgRfdWlkQgYKBF9naWQiSwoVU2V0QXR0cmlidXRlc1Jlc3BvbnNlEjIKBHN0YXQYASABKAsyJC5zdmMuZ3Vlc3QudjFhbHBoYTEuU3RhdFBhdGhSZXNwb25zZSpMCghUcmVlU3luYxIZChVUUkVFX1NZTkNfVU5TUEVDSUZJRUQQABIRCg1UUkVFX1NZTkNfQUxMEAESEgoOVFJFRV9TWU5DX05PTkUQAjLKBQoIRmlsZVRyZWUSSwoETGlzdBIfLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVxdWVzdBogLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVzcG9uc2UwARJbCgpNYWtlRm9sZGVyEiUuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXF1ZXN0GiYuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXNwb25zZRJVCghNYWtlTGluaxIjLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlTGlua1JlcXVlc3QaJC5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXNwb25zZRJPCgZSZW1vdmUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW1vdmVSZXNwb25zZRJPCgZSZW5hbWUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW5hbWVSZXNwb25zZRJkCg1TZXRBdHRyaWJ1dGVzEiguc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXF1ZXN0Gikuc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXNwb25zZRJcCglXcml0ZVRyZWUSJC5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVxdWVzdBolLnN2Yy5ndWVzdC52MWFscGhhMS5Xcml0ZVRyZWVSZXNwb25zZSgBMAESVwoIUmVhZFRyZWUSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVhZFRyZWVSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVzcG9uc2UwAUI/Qg1GaWxlVHJlZVByb3RvUAFaLGd1ZXN0LWFnZW50L3N2Yy9ndWVzdC92MWFscGhhMTtndWVzdHYxYWxwaGExYgZwcm90bzM", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
+  fileDesc("CiJzdmMvZ3Vlc3QvdjFhbHBoYTEvZmlsZV90cmVlLnByb3RvEhJzdmMuZ3Vlc3QudjFhbHBoYTEiigEKDFdhdGNoUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSEQoJcmVjdXJzaXZlGAQgASgIEg0KBW5hbWVzGAUgAygJEg4KBmlnbm9yZRgGIAMoCRIUCgxjcm9zc19tb3VudHMYByABKAgiZgoNV2F0Y2hSZXNwb25zZRIuCgZldmVudHMYASADKAsyHi5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hFdmVudBIQCgh3YXRjaGluZxgCIAEoCBITCgtkaXJlY3RvcmllcxgDIAEoDSKAAQoKV2F0Y2hFdmVudBIwCgRraW5kGAEgASgOMiIuc3ZjLmd1ZXN0LnYxYWxwaGExLldhdGNoRXZlbnRLaW5kEgwKBHBhdGgYAiABKAwSEAoIbmV3X3BhdGgYAyABKAwSEQoJZGlyZWN0b3J5GAQgASgIEg0KBWVycm5vGAUgASgJIt4BChBXcml0ZVRyZWVSZXF1ZXN0EjUKBmhlYWRlchgBIAEoCzIjLnN2Yy5ndWVzdC52MWFscGhhMS5Xcml0ZVRyZWVIZWFkZXJIABIuCgVpdGVtcxgCIAEoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlSXRlbXNIABIOCgRkYXRhGAMgASgMSAASDgoEaG9sZRgEIAEoBEgAEjsKDGl0ZW1fZmFpbHVyZRgFIAEoCzIjLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlSXRlbUZhaWx1cmVIAEIGCgRwYXJ0IiAKD1RyZWVJdGVtRmFpbHVyZRINCgVlcnJubxgBIAEoCSK+AQoPV3JpdGVUcmVlSGVhZGVyEgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKCW92ZXJ3cml0ZRgFIAEoCBIUCgxzcGVjaWFsX2JpdHMYBiABKAgSEQoJZmFpbF9mYXN0GAcgASgIEioKBHN5bmMYCCABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZVN5bmMiOAoJVHJlZUl0ZW1zEisKBWl0ZW1zGAEgAygLMhwuc3ZjLmd1ZXN0LnYxYWxwaGExLlRyZWVJdGVtIoACCghUcmVlSXRlbRIMCgRwYXRoGAEgASgMEioKBHR5cGUYAiABKA4yHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRmlsZVR5cGUSEQoEbW9kZRgDIAEoDUgAiAEBEhAKA3VpZBgEIAEoDUgBiAEBEhAKA2dpZBgFIAEoDUgCiAEBEikKBW10aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRzaXplGAcgASgEEgwKBGRhdGEYCCABKAwSEwoLbGlua190YXJnZXQYCSABKAwSDgoGc3BhcnNlGAogASgIQgcKBV9tb2RlQgYKBF91aWRCBgoEX2dpZCLjAQoRV3JpdGVUcmVlUmVzcG9uc2USDQoFaXRlbXMYASABKAQSFQoNYnl0ZXNfd3JpdHRlbhgCIAEoBBIMCgRkb25lGAMgASgIEg4KBmZhaWxlZBgEIAEoBBIvCghmYWlsdXJlcxgFIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkSDQoFaG9sZXMYBiABKAgSFQoNaXRlbV9mYWlsdXJlcxgHIAEoCBIzCgxuZXdfZmFpbHVyZXMYCCADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJ5IpcBCg9SZWFkVHJlZVJlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEhQKDGNyb3NzX21vdW50cxgEIAEoCBINCgVob2xlcxgFIAEoCBIXCg9zdHJlYW1fZmFpbHVyZXMYBiABKAgSEgoKaGFyZF9saW5rcxgHIAEoCCLVAQoQUmVhZFRyZWVSZXNwb25zZRIuCgVpdGVtcxgBIAEoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5UcmVlSXRlbXNIABIOCgRkYXRhGAIgASgMSAASNAoGcmVzdWx0GAMgASgLMiIuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVzdWx0SAASDgoEaG9sZRgEIAEoBEgAEjMKCGZhaWx1cmVzGAUgASgLMh8uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyaWVzSABCBgoEcGFydCI9CgtMZWZ0RW50cmllcxIuCgdlbnRyaWVzGAEgAygLMh0uc3ZjLmd1ZXN0LnYxYWxwaGExLkxlZnRFbnRyeSJgCg5SZWFkVHJlZVJlc3VsdBINCgVpdGVtcxgBIAEoBBIOCgZmYWlsZWQYAiABKAQSLwoIZmFpbHVyZXMYAyADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGVmdEVudHJ5InsKC0xpc3RSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBINCgVkZXB0aBgEIAEoDRITCgttYXhfZW50cmllcxgFIAEoBBIUCgxjcm9zc19tb3VudHMYBiABKAgiUQoMTGlzdFJlc3BvbnNlEi4KB2VudHJpZXMYASADKAsyHS5zdmMuZ3Vlc3QudjFhbHBoYTEuVHJlZUVudHJ5EhEKCXRydW5jYXRlZBgCIAEoCCJxCglUcmVlRW50cnkSDAoEbmFtZRgBIAEoDBIyCgRzdGF0GAIgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2USDQoFZXJybm8YAyABKAkSEwoLbW91bnRfcG9pbnQYBCABKAgiuwEKEU1ha2VGb2xkZXJSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIPCgdwYXJlbnRzGAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIRCglleGNsdXNpdmUYCCABKAhCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIiUKEk1ha2VGb2xkZXJSZXNwb25zZRIPCgdjcmVhdGVkGAEgASgIIokBCg9NYWtlTGlua1JlcXVlc3QSDAoEcGF0aBgBIAEoDBIPCgdiZW5lYXRoGAIgASgMEhMKC25vX3N5bWxpbmtzGAMgASgIEg4KBnRhcmdldBgEIAEoDBIQCgN1aWQYBSABKA1IAIgBARIQCgNnaWQYBiABKA1IAYgBAUIGCgRfdWlkQgYKBF9naWQiEgoQTWFrZUxpbmtSZXNwb25zZSJWCg1SZW1vdmVSZXF1ZXN0EgwKBHBhdGgYASABKAwSDwoHYmVuZWF0aBgCIAEoDBITCgtub19zeW1saW5rcxgDIAEoCBIRCglyZWN1cnNpdmUYBCABKAgiZAoOUmVtb3ZlUmVzcG9uc2USDwoHcmVtb3ZlZBgBIAEoBBIMCgRsZWZ0GAIgASgEEjMKDGxlZnRfZW50cmllcxgDIAMoCzIdLnN2Yy5ndWVzdC52MWFscGhhMS5MZWZ0RW50cnkiKAoJTGVmdEVudHJ5EgwKBG5hbWUYASABKAwSDQoFZXJybm8YAiABKAkiaAoNUmVuYW1lUmVxdWVzdBIMCgRwYXRoGAEgASgMEhAKCG5ld19wYXRoGAIgASgMEg8KB2JlbmVhdGgYAyABKAwSEwoLbm9fc3ltbGlua3MYBCABKAgSEQoJZXhjbHVzaXZlGAUgASgIIhAKDlJlbmFtZVJlc3BvbnNlItUBChRTZXRBdHRyaWJ1dGVzUmVxdWVzdBIMCgRwYXRoGAEgASgMEg8KB2JlbmVhdGgYAiABKAwSEwoLbm9fc3ltbGlua3MYAyABKAgSDgoGZm9sbG93GAQgASgIEhEKBG1vZGUYBSABKA1IAIgBARIQCgN1aWQYBiABKA1IAYgBARIQCgNnaWQYByABKA1IAogBARIpCgVtdGltZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCBwoFX21vZGVCBgoEX3VpZEIGCgRfZ2lkIksKFVNldEF0dHJpYnV0ZXNSZXNwb25zZRIyCgRzdGF0GAEgASgLMiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlN0YXRQYXRoUmVzcG9uc2UqhAIKDldhdGNoRXZlbnRLaW5kEiAKHFdBVENIX0VWRU5UX0tJTkRfVU5TUEVDSUZJRUQQABIcChhXQVRDSF9FVkVOVF9LSU5EX0NSRUFURUQQARIdChlXQVRDSF9FVkVOVF9LSU5EX01PRElGSUVEEAISGwoXV0FUQ0hfRVZFTlRfS0lORF9DTE9TRUQQAxIfChtXQVRDSF9FVkVOVF9LSU5EX0FUVFJJQlVURVMQBBIcChhXQVRDSF9FVkVOVF9LSU5EX1JFTU9WRUQQBRIaChZXQVRDSF9FVkVOVF9LSU5EX01PVkVEEAYSGwoXV0FUQ0hfRVZFTlRfS0lORF9SRVNDQU4QBypMCghUcmVlU3luYxIZChVUUkVFX1NZTkNfVU5TUEVDSUZJRUQQABIRCg1UUkVFX1NZTkNfQUxMEAESEgoOVFJFRV9TWU5DX05PTkUQAjKaBgoIRmlsZVRyZWUSSwoETGlzdBIfLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVxdWVzdBogLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UmVzcG9uc2UwARJbCgpNYWtlRm9sZGVyEiUuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXF1ZXN0GiYuc3ZjLmd1ZXN0LnYxYWxwaGExLk1ha2VGb2xkZXJSZXNwb25zZRJVCghNYWtlTGluaxIjLnN2Yy5ndWVzdC52MWFscGhhMS5NYWtlTGlua1JlcXVlc3QaJC5zdmMuZ3Vlc3QudjFhbHBoYTEuTWFrZUxpbmtSZXNwb25zZRJPCgZSZW1vdmUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVtb3ZlUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW1vdmVSZXNwb25zZRJPCgZSZW5hbWUSIS5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVuYW1lUmVxdWVzdBoiLnN2Yy5ndWVzdC52MWFscGhhMS5SZW5hbWVSZXNwb25zZRJkCg1TZXRBdHRyaWJ1dGVzEiguc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXF1ZXN0Gikuc3ZjLmd1ZXN0LnYxYWxwaGExLlNldEF0dHJpYnV0ZXNSZXNwb25zZRJcCglXcml0ZVRyZWUSJC5zdmMuZ3Vlc3QudjFhbHBoYTEuV3JpdGVUcmVlUmVxdWVzdBolLnN2Yy5ndWVzdC52MWFscGhhMS5Xcml0ZVRyZWVSZXNwb25zZSgBMAESVwoIUmVhZFRyZWUSIy5zdmMuZ3Vlc3QudjFhbHBoYTEuUmVhZFRyZWVSZXF1ZXN0GiQuc3ZjLmd1ZXN0LnYxYWxwaGExLlJlYWRUcmVlUmVzcG9uc2UwARJOCgVXYXRjaBIgLnN2Yy5ndWVzdC52MWFscGhhMS5XYXRjaFJlcXVlc3QaIS5zdmMuZ3Vlc3QudjFhbHBoYTEuV2F0Y2hSZXNwb25zZTABQj9CDUZpbGVUcmVlUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_files]);
+
+/**
+ * What to watch.
+ *
+ * @generated from message svc.guest.v1alpha1.WatchRequest
+ */
+export type WatchRequest = Message<"svc.guest.v1alpha1.WatchRequest"> & {
+  /**
+   * A directory: absolute (relative with `beneath`).
+   *
+   * @generated from field: bytes path = 1;
+   */
+  path: Uint8Array;
+
+  /**
+   * As in ReadFileRequest.
+   *
+   * @generated from field: bytes beneath = 2;
+   */
+  beneath: Uint8Array;
+
+  /**
+   * As in ReadFileRequest.
+   *
+   * @generated from field: bool no_symlinks = 3;
+   */
+  noSymlinks: boolean;
+
+  /**
+   * All directories below it as well, those that are made later included. Never over a symbolic link.
+   *
+   * @generated from field: bool recursive = 4;
+   */
+  recursive: boolean;
+
+  /**
+   * Report only entries whose name matches one of these glob patterns: "*" and "?" match any bytes and any byte but a
+   * slash, "[ab]" one of them, and a pattern with a slash matches the whole path from the directory on, in which "**"
+   * matches any number of directories. A rename is reported if either name matches, a RESCAN always. Empty: everything.
+   * At most 64 patterns here and in `ignore` together.
+   *
+   * @generated from field: repeated string names = 5;
+   */
+  names: string[];
+
+  /**
+   * Ignore entries that match one of these patterns, and do not watch directories that do, such as "node_modules".
+   *
+   * @generated from field: repeated string ignore = 6;
+   */
+  ignore: string[];
+
+  /**
+   * Other file systems that are mounted below it as well.
+   *
+   * @generated from field: bool cross_mounts = 7;
+   */
+  crossMounts: boolean;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WatchRequest.
+ * Use `create(WatchRequestSchema)` to create a new message.
+ */
+export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 0);
+
+/**
+ * A batch of changes.
+ *
+ * @generated from message svc.guest.v1alpha1.WatchResponse
+ */
+export type WatchResponse = Message<"svc.guest.v1alpha1.WatchResponse"> & {
+  /**
+   * In the order in which they happened, except that changes of different directories may be exchanged.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.WatchEvent events = 1;
+   */
+  events: WatchEvent[];
+
+  /**
+   * The watch is in force, and `directories` are watched. Only in the first response, which has no events.
+   *
+   * @generated from field: bool watching = 2;
+   */
+  watching: boolean;
+
+  /**
+   * Directories that are watched; in the first response.
+   *
+   * @generated from field: uint32 directories = 3;
+   */
+  directories: number;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WatchResponse.
+ * Use `create(WatchResponseSchema)` to create a new message.
+ */
+export const WatchResponseSchema: GenMessage<WatchResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 1);
+
+/**
+ * A change of an entry.
+ *
+ * @generated from message svc.guest.v1alpha1.WatchEvent
+ */
+export type WatchEvent = Message<"svc.guest.v1alpha1.WatchEvent"> & {
+  /**
+   * What happened.
+   *
+   * @generated from field: svc.guest.v1alpha1.WatchEventKind kind = 1;
+   */
+  kind: WatchEventKind;
+
+  /**
+   * Its path from the watched directory on; empty for that itself.
+   *
+   * @generated from field: bytes path = 2;
+   */
+  path: Uint8Array;
+
+  /**
+   * Its new path; of a WATCH_EVENT_KIND_MOVED.
+   *
+   * @generated from field: bytes new_path = 3;
+   */
+  newPath: Uint8Array;
+
+  /**
+   * The entry is a directory.
+   *
+   * @generated from field: bool directory = 4;
+   */
+  directory: boolean;
+
+  /**
+   * Symbolic name of the errno for which changes below a directory are not reported, such as "EACCES"; of a
+   * WATCH_EVENT_KIND_RESCAN. Empty: they are reported from now on.
+   *
+   * @generated from field: string errno = 5;
+   */
+  errno: string;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.WatchEvent.
+ * Use `create(WatchEventSchema)` to create a new message.
+ */
+export const WatchEventSchema: GenMessage<WatchEvent> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
 
 /**
  * A part of a tree that is written. The first has the header.
@@ -79,7 +230,7 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
  * Use `create(WriteTreeRequestSchema)` to create a new message.
  */
 export const WriteTreeRequestSchema: GenMessage<WriteTreeRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 0);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
 
 /**
  * Why the rest of an item does not come.
@@ -102,7 +253,7 @@ export type TreeItemFailure = Message<"svc.guest.v1alpha1.TreeItemFailure"> & {
  * Use `create(TreeItemFailureSchema)` to create a new message.
  */
 export const TreeItemFailureSchema: GenMessage<TreeItemFailure> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 1);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
 
 /**
  * Where a tree is written, and how.
@@ -175,7 +326,7 @@ export type WriteTreeHeader = Message<"svc.guest.v1alpha1.WriteTreeHeader"> & {
  * Use `create(WriteTreeHeaderSchema)` to create a new message.
  */
 export const WriteTreeHeaderSchema: GenMessage<WriteTreeHeader> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
 
 /**
  * Items of a tree: many small ones, or one.
@@ -196,7 +347,7 @@ export type TreeItems = Message<"svc.guest.v1alpha1.TreeItems"> & {
  * Use `create(TreeItemsSchema)` to create a new message.
  */
 export const TreeItemsSchema: GenMessage<TreeItems> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
 
 /**
  * An entry of a tree.
@@ -282,7 +433,7 @@ export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
  * Use `create(TreeItemSchema)` to create a new message.
  */
 export const TreeItemSchema: GenMessage<TreeItem> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 4);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
 
 /**
  * Progress, or the result.
@@ -354,7 +505,7 @@ export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> 
  * Use `create(WriteTreeResponseSchema)` to create a new message.
  */
 export const WriteTreeResponseSchema: GenMessage<WriteTreeResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
 
 /**
  * Which tree to read.
@@ -419,7 +570,7 @@ export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
  * Use `create(ReadTreeRequestSchema)` to create a new message.
  */
 export const ReadTreeRequestSchema: GenMessage<ReadTreeRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 6);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
 
 /**
  * A part of a tree that is read.
@@ -482,7 +633,7 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
  * Use `create(ReadTreeResponseSchema)` to create a new message.
  */
 export const ReadTreeResponseSchema: GenMessage<ReadTreeResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 7);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
 
 /**
  * Entries that could not be read, of which there may be any number in all.
@@ -503,7 +654,7 @@ export type LeftEntries = Message<"svc.guest.v1alpha1.LeftEntries"> & {
  * Use `create(LeftEntriesSchema)` to create a new message.
  */
 export const LeftEntriesSchema: GenMessage<LeftEntries> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 8);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
 
 /**
  * What was read.
@@ -538,7 +689,7 @@ export type ReadTreeResult = Message<"svc.guest.v1alpha1.ReadTreeResult"> & {
  * Use `create(ReadTreeResultSchema)` to create a new message.
  */
 export const ReadTreeResultSchema: GenMessage<ReadTreeResult> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 9);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
 
 /**
  * What to list.
@@ -594,7 +745,7 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
  * A batch of entries. The first comes as soon as it is read, however large the folder is.
@@ -622,7 +773,7 @@ export type ListResponse = Message<"svc.guest.v1alpha1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 11);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
 
 /**
  * An entry of a folder.
@@ -666,7 +817,7 @@ export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
  * Use `create(TreeEntrySchema)` to create a new message.
  */
 export const TreeEntrySchema: GenMessage<TreeEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 12);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
 
 /**
  * Which folder to make.
@@ -736,7 +887,7 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
  * Use `create(MakeFolderRequestSchema)` to create a new message.
  */
 export const MakeFolderRequestSchema: GenMessage<MakeFolderRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
 
 /**
  * The folder is there.
@@ -757,7 +908,7 @@ export type MakeFolderResponse = Message<"svc.guest.v1alpha1.MakeFolderResponse"
  * Use `create(MakeFolderResponseSchema)` to create a new message.
  */
 export const MakeFolderResponseSchema: GenMessage<MakeFolderResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
 
 /**
  * Which link to make.
@@ -813,7 +964,7 @@ export type MakeLinkRequest = Message<"svc.guest.v1alpha1.MakeLinkRequest"> & {
  * Use `create(MakeLinkRequestSchema)` to create a new message.
  */
 export const MakeLinkRequestSchema: GenMessage<MakeLinkRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
 
 /**
  * The link is made. It has no fields.
@@ -828,7 +979,7 @@ export type MakeLinkResponse = Message<"svc.guest.v1alpha1.MakeLinkResponse"> & 
  * Use `create(MakeLinkResponseSchema)` to create a new message.
  */
 export const MakeLinkResponseSchema: GenMessage<MakeLinkResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
 
 /**
  * What to remove.
@@ -870,7 +1021,7 @@ export type RemoveRequest = Message<"svc.guest.v1alpha1.RemoveRequest"> & {
  * Use `create(RemoveRequestSchema)` to create a new message.
  */
 export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
 
 /**
  * Result of the removal. Only a recursive removal of a folder leaves anything with status OK.
@@ -905,7 +1056,7 @@ export type RemoveResponse = Message<"svc.guest.v1alpha1.RemoveResponse"> & {
  * Use `create(RemoveResponseSchema)` to create a new message.
  */
 export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
 
 /**
  * An entry that could not be removed, written or read.
@@ -934,7 +1085,7 @@ export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
  * Use `create(LeftEntrySchema)` to create a new message.
  */
 export const LeftEntrySchema: GenMessage<LeftEntry> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 19);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 22);
 
 /**
  * What to rename.
@@ -983,7 +1134,7 @@ export type RenameRequest = Message<"svc.guest.v1alpha1.RenameRequest"> & {
  * Use `create(RenameRequestSchema)` to create a new message.
  */
 export const RenameRequestSchema: GenMessage<RenameRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 23);
 
 /**
  * The entry has its new name. It has no fields.
@@ -998,7 +1149,7 @@ export type RenameResponse = Message<"svc.guest.v1alpha1.RenameResponse"> & {
  * Use `create(RenameResponseSchema)` to create a new message.
  */
 export const RenameResponseSchema: GenMessage<RenameResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 21);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 24);
 
 /**
  * What to set. At least one of mode, uid, gid and mtime.
@@ -1069,7 +1220,7 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
  * Use `create(SetAttributesRequestSchema)` to create a new message.
  */
 export const SetAttributesRequestSchema: GenMessage<SetAttributesRequest> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 22);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 25);
 
 /**
  * The attributes are set.
@@ -1090,7 +1241,83 @@ export type SetAttributesResponse = Message<"svc.guest.v1alpha1.SetAttributesRes
  * Use `create(SetAttributesResponseSchema)` to create a new message.
  */
 export const SetAttributesResponseSchema: GenMessage<SetAttributesResponse> = /*@__PURE__*/
-  messageDesc(file_svc_guest_v1alpha1_file_tree, 23);
+  messageDesc(file_svc_guest_v1alpha1_file_tree, 26);
+
+/**
+ * What can happen to an entry.
+ *
+ * @generated from enum svc.guest.v1alpha1.WatchEventKind
+ */
+export const WatchEventKind = {
+  /**
+   * Not sent; a newer agent may report kinds that have no name here.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * It was made, or moved here from elsewhere. Reported perhaps twice for what is made in a new directory.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_CREATED = 1;
+   */
+  CREATED: 1,
+
+  /**
+   * Its content was written to or truncated.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_MODIFIED = 2;
+   */
+  MODIFIED: 2,
+
+  /**
+   * A file that was open for writing was closed.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_CLOSED = 3;
+   */
+  CLOSED: 3,
+
+  /**
+   * Its mode, owner, times, extended attributes or number of names changed.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_ATTRIBUTES = 4;
+   */
+  ATTRIBUTES: 4,
+
+  /**
+   * It was removed, or moved elsewhere. A directory with all that was in it.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_REMOVED = 5;
+   */
+  REMOVED: 5,
+
+  /**
+   * It was renamed, and both paths are watched. What had the new path is replaced.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_MOVED = 6;
+   */
+  MOVED: 6,
+
+  /**
+   * Changes in this directory and below it were not reported one by one: list it.
+   *
+   * @generated from enum value: WATCH_EVENT_KIND_RESCAN = 7;
+   */
+  RESCAN: 7,
+} as const;
+
+/**
+ * What can happen to an entry.
+ *
+ * @generated from enum svc.guest.v1alpha1.WatchEventKind
+ */
+export type WatchEventKind = (typeof WatchEventKind)[keyof typeof WatchEventKind] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.WatchEventKind.
+ */
+export const WatchEventKindSchema: GenEnum<WatchEventKind> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_file_tree, 0);
 
 /**
  * Durability of a tree.
@@ -1131,14 +1358,14 @@ export type TreeSync = (typeof TreeSync)[keyof typeof TreeSync] | UnknownEnum;
  * Describes the enum svc.guest.v1alpha1.TreeSync.
  */
 export const TreeSyncSchema: GenEnum<TreeSync> = /*@__PURE__*/
-  enumDesc(file_svc_guest_v1alpha1_file_tree, 0);
+  enumDesc(file_svc_guest_v1alpha1_file_tree, 1);
 
 /**
  * Lists and changes folders, in any image, without its programs. Served where GuestAgent is, to the same clients, with
- * the same token, headers, errors and limits. Paths are bytes: names need not be UTF-8. All calls count as user
- * activity, and work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED without.
+ * the same token, headers, errors and limits. Paths are bytes: names need not be UTF-8. All calls but Watch count as user
+ * activity, and all work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED without.
  *
- * A symbolic link at the end of a path is not followed, except by List. Links in the folders above are, unless
+ * A symbolic link at the end of a path is not followed, except by List and Watch. Links in the folders above are, unless
  * `beneath` and `no_symlinks` forbid it (ReadFileRequest).
  *
  * @generated from service svc.guest.v1alpha1.FileTree
@@ -1247,6 +1474,27 @@ export const FileTree: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadTreeRequestSchema;
     output: typeof ReadTreeResponseSchema;
+  },
+  /**
+   * Reports what changes in a directory, with `recursive` in all below it, until the client cancels the call. The first
+   * response says that the watch is in force, and every later change is in an event: either in one of its own, or in a
+   * WATCH_EVENT_KIND_RESCAN of a directory above it. No response waits for more than 50 ms for further changes, unless
+   * the client does not read: then changes of one path are joined, and become a RESCAN if they are too many.
+   *
+   * The call ends with NOT_FOUND, PATH_NOT_FOUND after a WATCH_EVENT_KIND_REMOVED of the directory itself, once that is
+   * removed or renamed. Anything but a directory is FAILED_PRECONDITION, NOT_A_FOLDER. More directories than the agent
+   * watches, or than the guest's fs.inotify.max_user_watches allows, are RESOURCE_EXHAUSTED, TOO_MANY_DIRECTORIES, also
+   * if they are made later.
+   *
+   * It reports what inotify(7) does: not what the host or another guest changes in a shared or network file system, not
+   * what is written through a mapping of a file or by another of its names elsewhere, and nothing of /proc and /sys.
+   *
+   * @generated from rpc svc.guest.v1alpha1.FileTree.Watch
+   */
+  watch: {
+    methodKind: "server_streaming";
+    input: typeof WatchRequestSchema;
+    output: typeof WatchResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_svc_guest_v1alpha1_file_tree, 0);

@@ -1,0 +1,142 @@
+import { WATCH_CHANGES_LIMIT, WATCH_CHANGES_LIMIT_BYTES } from "../../domain/index.ts";
+
+/** What can happen to an entry (enum WatchEventKind). */
+export type ChangeKind = "CREATED" | "MODIFIED" | "CLOSED" | "ATTRIBUTES" | "REMOVED" | "MOVED" | "RESCAN";
+
+/** A change of an entry. Each character of a path is a byte, and the watched directory's own path is empty. */
+export interface Change {
+  readonly kind: ChangeKind;
+  readonly path: string;
+  /** Of a move; else empty. */
+  readonly newPath: string;
+  readonly isDirectory: boolean;
+  /** Why changes below a directory are not reported; else empty. */
+  readonly errno: string;
+}
+
+/** The first half of a rename. Until the other one is read it is a removal, and what follows it waits. */
+export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
+
+/** What an entry's later changes do not add to, before it is itself created, removed or moved again. */
+const BITS: Readonly<Record<ChangeKind, number>> = {
+  CREATED: 1,
+  REMOVED: 2,
+  MODIFIED: 4,
+  CLOSED: 8,
+  ATTRIBUTES: 16,
+  MOVED: 0,
+  RESCAN: 0,
+};
+const PLACE_BITS = BITS.CREATED | BITS.REMOVED;
+/**
+ * The changes that wait to be sent. Changes of one path are joined where the state of the entry at the end, which is
+ * all that the client can look up, is the same; too many changes become a rescan of the directory that has all of
+ * them.
+ */
+export class Changes {
+  readonly #isReported: (path: string) => boolean;
+  #queue: (Change | HeldMove)[] = [];
+  #bytes = 0;
+  /** Kinds that were queued, by path. */
+  readonly #seen = new Map<string, number>();
+  /** Rescans in the queue that still cover what comes: no rename into them is behind them. */
+  #rescans: string[] = [];
+
+  constructor(isReported: (path: string) => boolean) {
+    this.#isReported = isReported;
+  }
+
+  add(kind: Exclude<ChangeKind, "MOVED" | "RESCAN">, path: string, isDirectory: boolean): void {
+    const seen = this.#seen.get(path) ?? 0;
+    if ((seen & BITS[kind]) !== 0 || !this.#isReported(path)) return;
+    if (kind === "REMOVED" && isDirectory) this.#seen.clear();
+    this.#seen.set(path, (BITS[kind] & PLACE_BITS) !== 0 ? BITS[kind] : seen | BITS[kind]);
+    this.#push({ kind, path, newPath: "", isDirectory, errno: "" });
+  }
+
+  /** Queues a rename from here, perhaps to a place that is not watched. */
+  hold(path: string, isDirectory: boolean): HeldMove {
+    const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
+    const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
+    // What was queued of the entries in it was said of other paths.
+    if (isDirectory) this.#seen.clear();
+    this.#seen.set(path, BITS.REMOVED);
+    this.#push(move);
+    return move;
+  }
+
+  /** The rename ends here; undefined: not at a place that is watched. */
+  complete(move: HeldMove, newPath: string | undefined): void {
+    move.isHeld = false;
+    if (newPath === undefined) return;
+    if (!move.isQueued) {
+      // The client is still to find the entry at its old path, or has looked for it there in vain.
+      if (move.isDirectory) this.rescan(newPath);
+      else this.add("CREATED", newPath, false);
+      return;
+    }
+    move.kind = "MOVED";
+    move.newPath = newPath;
+    this.#bytes += newPath.length;
+    this.#rescans = this.#rescans.filter((path) => !isWithin(path, newPath) && !isWithin(newPath, path));
+    if (move.isDirectory) this.#seen.clear();
+    else this.#seen.delete(newPath);
+  }
+
+  /** Changes below this directory were not seen one by one. */
+  rescan(path: string, errno = ""): void {
+    if (errno === "" && this.#isCovered(path)) return;
+    this.#push({ kind: "RESCAN", path, newPath: "", isDirectory: true, errno });
+    if (errno === "") this.#rescans.push(path);
+  }
+
+  /** Takes what is to be sent, up to a rename of which only the first half is known. */
+  take(): Change[] {
+    const held = this.#queue.findIndex(isHeld);
+    const taken = this.#queue.splice(0, held < 0 ? this.#queue.length : held);
+    this.#bytes = this.#queue.reduce((bytes, { path }) => bytes + path.length, 0);
+    this.#seen.clear();
+    this.#rescans = [];
+    return taken.filter(
+      ({ kind, path, newPath }) =>
+        kind === "RESCAN" || this.#isReported(path) || (kind === "MOVED" && this.#isReported(newPath)),
+    );
+  }
+
+  #push(change: Change): void {
+    // The client has still to get the message after which it lists that directory.
+    if (this.#isCovered(change.path)) return;
+    this.#queue.push(change);
+    this.#bytes += change.path.length;
+    if (this.#queue.length <= WATCH_CHANGES_LIMIT && this.#bytes <= WATCH_CHANGES_LIMIT_BYTES) return;
+    const paths = this.#queue.flatMap(({ path, newPath }) => (newPath === "" ? [path] : [path, newPath]));
+    const isMoving = this.#queue.some(isHeld);
+    this.#queue = this.#queue.filter(({ errno }) => errno !== "").slice(0, 100);
+    this.#bytes = 0;
+    this.#seen.clear();
+    this.rescan(isMoving ? "" : commonDirectory(paths));
+  }
+
+  #isCovered(path: string): boolean {
+    return this.#rescans.some((rescan) => isWithin(path, rescan));
+  }
+}
+
+function isHeld(change: Change | HeldMove): boolean {
+  return "isHeld" in change && change.isHeld;
+}
+
+function isWithin(path: string, directory: string): boolean {
+  return directory === "" || path === directory || path.startsWith(`${directory}/`);
+}
+
+/** The deepest directory that holds all of these entries. */
+function commonDirectory([first = "", ...others]: readonly string[]): string {
+  let common = parentOf(first);
+  for (const path of others) while (common !== "" && !path.startsWith(`${common}/`)) common = parentOf(common);
+  return common;
+}
+
+function parentOf(path: string): string {
+  return path.slice(0, Math.max(0, path.lastIndexOf("/")));
+}

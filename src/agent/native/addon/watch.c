@@ -1,0 +1,128 @@
+/*
+ * Watches directories by inotify(7), which only takes paths, and /proc may be missing. So a thread with a working
+ * directory of its own enters each directory by its descriptor and watches ".": nobody can swap it in between.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include "file_job.h"
+
+/* RAW: one read of getdents64(2). LISTED: files of a directory that are reported one by one. */
+enum { RAW_BYTES = 16 * 1024, BATCH_MS = 200, LISTED = 4096 };
+
+/* What the answer has of each directory, before its names. ../../files/calls/watch.ts reads it. */
+struct packed_watch {
+  int32_t result; /* the watch, or a negative errno */
+  uint32_t names_bytes;
+};
+
+struct watching {
+  struct argument *args;
+  bool has_own_directory;
+  int result;
+};
+
+long agent_open_inotify(void) { return inotify_init1(IN_NONBLOCK | IN_CLOEXEC); }
+
+long agent_unwatch(int inotify, int watch) { return inotify_rm_watch(inotify, watch); }
+
+/* A seccomp filter may forbid unshare(2): then it is /proc, or nothing. */
+static int watch_open(const struct watching *watching, int fd) {
+  const struct argument *args = watching->args;
+  if (watching->has_own_directory) {
+    if (fchdir(fd) < 0) return -1;
+    return inotify_add_watch(args[1].number, ".", (uint32_t)args[3].number);
+  }
+  int watch = inotify_add_watch(args[1].number, descriptor_path(fd).text, (uint32_t)args[3].number);
+  return watch < 0 && errno == ENOENT ? fail_with(ENOSYS) : watch;
+}
+
+static bool is_directory(int folder, const struct kernel_entry *entry) {
+  struct stat seen;
+  if (entry->type != DT_UNKNOWN) return entry->type == DT_DIR;
+  return fstatat(folder, entry->name, &seen, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && S_ISDIR(seen.st_mode);
+}
+
+static int list(int fd, bool all, struct argument *answer, size_t *room) {
+  _Alignas(struct kernel_entry) char raw[RAW_BYTES];
+  int files = 0;
+  for (;;) {
+    long count = syscall(SYS_getdents64, fd, raw, sizeof raw);
+    if (count <= 0) return (int)count;
+    for (long at = 0; at < count;) {
+      const struct kernel_entry *entry = (const struct kernel_entry *)(const void *)(raw + at);
+      at += entry->record_bytes;
+      if (is_dots(entry->name)) continue;
+      char mark = is_directory(fd, entry) ? '/' : '-';
+      if (mark == '-' && (!all || files++ > LISTED)) continue;
+      if (mark == '-' && files > LISTED) mark = '+';
+      if (!append(answer, room, &mark, 1) || !append(answer, room, entry->name, strlen(entry->name) + 1))
+        return fail_with(ENOMEM);
+    }
+  }
+}
+
+/* Lists after watching: what is made in between is in the list, in an event, or in both. */
+static bool watch_one(const struct watching *watching, const char *path, char lists, size_t *room) {
+  struct argument *args = watching->args, *answer = &args[ANSWER];
+  struct packed_watch head = {0};
+  size_t at = answer->length;
+  if (!append(answer, room, &head, sizeof head)) return false;
+  int fd = open_resolved(args[0].number, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0, args[4].number);
+  head.result = fd < 0 ? -1 : watch_open(watching, fd);
+  if (head.result >= 0 && lists != '-' && list(fd, lists == '*', answer, room) < 0) {
+    int error = errno;
+    inotify_rm_watch(args[1].number, head.result);
+    head.result = fail_with(error);
+  }
+  if (head.result < 0) {
+    head.result = -errno;
+    answer->length = at + sizeof head;
+  }
+  if (fd >= 0) close(fd);
+  head.names_bytes = (uint32_t)(answer->length - at - sizeof head);
+  memcpy(answer->bytes + at, &head, sizeof head);
+  return head.result != -ENOMEM;
+}
+
+static void *watch_each(void *data) {
+  struct watching *watching = data;
+  struct argument *args = watching->args;
+  int64_t until_ms = now_ms() + BATCH_MS;
+  size_t room = 0;
+  watching->result = -1;
+  for (size_t at = 0; at < args[2].length; at += strlen(args[2].bytes + at) + 1) {
+    if (at > 0 && now_ms() > until_ms) break;
+    if (!watch_one(watching, args[2].bytes + at + 1, args[2].bytes[at], &room)) return NULL;
+  }
+  watching->result = 0;
+  return NULL;
+}
+
+static void *watch_in_own_directory(void *data) {
+  struct watching *watching = data;
+  watching->has_own_directory = unshare(CLONE_FS) == 0;
+  return watch_each(data);
+}
+
+/* The thread ends with its job: its working directory would keep a removed directory from being reported. */
+int agent_watch_each(struct argument *args) {
+  struct watching watching = {.args = args};
+  pthread_t thread;
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int error = pthread_create(&thread, NULL, watch_in_own_directory, &watching);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (error == 0) pthread_join(thread, NULL);
+  else watch_each(&watching);
+  return watching.result < 0 ? fail_with(ENOMEM) : 0;
+}

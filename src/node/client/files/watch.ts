@@ -1,0 +1,151 @@
+import { setTimeout as pause } from "node:timers/promises";
+import {
+  FileTree,
+  type WatchEvent,
+  WatchEventKind,
+  type WatchResponse,
+} from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
+import { checkOptions } from "../arguments.ts";
+import type { Channel } from "../channel.ts";
+import { type KeptOptions, resumeTimeoutOf } from "../exec/keep.ts";
+import { RedialledChannel } from "../link/redialled.ts";
+import type { Names } from "../options.ts";
+import { received } from "../received.ts";
+import { growingPauses } from "../retry.ts";
+import { isRefusal, isTransient } from "../transient.ts";
+import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
+
+/** Options of `watchDirectory`; where Node's fs.watch has the same, with the same name. */
+export interface WatchDirectoryOptions extends PlaceOptions, Pick<KeptOptions, "resume"> {
+  /** All directories below it as well, those that are made later included. Default: false. */
+  readonly recursive?: boolean | undefined;
+  /** Report only entries that match one of these glob patterns, such as "*.ts". Default: everything. */
+  readonly names?: readonly string[] | undefined;
+  /** Glob patterns of entries to ignore, and of directories not to watch, such as "node_modules". Default: none. */
+  readonly ignore?: readonly string[] | undefined;
+  /** Watch file systems that are mounted below it as well. Default: false. */
+  readonly crossMounts?: boolean | undefined;
+}
+
+/** A change in a watched directory. */
+export interface DirectoryEvent {
+  /**
+   * What happened to the entry. A "closed" file was open for writing. What was moved here from elsewhere is "created",
+   * what was moved elsewhere "removed". "ready": from now on everything is reported. "rescan": what changed in this
+   * directory and below it was not reported; list it.
+   */
+  readonly eventType: "ready" | "created" | "modified" | "closed" | "attributes" | "removed" | "moved" | "rescan";
+  /** Path from the watched directory on; empty for that itself. Bytes that are not UTF-8 are replaced: `rawFilename`. */
+  readonly filename: string;
+  readonly rawFilename: Buffer;
+  /** Where it was moved to, of "moved". */
+  readonly newFilename?: string;
+  readonly rawNewFilename?: Buffer;
+  readonly isDirectory: boolean;
+  /** Why changes in this directory are not reported, such as "EACCES"; of "rescan". */
+  readonly errno?: string;
+}
+
+const OPTIONS: Names<WatchDirectoryOptions> = {
+  ...PLACE,
+  recursive: true,
+  names: true,
+  ignore: true,
+  crossMounts: true,
+  resume: true,
+};
+/** A kind that only a newer agent knows is a rescan of its path. */
+const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["eventType"]>>> = {
+  [WatchEventKind.CREATED]: "created",
+  [WatchEventKind.MODIFIED]: "modified",
+  [WatchEventKind.CLOSED]: "closed",
+  [WatchEventKind.ATTRIBUTES]: "attributes",
+  [WatchEventKind.REMOVED]: "removed",
+  [WatchEventKind.MOVED]: "moved",
+};
+const LONGEST_PAUSE_MS = 2_000;
+
+/** Where a watch's calls are made. */
+export interface WatchParts {
+  readonly channel: Channel;
+  /** Makes a channel to the agent. */
+  readonly dial: () => Promise<Channel>;
+  /** Dial at every attempt, because credentials may have changed. */
+  readonly alwaysDials: boolean;
+}
+
+/** The events of a directory; over lost connections as GuestClient says. Fails with GuestError. */
+export function watchDirectory(
+  { channel, dial, alwaysDials }: WatchParts,
+  path: GuestPath,
+  options: WatchDirectoryOptions,
+): AsyncIterableIterator<DirectoryEvent, undefined, undefined> {
+  checkOptions("the options of watchDirectory", options, OPTIONS);
+  const { recursive = false, names = [], ignore = [], crossMounts = false, resume = true, ...call } = options;
+  const request = { ...placeOf(path, call), recursive, names: [...names], ignore: [...ignore], crossMounts };
+  const resumeMs = resumeTimeoutOf({ resume });
+  const calls = new RedialledChannel(channel, dial);
+  let wasBegun = false;
+  const decode = ({ watching, events }: WatchResponse): DirectoryEvent[] => {
+    const first = { filename: "", rawFilename: Buffer.alloc(0), isDirectory: true };
+    const begins = watching ? [{ ...first, eventType: wasBegun ? "rescan" : "ready" } as const] : [];
+    wasBegun ||= watching;
+    return [...begins, ...events.map(eventOf)];
+  };
+  const left = new AbortController();
+  let current: AsyncIterableIterator<DirectoryEvent, undefined, undefined> | undefined;
+  const values = eventsOf();
+  return {
+    next: () => values.next(),
+    return: () => {
+      left.abort();
+      void current?.return?.();
+      return values.return(undefined);
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+
+  async function* eventsOf(): AsyncGenerator<DirectoryEvent, undefined, undefined> {
+    let pauses = growingPauses(LONGEST_PAUSE_MS);
+    let lostAtMs: number | undefined;
+    let dials = false;
+    try {
+      for (;;) {
+        try {
+          if (dials) await calls.renew();
+          current = received(calls.current, FileTree.method.watch, request, call, { decode });
+          for await (const event of current) {
+            lostAtMs = undefined;
+            pauses = growingPauses(LONGEST_PAUSE_MS);
+            yield event;
+          }
+          return undefined;
+        } catch (error) {
+          lostAtMs ??= performance.now();
+          const isOver = left.signal.aborted || performance.now() - lostAtMs >= resumeMs;
+          if (!wasBegun || isOver || !isTransient(error)) throw error;
+          dials = alwaysDials || isRefusal(error);
+        }
+        const signal = AbortSignal.any([left.signal, ...(call.signal ? [call.signal] : [])]);
+        // The next attempt says that the caller has given up.
+        await pause(pauses.next().value, undefined, { signal }).catch(() => undefined);
+      }
+    } finally {
+      calls.close();
+    }
+  }
+}
+
+function eventOf({ kind, path, newPath, directory, errno }: WatchEvent): DirectoryEvent {
+  const [rawFilename, rawNewFilename] = [Buffer.from(path), Buffer.from(newPath)];
+  return {
+    eventType: EVENT_TYPES[kind] ?? "rescan",
+    filename: rawFilename.toString(),
+    rawFilename,
+    ...(kind === WatchEventKind.MOVED && { newFilename: rawNewFilename.toString(), rawNewFilename }),
+    isDirectory: directory,
+    ...(errno !== "" && { errno }),
+  };
+}

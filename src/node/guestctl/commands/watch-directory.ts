@@ -1,0 +1,79 @@
+import { posix } from "node:path";
+import type { DirectoryEvent } from "../../client/index.ts";
+import { type Command, defineCommand, guestPath, type Host, jsonLine, printable, writeAll } from "../cli/index.ts";
+import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { watchUntilSignal } from "./lasting-watch.ts";
+
+export const watch: Command = defineCommand({
+  usage: ["watch [options] PATH"],
+  about: `Prints a line for each change in a directory of a sandbox, until SIGINT or SIGTERM. A path may begin with a colon, as in
+"cp". Does not count as user activity.`,
+  options: {
+    recursive: { short: "r", help: "all directories below it too; not over links or into mount points" },
+    name: { argument: "PATTERN", multiple: true, help: "only what has this name (*.ts) or path (src/**); repeatable" },
+    ignore: {
+      argument: "PATTERN",
+      multiple: true,
+      help: "ignore what has this name (node_modules) or path, and what is below it; repeatable",
+    },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `A line is what happened (created, modified, closed, attributes, removed, moved, rescan) and the path; of "moved" the new
+path follows. "closed" says that a file that was open for writing was closed. "rescan" says that changes below a
+directory were not reported one by one, for example while the connection was lost: list it.
+With --json, one object a line: "event", "path", "new_path", "directory" and, where changes below it cannot be reported,
+"errno"; "raw_path" and "raw_new_path" (base64) if they are not UTF-8. The first one is "ready": the watch is in force.`,
+  statuses: "0 ended by SIGINT or SIGTERM; 125 failed, also when the directory is removed.",
+  examples: ["watch -r :/srv/app", "watch -r --ignore node_modules --name '*.ts' --json :/srv/app"],
+  takes: { one: "the path of one directory" },
+  completes: ["path"],
+  elsewhere: [
+    ["-m --monitor", "it goes on until a signal by itself"],
+    ["-q --quiet", "2> /dev/null hides what is not a change"],
+    ["-e --event --format --timefmt", "every kind of event is a line; --json and jq select and format them"],
+    ["--exclude", "--ignore PATTERN takes a glob pattern"],
+    ["--include", "--name PATTERN takes a glob pattern"],
+  ],
+  async run({ values, positionals }, host) {
+    const [path = ""] = positionals.map(guestPath);
+    const { recursive, name: names, ignore } = values;
+    let isFirst = true;
+    return watchUntilSignal(
+      values,
+      host,
+      // The connection is made again here, with the address and credentials of then.
+      (client, signal) => client.watchDirectory(path, { recursive, names, ignore, signal, resume: false }),
+      async (event) => {
+        const eventType = event.eventType === "ready" && !isFirst ? "rescan" : event.eventType;
+        isFirst = false;
+        await show(host, path, { ...event, eventType }, values.json === true);
+      },
+    );
+  },
+});
+
+async function show(host: Host, path: string, event: DirectoryEvent, isJson: boolean): Promise<void> {
+  const { eventType, filename, newFilename, isDirectory, errno } = event;
+  const [from, to] = [posix.join(path, filename), newFilename === undefined ? "" : posix.join(path, newFilename)];
+  if (isJson) {
+    const object = {
+      event: eventType,
+      path: from,
+      ...rawPath("raw_path", path, filename, event.rawFilename),
+      ...(to !== "" && { new_path: to, ...rawPath("raw_new_path", path, newFilename, event.rawNewFilename) }),
+      directory: isDirectory,
+      ...(errno !== undefined && { errno }),
+    };
+    await writeAll(host.stdout, jsonLine(object));
+  } else if (eventType === "ready") host.stderr.write(`guestctl: watching ${printable(path)}\n`);
+  else {
+    const words = [eventType, from, ...(to === "" ? [] : ["->", to]), ...(errno === undefined ? [] : [`(${errno})`])];
+    await writeAll(host.stdout, `${printable(words.join(" "))}\n`);
+  }
+}
+
+/** The path as bytes, if it is not text. */
+function rawPath(field: string, path: string, name = "", raw: Uint8Array = Buffer.from(name)): object {
+  if (Buffer.from(name).equals(raw)) return {};
+  return { [field]: Buffer.concat([Buffer.from(`${path}/`), raw]).toString("base64") };
+}

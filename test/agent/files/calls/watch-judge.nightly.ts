@@ -1,0 +1,170 @@
+import assert from "node:assert/strict";
+import { type ChildProcess, execFile, spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, it, type TestContext } from "node:test";
+import { promisify } from "node:util";
+import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import { DirectoryMirror } from "../../../fixtures/directory-mirror.ts";
+import { testFolder } from "../../../fixtures/files.ts";
+import { clientOf } from "../../../fixtures/guest-client.ts";
+import { script } from "../../../fixtures/programs/index.ts";
+
+const run = promisify(execFile);
+const NEEDS_INOTIFYWAIT = {
+  skip: spawnSync("inotifywait", ["--help"]).error === undefined ? false : "needs inotifywait (inotify-tools)",
+} as const;
+const ROOT = join(import.meta.dirname, "../../../..");
+const DIRECTORIES = 50_000;
+
+/** Processor time of a process in milliseconds, and its resident memory in bytes (proc_pid_stat(5)). */
+function usedBy(pid: number): { readonly cpuMs: number; readonly bytes: number } {
+  const fields = readFileSync(`/proc/${pid}/stat`, "latin1").split(") ")[1]?.split(" ") ?? [];
+  return { cpuMs: 10 * (Number(fields[11]) + Number(fields[12])), bytes: 4_096 * Number(fields[21]) };
+}
+
+/** inotifywait -rm of a directory, once its watches are established. */
+async function inotifywait(path: string): Promise<ChildProcess & { readonly pid: number }> {
+  const child = spawn("inotifywait", ["-rm", path], { stdio: ["ignore", "pipe", "pipe"] });
+  child.stdout.resume();
+  let said = "";
+  child.stderr.on("data", (bytes: Buffer) => (said += bytes.toString()));
+  await until(() => said.includes("Watches established"), "inotifywait watches");
+  return child as ChildProcess & { readonly pid: number };
+}
+
+/** Watches a directory beside inotifywait while it changes. A mirror of it must be the same in the end. */
+async function judge(
+  t: TestContext,
+  agent: RunningAgent,
+  root: string,
+  change: () => Promise<unknown>,
+): Promise<{ readonly agentMs: number; readonly toolMs: number }> {
+  using client = clientOf(agent);
+  const mirror = new DirectoryMirror(root);
+  const watch = client.watchDirectory(root, { recursive: true });
+  assert.equal((await watch.next()).value?.eventType, "ready");
+  const reading = (async () => {
+    for await (const event of watch) mirror.follow(event);
+  })().catch((error: unknown) => error);
+  const tool = await inotifywait(root);
+  const [agentBefore, toolBefore] = [usedBy(agent.pid).cpuMs, usedBy(tool.pid).cpuMs];
+  await change();
+  await until(
+    () => mirror.differences().length === 0,
+    () => mirror.differences().slice(0, 20).join("\n"),
+  );
+  const used = { agentMs: usedBy(agent.pid).cpuMs - agentBefore, toolMs: usedBy(tool.pid).cpuMs - toolBefore };
+  tool.kill();
+  await once(tool, "exit");
+  await watch.return?.();
+  await reading;
+  t.diagnostic(
+    `${mirror.events} events, ${mirror.rescans.length} rescans; CPU: agent ${used.agentMs} ms, inotifywait ${used.toolMs} ms`,
+  );
+  return used;
+}
+
+describe("a client that follows a watch has the directory as it is, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
+  it("after 10,000 random operations", async (t) => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    const [root, outside] = [folder.at("watched"), folder.at("outside")];
+    for (const path of [root, outside]) mkdirSync(path);
+    const [program = "", ...args] = script("random-changes", root, outside, "10000", "75");
+    await judge(t, agent, root, () => run(program, args));
+  });
+
+  it("after git checkouts", async (t) => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    const git = (...args: string[]): Promise<unknown> => run("git", ["-C", folder.path, ...args]);
+    await run("git", ["clone", "-q", "--no-hardlinks", ROOT, folder.at("clone")]);
+    await judge(t, agent, folder.path, async () => {
+      await git("-C", "clone", "checkout", "-q", "HEAD~40");
+      await git("-C", "clone", "checkout", "-q", "-");
+      await git("clone", "-q", "--no-hardlinks", ROOT, "second");
+    });
+  });
+
+  it("after npm install", async (t) => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    const packages = ["one", "two", "three"].map((name) => {
+      mkdirSync(folder.at(`${name}/lib/deep`), { recursive: true });
+      writeFileSync(folder.at(`${name}/package.json`), JSON.stringify({ name, version: "1.0.0" }));
+      for (let index = 0; index < 100; index++) writeFileSync(folder.at(`${name}/lib/deep/${index}.js`), "x");
+      return folder.at(name);
+    });
+    mkdirSync(folder.at("app"));
+    writeFileSync(folder.at("app/package.json"), "{}");
+    const options = { cwd: folder.at("app"), env: { ...process.env, npm_config_cache: folder.at("cache") } };
+    const npm = join(ROOT, "node_modules/.bin/npm");
+    const install = ["install", "--offline", "--install-links", "--no-audit", "--no-fund", ...packages];
+    await judge(t, agent, folder.at("app"), async () => {
+      await run("npm", install, options).catch(() => run(npm, install, options));
+      await run("rm", ["-rf", "node_modules"], options);
+      await run("npm", ["install", "--offline", "--install-links", "--no-audit", "--no-fund"], options);
+    });
+  });
+
+  it("after a build with make", async (t) => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    mkdirSync(folder.at("src"));
+    for (let index = 0; index < 40; index++)
+      writeFileSync(folder.at(`src/f${index}.c`), `int f${index}(void) { return ${index}; }\n`);
+    writeFileSync(
+      folder.at("Makefile"),
+      `OBJECTS = $(patsubst src/%.c,build/%.o,$(wildcard src/*.c))
+build/all.a: $(OBJECTS)
+\tar rcs $@ $^
+build/%.o: src/%.c
+\tmkdir -p build && gcc -c -o $@ $<
+clean:
+\trm -rf build
+`,
+    );
+    await judge(t, agent, folder.path, async () => {
+      for (const target of ["build/all.a", "clean", "build/all.a"])
+        await run("make", ["-j2", target], { cwd: folder.path });
+    });
+  });
+});
+
+describe("the cost of a watch, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
+  it("is at most twice its processor time for 60,000 changes", async (t) => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    for (let index = 0; index < 100; index++) mkdirSync(folder.at(`d${index}`));
+    const change = "for r in 1 2; do for i in $(seq 100); do for d in d*; do : > $d/$i; done; done; rm -f d*/*; done";
+    // The first run compiles and loads what it runs.
+    await judge(t, agent, folder.path, () => run("bash", ["-c", change], { cwd: folder.path }));
+    const { agentMs, toolMs } = await judge(t, agent, folder.path, () =>
+      run("bash", ["-c", change], { cwd: folder.path }),
+    );
+    assert.ok(agentMs <= 2 * toolMs, `${agentMs} ms, and ${toolMs} ms of inotifywait`);
+  });
+
+  it(`is at most 20 MB for ${DIRECTORIES} directories`, async (t) => {
+    await using agent = await startAgent();
+    await using folder = await testFolder();
+    for (let index = 0; index < DIRECTORIES; index++)
+      mkdirSync(folder.at(`a${index % 50}/directory-${index}`), { recursive: true });
+    using client = clientOf(agent);
+    // What any first watch needs.
+    const first = client.watchDirectory(folder.at("a0"));
+    await first.next();
+    const before = usedBy(agent.pid);
+    const watch = client.watchDirectory(folder.path, { recursive: true });
+    await watch.next();
+    const after = usedBy(agent.pid);
+    const mb = (after.bytes - before.bytes) / 1e6;
+    t.diagnostic(`${mb.toFixed(1)} MB, ${after.cpuMs - before.cpuMs} ms of CPU`);
+    assert.ok(mb <= 20, `${mb} MB`);
+    await watch.return?.();
+    await first.return?.();
+  });
+});

@@ -1,0 +1,365 @@
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { chmod, chown, mkdir, readdir, readlink, rename, rm, rmdir, symlink, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import type { DirectoryEvent, GuestClient, WatchDirectoryOptions } from "../../../../src/node/client/index.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { until } from "../../../fixtures/awake.ts";
+import { bindMount, testFolder } from "../../../fixtures/files.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { activityNs, clientOf, failureOf } from "../../../fixtures/guest-client.ts";
+import { fuseMount } from "../../../fixtures/programs/index.ts";
+import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
+
+/** A watch that is in force, and what it has reported. */
+class Watch implements AsyncDisposable {
+  readonly events: string[] = [];
+  readonly #values: AsyncIterableIterator<DirectoryEvent>;
+  readonly ended: Promise<unknown>;
+
+  static async of(path: string, options: WatchDirectoryOptions = {}, of: GuestClient = client): Promise<Watch> {
+    const values = of.watchDirectory(path, options);
+    assert.equal((await values.next()).value?.eventType, "ready");
+    return new Watch(values);
+  }
+
+  private constructor(values: AsyncIterableIterator<DirectoryEvent>) {
+    this.#values = values;
+    this.ended = this.#read().catch((error: unknown) => error);
+  }
+
+  async #read(): Promise<void> {
+    for await (const { eventType, filename, newFilename, isDirectory, errno } of this.#values)
+      this.events.push([eventType, filename + (isDirectory ? "/" : ""), newFilename, errno].filter(Boolean).join(" "));
+  }
+
+  /** Resolves once it has reported this. */
+  async has(...events: readonly string[]): Promise<void> {
+    const missing = (): string[] => events.filter((event) => !this.events.includes(event));
+    await until(
+      () => missing().length === 0,
+      () => `it reports ${missing().join(", ")}: ${this.events.join(", ")}`,
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#values.return?.();
+    await this.ended;
+  }
+}
+
+/** The targets of an agent's descriptors of inotify. */
+async function inotifyInstances(): Promise<number> {
+  const fds = await readdir(`/proc/${agent.pid}/fd`);
+  const targets = await Promise.all(fds.map((fd) => readlink(`/proc/${agent.pid}/fd/${fd}`).catch(() => "")));
+  return targets.filter((target) => target === "anon_inode:inotify").length;
+}
+
+describe("a watch of a directory", () => {
+  it("reports what happens to its entries, in order", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("old"), "");
+    await using watch = await Watch.of(folder.path);
+    await writeFile(folder.at("file"), "content");
+    await chmod(folder.at("file"), 0o600);
+    await rename(folder.at("file"), folder.at("renamed"));
+    await rename(folder.at("old"), `${folder.path}.out`);
+    await rename(`${folder.path}.out`, folder.at("in"));
+    await rm(folder.at("in"));
+    await symlink("somewhere", folder.at("link"));
+    await mkdir(folder.at("directory"));
+    await chmod(folder.path, 0o711);
+    await watch.has("attributes /");
+    assert.deepEqual(watch.events, [
+      "created file",
+      "modified file",
+      "closed file",
+      "attributes file",
+      "moved file renamed",
+      "removed old",
+      "created in",
+      "removed in",
+      "created link",
+      "created directory/",
+      "attributes /",
+    ]);
+  });
+
+  it("says nothing of what is in its subdirectories, unless it is recursive", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("sub"));
+    await using watch = await Watch.of(folder.path);
+    await using all = await Watch.of(folder.path, { recursive: true });
+    await writeFile(folder.at("sub/file"), "");
+    await writeFile(folder.at("last"), "");
+    await all.has("created sub/file", "closed last");
+    await watch.has("closed last");
+    assert.deepEqual(watch.events, ["created last", "closed last"]);
+  });
+
+  it("reports all that is in new directories, however fast they are filled and renamed", async () => {
+    await using folder = await testFolder();
+    await using outside = await testFolder();
+    await mkdir(outside.at("tree/deep"), { recursive: true });
+    await writeFile(outside.at("tree/deep/file"), "");
+    await using watch = await Watch.of(folder.path, { recursive: true });
+    await mkdir(folder.at("a/b/c"), { recursive: true });
+    await writeFile(folder.at("a/b/c/file"), "");
+    await rename(outside.at("tree"), folder.at("tree"));
+    await watch.has("created a/b/c/file", "created tree/deep/file");
+    await rename(folder.at("a"), folder.at("z"));
+    await writeFile(folder.at("z/b/c/later"), "x");
+    await watch.has("moved a/ z", "closed z/b/c/later");
+    await rename(folder.at("z/b"), outside.at("b"));
+    await watch.has("removed z/b/");
+    await writeFile(outside.at("b/c/elsewhere"), "");
+    await writeFile(folder.at("last"), "");
+    await watch.has("closed last");
+    assert.ok(!watch.events.some((event) => event.includes("elsewhere")), watch.events.join(", "));
+  });
+
+  it("reports only names that match, and does not watch what is ignored", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("src"));
+    await mkdir(folder.at("node_modules/x"), { recursive: true });
+    const options = { recursive: true, names: ["*.ts", "docs/**"], ignore: ["node_modules", "*.gen.ts"] };
+    await using watch = await Watch.of(folder.path, options);
+    await mkdir(folder.at("docs"));
+    for (const name of ["src/a.ts", "src/a.js", "src/a.gen.ts", "node_modules/x/a.ts", "docs/page.md"])
+      await writeFile(folder.at(name), "");
+    await rename(folder.at("src/a.js"), folder.at("src/b.ts"));
+    await rename(folder.at("src/a.ts"), folder.at("src/a.gen.ts"));
+    await writeFile(folder.at("last.ts"), "");
+    await watch.has("closed last.ts", "created docs/page.md");
+    const names = watch.events.filter((event) => !/last|^closed/.test(event)).toSorted();
+    assert.deepEqual(names, [
+      "created docs/page.md",
+      "created src/a.ts",
+      "moved src/a.js src/b.ts",
+      "removed src/a.ts",
+    ]);
+    const many = Array.from({ length: 65 }, () => "x");
+    const refused = await failureOf(client.watchDirectory(folder.path, { ignore: many }).next());
+    assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "names"]);
+  });
+
+  it("carries names that are not UTF-8", async () => {
+    await using folder = await testFolder();
+    const values = client.watchDirectory(folder.path);
+    await values.next();
+    const name = Buffer.from([0x61, 0xff, 0x0a]);
+    await writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), name]), "");
+    assert.deepEqual((await values.next()).value?.rawFilename, name);
+    await values.return?.();
+  });
+
+  it("ends with NOT_FOUND when the directory is removed or renamed, after it has said so", async () => {
+    for (const end of [rmdir, (path: string) => rename(path, `${path}.moved`)]) {
+      await using folder = await testFolder();
+      await mkdir(folder.at("watched"));
+      await using watch = await Watch.of(folder.at("watched"), { recursive: true });
+      await end(folder.at("watched"));
+      const error = await failureOf(watch.ended.then((failure) => Promise.reject(failure as Error)));
+      assert.deepEqual([error.status, error.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
+      assert.deepEqual(watch.events, ["removed /"]);
+    }
+  });
+
+  it("refuses anything but a directory, and a path that leaves beneath", async () => {
+    await using folder = await testFolder();
+    await writeFile(folder.at("file"), "");
+    await symlink("/tmp", folder.at("out"));
+    for (const [path, options, reason] of [
+      [folder.at("file"), {}, "NOT_A_FOLDER"],
+      [folder.at("missing"), {}, "PATH_NOT_FOUND"],
+      ["relative", {}, "INVALID_FIELD"],
+      ["out", { beneath: folder.path }, "PATH_ESCAPES"],
+      ["../x", { beneath: folder.path }, "PATH_ESCAPES"],
+    ] as const)
+      assert.equal((await failureOf(client.watchDirectory(path, options).next())).reason, reason);
+  });
+
+  it("does not follow a symbolic link that takes a directory's place", async () => {
+    await using folder = await testFolder();
+    await using secret = await testFolder();
+    await mkdir(folder.at("sub"));
+    await using watch = await Watch.of("sub", { beneath: folder.path, recursive: true });
+    await mkdir(secret.at("hidden"));
+    await symlink(secret.path, folder.at("sub/link"));
+    await mkdir(folder.at("sub/real"));
+    await watch.has("created link", "created real/");
+    await writeFile(secret.at("hidden/x"), "");
+    await writeFile(folder.at("sub/real/last"), "");
+    await watch.has("created real/last");
+    assert.ok(!watch.events.some((event) => event.includes("hidden")));
+  });
+
+  it("reports a directory that the agent may not read, and goes on", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("closed"), { mode: 0o700 });
+    await chown(folder.at("closed"), 65_534, 65_534);
+    await using user = await startAgent({ through: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] });
+    using other = clientOf(user);
+    await using watch = await Watch.of(folder.path, { recursive: true }, other);
+    await watch.has("rescan closed/ EACCES");
+    await writeFile(folder.at("last"), "");
+    await watch.has("closed last");
+  });
+
+  it("stays within its file system, unless it crosses mounts", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await using other = await testFolder();
+    await mkdir(folder.at("mounted"));
+    using _mount = bindMount(other.path, folder.at("mounted"));
+    await using watch = await Watch.of(folder.path, { recursive: true });
+    await using across = await Watch.of(folder.path, { recursive: true, crossMounts: true });
+    await mkdir(other.at("sub"));
+    await across.has("created mounted/sub/");
+    await writeFile(other.at("sub/file"), "");
+    await across.has("created mounted/sub/file");
+    await writeFile(folder.at("last"), "");
+    await watch.has("closed last");
+    assert.deepEqual(watch.events, ["created last", "closed last"]);
+  });
+});
+
+describe("the watches of an agent", () => {
+  it("are no user activity, and leave nothing open", async () => {
+    await using folder = await testFolder();
+    const before = await activityNs(client);
+    {
+      await using watch = await Watch.of(folder.path);
+      await writeFile(folder.at("file"), "");
+      await watch.has("closed file");
+      assert.ok((await inotifyInstances()) > 0);
+    }
+    await until(async () => (await inotifyInstances()) === 0, "the instance is closed");
+    assert.equal(await activityNs(client), before);
+  });
+
+  it("are sixteen at once", async () => {
+    await using folder = await testFolder();
+    await using open = new AsyncDisposableStack();
+    for (let count = 0; count < 16; count++) open.use(await Watch.of(folder.path));
+    const { status, reason } = await failureOf(client.watchDirectory(folder.path).next());
+    assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS"]);
+  });
+
+  it("do not pin a directory: its file system can be unmounted", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("mounted"));
+    execFileSync("mount", ["-t", "tmpfs", "tmpfs", folder.at("mounted")]);
+    await using watch = await Watch.of(folder.at("mounted"), { recursive: true });
+    await until(() => {
+      try {
+        execFileSync("umount", [folder.at("mounted")], { stdio: "pipe" });
+        return true;
+      } catch {
+        return false;
+      }
+    }, "it is unmounted");
+    const error = await failureOf(watch.ended.then((failure) => Promise.reject(failure as Error)));
+    assert.equal(error.reason, "PATH_NOT_FOUND");
+  });
+
+  it("name the guest's max_user_watches where that is reached", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    for (let index = 0; index < 20; index++) await mkdir(folder.at(`directory-${index}`));
+    // A user namespace of its own has its own limit (user_namespaces(7), /proc/sys/fs/inotify).
+    const through = [
+      "unshare",
+      "--user",
+      "--map-root-user",
+      "sh",
+      "-c",
+      'echo 10 > /proc/sys/user/max_inotify_watches && exec "$@"',
+      "sh",
+    ];
+    await using limited = await startAgent({ through });
+    using other = clientOf(limited);
+    const { status, reason, message } = await failureOf(other.watchDirectory(folder.path, { recursive: true }).next());
+    assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_DIRECTORIES"]);
+    assert.match(message, /fs\.inotify\.max_user_watches/);
+    await using watch = await Watch.of(folder.path, {}, other);
+    await writeFile(folder.at("file"), "");
+    await watch.has("closed file");
+  });
+
+  it("work without /proc", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    const withoutProc = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc && exec "$@"', "sh"];
+    await using bare = await startAgent({ through: withoutProc });
+    using other = clientOf(bare);
+    await using watch = await Watch.of(folder.path, { recursive: true }, other);
+    await mkdir(folder.at("sub"));
+    await writeFile(folder.at("sub/file"), "");
+    await watch.has("created sub/file");
+  });
+
+  it("end with the restore duties and go on with a rescan, which the library does by itself", async () => {
+    await using folder = await testFolder();
+    await using watch = await Watch.of(folder.path, { recursive: true });
+    await using once = await Watch.of(folder.path, { resume: false });
+    using other = clientOf(agent);
+    await other.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await once.ended;
+    await watch.has("rescan /");
+    await writeFile(folder.at("file"), "");
+    await watch.has("closed file");
+    assert.deepEqual(once.events, []);
+  });
+
+  it("end when the agent does, without delay", async () => {
+    await using folder = await testFolder();
+    await using other = await startAgent();
+    using its = clientOf(other);
+    await using watch = await Watch.of(folder.path, {}, its);
+    assert.deepEqual(await other.stop(), { code: 0, signal: null });
+    const error = await failureOf(watch.ended.then((failure) => Promise.reject(failure as Error)));
+    assert.equal(error.reason, "SHUTTING_DOWN");
+  });
+});
+
+describe("a client that does not read its watch", () => {
+  it("gets rescans in place of what was too much, and then the rest", async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("sub"));
+    const values = client.watchDirectory(folder.path, { recursive: true });
+    assert.equal((await values.next()).value?.eventType, "ready");
+    // grpc-js reads ahead up to its window; each name is long, so that the agent's limits are reached soon.
+    const names = Array.from({ length: 12_000 }, (_, index) => `${"x".repeat(200)}-${index}`);
+    for (const name of names) await writeFile(folder.at(`sub/${name}`), "");
+    await writeFile(folder.at("last"), "");
+    const seen = new Set<string>();
+    let rescans = 0;
+    for await (const { eventType, filename } of values) {
+      if (eventType === "rescan") {
+        rescans += 1;
+        for (const name of await readdir(folder.at(filename === "" ? "sub" : filename))) seen.add(`sub/${name}`);
+      } else seen.add(filename);
+      if (seen.has("last") || filename === "") if (names.every((name) => seen.has(`sub/${name}`))) break;
+    }
+    assert.ok(rescans > 0);
+  });
+});
+
+describe("a file system that hangs", () => {
+  it("ends only the watch that waits for it", NEEDS_FUSE, async () => {
+    await using folder = await testFolder();
+    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
+    await using other = await startAgent();
+    using its = clientOf(other);
+    await using watch = await Watch.of(folder.path, { recursive: true }, its);
+    const hung = await failureOf(its.watchDirectory(folder.at("hung")).next());
+    assert.deepEqual([hung.reason, hung.metadata["mount"]], ["FILE_SYSTEM_HUNG", folder.at("hung")]);
+    const across = await failureOf(its.watchDirectory(folder.path, { recursive: true, crossMounts: true }).next());
+    assert.deepEqual([across.reason, across.metadata["mount"]], ["FILE_SYSTEM_HUNG", folder.at("hung")]);
+    await mkdir(folder.at("sub"));
+    await writeFile(folder.at("sub/file"), "");
+    await watch.has("created sub/file");
+    await mount[Symbol.asyncDispose]();
+  });
+});
