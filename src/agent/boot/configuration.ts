@@ -19,7 +19,7 @@ export type ReadConfiguration =
 /**
  * Reads the bootstrap channel from the inherited environment and from the files that it names.
  *
- * @param leave ends the process if a file system does not respond; a thread of the process hangs in it then
+ * @param leave ends the process if a file system does not respond, because one of its threads hangs there
  */
 export async function readConfiguration(
   addon: Addon,

@@ -179,9 +179,9 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 }
 
 /**
- * A rule for files that decide what processes of other users see. The owner must be root or the agent's own user, and
- * nobody else may have write permission. Checked on the open descriptor, because the path could name another file by
- * then.
+ * A rule for files whose content other users' processes depend on. The owner must be root or the agent's own user, and
+ * nobody else may have write permission. Checked on the open descriptor, because the path could name another file after
+ * the open.
  */
 export const onlyHostMayWrite: FileRule = ({ uid, mode }) => {
   if (uid !== 0 && uid !== process.getuid?.()) return `names a file of user ${uid}: root must own it (chown 0)`;

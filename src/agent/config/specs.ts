@@ -145,7 +145,10 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
   }
 }
 
-/** A command line or a path that was set by mistake may look like base64 by chance, so both cases have the same message. */
+/**
+ * A command line or a path that was set by mistake may look like base64 by chance, so a value that is not base64, and
+ * one that decodes to something else, get the same message.
+ */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
   return `is neither JSON nor base64 of the binary form of ${typeName}; expected, for example, ${example}`;

@@ -32,7 +32,7 @@ export const DEFAULT_HTTP2_LIMITS = {
   largestStreamWindowBytes: 1_048_576,
   /** The window while many requests of the connection are large. */
   smallestStreamWindowBytes: 32_768,
-  /** Limit for the windows of all large requests together, unless each has the smallest size. */
+  /** Limit for the sum of the windows of all large requests. It is exceeded only if each has the smallest size already. */
   sharedWindowBytes: 2_097_152,
   /** Flow-control window of a connection. */
   connectionWindowBytes: 4_194_304,

@@ -197,9 +197,10 @@ export interface Addon {
   moveIn(directory: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /**
    * Creates an entry from a record (files/entries/record.ts) whose path is a name in the directory: a directory or link
-   * with its attributes, or a file with its content. Resolves with 0, or with the descriptor of the file, which has no
-   * name yet, or the temporary one. `flags` restrict what may already have the name (entry.c). On failure of this call
-   * and the next two, the bits above the lower 16 of the negated result are the step that failed.
+   * with its attributes, or a file with its content. Resolves with 0 for a directory or link, otherwise with the
+   * descriptor of the file, which has no name yet or only a temporary one. `flags` restrict what may already have the
+   * name (entry.c). On failure, the bits above the lower 16 of the negated result are the step that failed; this is
+   * also true of the two calls below.
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**

@@ -48,7 +48,7 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // Never resolves, which suspends this iteration; the next reader continues.
+          // Never resolves: this iteration stays suspended, and the next call of next() or each() continues.
           return new Promise<never>(() => {});
         },
         (failure) => {

@@ -51,7 +51,10 @@ export function isIssuedBy(chain: readonly Buffer[], { clientCa }: TlsMaterial):
   });
 }
 
-/** The certificate of a client whose handshake is complete. Undefined: it has none, and its data must not be read. */
+/**
+ * The certificate of a client whose handshake is complete. Undefined: the client has none, and its data must not be
+ * read.
+ */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined {
   const certificate = socket.getPeerX509Certificate();
   // Node reports a resumed session as authorized even without a certificate.

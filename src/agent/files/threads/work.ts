@@ -190,7 +190,7 @@ export class FileWork {
   /**
    * Finds the mount that the operation waits for.
    *
-   * @param mustBeSilent resolve with undefined if the probe reaches the end of the path
+   * @param mustBeSilent report only a mount that does not respond: undefined if the probe can resolve the whole path
    */
   #probe({ work }: Running, mustBeSilent: boolean): Promise<Mount | undefined> {
     const { path } = work;

@@ -162,7 +162,7 @@ static int open_made(int parent, const char *name) {
   return fail_with(EEXIST);
 }
 
-/* Creates a directory with its attributes, or nothing. */
+/* Creates a directory with its attributes. If they cannot be set, no directory remains. */
 static int make_directory(const struct place *place, const char *name, const struct entry *entry) {
   if (mkdirat(place->directory, name, 0700) < 0) return -1;
   int fd = open_made(place->directory, name);

@@ -93,7 +93,7 @@ export class CgroupDirectory {
     return typeof names === "number" ? [] : names;
   }
 
-  /** Removes up to `limit` cgroups below that have no processes. */
+  /** Removes up to `limit` descendant cgroups that have no processes. */
   removeBelow(limit: number): void {
     this.#eachBelow({ left: limit }, ({ name }, parent) => void parent.remove(name));
   }
