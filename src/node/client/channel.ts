@@ -43,18 +43,24 @@ import { deferred } from "./deferred.ts";
 export interface CallOptions {
   /** Aborting cancels the call. */
   readonly signal?: AbortSignal | undefined;
-  /** Time for the whole call, in milliseconds from now; then it fails with DEADLINE_EXCEEDED. No limit by default. */
+  /**
+   * Time limit of the whole call, in milliseconds from now; at the limit it fails with DEADLINE_EXCEEDED. Default: no
+   * limit.
+   */
   readonly timeoutMs?: number | undefined;
-  /** Wait until the agent can be reached instead of failing with UNAVAILABLE. Give it a time limit. */
+  /**
+   * Wait until the agent can be reached instead of failing with UNAVAILABLE. Set `timeoutMs` too, or the call may wait
+   * indefinitely.
+   */
   readonly waitForReady?: boolean | undefined;
 }
 
-/** Pauses before the second and third attempt of a repeatable call: enough for a listener that is being replaced. */
+/** Pauses before the second and third attempt of a repeatable call: long enough for a listener that is being replaced. */
 const QUESTION_PAUSES_MS = [50, 250];
 
 const VERSION_HEADER = "svc-agent-version";
 
-/** gRPC calls by generated method descriptors, each with the instance token. */
+/** Makes gRPC calls by generated method descriptors, each with the instance token. */
 export class Channel {
   readonly #client: Client;
   readonly #link: Link;
@@ -70,32 +76,32 @@ export class Channel {
     this.#token = token;
   }
 
-  /** Version of the agent that answered last; undefined before the first answer. */
+  /** The agent's version in its last answer; undefined before the first answer. */
   get agentVersion(): string | undefined {
     return this.#agentVersion;
   }
 
-  /** The address in use, of several or of vsock. */
+  /** The address of the last connection, if there are several addresses or a vsock address. */
   get addressInUse(): string | undefined {
     return this.#link.inUse?.();
   }
 
-  /** There has been a connection. */
+  /** Whether there has ever been a connection. */
   get wasConnected(): boolean {
     return this.#liveness.wasConnected;
   }
 
-  /** Calls in progress. */
+  /** Number of calls in progress. */
   get calls(): number {
     return this.#liveness.calls;
   }
 
-  /** Takes no more calls. */
+  /** Whether `close` was called: new calls fail. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
 
-  /** Calls a unary method that changes nothing; repeats it when a connection failed. Rejects with GuestError. */
+  /** Calls a unary method that changes nothing, and repeats the call when the connection fails. Rejects with GuestError. */
   async question<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
     request: MessageInitShape<I>,
@@ -108,14 +114,15 @@ export class Channel {
       pausesMs: QUESTION_PAUSES_MS,
       untilMs: performance.now() + timeoutMs,
       signal,
-      // That it takes long to find out is no reason to try again: it would take as long.
+      // A retry after a connect timeout would take as long again.
       isTransient: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
     });
   }
 
   /**
-   * Calls a unary method, once. Rejects with GuestError. @param atMs its deadline, by Date.now(). Default: of its
-   * options
+   * Calls a unary method once. Rejects with GuestError.
+   *
+   * @param atMs deadline by Date.now(); by default from `options.timeoutMs`
    */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
@@ -138,7 +145,10 @@ export class Channel {
     return promise;
   }
 
-  /** Calls a method that answers with a stream, which fails with ServiceError. Throws GuestError once closed. */
+  /**
+   * Calls a server-streaming method. The stream fails with ServiceError. Throws GuestError if the channel is closed or
+   * the signal is aborted.
+   */
   serverStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodServerStreaming<I, O>,
     request: MessageInitShape<I>,
@@ -155,7 +165,10 @@ export class Channel {
     return this.#observed(call, options.signal);
   }
 
-  /** Calls a method that takes a stream. The answer rejects with GuestError; throws it once closed or aborted. */
+  /**
+   * Calls a client-streaming method. `response` rejects with GuestError. Throws GuestError if the channel is closed or
+   * the signal is aborted.
+   */
   clientStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodClientStreaming<I, O>,
     options: CallOptions = {},
@@ -173,8 +186,8 @@ export class Channel {
   }
 
   /**
-   * Calls a method with streams both ways, which fail with ServiceError; takes messages, or their bytes. Throws
-   * GuestError once closed or aborted.
+   * Calls a bidirectional streaming method. The stream accepts messages, or the bytes of messages, and fails with
+   * ServiceError. Throws GuestError if the channel is closed or the signal is aborted.
    */
   bidiStream<I extends DescMessage, O extends DescMessage>(
     method: DescMethodBiDiStreaming<I, O>,
@@ -190,7 +203,10 @@ export class Channel {
     return this.#observed(call, options.signal);
   }
 
-  /** The GuestError for a call's ServiceError. Where grpc-js does not say why nothing connects, the link finds out. */
+  /**
+   * Converts the ServiceError of a call to a GuestError. If grpc-js does not say why there is no connection, the link
+   * makes another attempt to find out.
+   */
   async failure(error: ServiceError, method: DescMethod, signal: AbortSignal | undefined): Promise<GuestError> {
     const known = uncompressed(error);
     if (known !== undefined) return known;
@@ -208,7 +224,7 @@ export class Channel {
     });
   }
 
-  /** Passes that GuestError on. */
+  /** Calls `tell` with the GuestError that `failure` returns. */
   async explained(
     error: ServiceError,
     method: DescMethod,
@@ -226,7 +242,7 @@ export class Channel {
     this.#link.close?.();
   }
 
-  /** A promise and the callback that settles it. */
+  /** Creates a promise and the grpc-js callback that settles it. */
   #answered<O extends DescMessage>(
     method: DescMethod & { readonly output: O },
     signal: AbortSignal | undefined,
@@ -242,8 +258,8 @@ export class Channel {
   }
 
   /**
-   * Follows a call to its status, the end of every call; notes the version of the agent that answers; cancels it with
-   * its signal.
+   * Counts a call as in progress until its status arrives, which ends every call. Records the agent's version from the
+   * headers, and cancels the call when the signal is aborted.
    */
   #observed<Call extends EventEmitter & Cancellable>(call: Call, signal: AbortSignal | undefined): Call {
     this.#liveness.begin();
@@ -262,7 +278,7 @@ export class Channel {
     if (typeof version === "string") this.#agentVersion = version;
   }
 
-  /** Throws once closed or aborted. */
+  /** Creates the metadata of a call. Throws GuestError if the channel is closed or the signal is aborted. */
   #metadata(options: CallOptions): Metadata {
     if (options.signal?.aborted === true) throw abortedError(options.signal);
     if (this.#isClosed) throw failure("CANCELLED", "CLIENT_CLOSED", "the client has been closed");
@@ -277,8 +293,9 @@ interface Cancellable {
 }
 
 /**
- * Cancels a call in the next tick of the event loop. In the tick in which grpc-js starts a call it would report the
- * cancellation and still make the call. (ResolvingCall of 1.14 checks only before it filters the metadata.)
+ * Cancels a call in the next tick of the event loop. If a call is cancelled in the tick in which it was started,
+ * grpc-js reports the cancellation and sends the call nevertheless. (ResolvingCall of 1.14 checks for it only before it
+ * filters the metadata.)
  */
 export function cancelCall(call: Cancellable): void {
   setImmediate(() => call.cancel());
@@ -288,7 +305,7 @@ function pathOf(method: DescMethod): string {
   return `/${method.parent.typeName}/${method.name}`;
 }
 
-/** A message's bytes. Throws GuestError (INVALID_ARGUMENT), which names the field that cannot be sent. */
+/** Encodes a message. Throws GuestError (INVALID_ARGUMENT), which names the field that cannot be sent. */
 export function encoded<Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): Buffer {
   return fromArguments("the request cannot be sent", () => serializer(schema)(create(schema, message)));
 }
@@ -309,7 +326,7 @@ function orBytes<Desc extends DescMessage>(schema: Desc): (message: MessageShape
   return (message) => (Buffer.isBuffer(message) ? message : serialize(message));
 }
 
-/** `bytes` fields of the result are views of the received message: nothing is copied. */
+/** The `bytes` fields of the result are views of the received message, so nothing is copied. */
 function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) => MessageShape<Desc> {
   return (bytes) => fromBinary(schema, bytes);
 }

@@ -1,7 +1,7 @@
 /**
- * Every cause that this library finds itself, by its stable code, and what to do about it; empty: the message says it.
- * Beside them a code is the agent's reason (docs/agent/operations.md), or the status of a call that has none.
- * docs/node/client.md lists them with the same words.
+ * The stable code of every error that this library itself detects, with advice for the user; empty if the message says
+ * everything. Other values of `code` are the agent's reasons (docs/agent/operations.md), or the status of a call
+ * without a reason. docs/node/client.md has the same table with the same words.
  */
 const CODES = {
   // No connection.
@@ -51,13 +51,13 @@ const CODES = {
   RESUME_MISMATCH: "",
 } as const;
 
-/** The code of a cause that this library finds itself. */
+/** Code of an error that this library itself detects. */
 export type ErrorCode = keyof typeof CODES;
 
-/** All of them, with what to do; empty: the message says it. */
+/** All codes with advice for the user; empty if the message says everything. */
 export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = CODES;
 
-/** What to do about an agent's reason, or about a status without one. */
+/** Advice by the library's code, the agent's reason, or the status of an error without one. */
 const STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
@@ -73,7 +73,7 @@ const STEPS: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** What to do about an error of that code; undefined: its message says everything. */
+/** Advice for an error with this code; undefined if its message says everything. */
 export function nextStepFor(code: string): string | undefined {
   const step = STEPS.get(code);
   return step === "" ? undefined : step;

@@ -16,23 +16,23 @@ import {
   withoutNoise,
 } from "./grpc-texts.ts";
 
-/** A gRPC status by its canonical name. Never OK. */
+/** Canonical name of a gRPC status other than OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
 
-/** What is known of a failed call. */
+/** Fields of a GuestError. */
 export interface GuestErrorParts {
   readonly status: GuestStatus;
   readonly message: string;
-  /** Default: the reason, or else the status. */
+  /** Default: the reason, or the status if there is no reason. */
   readonly code?: ErrorCode | undefined;
   readonly reason?: string | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
-  /** Default: by the reason. */
+  /** Default: whether REFUSED_FOR_NOW has the reason. */
   readonly retryable?: boolean | undefined;
 }
 
-/** The agent's reasons for refusing a call before it executes anything, which do not concern the call itself. */
+/** Reasons with which the agent refuses a call before it executes anything, although the call itself is valid. */
 const REFUSED_FOR_NOW: ReadonlySet<string> = new Set([
   "EXEC_RESOURCE_LIMIT",
   "EXEC_TEXT_BUSY",
@@ -51,30 +51,30 @@ export class GuestError extends Error {
   override readonly name = "GuestError";
   /** Canonical name of the gRPC status. */
   readonly status: GuestStatus;
-  /** Stable constant of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
+  /** Stable code of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
   readonly code: string;
-  /** The agent's stable constant for the cause, such as "EXEC_NOT_FOUND"; undefined when the agent never answered. */
+  /** The agent's stable code of the cause, such as "EXEC_NOT_FOUND"; undefined if the error did not come from the agent. */
   readonly reason: string | undefined;
-  /** What the error is about: path, errno, step, field. */
+  /** Details of the error: path, errno, step, field. */
   readonly metadata: Readonly<Record<string, string>>;
-  /** The option of the call that it is about, such as "keep.bufferBytes"; undefined: none of them. */
+  /** Name of the invalid option, such as "keep.bufferBytes"; undefined if the error is not about an option. */
   readonly option: string | undefined;
   /**
-   * Nothing was executed in the guest, and the call itself is not at fault: the same call may be repeated, later or on
-   * another sandbox, without anything happening twice. True where the call was never sent, because there was no
-   * connection, and where the agent refused it before it began: it shuts down, is frozen, or has too many of its kind.
-   * False for everything else, above all for a connection that was lost: the call may have taken effect. Whether a new
-   * attempt can succeed on this connection's address is another question.
+   * Whether the guest has executed nothing and the call itself is valid, so that the same call can be repeated, later
+   * or on another sandbox, without anything happening twice. True if the call was never sent, because there was no
+   * connection, and if the agent refused it before executing anything: because it is shutting down, is frozen, or has
+   * reached a limit. False for everything else, in particular for a lost connection: the call may have taken effect.
+   * `retryable` does not say whether a retry would succeed.
    */
   readonly retryable: boolean;
-  /** What to do about it, in a few words; undefined: the message says everything. */
+  /** Short advice for the user; undefined if the message says everything. */
   readonly nextStep: string | undefined;
-  /** The message with its field's own name. */
+  /** The message with the field name as the agent sent it. */
   readonly #message: string;
 
   constructor(parts: GuestErrorParts) {
     const { reason, metadata: { field } = {} } = parts;
-    // An agent's error has its schema's name for it.
+    // The agent's errors have the field's name in the protobuf schema.
     const option = field && reason !== undefined ? optionOf(field) : field;
     super(renamed(parts.message, field, option), parts.cause === undefined ? undefined : { cause: parts.cause });
     this.#message = parts.message;
@@ -87,7 +87,7 @@ export class GuestError extends Error {
     this.nextStep = nextStepFor(this.code);
   }
 
-  /** The same error of a call that had begun: what it was to execute may have been executed. */
+  /** The same error for a call that had begun: `retryable` becomes false, because the guest may have executed something. */
   ofBegunCall(): GuestError {
     if (!this.retryable) return this;
     const { reason, metadata, cause } = this;
@@ -102,13 +102,13 @@ export class GuestError extends Error {
     return new GuestError({ ...parts, retryable: false });
   }
 
-  /** The message with another name for `option`, as a command line has. */
+  /** The message with another name for `option`, such as the command line's. */
   messageWith(name: string): string {
     return renamed(this.#message, this.metadata["field"], name);
   }
 }
 
-/** The option of a field that an agent's error names: of `start.keep.buffer_bytes`, `keep.bufferBytes`. */
+/** Converts a schema field to an option name: `start.keep.buffer_bytes` to `keep.bufferBytes`. */
 function optionOf(field: string): string {
   const names = field.split(".");
   const ofFrame = names.length > 1 && (names[0] === "start" || names[0] === "attach");
@@ -119,44 +119,47 @@ function optionOf(field: string): string {
   return option === "createParents" ? "parents" : option;
 }
 
-/** A text with the name of its error's field in other words: at its beginning, or else the last. */
+/** Replaces a field name in an error text: at the beginning of the text, or else its last occurrence. */
 function renamed(text: string, from = "", to = from): string {
   if (from === "" || from === to) return text;
   const at = text.startsWith(from) ? 0 : text.lastIndexOf(from);
   return at < 0 ? text : text.slice(0, at) + to + text.slice(at + from.length);
 }
 
-/** Whether a call failed with its connection. The agent's own UNAVAILABLE, sent while it shuts down, has a reason. */
+/**
+ * Whether a call failed because its connection was lost or could not be made. The agent's own UNAVAILABLE, which it
+ * sends while it shuts down, has a reason.
+ */
 export function isLost(error: unknown): error is GuestError {
   return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
 }
 
-/** The GuestError for a cause that this library finds itself. */
+/** Creates the GuestError for an error that this library itself detects. */
 export function failure(under: GuestStatus, code: ErrorCode, message: string, cause?: unknown): GuestError {
   return new GuestError({ status: under, code, message, cause });
 }
 
-/** The GuestError for an option or argument that cannot be sent or used; `field` is its name, if it is one. */
+/** Creates the GuestError for an invalid option or argument. `field` is its name, if it has one. */
 export function invalidOption(field: string | undefined, message: string, cause?: unknown): GuestError {
   const metadata = field === undefined ? {} : { field };
   return new GuestError({ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause });
 }
 
-/** The GuestError for an answer that is not what the schema promises. */
+/** Creates the GuestError for an answer that violates the schema. */
 export function unreadable(problem: string, cause?: unknown): GuestError {
   return failure("INTERNAL", "ANSWER_UNREADABLE", `the agent's answer ${problem}`, cause);
 }
 
 /**
- * The GuestError for a message that grpc-js cannot decompress; undefined: a different error. That has neither code nor
- * details (ResolvingCall of 1.14 takes them from whatever was thrown).
+ * Creates the GuestError for a message that grpc-js cannot decompress; undefined for other errors. Such an error has
+ * neither code nor details (ResolvingCall of 1.14 copies them from whatever was thrown).
  */
 export function uncompressed(error: ServiceError): GuestError | undefined {
   if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
   return unreadable("cannot be read: it is compressed, in a way that this client does not know", error);
 }
 
-/** The failed call, and what its connection knows about it. */
+/** The failed call, and the state of its connection. */
 export interface FailedCall {
   readonly method: string;
   readonly service: string;
@@ -164,11 +167,11 @@ export interface FailedCall {
   readonly agentVersion: string | undefined;
   /** Why there is no connection, if the link knows. */
   readonly linkFailure: Cause | undefined;
-  /** Time after which no connection was ready; undefined: a different error. */
+  /** The limit at which the attempt to connect was given up; undefined for other errors. */
   readonly connectTimeoutMs?: number | undefined;
 }
 
-/** The GuestError for a call that failed with a gRPC status. If the signal was aborted, the reason is its abort. */
+/** Creates the GuestError for a call that failed with a gRPC status. If the signal is aborted, that is the cause. */
 export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);
   const details = detailsOf(error);
@@ -188,7 +191,7 @@ export function guestError(error: ServiceError, call: FailedCall): GuestError {
   return made(isRefusal(cause.code) ? "PERMISSION_DENIED" : name, cause);
 }
 
-/** The GuestError for a call that its caller aborted. */
+/** Creates the GuestError for a call that its caller aborted. */
 export function abortedError(signal: AbortSignal): GuestError {
   return failure("CANCELLED", "CALL_ABORTED", "the call was aborted by its caller", signal.reason);
 }
@@ -203,7 +206,7 @@ function statusName(code: number): GuestStatus {
   return name === undefined || name === "OK" ? "UNKNOWN" : (name as GuestStatus);
 }
 
-/** The error of an agent that is older than this client, or of another server without that method. */
+/** The message for a missing method: the agent is older than this client, or another gRPC server answers. */
 function missingMethod(
   name: GuestStatus,
   details: ErrorDetails | undefined,
@@ -217,7 +220,7 @@ function missingMethod(
   return `the agent${known} has no method ${method}`;
 }
 
-/** Versions of the agent that brought whole services, and methods of older ones. */
+/** The agent's version in which a service or a method was added. */
 const SINCE: Readonly<Record<string, string>> = {
   "svc.guest.v1alpha1.ExecSessions": "0.2.0",
   "svc.guest.v1alpha1.FileTree": "0.2.0",
@@ -251,13 +254,19 @@ function isRefusal(code: ErrorCode | undefined): boolean {
 
 const REFUSED = "the agent refused the connection, usually because of the client certificate";
 
-/** A refused connection is explained by the agent's answer; a hanging one may stay silent past the deadline. */
+/**
+ * Time limits for finding out why there is no connection. A refusing agent answers soon. A connection that hangs may
+ * stay silent, and the call is past its deadline already.
+ */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;
 
-/** Causes that no later attempt mends. A guest may be about to accept this client's authority, and to be restored. */
+/**
+ * Causes that a retry does not fix. CLIENT_CERTIFICATE_REFUSED is not one of them: the restore steps of a guest may be
+ * about to replace the authority that it accepts.
+ */
 const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
-  // A restored guest has its listener from its first instruction on.
+  // A restored guest listens from its first instruction on.
   "CONNECTION_REFUSED",
   "NOT_AN_AGENT",
   "CLIENT_CERTIFICATE_EXPIRED",
@@ -268,13 +277,16 @@ const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
   "SERVER_CERTIFICATE_UNTRUSTED",
 ]);
 
-/** Whether a later attempt may connect. */
+/** Whether a later attempt to connect may succeed. */
 export function mayConnect(error: unknown): boolean {
   if (!(error instanceof GuestError) || PERMANENT.has(error.code)) return false;
   return error.status === "UNAVAILABLE" || (error.status === "PERMISSION_DENIED" && error.reason === undefined);
 }
 
-/** Milliseconds for finding out why a call has no connection; undefined: its error says why, or it had one. */
+/**
+ * How long to look for the reason why a call has no connection, in milliseconds; undefined if its error has the reason,
+ * or if it had a connection.
+ */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;
   return isRefusedConnection(error) || isClosedUnready(error) ? REFUSAL_LIMIT_MS : undefined;
@@ -284,14 +296,17 @@ const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
 
 /** Content of a google.rpc.Status. */
 interface ErrorDetails {
-  /** The exact message; grpc-message may have lost characters in its encoding. */
+  /** The exact message. The grpc-message header may have lost characters in its encoding. */
   readonly message: string | undefined;
-  /** Undefined without an ErrorInfo. */
+  /** Undefined if the status has no ErrorInfo. */
   readonly reason: string | undefined;
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/** Reads grpc-status-details-bin, a google.rpc.Status: message = 2, details = 3. Undefined when it is malformed. */
+/**
+ * Decodes grpc-status-details-bin, a google.rpc.Status with the fields message = 2 and details = 3. Undefined if it is
+ * malformed.
+ */
 export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
   let message: string | undefined;
   let reason: string | undefined;

@@ -2,9 +2,9 @@ import { type ServiceError, status } from "@grpc/grpc-js";
 import type { ErrorCode } from "./error-codes.ts";
 
 /*
- * What grpc-js, Node and OpenSSL say only in words, read in this one file: grpc-js 1.14.7, Node 20.19 to 26.10 (OpenSSL
- * 3.0 to 3.5), and what agents before 0.3.0 say in a GOAWAY. Each pattern is anchored: a name of the caller's may stand
- * in the text.
+ * Everything that grpc-js, Node and OpenSSL report only as text is matched in this file: the texts of grpc-js 1.14.7,
+ * of Node 20.19 to 26.10 (OpenSSL 3.0 to 3.5), and of agents before 0.3.0 in GOAWAY frames. Every pattern is anchored,
+ * because the text may contain a name that the caller has chosen.
  */
 
 /** Why a connection or a call failed. */
@@ -13,27 +13,27 @@ export interface Cause {
   readonly message: string;
 }
 
-/** How OpenSSL (3.0 in Node 20.19, 3.5 in Node 22.23 and 26.10) begins the text of an alert that the peer has sent. */
+/** Start of OpenSSL's error text for a TLS alert from the peer (3.0 in Node 20.19, 3.5 in Node 22.23 and 26.10). */
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
-/** Texts of failed connections, in the order in which they are tried. */
+/** Error texts of failed connections. The first pattern that matches wins. */
 const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
   [/^connect (?:ECONNREFUSED|ENOENT|EACCES) /, "CONNECTION_REFUSED"],
   [/^(?:connect E[A-Z]+ |getaddrinfo |queryA|Name resolution failed )/, "ADDRESS_UNREACHABLE"],
   [/^(?:Connection dropped|read E[A-Z]+|write E[A-Z]+)/, "CONNECTION_LOST"],
   [/^(?:Failed to connect \(|Client network socket disconnected before secure TLS)/, "CONNECTION_CLOSED"],
-  // What is no HTTP/2, as nghttp2 reports it.
+  // nghttp2's error for a peer that does not speak HTTP/2.
   [/^(?:Protocol error|Session closed with error code NGHTTP2_PROTOCOL_ERROR)/, "NOT_AN_AGENT"],
   [/^Hostname\/IP does not match certificate's altnames/, "SERVER_NAME_MISMATCH"],
   [/^certificate has expired/, "SERVER_CERTIFICATE_EXPIRED"],
   [/^certificate is not yet valid/, "SERVER_CERTIFICATE_NOT_YET_VALID"],
-  // OpenSSL's answer to a Certificate message that is too large, or has too many certificates.
+  // The alert of an OpenSSL server for a Certificate message that is too large, or has too many certificates.
   [new RegExp(`${ALERT}(?:illegal parameter|decode error):`), "CLIENT_CERTIFICATE_TOO_LONG"],
   [/^[a-z -]*certificate\b/, "SERVER_CERTIFICATE_UNTRUSTED"],
   [/^(?:(?:\w+:)*SSL routines|SSL |wrong version)/, "NOT_AN_AGENT"],
 ];
 
-/** The cause of a failed connection by its text. */
+/** Finds the cause of a failed connection by its error text. */
 export function causeOf(text: string): Cause | undefined {
   const refusal = refusedCertificate(text);
   if (refusal !== undefined) return refusal;
@@ -50,7 +50,7 @@ function unwrapped(details: string): string {
     .trim();
 }
 
-/** The same, and OpenSSL's and grpc-js's own texts in words. */
+/** Like `unwrapped`, and rewords texts of OpenSSL and grpc-js that users would not understand. */
 export function withoutNoise(details: string): string {
   return unwrapped(details)
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
@@ -59,7 +59,7 @@ export function withoutNoise(details: string): string {
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready");
 }
 
-/** The agent's alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
+/** The agent's TLS alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
 const CERTIFICATE_ALERT = new RegExp(
   `${ALERT}(unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required)):`,
 );
@@ -70,7 +70,7 @@ const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["certificate required", "there is none"],
 ]);
 
-/** Why the agent refused the client's certificate, by its alert; undefined: a different error. */
+/** Why the agent refused the client's certificate, by the TLS alert; undefined for other errors. */
 function refusedCertificate(details: string): Cause | undefined {
   const alert = CERTIFICATE_ALERT.exec(unwrapped(details))?.[1];
   if (alert === undefined) return undefined;
@@ -81,10 +81,10 @@ function refusedCertificate(details: string): Cause | undefined {
   };
 }
 
-/** How agents before 0.3.0 begin, whose handshake had no alert; OpenSSL's reason follows. */
+/** Start of the GOAWAY text of agents before 0.3.0, which sent no TLS alert; OpenSSL's reason follows. */
 const CERTIFICATE_REFUSED = "the client certificate is refused: ";
 
-/** The agent's own words about a refused connection: debug data of its GOAWAY (RFC 9113, 6.8). */
+/** The cause of a refused connection by the agent's text: the debug data of its GOAWAY frame (RFC 9113, 6.8). */
 export function refusalOf(words: string): Cause {
   if (words.startsWith(CERTIFICATE_REFUSED)) {
     const why = words.slice(CERTIFICATE_REFUSED.length);
@@ -98,21 +98,27 @@ export function refusalOf(words: string): Cause {
   };
 }
 
-/** The agent's GOAWAY for a refused certificate, INADEQUATE_SECURITY (12), as grpc-js and Node report it. */
+/**
+ * Whether the agent refused the certificate with a GOAWAY frame of the code INADEQUATE_SECURITY (12), in the texts of
+ * grpc-js and Node.
+ */
 export function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
 
 const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
 
-/** The call waited for a connection until its deadline (grpc-js 1.14, resolving-call.ts and load-balancing-call.ts). */
+/**
+ * Whether the call waited for a connection until its deadline (grpc-js 1.14, resolving-call.ts and
+ * load-balancing-call.ts).
+ */
 export function isUnconnected({ code, details }: ServiceError): boolean {
   return code === status.DEADLINE_EXCEEDED && UNCONNECTED.test(details);
 }
 
 /**
- * The call waited for a connection and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts). Of a connection
- * that was there and broke, grpc-js says something else, whatever the next attempt to connect comes to.
+ * Whether the call waited for a connection and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts). If an
+ * existing connection breaks, grpc-js uses other texts, even if reconnecting then fails.
  */
 export function isUnsent(error: ServiceError): boolean {
   const isPicked =
@@ -120,12 +126,12 @@ export function isUnsent(error: ServiceError): boolean {
   return isPicked || isUnconnected(error);
 }
 
-/** grpc-js gives UNIMPLEMENTED also to answers that are not gRPC. */
+/** Whether the answer was not a valid gRPC answer. grpc-js uses UNIMPLEMENTED for such answers, too. */
 export function isNoAnswer({ details }: ServiceError): boolean {
   return /^(?:No message received|Too many responses received|Received HTTP status code)/.test(details);
 }
 
-/** A connection that was closed in its handshake: grpc-js (1.14, transport.ts) knows no reason. */
+/** Whether the connection was closed during its handshake, for which grpc-js (1.14, transport.ts) gives no reason. */
 export function isClosedUnready({ code, details }: ServiceError): boolean {
   return code === status.UNAVAILABLE && unwrapped(details).startsWith("Failed to connect (");
 }

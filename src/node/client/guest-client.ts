@@ -63,27 +63,33 @@ import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./
 import { TunnelOpener } from "./tunnel/opener.ts";
 import { GuestTunnel } from "./tunnel/tunnel.ts";
 
-/** How `endExec` ends a command. */
+/** Options of `endExec`. */
 export interface EndExecOptions extends CallOptions {
-  /** The very command that is meant. Default: whichever has the name now. */
+  /** The command's `execId`. Default: the command that has the name now. */
   readonly execId?: string | undefined;
-  /** The first signal, by its name or by its number in the guest. Default: SIGTERM. */
+  /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
   readonly killSignal?: number | SignalName | undefined;
-  /** Time for all of it to end before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
+  /**
+   * Grace period before SIGKILL, in milliseconds, for the command and everything that it started; at most 10 min.
+   * Default: 2 s.
+   */
   readonly graceMs?: number | undefined;
-  /** Forget it once it has ended: its output is gone, and its name free, when the call resolves. Default: false. */
+  /**
+   * Forget the command once it has ended: when the call resolves, its output is deleted and its name is free. Default:
+   * false.
+   */
   readonly forget?: boolean | undefined;
 }
 
 /** Options of `signalExec`. */
 export interface SignalExecOptions extends CallOptions {
-  /** The very command that is meant. Default: whichever has the name now. */
+  /** The command's `execId`. Default: the command that has the name now. */
   readonly execId?: string | undefined;
 }
 
 /** Options of `statPath`. */
 export interface StatPathOptions extends CallOptions {
-  /** Describe a symbolic link itself, not what it names. Default: false. */
+  /** Return the attributes of a symbolic link itself instead of its target's. Default: false. */
   readonly noFollow?: boolean | undefined;
 }
 
@@ -98,7 +104,7 @@ const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
 
 /** Options of `watchUsage`. */
 export interface WatchUsageOptions extends CallOptions {
-  /** From one report to the next, in milliseconds; 1 s to a day. Default: 5 s. */
+  /** Interval between reports, in milliseconds; 1 s to a day. Default: 5 s. */
   readonly intervalMs?: number | undefined;
 }
 
@@ -106,30 +112,31 @@ const WATCH_NAMES = { ...OPTION_NAMES.call, intervalMs: true } as const;
 const HOOK_NAMES: Names<HookRequest> = { kind: true, timeoutMs: true, freezeMs: true };
 const DUTIES_NAMES: Names<DutiesRequest> = { entropy: true, hostTime: true, keepFrozen: true };
 
-/** The agent's own default. */
+/** Equals the agent's default. The client needs the number as well, because its retries end at the same time. */
 const DEFAULT_PORT_WAIT_MS = 30_000;
-/** Tries of a wait for a port before there was any connection. */
+/** Limit on attempts of `waitForPort` while no connection has been made yet, so that a wrong address fails soon. */
 const FIRST_TRIES = 3;
 const LONGEST_PAUSE_MS = 2_000;
 
 /**
- * Makes a client of an agent: over TCP with mutual TLS, a unix socket, or a bridge command. Connects with the first
- * call. Throws GuestError (INVALID_ARGUMENT) where the options are not valid.
+ * Creates a client of an agent: over TCP with mutual TLS, vsock, a unix socket, or a bridge command. The client
+ * connects at its first call. Throws GuestError (INVALID_ARGUMENT) if the options are invalid.
  */
 export function connect(options: ConnectOptions): GuestClient {
   return fromArguments("the options of connect are not valid", () => new GuestClient(options));
 }
 
 /**
- * A client of one sandbox's agent. Every method rejects with GuestError; `exec` throws it for a command that cannot be
- * sent, on a closed client or with an aborted signal. `health`, `usage`, `listPorts`, `statPath` and `listExecs` are
- * repeated when a connection fails, `waitForPort` for as long as it may wait; all other calls are made once.
+ * A client of one sandbox's agent. Every method rejects with GuestError. `exec` also throws it, if the command cannot
+ * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
+ * `usage`, `listPorts`, `statPath` and `listExecs`, and `waitForPort` until its timeout. It makes every other call only
+ * once, unless the method's comment says otherwise.
  */
 export class GuestClient extends FolderClient {
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
 
-  /** Throws where the options are not valid. */
+  /** Throws if the options are invalid. */
   constructor(options: ConnectOptions) {
     checkOptions("the options of connect", options, OPTION_NAMES.connect);
     const channel = openChannel(options);
@@ -139,27 +146,27 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * The address that the last connection was made to, where the client has several addresses or one of vsock. Undefined
-   * before the first connection, and for any other client.
+   * The address of the last connection, for a client with several addresses or a vsock address. Undefined before the
+   * first connection, and for every other client.
    */
   get addressInUse(): string | undefined {
     return this.#channel.addressInUse;
   }
 
-  /** Version of the agent, as of its last answer; undefined before the first, or if it sends none. */
+  /** The agent's version in its last answer; undefined before the first answer, or if the agent sends no version. */
   get agentVersion(): string | undefined {
     return this.#channel.agentVersion;
   }
 
-  /** Asks for liveness, readiness, last user activity, guest time and the idle declaration. */
+  /** Returns liveness, readiness, last user activity, guest time and the idle declaration. */
   async health(options?: CallOptions): Promise<Health> {
     checkOptions("the options of health", options, OPTION_NAMES.call);
     return plain(HealthResponseSchema, await this.#channel.question(GuestAgent.method.health, {}, options));
   }
 
-  /** Starts a command that outlives its connection. Its streams and its end are on the result. */
+  /** Starts a command that outlives its connection. The returned process has the command's streams and result. */
   exec(command: KeptCommand, options?: KeptOptions): KeptProcess;
-  /** Starts a command in the sandbox. Its streams and its end are on the result. */
+  /** Starts a command in the sandbox. The returned process has the command's streams and result. */
   exec(command: ExecCommand, options?: CallOptions): ExecProcess;
   exec(command: ExecCommand | KeptCommand, options: KeptOptions = {}): ExecProcess {
     const first = { case: "start", value: startMessage(command) } as const;
@@ -170,30 +177,37 @@ export class GuestClient extends FolderClient {
     return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
   }
 
-  /** Attaches to a kept command, running or ended. A call attached before fails with ABORTED and EXEC_TAKEN_OVER. */
+  /**
+   * Attaches to a kept command, running or ended. If another call is attached to the command, that call fails with
+   * ABORTED and EXEC_TAKEN_OVER.
+   */
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, OPTION_NAMES.attach);
     return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
   }
 
   /**
-   * Reads what the workload writes, where its `Process.output` keeps it (else WORKLOAD_OUTPUT_NOT_KEPT): `stdout` and
-   * `stderr`, as of a kept command, beside any other reader. Read both. It never slows the workload.
+   * Reads the workload's output, if its `Process.output` makes the agent keep it; otherwise fails with
+   * WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the
+   * same time. A slow reader never slows the workload down.
    */
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
     checkOptions("the options of workloadOutput", options, OPTION_NAMES.workloadOutput);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // Nothing is acknowledged: the agent drops the oldest anyway.
+    // Manual and never called: acknowledgements would change nothing, because the agent drops the oldest output anyway.
     return this.#kept({ name: "", first, options: { ...options, acknowledge: "manual", forget: false } }, false);
   }
 
-  /** Lists the kept commands, in the order of their starts. */
+  /** Lists the kept commands in the order in which they were started. */
   async listExecs(options?: CallOptions): Promise<KeptExec[]> {
     checkOptions("the options of listExecs", options, OPTION_NAMES.call);
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(keptExecOf);
   }
 
-  /** Ends a kept command with all it has started: the signal, the grace, SIGKILL. One that has ended is forgotten. */
+  /**
+   * Ends a kept command and everything that it started: sends the signal, waits for the grace period, then sends
+   * SIGKILL. If the command has ended already, forgets it.
+   */
   async endExec(name: string, options: EndExecOptions = {}): Promise<EndedExec> {
     checkOptions("the options of endExec", options, END_NAMES);
     const { execId = "", killSignal = 0, graceMs = 0, forget = false, ...call } = options;
@@ -223,23 +237,23 @@ export class GuestClient extends FolderClient {
     return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), options);
   }
 
-  /** A file's content, or a part of it. Nothing is asked for until it is read. */
+  /** Returns a file's content, or a part of it. The request is sent when the caller begins to read. */
   readFile(path: GuestPath, options?: ReadFileOptions): FileContent {
     return new FileContent(this.#channel, path, options);
   }
 
-  /** Writes a file atomically: its readers see the old content or all of the new. */
+  /** Writes a file atomically: readers see either the old content or the whole new content. */
   writeFile(path: GuestPath, content: FileSource, options?: WriteFileOptions): Promise<WriteFileResult> {
     return writeFile(this.#channel, path, content, options);
   }
 
   /**
-   * Copies a directory of this machine with all in it into a directory of the guest, which is made with what is missing
-   * above it: contents, modes, times, links as links. What is there is replaced, directories are merged. Entries that
-   * cannot be read here or written there are reported to `onFailure`; everything else is copied before it rejects with
-   * COPY_INCOMPLETE. A directory that cannot be read itself is SOURCE_FAILED, with its error as the cause. After a lost
-   * connection, such as by a standby, it goes on: files that this very call wrote before, and that are still there, are
-   * not written again.
+   * Copies a local directory with everything in it into a directory of the guest, which is created with its missing
+   * parents. Copies contents, modes and times; symlinks stay symlinks. Replaces existing files and merges directories.
+   * Entries that cannot be read here or written there are reported to `onFailure`; all others are copied, and then the
+   * call rejects with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the
+   * file system's error as the cause. After a lost connection, such as after a standby, the copy continues: files that
+   * this call has written already, and that still exist, are not written again.
    */
   async uploadFolder(local: LocalPath, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
     const { uploadFolder } = await import("./files/upload-folder.ts");
@@ -247,18 +261,18 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Copies a directory of the guest with all in it into a directory of this machine, which is made; as `uploadFolder`,
-   * but without setuid bits and owners, and with modes as the umask lets them through. Whatever the guest sends,
-   * nothing outside of that directory is touched. Entries that cannot be read there or written here are reported to
-   * `onFailure`; everything else is copied before it rejects with COPY_INCOMPLETE. A directory that cannot be made is
-   * DESTINATION_FAILED. After a lost connection it begins again.
+   * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
+   * `uploadFolder`, but does not copy setuid bits and owners, and applies the umask to modes. Touches nothing outside
+   * of that directory, whatever the guest sends. Entries that cannot be read there or written here are reported to
+   * `onFailure`; all others are copied, and then the call rejects with COPY_INCOMPLETE. If the local directory cannot
+   * be created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async downloadFolder(path: GuestPath, local: LocalPath, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
     const { downloadFolder } = await import("./files/download-folder.ts");
     return downloadFolder({ client: this, path }, local, options);
   }
 
-  /** Asks for the attributes of a path. */
+  /** Returns the attributes of a path. */
   async statPath(path: GuestPath, options: StatPathOptions = {}): Promise<PathAttributes> {
     checkOptions("the options of statPath", options, { noFollow: true, ...OPTION_NAMES.call });
     const { noFollow = false, ...call } = options;
@@ -268,16 +282,16 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Connects to a TCP port of the guest's loopback, or to the unix socket of an absolute path, as net.connect does
-   * here. The agent's failures are the stream's: nothing listens there (PORT_REFUSED), nobody answers
-   * (PORT_UNREACHABLE), it was reset (PORT_RESET).
+   * Connects to a TCP port of the guest's loopback, or to the unix socket at an absolute path, as net.connect does
+   * locally. The stream fails with the agent's errors: nothing listens (PORT_REFUSED), no answer (PORT_UNREACHABLE),
+   * connection reset (PORT_RESET).
    */
   openTunnel(target: number | string, options: CallOptions = {}): GuestTunnel {
     checkOptions("the options of openTunnel", options, OPTION_NAMES.call);
     return new GuestTunnel(this.#channel, target, options);
   }
 
-  /** Listens here, and connects each client to a port or unix socket of the guest, until it is closed. */
+  /** Listens locally and connects each client to a port or unix socket of the guest, until the forwarding is closed. */
   async forward(options: ForwardOptions): Promise<Forwarding> {
     checkOptions("the options of forward", options, FORWARD_NAMES);
     const { connectOptions } = options;
@@ -287,8 +301,8 @@ export class GuestClient extends FolderClient {
   }
 
   /**
-   * Resolves once a process listens on a TCP port where `openTunnel` reaches it, with who else does; rejects
-   * (PORT_NOT_LISTENING) if none does in time.
+   * Resolves once a process listens on a TCP port where `openTunnel` can connect to it. The result also says from where
+   * else the port can be reached. Rejects with PORT_NOT_LISTENING at the timeout.
    */
   async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
     checkOptions("the options of waitForPort", options, OPTION_NAMES.call);
@@ -302,7 +316,7 @@ export class GuestClient extends FolderClient {
       tries += 1;
       return this.#channel.unary(Tunnel.method.waitForPort, { ...request, timeoutMs: leftMs() }, call);
     };
-    // Once there was a connection, a lost one costs no try of a wait that may take a day.
+    // After a first connection the address is known to be right, so lost connections are retried until the timeout.
     const isTransient = (error: unknown): boolean =>
       isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
     const untilMs = startMs + timeoutMs;
@@ -310,13 +324,16 @@ export class GuestClient extends FolderClient {
     return plain(WaitForPortResponseSchema, await retried(ask(), ask, how));
   }
 
-  /** The TCP ports on which processes of the guest listen now, at whatever address. */
+  /** Lists the TCP ports on which processes of the guest listen now, at any address. */
   async listPorts(options?: CallOptions): Promise<PortList> {
     checkOptions("the options of listPorts", options, OPTION_NAMES.call);
     return plain(ListPortsResponseSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
   }
 
-  /** The same at once and then what changes, until the loop is left or the connection lost, as by restore duties. */
+  /**
+   * Yields the ports that `listPorts` returns, then each change, until the caller leaves the loop or the connection is
+   * lost. Restore duties close the connection, too.
+   */
   watchPorts(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
     checkOptions("the options of watchPorts", options, OPTION_NAMES.call);
     return received(this.#channel, Tunnel.method.watchPorts, {}, options, {
@@ -324,13 +341,16 @@ export class GuestClient extends FolderClient {
     });
   }
 
-  /** What the guest uses of memory, processors, file systems and network now. */
+  /** Returns the guest's current use of memory, processors, file systems and network. */
   async usage(options?: CallOptions): Promise<GuestUsage> {
     checkOptions("the options of usage", options, OPTION_NAMES.call);
     return guestUsageOf(await this.#channel.question(UsageService.method.getUsage, {}, options));
   }
 
-  /** The same at once and then at intervals, until the loop is left or the connection lost, as by restore duties. */
+  /**
+   * Yields a report as of `usage` at once and then at intervals, until the caller leaves the loop or the connection is
+   * lost. Restore duties close the connection, too.
+   */
   watchUsage(options: WatchUsageOptions = {}): AsyncIterableIterator<GuestUsage, undefined, undefined> {
     checkOptions("the options of watchUsage", options, WATCH_NAMES);
     const { intervalMs = 0, ...call } = options;
@@ -347,7 +367,7 @@ export class GuestClient extends FolderClient {
     return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, hook, options));
   }
 
-  /** Makes a restored guest perform its duties. */
+  /** Has the agent of a restored guest run its restore steps. */
   async runRestoreDuties({ hostTime, ...duties }: DutiesRequest, options?: CallOptions): Promise<DutiesResult> {
     checkOptions("the duties", duties, DUTIES_NAMES);
     checkOptions("the options of runRestoreDuties", options, OPTION_NAMES.call);
@@ -356,21 +376,25 @@ export class GuestClient extends FolderClient {
     return plain(RestoreDutiesResponseSchema, answer);
   }
 
-  /** As `restoreSequence`, on connections of its own; the duties close this client's, whose next call dials again. */
+  /**
+   * Runs `restoreSequence` on connections of its own. The restore steps close this client's connection; its next call
+   * reconnects.
+   */
   restore(options?: RestoreOptions): Promise<RestoreOutcome> {
     return restoreSequence(() => new GuestClient(this.#options), options);
   }
 
   /**
-   * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace. Resolves when
-   * that has begun, with the workload's grace; UNAVAILABLE with SHUTTING_DOWN says that it had begun before.
+   * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace periods. Resolves
+   * with the workload's grace period as soon as the shutdown has begun. Rejects with UNAVAILABLE and SHUTTING_DOWN if
+   * the shutdown had begun before.
    */
   async stop(options?: CallOptions): Promise<StopResult> {
     checkOptions("the options of stop", options, OPTION_NAMES.call);
     return plain(StopResponseSchema, await this.#channel.unary(Lifecycle.method.stop, {}, options));
   }
 
-  /** Closes the connection once the calls in progress have ended, and removes a bridge's socket from TMPDIR. */
+  /** Closes the connection once the calls in progress have ended, and removes the socket of a bridge from TMPDIR. */
   close(): void {
     this.#channel.close();
   }

@@ -24,62 +24,63 @@ import {
 import { type ExecResult, resultOf } from "./exec/command.ts";
 import { plain, type Plain } from "./plain.ts";
 
-/** State of an agent (message HealthResponse). Its times are by the guest's clock. */
+/** State of an agent (message HealthResponse). Its times are from the guest's clock. */
 export type Health = Plain<HealthResponse>;
 
-/** A hook to run (message RunHookRequest); `timeoutMs` is the hook's own. */
+/** The hook to run (message RunHookRequest). `timeoutMs` limits the hook itself, not the call. */
 export type HookRequest = Partial<Plain<RunHookRequest>> & Pick<RunHookRequest, "kind">;
 
 /** How a hook ended (message RunHookResponse). */
 export type HookResult = Plain<RunHookResponse>;
 
-/** What restore duties are to do (message RestoreDutiesRequest). */
+/** Input of the restore steps (message RestoreDutiesRequest). */
 export type DutiesRequest = Partial<Pick<Plain<RestoreDutiesRequest>, "hostTime" | "keepFrozen">> &
   Pick<RestoreDutiesRequest, "entropy">;
 
-/** What restore duties have done (message RestoreDutiesResponse). */
+/** Result of the restore steps (message RestoreDutiesResponse). */
 export type DutiesResult = Plain<RestoreDutiesResponse>;
 
-/** What a stop has begun (message StopResponse). */
+/** Answer to a stop, which has begun but not ended (message StopResponse). */
 export type StopResult = Plain<StopResponse>;
 
-/** What a guest uses (message GuestUsage): what it cannot tell is absent. */
+/** Resource use of a guest (message GuestUsage). Values that the guest cannot determine are absent. */
 export type GuestUsage = Plain<GuestUsageMessage>;
 
-/** A TCP port that listens (message ListeningPort). Its process chooses the name in `command`: escape it. */
+/**
+ * A TCP port on which a process listens (message ListeningPort). The process chooses its name in `command`: escape it
+ * before printing.
+ */
 export type ListeningPort = Plain<PortMessage>;
 
-/** The ports that listen (message ListPortsResponse). */
+/** The TCP ports on which processes listen (message ListPortsResponse). */
 export type PortList = Plain<ListPortsResponse>;
 
-/** What has changed, or all that listen (message WatchPortsResponse). */
+/** Ports that have begun or ceased to listen; in the first message all ports that listen (message WatchPortsResponse). */
 export type PortChanges = Plain<WatchPortsResponse>;
 
-/** Who reaches a port that was waited for (message WaitForPortResponse). */
+/** From where a port can be reached, after waiting for it (message WaitForPortResponse). */
 export type PortWait = Plain<WaitForPortResponse>;
 
-/** What a command has used (message CommandUsage). */
+/** Resources that a command has used (message CommandUsage). */
 export type CommandUsage = Plain<UsageMessage>;
 
-/** A kept command (message KeptExec); without `exit` it runs. */
+/** A kept command (message KeptExec). Without `exit` it is still running. */
 export type KeptExec = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: ExecResult };
 
-/** How an ended command ended, and whether it is forgotten (message EndExecResponse). */
+/** How a command ended, and whether the agent has forgotten it (message EndExecResponse). */
 export type EndedExec = Omit<Plain<EndExecResponse>, "exit"> & { readonly exit?: ExecResult };
 
-/** The message as a plain object. */
 export function keptExecOf(message: KeptExecMessage): KeptExec {
   const { exit: _, ...fields } = plain(KeptExecSchema, message);
   return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
 }
 
-/** The message as a plain object. */
 export function endedExecOf(message: EndExecResponse): EndedExec {
   const { exit: _, ...fields } = plain(EndExecResponseSchema, message);
   return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
 }
 
-/** The report in an answer of UsageService, as a plain object. */
+/** Converts the report in an answer of UsageService to a plain object. */
 export function guestUsageOf({ usage }: Pick<GetUsageResponse, "usage">): GuestUsage {
   return plain(GuestUsageSchema, create(GuestUsageSchema, usage));
 }

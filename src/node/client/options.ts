@@ -3,7 +3,7 @@ import type { AttachOptions, KeptOptions, KeptPosition, WorkloadOutputOptions } 
 import type { RunOptions } from "./exec/process.ts";
 import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 
-/** All names of an object of options; the compiler checks that none is missing. */
+/** The names of all options of a type. The compiler checks that none is missing. */
 export type Names<Options> = Readonly<Record<keyof Options, true>>;
 
 const CALL: Names<CallOptions> = { signal: true, timeoutMs: true, waitForReady: true };
@@ -15,7 +15,7 @@ const KEPT: Names<KeptOptions> = {
   forget: true,
   failOnGap: true,
 };
-/** A position can be used as the options of a call that goes on there. */
+/** A position of a kept command is also valid as options, so that a call can continue there. */
 const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   execId: true,
   stdoutOffset: true,
@@ -23,7 +23,7 @@ const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   stdinOffset: true,
   fromNow: true,
 };
-/** The names of each kind of options. */
+/** Option names by kind of call. */
 export const OPTION_NAMES: Readonly<
   Record<"connect" | "call" | "kept" | "attach" | "workloadOutput" | "run", Readonly<Record<string, true>>>
 > = {

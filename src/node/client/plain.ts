@@ -18,15 +18,16 @@ type PlainValue<Value> = Value extends bigint
           : Value;
 
 /**
- * A message as a plain object, which JSON.stringify takes. Whole numbers above 2^53 are the nearest number. A time is a
- * Date, absent where there is none, and beside it are the nanoseconds within its second: a Date ends at the
- * millisecond, and where no Date holds the time it is the nearest.
+ * A protobuf message as a plain object that JSON.stringify accepts. Integers above 2^53 are rounded to the nearest
+ * number. A timestamp becomes a Date, or is absent if the message has none. Because a Date has only milliseconds, a
+ * second field with the suffix `Nanos` has the nanoseconds within the second. A time out of the range of Date becomes
+ * the nearest Date.
  */
 export type Plain<Fields> = {
   readonly [Name in keyof Fields as Name extends `$${string}` ? never : Name]: PlainValue<Fields[Name]>;
 } & { readonly [Name in TimesOf<Fields> as `${Name}Nanos`]: number };
 
-/** The message as a plain object. */
+/** Converts a message to a plain object. */
 export function plain<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): Plain<MessageShape<Desc>> {
   const values = new Map<string, unknown>(Object.entries(message));
   const entries = schema.fields.flatMap(({ localName, message: type }): [string, unknown][] => {
@@ -48,7 +49,7 @@ function plainValue(type: DescMessage | undefined, value: unknown): unknown {
   return type === undefined ? value : plain(type, value as Message);
 }
 
-/** The last millisecond that a Date holds, on both sides of 1970 (ECMA-262, 21.4.1.1). */
+/** Range of a Date: this many milliseconds before and after 1970 (ECMA-262, 21.4.1.1). */
 const DATE_LIMIT_MS = 8.64e15;
 
 function dateOf({ seconds, nanos }: Timestamp): Date {
@@ -56,12 +57,12 @@ function dateOf({ seconds, nanos }: Timestamp): Date {
   return new Date(Math.min(Math.max(ms, -DATE_LIMIT_MS), DATE_LIMIT_MS));
 }
 
-/** Whether a Date holds the time, to the millisecond. */
+/** Whether the time is within the range of Date. */
 export function isDate({ seconds }: Timestamp): boolean {
   return Math.abs(Number(seconds)) * 1_000 < DATE_LIMIT_MS;
 }
 
-/** A time as messages have it. Undefined for no valid Date. */
+/** A Date as the fields of a Timestamp; undefined if the Date is invalid. */
 export function timestampOf(time: Date, nanos?: number): Pick<Timestamp, "seconds" | "nanos"> | undefined {
   const ms = time.getTime();
   if (Number.isNaN(ms)) return undefined;

@@ -3,15 +3,18 @@ import type { ServiceError } from "@grpc/grpc-js";
 import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
 import { failure, GuestError } from "./errors.ts";
 
-/** How a stream's messages become values. */
+/** How the messages of a server stream become values. */
 export interface Reception<Message, Value> {
   decode(message: Message): Iterable<Value>;
-  /** Called when the stream is over or was left, with the error that it fails with; only the first time counts. */
+  /**
+   * Called when the stream has ended or the caller has left it, with the stream's error if there is one. May be called
+   * several times: only the first call counts.
+   */
   onEnd?(error?: GuestError): void;
 }
 
 /**
- * The values of a stream that the agent sends, at the pace of the caller. Leaving the loop cancels the call. Fails with
+ * Iterates over the values of a server stream at the pace of the caller. Leaving the loop cancels the call. Fails with
  * GuestError.
  */
 export function received<I extends DescMessage, O extends DescMessage, Value>(
@@ -26,9 +29,10 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
   return {
     next: () => values.next(),
     return: () => {
-      // A generator returns only after its pending step, which may wait for the agent for ever.
+      // `return` of a generator waits for its pending `next`, which may wait for the agent indefinitely: cancel the
+      // call first.
       left.abort();
-      // A generator that was never begun runs no part of itself.
+      // `return` of a generator that was never started does not run its `finally` block.
       reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the reader has left the stream"));
       return values.return(undefined);
     },

@@ -6,34 +6,37 @@ import { failure, GuestError, mayConnect } from "./errors.ts";
 import type { DutiesRequest, DutiesResult, Health, HookRequest, HookResult } from "./messages.ts";
 import { growingPauses, retried } from "./retry.ts";
 
-/** Twice the 32 bytes that a generator needs; the agent reports fewer as too short. */
+/** Twice the 32 bytes that the kernel's generator needs. The agent reports less than 32 as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
-/** Time for a restored guest to answer at all. */
+/** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
-/** If the clock is further off after the duties, the call that set it was delayed: repeat it. */
+/** If the clock is off by more after the restore steps, the call that set it was delayed, and the steps are repeated. */
 const REPEAT_OVER_MS = 50;
-/** Readings of the guest's clock. The quickest counts; it is uncertain by half of its duration. */
+/** Number of readings of the guest's clock. The quickest one counts; its uncertainty is half of its duration. */
 const LOOKS = 3;
-/** With a larger clock error at the end, the guest's schedules, leases and logs are wrong. */
+/** A larger clock error at the end makes the guest's schedules, leases and log times wrong. */
 const WARN_OVER_MS = 100;
 /** The agent's token for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
-/** Longest pause between attempts. */
+/** Limit on the pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
 /** Options of `restoreDuties`. */
 export interface DutiesOptions {
-  /** Bytes of the host's generator to send. Default: 64. */
+  /** Number of bytes from the host's random generator to send. Default: 64. */
   readonly entropyBytes?: number | undefined;
-  /** Send the host's time, so that the guest steps its clock to it. Default: yes. */
+  /** Send the host's time, so that the guest steps its clock to it. Default: true. */
   readonly hostTime?: boolean | undefined;
-  /** Leave a frozen session frozen, for duties that follow once the guest's files are written. Default: no. */
+  /**
+   * Leave a frozen session frozen, if the caller will run the restore steps again, for example once it has written the
+   * guest's files. Default: false.
+   */
   readonly keepFrozen?: boolean | undefined;
-  /** How long to try to reach the agent, which may not be back yet, in milliseconds. Default: 10 s. */
+  /** How long to try to reach the agent, which may not be running again yet, in milliseconds. Default: 10 s. */
   readonly reachTimeoutMs?: number | undefined;
-  /** Time for the answer to the duties once the agent is reached, in milliseconds. Default: no limit. */
+  /** Time limit of the call with the restore steps, once the agent has been reached, in milliseconds. Default: no limit. */
   readonly timeoutMs?: number | undefined;
-  /** Aborting gives up whatever is in progress. */
+  /** Aborting cancels the calls in progress and ends the retries. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -47,17 +50,17 @@ export interface RestoredGuest {
 }
 
 /**
- * Makes a client with the credentials that are valid at this moment.
+ * Creates a client with the credentials that are valid at this moment.
  *
- * @param areDutiesDone whether this restore's duties are done, which may have changed the credentials that the agent
- *   takes
+ * @param areDutiesDone whether the restore steps have been done, which may have replaced the credentials that the agent
+ *   accepts
  */
 export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
 
 /**
- * Makes a restored guest perform its duties, with fresh entropy and the current time. Tries again while the agent
- * cannot be reached, or its session is still frozen, unless it has refused a spec file: repeated duties do no harm.
- * Rejects with GuestError.
+ * Has the agent of a restored guest run its restore steps, with fresh entropy and the current time. Retries while the
+ * agent cannot be reached, or while its session is still frozen for a reason other than a refused spec file. Repeated
+ * restore steps do no harm. Rejects with GuestError.
  */
 export async function restoreDuties(
   dial: Dial,
@@ -72,13 +75,13 @@ export async function restoreDuties(
   const { signal } = call;
   const untilMs = performance.now() + wholeMilliseconds(reachTimeoutMs, "reachTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // Health's word is kept from the first attempt on: duties whose answer was lost have cleared it in the guest, and an
-  // older agent says it in Health alone.
+  // Remembered from the Health of every attempt: if the answer to the restore steps was lost, the guest has cleared the
+  // flag already, and older agents report it in Health alone.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dial(false);
     try {
-      // Connect first: a handshake would delay the call that carries the time.
+      // Connect first: a TLS handshake would delay the call that carries the time.
       thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
       const request = {
         entropy: randomBytes(sizeBytes),
@@ -102,14 +105,17 @@ export async function restoreDuties(
 }
 
 /**
- * Whether duties have refused a spec file. After duties with `keepFrozen` the session then stays frozen until duties
- * accept the file, and is killed at the end of its freeze.
+ * Whether the agent refused a spec file in the restore steps. If they were run with `keepFrozen`, the session then
+ * stays frozen until a later run accepts the file, and is killed at the end of its freeze limit.
  */
 export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): boolean {
   return degraded.split(";").includes(SPEC_REFUSED);
 }
 
-/** Connects, repeatedly while the agent may not be back yet. Without `waitForReady`, which hides why it fails. */
+/**
+ * Calls Health, with retries while the agent may not be running again yet. Does not use `waitForReady`, which would
+ * hide why a connection fails.
+ */
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>
     client.health({ timeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
@@ -118,34 +124,40 @@ function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | und
 
 /** The result of a restore. */
 export interface RestoreOutcome {
-  /** Result of the first duties. */
+  /** Result of the first restore steps. */
   readonly duties: DutiesResult;
-  /** The session had thawed before these duties: it ran with old randomness and time, as clones of it may have. */
+  /**
+   * The session had thawed before these restore steps: it ran with old randomness and time, and clones of it may have
+   * drawn the same random numbers.
+   */
   readonly thawedWithoutDuties: boolean;
-  /** The second duties, done because the clock was still more than 50 ms off; undefined: it was not. */
+  /**
+   * The second restore steps, run because the clock was still off by more than 50 ms; undefined if they were not
+   * needed.
+   */
   readonly repeated: RepeatedDuties | undefined;
-  /** Host's time after the answer to the last duties, in milliseconds of the epoch. */
+  /** Host time after the answer to the last restore steps, in milliseconds since the epoch. */
   readonly dutiesDoneMs: number;
   readonly hook: HookResult;
   readonly health: Health;
   readonly agentVersion: string | undefined;
   /**
-   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; uncertain by half of
-   * that reading's duration. NaN if the agent sends no time.
+   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; its uncertainty is half
+   * of that reading's duration. NaN if the agent sends no time.
    */
   readonly clockErrorMs: number;
-  /** What did not go as intended; empty: all did. */
+  /** Problems of the restore; empty if there were none. */
   readonly warnings: readonly RestoreWarning[];
 }
 
-/** A problem of a restore that succeeded. */
+/** A problem that did not make the restore fail. */
 export interface RestoreWarning {
   readonly code: "THAWED_WITHOUT_DUTIES" | "DUTIES_DEGRADED" | "CLOCK_OFF" | "HOOK_TIMED_OUT" | "HOOK_FAILED";
   readonly message: string;
 }
 
 interface RepeatedDuties {
-  /** Guest time minus host time after the first ones, in milliseconds. */
+  /** Guest time minus host time after the first restore steps, in milliseconds. */
   readonly clockErrorMs: number;
   readonly duties: DutiesResult;
 }
@@ -157,9 +169,10 @@ export interface RestoreOptions extends DutiesOptions {
 }
 
 /**
- * Does what a node agent must do after a restore. It runs the duties, once more if the clock is still over 50 ms off.
- * On a new connection, because the duties close all others, it runs POST_RESTORE, once, and asks for Health. Rejects
- * with GuestError: SPEC_REFUSED if the session stays frozen because of a spec file.
+ * Does everything that a node agent must do after a restore. Runs the restore steps, and repeats them once if the clock
+ * is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections, runs the
+ * POST_RESTORE hook once and calls Health. Rejects with GuestError: SPEC_REFUSED if the session stays frozen because of
+ * a spec file.
  */
 export async function restoreSequence(
   dial: Dial,
@@ -169,16 +182,16 @@ export async function restoreSequence(
   return completeRestore(dial, { duties, atMs: Date.now() }, { hookTimeoutMs, ...options });
 }
 
-/** Duties that a guest has done. */
+/** Result of restore steps that have been run. */
 export interface DoneDuties {
   readonly duties: DutiesResult;
-  /** Host's time after their answer, in milliseconds of the epoch. */
+  /** Host time after their answer, in milliseconds since the epoch. */
   readonly atMs: number;
 }
 
 /**
- * Does the rest of `restoreSequence` after its duties. So many restored guests can all do their duties, which make them
- * safe, before the first of them runs its hook. Rejects as `restoreSequence`.
+ * Does the rest of `restoreSequence` after the restore steps. A node that restores many guests can so run the restore
+ * steps of all guests first, which make them safe, and their hooks later. Rejects like `restoreSequence`.
  */
 export async function completeRestore(
   dial: Dial,
@@ -210,7 +223,7 @@ export async function completeRestore(
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
     return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
   } catch (error) {
-    // The duties were done.
+    // The restore steps have been run, so the error must not say that nothing was executed.
     throw error instanceof GuestError ? error.ofBegunCall() : error;
   } finally {
     client.close();
@@ -240,7 +253,7 @@ function* warningsOf(
     yield { code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` };
 }
 
-/** The last Health, and the error of the guest's clock: NaN if the agent sends no time. */
+/** The last Health, and the clock error by the quickest reading: NaN if the agent sends no time. */
 async function lookAtClock(
   client: RestoredGuest,
   signal: AbortSignal | undefined,

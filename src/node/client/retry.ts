@@ -4,22 +4,23 @@ import { abortedError } from "./errors.ts";
 /** Pause before the second attempt; each further pause is twice the last. */
 const FIRST_PAUSE_MS = 50;
 
-/** When to try again. */
+/** Decides how often, how long and after which results to retry. */
 interface Retries<Value> {
-  /** Pauses between attempts; after the last there is one attempt more. */
+  /** Pauses between attempts; n pauses allow n + 1 attempts. */
   readonly pausesMs: Iterable<number>;
-  /** When to stop trying, on performance.now(). */
+  /** Time of performance.now() after which no further attempt begins. */
   readonly untilMs: number;
   /** Whether another attempt may succeed after this error. */
   readonly isTransient: (error: unknown) => boolean;
-  /** Whether what an attempt gave will do. Default: it does. */
+  /** Whether the value of an attempt is good enough to stop. Default: every value is. */
   readonly isEnough?: (value: Value) => boolean;
-  /** Aborting gives up. */
+  /** Aborting ends the pause, and no further attempt begins. */
   readonly signal: AbortSignal | undefined;
 }
 
 /**
- * Tries until an attempt gives enough. Settles as the last one, or rejects with GuestError once the signal is aborted.
+ * Retries until `isEnough` accepts the value of an attempt. Settles like the last attempt, or rejects with GuestError
+ * once the signal is aborted.
  *
  * @param first an attempt that has already begun
  */
@@ -43,12 +44,12 @@ export async function retried<Value>(
   return attempt;
 }
 
-/** Pauses without end. */
+/** An endless sequence of pauses, each twice as long as the one before, up to a limit. */
 export function* growingPauses(longestMs: number): Generator<number, never> {
   for (let pauseMs = FIRST_PAUSE_MS; ; pauseMs = Math.min(2 * pauseMs, longestMs)) yield pauseMs;
 }
 
-/** Waits. Rejects with GuestError once the signal is aborted. */
+/** Rejects with GuestError once the signal is aborted. */
 async function pauseFor(pauseMs: number, signal: AbortSignal | undefined): Promise<void> {
   try {
     await pause(pauseMs, undefined, signal && { signal });

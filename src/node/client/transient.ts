@@ -1,13 +1,16 @@
 import { GuestError, type GuestStatus } from "./errors.ts";
 
-/** Statuses of a call whose connection failed, where neither the agent nor this library gives a reason. */
+/**
+ * Statuses that grpc-js uses for a failed connection, among other things. They count as such only if neither the agent
+ * nor this library gives a reason.
+ */
 const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKNOWN"]);
 
 /**
- * Whether reconnecting may help, with the address and credentials of then: the connection is lost or cannot be made, or
- * the agent refuses the token or the client's certificate, as in the moment in which a restore or a renewal has
- * replaced them on one side only, or has no place for another connection. Says nothing about whether the failed call
- * has been executed.
+ * Whether reconnecting with the then current address and credentials may succeed. True if the connection is lost or
+ * cannot be made, if the agent has too many connections, or if it refuses the token or the client's certificate: a
+ * restore or a renewal may have replaced those on only one side so far. Says nothing about whether the failed call was
+ * executed.
  */
 export function isTransient(error: unknown): error is GuestError {
   if (!(error instanceof GuestError)) return false;
@@ -17,7 +20,7 @@ export function isTransient(error: unknown): error is GuestError {
   return status === "UNAVAILABLE" || (BROKEN.has(status) && code === status);
 }
 
-/** Whether the agent refused the credentials, so that the same ones would be refused again. */
+/** Whether the agent refused the credentials, so that a retry with the same ones would fail again. */
 export function isRefusal({ status, code }: GuestError): boolean {
   return status === "UNAUTHENTICATED" || code === "CLIENT_CERTIFICATE_REFUSED" || code === "CLIENT_CERTIFICATE_EXPIRED";
 }

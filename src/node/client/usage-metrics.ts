@@ -2,15 +2,15 @@ import type { GuestUsage } from "./messages.ts";
 
 const US = 1e-6;
 
-/** A metric: its name without the prefix, its help text, and the values of a report. */
+/** A metric: its name without the prefix, its help text, and a function that extracts its values from a report. */
 type Metric = readonly [name: string, help: string, values: (usage: GuestUsage) => readonly Sample[]];
 
-/** A value with its own labels. Undefined: the guest does not tell it. */
+/** A value with its labels; undefined if the guest does not report the value. */
 type Sample = readonly [value: number | undefined, labels?: Readonly<Record<string, string>>];
 
 const PRESSURES = ["cpu", "memory", "io"] as const;
 
-/** Of a sum in microseconds, in seconds. */
+/** Converts microseconds to seconds. */
 const seconds = (us: number | undefined): number | undefined => (us === undefined ? undefined : us * US);
 
 const ofPressure = (usage: GuestUsage, part: "someUs" | "fullUs"): readonly Sample[] =>
@@ -22,7 +22,7 @@ const ofFileSystems = (
   value: (one: FileSystem) => number | undefined,
 ): readonly Sample[] => fileSystems.map((one) => [value(one), { mountpoint: one.path, fstype: one.type }]);
 
-/** In base units and with the suffixes of https://prometheus.io/docs/practices/naming/: `_total` is a counter. */
+/** Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters. */
 const METRICS: readonly Metric[] = [
   ["uptime_seconds_total", "Time since the guest's boot.", (u) => [[u.uptimeUs * US]]],
   ["generation", "How often the guest was restored.", (u) => [[u.generation]]],
@@ -71,18 +71,18 @@ const METRICS: readonly Metric[] = [
   ],
 ];
 
-/** A guest's report, with the labels of all its lines, such as `{ sandbox: "web" }`. */
+/** A guest's report and the labels of all its lines, such as `{ sandbox: "web" }`. */
 export interface LabelledUsage {
   readonly usage: GuestUsage;
   readonly labels: Readonly<Record<string, string>>;
 }
 
 /**
- * Reports in Prometheus' text form (https://prometheus.io/docs/instrumenting/exposition_formats/), without time stamps.
- * What a guest does not tell has no line. Pass the reports of several guests in one call: the format allows the HELP
- * and TYPE of a metric only once.
+ * Formats reports in the Prometheus text format (https://prometheus.io/docs/instrumenting/exposition_formats/), without
+ * time stamps. Values that a guest does not report have no line. Pass the reports of several guests in one call: the
+ * format allows the HELP and TYPE lines of a metric only once.
  *
- * @param usage the report of one guest, or those of several with the labels that distinguish them
+ * @param usage the report of one guest, or the reports of several guests with labels that distinguish them
  * @param labels labels of every line, such as `{ node: "n1" }`
  */
 export function usageMetrics(
@@ -107,7 +107,7 @@ function isSeveral(usage: GuestUsage | readonly LabelledUsage[]): usage is reado
   return Array.isArray(usage);
 }
 
-/** Values may hold any characters: the guest chooses the names of its mount points. */
+/** Label values may contain any characters: the guest chooses the names of its mount points. */
 function labelled(labels: Readonly<Record<string, string>>): string {
   const pairs = Object.entries(labels).map(([name, value]) => {
     const escaped = value.replaceAll("\\", "\\\\").replaceAll('"', '\\"').replaceAll("\n", "\\n");

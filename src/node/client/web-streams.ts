@@ -1,8 +1,8 @@
 import type { Readable, Writable } from "node:stream";
 
 /**
- * A web stream of a Node stream, on demand. Cancelling it destroys the Node stream. toWeb() of Node 20 takes one that
- * has failed already for one that has ended.
+ * Converts a Node stream to a web stream that reads only on demand. Cancelling it destroys the Node stream. Used
+ * instead of toWeb() because in Node 20 that treats a stream that has already failed as ended.
  */
 export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;
@@ -21,7 +21,10 @@ export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   );
 }
 
-/** A web stream that writes to a Node stream. Closing ends that one; aborting destroys it with the reason. */
+/**
+ * Creates a web stream that writes to a Node stream. Closing the web stream ends the Node stream; aborting it destroys
+ * the Node stream with the reason.
+ */
 export function writableStream(stream: Writable): WritableStream<Uint8Array> {
   return new WritableStream<Uint8Array>({
     write: (chunk) => settled((done) => stream.write(chunk, done)),
