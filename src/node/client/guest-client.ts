@@ -69,15 +69,9 @@ export interface EndExecOptions extends CallOptions {
   readonly execId?: string | undefined;
   /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
   readonly killSignal?: number | SignalName | undefined;
-  /**
-   * Grace period before SIGKILL, in milliseconds, for the command and everything that it started; at most 10 min.
-   * Default: 2 s.
-   */
+  /** Grace period of the whole process tree before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
   readonly graceMs?: number | undefined;
-  /**
-   * Forget the command once it has ended: when the call resolves, its output is deleted and its name is free. Default:
-   * false.
-   */
+  /** Forget the command when it has ended: delete its output and free its name. Default: false. */
   readonly forget?: boolean | undefined;
 }
 
@@ -177,10 +171,7 @@ export class GuestClient extends FolderClient {
     return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
   }
 
-  /**
-   * Attaches to a kept command, running or ended. If another call is attached to the command, that call fails with
-   * ABORTED and EXEC_TAKEN_OVER.
-   */
+  /** Attaches to a kept command, running or ended. A call that was attached fails with ABORTED and EXEC_TAKEN_OVER. */
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, OPTION_NAMES.attach);
     return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
@@ -204,10 +195,7 @@ export class GuestClient extends FolderClient {
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(keptExecOf);
   }
 
-  /**
-   * Ends a kept command and everything that it started: sends the signal, waits for the grace period, then sends
-   * SIGKILL. If the command has ended already, forgets it.
-   */
+  /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
   async endExec(name: string, options: EndExecOptions = {}): Promise<EndedExec> {
     checkOptions("the options of endExec", options, END_NAMES);
     const { execId = "", killSignal = 0, graceMs = 0, forget = false, ...call } = options;
@@ -347,10 +335,7 @@ export class GuestClient extends FolderClient {
     return guestUsageOf(await this.#channel.question(UsageService.method.getUsage, {}, options));
   }
 
-  /**
-   * Yields a report as of `usage` at once and then at intervals, until the caller leaves the loop or the connection is
-   * lost. Restore duties close the connection, too.
-   */
+  /** Yields a report at once and then at intervals, until the caller leaves the loop or the connection is lost. */
   watchUsage(options: WatchUsageOptions = {}): AsyncIterableIterator<GuestUsage, undefined, undefined> {
     checkOptions("the options of watchUsage", options, WATCH_NAMES);
     const { intervalMs = 0, ...call } = options;
