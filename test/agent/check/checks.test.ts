@@ -35,11 +35,11 @@ function limitedIn(difference: Partial<GuestFacts>): ReadonlyMap<string, Check> 
 }
 
 describe("the checks of a guest", () => {
-  test("find nothing limited where everything works, and say of everything what it means", () => {
+  test("checkGuest explains every check and reports no limits on a full guest", () => {
     for (const { name, ok, found, meaning } of checkGuest(WHOLE)) assert.ok(ok && found !== "" && meaning !== "", name);
   });
 
-  test("name the capabilities that are missing, and what does not work without", () => {
+  test("checkGuest names missing capabilities and the features that need them", () => {
     const check = limitedIn({ capabilities: ALL_CAPABILITIES & ~CAP_SYS_TIME }).get("capabilities");
     assert.equal(check?.found, "without CAP_SYS_TIME");
     assert.match(check.meaning, /clock/);
@@ -50,12 +50,12 @@ describe("the checks of a guest", () => {
     ["a kernel of an unknown form", { kernel: "unikernel" }, "kernel", /unikernel/],
     ["a refused clone3", { systemCalls: { clone3: "ENOSYS" } }, "system calls", /^clone3: ENOSYS$/],
     ["a user other than root", { uid: 1000 }, "user", /^1000$/],
-    ["capabilities that nobody tells of", { capabilities: undefined }, "capabilities", /^not told$/],
+    ["unknown capabilities", { capabilities: undefined }, "capabilities", /^not told$/],
     ["no /proc", { hasProc: false }, "/proc", /not mounted/],
     ["no /dev/null", { devices: { "/dev/null": "ENOENT" } }, "/dev/null", /ENOENT/],
     ["a file for a device", { devices: { "/dev/urandom": "NOT_A_DEVICE" } }, "/dev/urandom", /NOT_A_DEVICE/],
     ["no terminals", { terminal: "ENOENT" }, "terminal", /ENOENT/],
-    ["no cgroups", { cgroups: { refusal: "EPERM", controllers: [] } }, "cgroups", /EPERM/],
+    ["no usable cgroups", { cgroups: { refusal: "EPERM", controllers: [] } }, "cgroups", /EPERM/],
     ["a clock that is not ours", { clockStep: "EPERM" }, "clock", /EPERM/],
     ["no random device", { entropy: { ...WHOLE.entropy, open: "ENOENT", credit: "ENOENT" } }, "entropy", /ENOENT/],
     ["entropy without credit", { entropy: { ...WHOLE.entropy, credit: "EPERM" } }, "entropy", /EPERM/],
@@ -64,7 +64,7 @@ describe("the checks of a guest", () => {
     ["few open files", { openFiles: 1024 }, "open files", /1024/],
   ];
   for (const [what, difference, name, found] of LIMITS) {
-    test(`find ${what}, and nothing else`, () => {
+    test(`checkGuest reports only one limit on a guest with ${what}`, () => {
       const limited = limitedIn(difference);
       assert.deepEqual([...limited.keys()], [name]);
       assert.match(limited.get(name)?.found ?? "", found);
@@ -73,7 +73,7 @@ describe("the checks of a guest", () => {
 });
 
 describe("the table of checks", () => {
-  test("begins a row with its verdict and name, and wraps what is long below itself", () => {
+  test("describeChecks prints verdict and name first and wraps long meanings", () => {
     const table = describeChecks([
       { name: "clock", ok: false, found: "EPERM", meaning: "it is not stepped ".repeat(8).trim() },
       { name: "terminal", ok: true, found: "opened", meaning: "it works" },

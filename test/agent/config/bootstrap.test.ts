@@ -28,7 +28,7 @@ const MARK = "begins with a byte order mark (BOM, EF BB BF); save it as UTF-8 wi
 const NO_METADATA = "must contain only visible ASCII characters and no spaces";
 
 describe("readBootstrap", () => {
-  test("accepts a complete channel and fills in the defaults", async () => {
+  test("readBootstrap accepts complete variables and fills in the defaults", async () => {
     const configuration = await readBootstrap(channel(folder), readFiles);
     assert.deepEqual([configuration.guestPort, configuration.guestSocketPath], [7071, undefined]);
     assert.deepEqual([configuration.workloadSocketPath, configuration.logLevel], [undefined, "info"]);
@@ -46,7 +46,7 @@ describe("readBootstrap", () => {
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });
 
-  test("accepts a unix socket alone, without TLS files and with the token in a file", async () => {
+  test("readBootstrap accepts a unix socket without TLS and a token file", async () => {
     const configuration = await readBootstrap(
       [
         Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await folder.write("token", `${folder.token}\n`)}`),
@@ -62,20 +62,20 @@ describe("readBootstrap", () => {
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
   });
 
-  test("ignores entries that are none of its own, well-formed or not", async () => {
+  test("readBootstrap ignores variables of other programs, even malformed ones", async () => {
     const strangers = ["PATH=/bin", "SVC_GUEST_PORTS=x", "SVC_GUEST_PORT", "=x", ""].map((entry) => Buffer.from(entry));
     const invalid = Buffer.from([0x4e, 0x3d, 0xff, 0xfe]);
     assert.deepEqual(await faultLines([...strangers, invalid, ...channel(folder)]), []);
   });
 
-  test("reports an empty environment as what is missing", async () => {
+  test("readBootstrap reports the required variables when the environment is empty", async () => {
     assert.deepEqual(await faultLines([]), [
       "SVC_INSTANCE_TOKEN: is not set, and neither is SVC_INSTANCE_TOKEN_FILE; set one",
       "SVC_GUEST_PORT: is not set, and neither is SVC_GUEST_VSOCK_PORT or SVC_GUEST_SOCKET; set at least one",
     ]);
   });
 
-  test("reports the faults of all variables at once and never a value", async () => {
+  test("readBootstrap reports the faults of all variables at once without values", async () => {
     const absent = join(folder.path, "absent.pem");
     const environ = channel(folder, {
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
@@ -115,17 +115,17 @@ describe("readBootstrap", () => {
     assert.doesNotMatch(printed.replaceAll(absent, ""), new RegExp(MARKER));
   });
 
-  test("refuses a variable that is set twice, even to the same value", async () => {
+  test("readBootstrap rejects a variable that is set twice to the same value", async () => {
     const faults = await faultLines([...channel(folder), Buffer.from("SVC_GUEST_PORT=7071")]);
     assert.deepEqual(faults, ["SVC_GUEST_PORT: is set more than once; set it once"]);
   });
 
-  test("refuses values that are not UTF-8", async () => {
+  test("readBootstrap rejects values that are not UTF-8", async () => {
     const entry = Buffer.concat([Buffer.from("SVC_WORKLOAD_SOCKET=/"), Buffer.from([0xff])]);
     assert.deepEqual(await faultLines([...channel(folder), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
   });
 
-  test("refuses the empty value of every variable", async () => {
+  test("readBootstrap rejects an empty value of every variable", async () => {
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
     const faults = await faultLines(channel(folder, empty));
     for (const name of BOOTSTRAP_VARIABLES) {
@@ -133,7 +133,7 @@ describe("readBootstrap", () => {
     }
   });
 
-  test("reads a spec from the file that a variable names, in the same encodings", async () => {
+  test("readBootstrap reads a JSON or base64 spec from a file", async () => {
     const hooks = create(HooksSchema, { preSnapshot: { args: ["sync"] } });
     const { process, hooks: read } = await readBootstrap(
       channel(folder, {
@@ -149,7 +149,7 @@ describe("readBootstrap", () => {
     assert.deepEqual(read.preSnapshot?.args, ["sync"]);
   });
 
-  test("refuses a spec that is given twice or whose file holds none, by the variable that was set", async () => {
+  test("readBootstrap rejects a spec set twice and files without a valid spec", async () => {
     const good = await folder.write("good", "{}");
     for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.deepEqual(await faultLines(channel(folder, { [name]: "{}", [`${name}_FILE`]: good })), [
@@ -215,9 +215,10 @@ describe("readBootstrap", () => {
     ["a blank spec", { SVC_PROCESS_SPEC: " \n" }, "SVC_PROCESS_SPEC: is blank; set it to a spec or remove it"],
   ];
   for (const [what, changes, ...faults] of TOGETHER)
-    test(`refuses ${what}`, async () => assert.deepEqual(await faultLines(channel(folder, changes)), faults));
+    test(`readBootstrap rejects ${what}`, async () =>
+      assert.deepEqual(await faultLines(channel(folder, changes)), faults));
 
-  test("judges each value by itself", async () => {
+  test("readBootstrap validates each value of each variable", async () => {
     for (const [names, values, problem] of await valuesIn())
       for (const name of names)
         for (const value of values)
@@ -298,7 +299,7 @@ async function valuesIn(): Promise<readonly Judged[]> {
 describe("unknownVariables", () => {
   const found = (...entries: readonly string[]) => unknownVariables(entries.map((entry) => Buffer.from(entry)));
 
-  test("names what differs in one or two letters from a variable of the channel, and never a value", () => {
+  test("unknownVariables suggests the variable that differs by one or two letters", () => {
     assert.deepEqual(found("SVC_GEUST_PORT=secret", "SCV_GUEST_PORT=1", "SVC_TLS_CERTFILE=/x", "SVC_LOGLEVE=debug"), [
       { name: "SVC_GEUST_PORT", meant: "SVC_GUEST_PORT" },
       { name: "SCV_GUEST_PORT", meant: "SVC_GUEST_PORT" },
@@ -311,7 +312,7 @@ describe("unknownVariables", () => {
     }
   });
 
-  test("names every other variable with the prefix, and the one with the same words", () => {
+  test("unknownVariables reports unknown SVC_ variables and suggests one with the same words", () => {
     assert.deepEqual(found("SVC_TOKEN=secret", "SVC_PORT=1", "SVC_CERT_FILE=/x", "SVC_OF_ANOTHER_KIND=1"), [
       { name: "SVC_TOKEN", meant: "SVC_INSTANCE_TOKEN" },
       { name: "SVC_PORT", meant: "SVC_GUEST_PORT" },
@@ -320,7 +321,7 @@ describe("unknownVariables", () => {
     ]);
   });
 
-  test("names neither the channel's own nor what an image has", () => {
+  test("unknownVariables ignores the agent's own variables and those without the prefix", () => {
     const own = BOOTSTRAP_VARIABLES.map((name) => `${name}=x`);
     const others = ["PATH=/bin", "KUBERNETES_SERVICE_HOST=10.0.0.1", "SERVICE_PORT=1", "SVC_=1", "=x", "x"];
     assert.deepEqual(found(...own, ...others), []);

@@ -21,7 +21,7 @@ function sourcesOf(folder: CredentialFolder, tokenFile: string): Parameters<type
 }
 
 describe("Credentials", () => {
-  test("keep the TLS material, checked once, while a reload finds the same bytes", async () => {
+  test("Credentials.reload keeps the checked TLS material if the files are unchanged", async () => {
     await using folder = await credentialFolder();
     let checks = 0;
     const accepts = (): boolean => ++checks > 0;
@@ -44,7 +44,7 @@ describe("Credentials", () => {
 });
 
 // libuv starts as many threads as are set when it is first used: reading the token must not come before.
-test("an agent with its token in a file has all the threads that file calls need", async () => {
+test("an agent with a token file starts the usual number of threads", async () => {
   await using folder = await credentialFolder();
   const env = { SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: await folder.write("token", folder.token) };
   await using byFile = await startAgent({ env, awaitListening: true });
@@ -60,7 +60,7 @@ test("an agent with its token in a file has all the threads that file calls need
 
 describe("a start with a file on a file system that never answers", { concurrency: true, ...NEEDS_FUSE }, () => {
   for (const variable of ["SVC_TLS_KEY_FILE", "SVC_INSTANCE_TOKEN_FILE", "SVC_PROCESS_SPEC_FILE"]) {
-    it(`ends with status 78, and names ${variable}`, async () => {
+    it(`exits with 78 and names ${variable} if its file system hangs`, async () => {
       await using folder = await testFolder();
       const hung = folder.at("hung");
       await using _mount = await fuseMount("hanging_mount", hung);
@@ -72,7 +72,7 @@ describe("a start with a file on a file system that never answers", { concurrenc
     });
   }
 
-  it("ends also where standard error is full and nobody reads it", async () => {
+  it("exits with 78 on a hung file system while stderr is full", async () => {
     await using folder = await testFolder();
     const hung = folder.at("hung");
     await using _mount = await fuseMount("hanging_mount", hung);

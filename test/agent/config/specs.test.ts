@@ -34,7 +34,7 @@ function binary(value: typeof process): Buffer {
 }
 
 describe("SVC_PROCESS_SPEC", () => {
-  test("is read from proto3 JSON, with either form of the field names", () => {
+  test("SVC_PROCESS_SPEC accepts proto3 JSON with camel-case or snake-case field names", () => {
     assert.deepEqual(readProcessSpec(JSON.stringify(process)), { value: processSpec, problems: [] });
     const { readyCmd, stopGraceMs, ...rest } = process;
     const snake = {
@@ -48,7 +48,7 @@ describe("SVC_PROCESS_SPEC", () => {
     });
   });
 
-  test("is read from base64 of the binary form, in either alphabet, with line breaks or without padding", () => {
+  test("SVC_PROCESS_SPEC accepts base64 or base64url, with line breaks or without padding", () => {
     const bytes = binary(process);
     const lines = bytes.toString("base64").replace(/.{20}/g, "$&\n");
     for (const text of [bytes.toString("base64"), bytes.toString("base64url"), `${lines}\n`]) {
@@ -56,7 +56,7 @@ describe("SVC_PROCESS_SPEC", () => {
     }
   });
 
-  test("gets its defaults where fields are absent or 0", () => {
+  test("SVC_PROCESS_SPEC uses defaults for fields that are absent or 0", () => {
     const { value } = readProcessSpec('{"args": ["x"], "ready_cmd": {"args": ["y"], "interval_ms": 0}, "cwd": null}');
     assert.deepEqual(value.readyCommand, { args: ["y"], intervalMs: 1000, timeoutMs: 5000 });
     assert.deepEqual([value.stopGraceMs, value.cwd], [10_000, ""]);
@@ -68,7 +68,7 @@ describe("SVC_PROCESS_SPEC", () => {
       assert.deepEqual(readProcessSpec(`{"output": ${output}}`).value.output, read);
   });
 
-  test("is refused with all faults of its JSON at once, each with its field", () => {
+  test("SVC_PROCESS_SPEC reports all JSON faults at once with their fields", () => {
     const json = {
       args: ["ok", 5],
       arg: MARKER,
@@ -96,7 +96,7 @@ describe("SVC_PROCESS_SPEC", () => {
     ]);
   });
 
-  test("is refused with a reason that quotes nothing when it cannot be decoded", () => {
+  test("SVC_PROCESS_SPEC reports an undecodable value without quoting it", () => {
     assert.match(
       readProcessSpec(`{"args": ["${MARKER}" ${MARKER}]}`).problems.join(),
       /^is not valid JSON \(at character \d+\)$/,
@@ -115,7 +115,7 @@ describe("SVC_PROCESS_SPEC", () => {
     }
   });
 
-  test("is refused where its text cannot be written in UTF-8, with the place", () => {
+  test("SVC_PROCESS_SPEC rejects half a surrogate pair and names the field", () => {
     const spec = { args: ["a", "b\ud83d"], env: { "A\udc00": "x", B: "\u{1f600}\ud800" }, cwd: "/\ud800" };
     const half = "must be valid Unicode text, but contains half of a surrogate pair";
     assert.deepEqual(readProcessSpec(JSON.stringify(spec)).problems, [
@@ -127,7 +127,7 @@ describe("SVC_PROCESS_SPEC", () => {
     assert.deepEqual(readProcessSpec(JSON.stringify({ args: ["\u{1f600}"] })).problems, []);
   });
 
-  test("is refused with every field that the kernel could not take", () => {
+  test("SVC_PROCESS_SPEC reports every field that the kernel would reject", () => {
     const spec = {
       args: ["", "a\0b"],
       env: { "": "x", [`A=${MARKER}`]: "x", C: `${MARKER}\0` },
@@ -152,13 +152,13 @@ describe("SVC_PROCESS_SPEC", () => {
 });
 
 describe("SVC_HOOKS_SPEC", () => {
-  test("is read from both encodings", () => {
+  test("SVC_HOOKS_SPEC accepts JSON and base64", () => {
     assert.deepEqual(readHooksSpec(JSON.stringify(hooks)), { value: hooksSpec, problems: [] });
     const bytes = Buffer.from(toBinary(HooksSchema, create(HooksSchema, hooks)));
     assert.deepEqual(readHooksSpec(bytes.toString("base64")), { value: hooksSpec, problems: [] });
   });
 
-  test("is refused with the faults of both hooks", () => {
+  test("SVC_HOOKS_SPEC reports the faults of both hooks", () => {
     const spec = {
       pre_snapshot: { args: [], cwd: "x", user: ":" },
       post_restore: { args: ["x"], env: { A: "\0" }, user: "-1" },

@@ -19,7 +19,7 @@ function setup(wallMs?: number) {
 }
 
 describe("last_user_activity", () => {
-  it("is the last touch, or the time when an attachment was cut, not when what was cut off has ended", () => {
+  it("user activity is the last touch or cut, not the attachment's end", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     activity.touch();
@@ -37,7 +37,7 @@ describe("last_user_activity", () => {
     assert.equal(activeAgoMs(), 2_000);
   });
 
-  it("is not moved when restore duties cut what was attached before them, unless by a touch between", () => {
+  it("cutting an attachment from before a restore does not count as activity", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     clock.pass(2_000);
@@ -65,7 +65,7 @@ describe("a clock that somebody steps", () => {
     ["a day", DAY_MS],
     ["a little", 5],
   ] as const) {
-    it(`back by ${name}: all stamps move back with it, once, and keep order and distance`, () => {
+    it(`all timestamps shift once when the clock is stepped back by ${name}`, () => {
       const { clock, activity, idle, activeAgoMs, idleAgoMs } = setup();
       idle.declare();
       clock.pass(3_000);
@@ -78,7 +78,7 @@ describe("a clock that somebody steps", () => {
     });
   }
 
-  it("ahead: stamps stay, as the pause was real", () => {
+  it("timestamps stay unchanged when the clock is stepped forward", () => {
     const { clock, idle, activeAgoMs, idleAgoMs } = setup();
     idle.declare();
     clock.step(5 * HOUR_MS);
@@ -87,7 +87,7 @@ describe("a clock that somebody steps", () => {
     assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS], "a pause that was told stays told");
   });
 
-  it("by less than a millisecond: nothing moves, and no stamp is in the future", () => {
+  it("a clock step below a millisecond moves no timestamp into the future", () => {
     const { clock, activity, activeAgoMs } = setup();
     clock.step(-0.5);
     assert.equal(activeAgoMs(), 0);
@@ -95,7 +95,7 @@ describe("a clock that somebody steps", () => {
     assert.equal(activity.lastNs(), clock.wallNs());
   });
 
-  it("is not suspected when the reader was held up between its two clocks", () => {
+  it("a delay between the two clock reads does not shift timestamps", () => {
     const clock = new SimulatedClock();
     let heldUpMs = 0;
     const stamps = new Stamps({
@@ -116,7 +116,7 @@ describe("a clock that somebody steps", () => {
 });
 
 describe("a clock that had never been set", () => {
-  it("takes its stamps along when it is set, but for a clock that had reached the given time", () => {
+  it("timestamps shift with the first setting of a never-set clock", () => {
     for (const [setSinceMs, agoMs] of [
       [1_700_000_000_000, 2_000],
       [1_000, 1_800_000_000_000 - 3_000],

@@ -13,7 +13,7 @@ const SIZES = {
   keptAtRestBytes: 0,
 };
 
-test("a buffer is lent again while anybody has entered, and none is kept afterwards but as much as the pool says", () => {
+test("a buffer pool reuses buffers while in use and then frees them", () => {
   for (const keptAtRestBytes of [0, FULL]) {
     const pool = new BufferPool({ ...SIZES, keptAtRestBytes });
     const leave = pool.enter();
@@ -31,7 +31,7 @@ test("a buffer is lent again while anybody has entered, and none is kept afterwa
   }
 });
 
-test("a buffer is given back once, however often it is tried", () => {
+test("releasing a pool buffer twice returns it only once", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   const first = pool.lend();
   pool.lend();
@@ -41,7 +41,7 @@ test("a buffer is given back once, however often it is tried", () => {
   assert.notEqual(pool.lend().bytes, pool.lend().bytes);
 });
 
-test("who wants little gets a small buffer, which is not kept", () => {
+test("a small request gets a small buffer that the pool discards", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   assert.equal(pool.lend(0).bytes.length, 4096);
   const small = pool.lend(5_000);
@@ -50,7 +50,7 @@ test("who wants little gets a small buffer, which is not kept", () => {
   assert.equal(pool.freeBytes, 0);
 });
 
-test("buffers are small while much is on loan, and of full size again afterwards", () => {
+test("the pool lends smaller buffers while much is lent out", () => {
   const pool = new BufferPool(SIZES);
   const lent = [];
   while (!pool.tight) lent.push(pool.lend());
@@ -65,7 +65,7 @@ test("buffers are small while much is on loan, and of full size again afterwards
 const MINUTE_MS = 60_000;
 
 describe("an allowance", () => {
-  it("takes nothing from idle holders if that would not suffice", () => {
+  it("an allowance evicts no idle holder if that would not suffice", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>
@@ -82,7 +82,7 @@ describe("an allowance", () => {
     assert.deepEqual(lost, ["idle"]);
   });
 
-  it("does not give back to who lost it, whatever that one still says", () => {
+  it("an evicted allowance holder cannot release or reclaim its share", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>
@@ -105,7 +105,7 @@ describe("an allowance", () => {
 });
 
 describe("a mutex", () => {
-  it("goes on after a task that failed", async () => {
+  it("a mutex runs the next task after one that failed", async () => {
     const mutex = new Mutex();
     await assert.rejects(
       mutex.run(() => Promise.reject(new Error("no"))),
@@ -114,7 +114,7 @@ describe("a mutex", () => {
     assert.equal(await mutex.run(() => Promise.resolve(1)), 1);
   });
 
-  it("never runs a task that is given up before its turn, and lets nobody overtake because of it", async () => {
+  it("a mutex skips an aborted waiting task and keeps the order", async () => {
     const mutex = new Mutex();
     const first = Promise.withResolvers<void>();
     const events: string[] = [];

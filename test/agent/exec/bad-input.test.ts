@@ -84,18 +84,18 @@ const DEEDS: Readonly<Record<string, readonly (readonly [what: string, send: (st
 describe("a client that breaks the rules of Exec", () => {
   for (const [reason, deeds] of Object.entries(DEEDS))
     for (const [what, send] of deeds)
-      it(`by ${what}: ${reason}`, async () => {
+      it(`an Exec call with ${what} fails with ${reason}`, async () => {
         const failure = await failureOf(send);
         assert.deepEqual([failure.code, failure.reason], [status.INVALID_ARGUMENT, reason]);
         await noProcessWith(MARK);
       });
 
-  it("by what a start frame may not hold, whose name it is told", async () => {
+  it("invalid start fields fail with INVALID_FIELD, which names the field", async () => {
     for (const [start, message] of REFUSED_STARTS)
       await assert.rejects(exec(agent, start), { code: status.INVALID_ARGUMENT, reason: "INVALID_FIELD", message });
   });
 
-  it("by a message over the limit, which is not read to its end: the first, or while a command runs", async () => {
+  it("an oversized message fails with MESSAGE_TOO_LARGE, also while a command runs", async () => {
     for (const send of [
       (stream: ExecStream) => stream.start({ args: ["echo", "x".repeat(10 * 2 ** 20)] }),
       (stream: ExecStream) => stream.start(SLEEP).stdin(Buffer.alloc(5 * 2 ** 20)),
@@ -127,7 +127,7 @@ function startOf(pair: readonly [number, number]): Uint8Array {
 }
 
 describe("the arguments and variables of one Exec", () => {
-  it("may be 131,072 together, and no more", async () => {
+  it("an exec accepts at most 131,072 arguments and variables together", async () => {
     assert.equal((await exec(agent, { args: args(ENTRIES) })).exit.code, 0);
     await assertTooLong({ args: args(ENTRIES + 1) }, ENTRIES);
     const env = Object.fromEntries(Array.from({ length: ENTRIES / 2 }, (_, index) => [`v${index.toString(36)}`, ""]));
@@ -135,7 +135,7 @@ describe("the arguments and variables of one Exec", () => {
     await assertTooLong({ args: args(ENTRIES / 2 + 1), env }, ENTRIES);
   });
 
-  it("may take 2 MiB with their NULs and pointers, and no more", async () => {
+  it("an exec's arguments and variables may take at most 2 MiB", async () => {
     const strings = Array<string>(32).fill("x".repeat(2 ** 16 - OVERHEAD_BYTES));
     await assertTooLong({ args: ["true", ...strings] }, STRINGS_BYTES);
     // The kernel may refuse what the agent's bound allows, because the inherited environment counts too.
@@ -143,7 +143,7 @@ describe("the arguments and variables of one Exec", () => {
     await assertTooLong({ args: ["true"], env: { A: "x".repeat(STRINGS_BYTES) } }, STRINGS_BYTES);
   });
 
-  it("are counted before they are made: two million empty ones take no memory", async () => {
+  it("two million empty arguments are rejected before they use memory", async () => {
     const ownBefore = memoryOf(agent.pid).ownBytes;
     for (const pair of [
       [0x0a, 0],
@@ -154,7 +154,7 @@ describe("the arguments and variables of one Exec", () => {
     assert.ok(grownBytes < 64 * 2 ** 20, `grew by ${grownBytes} bytes`);
   });
 
-  it("arrive as they are: not ASCII, named twice, or named __proto__", async () => {
+  it("non-ASCII, repeated and __proto__ variables reach the command unchanged", async () => {
     // No shell: it would drop variables whose names it cannot use.
     const start = Buffer.concat([
       ...["env", "später=\u{1f600}", "cat", "/proc/self/environ"].map((text) => field(1, text)),
@@ -174,7 +174,7 @@ describe("the arguments and variables of one Exec", () => {
     assert.ok(!arrived.includes("twice=1"));
   });
 
-  it("do not make a long PATH longer than they are: a long name in each of its folders", async () => {
+  it("a long name in a long PATH fails with EXEC_ARGS_TOO_LONG", async () => {
     const failure = await failingExec(agent, { args: ["x".repeat(100_000)], env: { PATH: ":".repeat(100_000) } });
     assert.deepEqual([failure.code, failure.reason], [status.RESOURCE_EXHAUSTED, "EXEC_ARGS_TOO_LONG"]);
   });

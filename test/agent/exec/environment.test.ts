@@ -37,18 +37,18 @@ function parse(bytes: Uint8Array): Map<string, string> {
 }
 
 describe("contract: environment of an exec'd command", () => {
-  it("removes every bootstrap-channel variable from the command's environment, and keeps SVC_WORKLOAD_SOCKET from an exec'd command, even where Process.env names it", async () => {
+  it("a command's environment has no SVC_ variable, even if Process.env names one", async () => {
     const names = [...(await environmentOf()).keys()];
     assert.ok(!names.some((name) => name.startsWith("SVC_")), names.join(" "));
   });
 
-  it("applies the workload's Process.env over what was inherited", async () => {
+  it("Process.env overrides the environment that the agent inherited", async () => {
     const environment = await environmentOf();
     const values = ["INHERITED", "FROM_SPEC", "SHARED"].map((name) => environment.get(name));
     assert.deepEqual(values, ["inherited", "spec", "spec"]);
   });
 
-  it("has PWD of the command's own directory where the agent has one, and no OLDPWD of the agent", async () => {
+  it("PWD is the command's own directory, and OLDPWD is not inherited", async () => {
     await using other = await startAgent({ env: { PWD: "/of/the/agent", OLDPWD: "/of/the/agent" } });
     const own = await environmentOf({ cwd: folder }, other);
     assert.deepEqual([own.get("PWD"), own.has("OLDPWD")], [folder, false]);
@@ -57,19 +57,19 @@ describe("contract: environment of an exec'd command", () => {
     assert.deepEqual([given.get("PWD"), given.get("OLDPWD")], ["/given", "/given"]);
   });
 
-  it("applies ExecStart.env last and delivers it unchanged", async () => {
+  it("ExecStart.env is applied last and delivered unchanged", async () => {
     const environment = await environmentOf({ env: { SHARED: "request", NEW: " a=b\n" } });
     const values = ["SHARED", "NEW", "FROM_SPEC"].map((name) => environment.get(name));
     assert.deepEqual(values, ["request", " a=b\n", "spec"]);
   });
 
-  it("delivers even a bootstrap variable that the caller names explicitly", async () => {
+  it("a bootstrap variable in ExecStart.env reaches the command", async () => {
     const environment = await environmentOf({ env: { SVC_INSTANCE_TOKEN: "granted", SVC_WORKLOAD_SOCKET: "/mine" } });
     assert.equal(environment.get("SVC_INSTANCE_TOKEN"), "granted");
     assert.equal(environment.get("SVC_WORKLOAD_SOCKET"), "/mine");
   });
 
-  it("injects SVC_WORKLOAD_SOCKET for the workload, after its spec env, and no other bootstrap variable", async () => {
+  it("the workload gets SVC_WORKLOAD_SOCKET and no other bootstrap variable", async () => {
     await agent.printed(/done/);
     const lines = (await readFile(join(folder, "workload"), "utf8")).split("\n");
     assert.ok(lines.includes(`SVC_WORKLOAD_SOCKET=${agent.workloadSocket}`));
@@ -80,14 +80,14 @@ describe("contract: environment of an exec'd command", () => {
     assert.ok(lines.includes("SHARED=spec"));
   });
 
-  it("lets nothing of the agent's credentials reach a command or the workload by any variable", async () => {
+  it("no variable passes the agent's token to a command or the workload", async () => {
     const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${folder}/workload`] });
     assert.equal(String(stdout).includes(AGENT_TOKEN), false);
   });
 });
 
 describe("specs in files", () => {
-  it("give workload, commands and hooks what specs in variables would, and no command their variables", async () => {
+  it("specs in files reach workload, commands and hooks, without the file variables", async () => {
     const [processFile, hooksFile] = [join(folder, "process.json"), join(folder, "hooks.json")];
     await writeFile(
       processFile,
@@ -109,7 +109,7 @@ describe("specs in files", () => {
 });
 
 describe("the rest of a command's environment", () => {
-  it("has HOME, USER, LOGNAME and SHELL of its user where nothing else sets them", NEEDS_ROOT, async () => {
+  it("a command gets its user's HOME, USER, LOGNAME and SHELL unless set", NEEDS_ROOT, async () => {
     const personal = await personalOf(agent, { user: "nobody" });
     assert.deepEqual(personal, ["/nonexistent", "nobody", "nobody", "/usr/sbin/nologin"]);
     const set = await personalOf(agent, { user: "nobody", env: { HOME: "/h", SHELL: "" } });
@@ -127,26 +127,30 @@ describe("the rest of a command's environment", () => {
 
     for (const [title, start, expected] of [
       [
-        "gives another user his own, but for what Process.env or the request names",
+        "another user gets its own variables unless Process.env or the request sets them",
         { user: "daemon", env: { SHELL: "/bin/asked" } },
         ["/usr/sbin", "spec", "daemon", "/bin/asked"],
       ],
       [
-        "gives a user id without an entry the home /, and takes the rest away",
+        "a user id without an account gets the home / and no LOGNAME",
         { user: "54321" },
         ["/", "spec", undefined, undefined],
       ],
-      ["leaves the agent's own user what was inherited", { user: "root" }, ["/own/home", "spec", "own", "/bin/own"]],
+      [
+        "the agent's own user keeps the inherited variables",
+        { user: "root" },
+        ["/own/home", "spec", "own", "/bin/own"],
+      ],
     ] as const)
       it(title, async () => assert.deepEqual(await personalOf(rich, start), expected));
 
-    it("gives the workload its own user's", async () => {
+    it("the workload gets the HOME and LOGNAME of its own user", async () => {
       await rich.printed(/end\n/);
       const environment = parse(Buffer.from(rich.output.stdout.replaceAll("\n", "\0")));
       assert.deepEqual([environment.get("HOME"), environment.get("LOGNAME")], ["/nonexistent", "nobody"]);
     });
 
-    it("gives a terminal the TERM that was asked for, not the inherited one", async () => {
+    it("a terminal gets the requested TERM instead of the inherited one", async () => {
       const termOf = async (start: Partial<StartInit>): Promise<string> =>
         String((await exec(rich, { args: ["sh", "-c", "echo $TERM"], ...start } as StartInit)).stdout).trim();
       assert.equal(await termOf({ terminal: { term: "screen" } }), "screen");
@@ -156,7 +160,7 @@ describe("the rest of a command's environment", () => {
     });
   });
 
-  it("holds nothing that nobody set", async () => {
+  it("a command's environment contains no variable that nobody set", async () => {
     const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
     assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());
   });
@@ -170,7 +174,7 @@ describe("an inherited environment with entries that no shell would make", () =>
     my $z = sub { map { unpack("J", pack("p", $_)) } @_ }; my @a = map { "$_\\0" } @ARGV; @e = map { "$_\\0" } @e;
     syscall($execve, "$file\\0", pack("J*", $z->(@a), 0), pack("J*", $z->(@e), 0)); die "execve: $!"`;
 
-  it("reaches commands byte for byte and in order, but for what the channel or Process.env names", async () => {
+  it("an odd inherited environment reaches commands byte for byte and in order", async () => {
     const execve = process.arch === "x64" ? "59" : "221";
     await using odd = await startAgent({
       through: ["perl", "-e", WITH_ENTRIES, execve],

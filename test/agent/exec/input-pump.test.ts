@@ -12,7 +12,7 @@ const PIPE_BYTES = 256 * 1024;
 const KEYS = 300_000;
 
 describe("input that a command does not read", () => {
-  it("is held back also when it comes in single bytes, and arrives whole once it is read", async () => {
+  it("single-byte input is paused until the command reads, then arrives whole", async () => {
     const child = await processes.spawn(
       request(["/bin/sh", "-c", "kill -STOP $$; exec wc -c"], { stdio: { kind: "pipes", stdin: true } }),
     );

@@ -48,7 +48,7 @@ function lines(last: number): Buffer {
 }
 
 describe("the buffer of a kept exec", () => {
-  it("drops the oldest also under the eyes of a client that does not read, and tells it where", async () => {
+  it("a kept exec drops its oldest output and reports the gap's position", async () => {
     const keeping = { name: "slow", bufferBytes: 256 * KIB };
     using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });
     // The command ends although nobody reads.
@@ -64,7 +64,7 @@ describe("the buffer of a kept exec", () => {
     for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
   });
 
-  it("stops a BLOCK command when it is full, and loses nothing of what it writes", async () => {
+  it("a BLOCK exec pauses at a full buffer and loses no output", async () => {
     const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
     first[Symbol.dispose]();
@@ -86,7 +86,7 @@ describe("the buffer of a kept exec", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("keeps the exit of a BLOCK command back until its output is in the buffer, but not from EndExec", async () => {
+  it("a BLOCK exec's exit waits for its buffered output, except for EndExec", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();
@@ -101,7 +101,7 @@ describe("the buffer of a kept exec", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("carries 16 MiB through a BLOCK cat whose client keeps to its share of input, whichever side is ahead", async () => {
+  it("a BLOCK cat returns 16 MiB to a client that throttles input", async () => {
     const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
     using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
     const chunk = seededRandom(3).bytes(32 * KIB);
@@ -125,7 +125,7 @@ describe("the buffer of a kept exec", () => {
     assert.equal(sha256(received.stdout.chunks), sha256(Array.from({ length: total }, () => chunk)));
   });
 
-  it("holds no more input than its bound, however many calls bring some", async () => {
+  it("a kept exec bounds its buffered input across many calls", async () => {
     using first = await keep(agent, { args: ["sleep", "1000"], stdin: true, keep: { name: "greedy" } });
     const client = connect(agent);
     const earlier = memoryOf(agent.pid).ownBytes;
@@ -141,7 +141,7 @@ describe("the buffer of a kept exec", () => {
     client.close();
   });
 
-  it("is not held up by a dead client that has no window and does not read, nor is the one who takes over", async () => {
+  it("a stalled client blocks neither the kept exec nor the next client", async () => {
     using dead = await RawHttp2.dial(agent, { windowBytes: 0 });
     const start = { args: shell("exec yes"), keep: { name: "dead", bufferBytes: MIB } };
     const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: start } }));

@@ -31,7 +31,7 @@ const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
 
 describe("forget", () => {
-  it("is heard in the call of an exec that has ended, with the attach or after the exit", async () => {
+  it("forget frees an ended exec, sent with attach or after exit", async () => {
     const client = connect(agent);
     for (let round = 0; round < 20; round++) {
       const name = `ended${round}`;
@@ -47,7 +47,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("is heard wherever it meets the command's end", async () => {
+  it("forget works at any moment around the command's end", async () => {
     const client = connect(agent);
     for (let round = 0; round < 40; round++) {
       const { stream } = await keep(agent, { args: ["cat"], stdin: true, keep: { name: "meets" } }, client);
@@ -61,7 +61,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("is not waited for in the call of a client that ends its request, nor for ever in that of another", async () => {
+  it("an attached call ends even if its client never sends forget", async () => {
     using silent = await keep(agent, { args: ["true"], keep: { name: "silent" } });
     while ((await silent.stream.next())?.case !== "exit");
     assert.equal((await keptExec(agent, "silent"))?.attached, false);
@@ -73,7 +73,7 @@ describe("forget", () => {
 });
 
 describe("EndExec with forget", () => {
-  it("ends the tree and frees the name in one call", async () => {
+  it("EndExec with forget ends the process tree and frees the name", async () => {
     const line = "trap 'exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
     for (let round = 0; round < 3; round++) {
       const first = await keep(agent, { args: ["sh", "-c", line], keep: { name: "again" } });
@@ -89,7 +89,7 @@ describe("EndExec with forget", () => {
     assert.partialDeepStrictEqual(await endExec(agent, { name: "ended", forget: true }), { forgotten: true });
   });
 
-  it("lets an attached call read to the exit, while its name belongs to another already", async () => {
+  it("an attached call reads to the exit after EndExec with forget", async () => {
     using first = await keep(agent, { args: ["sh", "-c", "echo out; exec sleep 1000"], keep: { name: "read" } });
     await untilKept(agent, "read", (exec) => exec?.stdoutOffset === 4n);
     assert.equal((await endExec(agent, { name: "read", forget: true })).forgotten, true);
@@ -102,7 +102,7 @@ describe("EndExec with forget", () => {
 });
 
 describe("an exec that is to be replaced", () => {
-  it("stays with its output where the other cannot be started", async () => {
+  it("replaceEnded keeps the old exec if the new command cannot start", async () => {
     const first = await keep(agent, { args: ["echo", "result"], keep: { name: "old" } });
     await first.stream.outcome();
     const cases = [
@@ -124,7 +124,7 @@ describe("an exec that is to be replaced", () => {
     assert.equal((await listExecs(agent)).length, 1);
   });
 
-  it("is read to its end by the call that reads it, and has lost its name by then", async () => {
+  it("a replaced exec's attached reader still reads all of its output", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const keeping = { name: "old", bufferBytes: UNREAD_BYTES };
     using first = await keep(agent, { args, keep: keeping });
@@ -138,7 +138,7 @@ describe("an exec that is to be replaced", () => {
     assert.deepEqual([stdout.end, stdout.gapBytes, exit?.case], [UNREAD_BYTES, 0, "exit"]);
   });
 
-  it("goes from its reader once others need the room, and the reader is told so when it reads on", async () => {
+  it("a replaced exec evicted for space fails its reader with EXEC_UNKNOWN", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const large = { bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
     using first = await keep(agent, { args, keep: { name: "a", ...large } });
@@ -183,7 +183,7 @@ describe("a call whose client does not read", () => {
     ["it was taken over", status.ABORTED, /EXEC_TAKEN_OVER/, () => attach(agent, { name: "unread", fromNow: true })],
     ["the exec was forgotten", status.NOT_FOUND, /EXEC_UNKNOWN/, () => endExec(agent, { name: "unread" })],
   ] as const)
-    it(`is told that ${what} when it reads on`, async () => {
+    it(`a client that did not read learns later that ${what}`, async () => {
       const { client, stream } = await unread();
       using _ = client;
       await lose();

@@ -26,7 +26,7 @@ const node = forAllTests(clientOf(agent));
 afterEach(() => endAll(agent));
 
 describe("what is kept at once", () => {
-  it("is 64 execs, those that linger included, and 32 MiB", async () => {
+  it("kept execs are limited to 64 and their buffers to 32 MiB", async () => {
     const client = connect(agent);
     for (let count = 0; count < KEPT_EXEC_LIMIT; count++) {
       const first = await keep(agent, { args: ["true"], keep: { name: `n${count}`, bufferBytes: 1 } }, client);
@@ -57,7 +57,7 @@ describe("what is kept at once", () => {
     }
   });
 
-  it("counts among the execs at once while it runs, and no longer; beyond their number there is a status, and recovery", async () => {
+  it("a kept exec counts toward the exec limit only while it runs", async () => {
     const lingering = await keep(agent, { args: ["true"], keep: { name: "lingers" } });
     await lingering.stream.outcome();
     using running = await keep(agent, { args: ["sleep", "1000"], keep: { name: "runs" } });
@@ -81,7 +81,7 @@ describe("what is kept at once", () => {
     while ((await exec(agent, { args: ["true"] }).catch(() => undefined)) === undefined);
   });
 
-  it("stays as it is where the one that would replace it is refused", async () => {
+  it("an ended exec survives if its replacement exceeds the buffer limit", async () => {
     const ended = await keep(agent, { args: ["echo", "result"], keep: { name: "ended", bufferBytes: 7 } });
     await ended.stream.outcome();
     using _ = await keep(agent, { args: ["true"], keep: { name: "full", bufferBytes: 16 * MIB } });
@@ -94,7 +94,7 @@ describe("what is kept at once", () => {
 });
 
 describe("ListExecs", () => {
-  it("tells every kept exec in the order of their starts, and nothing of what it was given", async () => {
+  it("ListExecs lists kept execs in start order without arguments or variables", async () => {
     const earliest = Date.now();
     const secret = "a-secret-argument";
     using first = await keep(agent, {
@@ -125,7 +125,7 @@ describe("ListExecs", () => {
 });
 
 describe("user activity", () => {
-  it("is now while a kept command runs that asked for it, attached or not, for as long as it asked", async () => {
+  it("awakeForMs counts as user activity while the command runs", async () => {
     const awake = { name: "awake", awakeForMs: 3_600_000n };
     const first = await keep(agent, { args: ["sleep", "1000"], keep: awake });
     first.stream[Symbol.dispose]();
@@ -146,7 +146,7 @@ describe("user activity", () => {
     assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "start.keep.awake_for_ms"]);
   });
 
-  it("lasts while a call without terminal is attached to a kept exec, and not while none is", async () => {
+  it("an attached call without a terminal counts as user activity", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "busy" } });
     assert.notEqual(await activityNs(node), await activityNs(node));
     first[Symbol.dispose]();
@@ -160,7 +160,7 @@ describe("user activity", () => {
     assert.equal(second.started.kept, true);
   });
 
-  it("is not the end of a command that nobody is attached to, but that of one that somebody is", async () => {
+  it("a kept command's end is activity only if a client is attached", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], keep: { name: "alone" } });
     first[Symbol.dispose]();
     await untilKept(agent, "alone", (kept) => kept?.attached === false);
@@ -174,7 +174,7 @@ describe("user activity", () => {
     assert.ok((await activityNs(node)) > earlier);
   });
 
-  it("is not a terminal that is only attached, but what is typed into it", async () => {
+  it("typing into an attached terminal counts as activity, attaching does not", async () => {
     using first = await keep(agent, { args: ["cat"], terminal: {}, keep: { name: "typed" } });
     const earlier = await activityNs(node);
     assert.equal(await activityNs(node), earlier);
@@ -185,7 +185,7 @@ describe("user activity", () => {
 });
 
 describe("a kept exec at a restore", () => {
-  it("loses its call and nothing else", async () => {
+  it("a restore ends a kept exec's call and keeps the command", async () => {
     await using restored = await startAgent();
     using client = clientOf(restored);
     const first = await keep(restored, { args: ["cat"], stdin: true, keep: { name: "through" } });
@@ -202,7 +202,7 @@ describe("a kept exec at a restore", () => {
 });
 
 describe("a kept exec at the agent's end", () => {
-  it("ends with its tree, attached or not, blocked or not, and tells its exit to whoever is there", async () => {
+  it("kept execs end with their process trees when the agent stops", async () => {
     await using ending = await startAgent();
     const mark = `424242.875${RUN}`;
     const whenFull = ExecWhenFull.BLOCK;

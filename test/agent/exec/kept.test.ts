@@ -51,7 +51,7 @@ function echo(keeping: NonNullable<StartInit["keep"]>): StartInit {
 }
 
 describe("a kept exec", () => {
-  it("says that it is kept, which one it is, and how it stands", async () => {
+  it("started reports execId, pid and stream offsets of a kept exec", async () => {
     using first = await keep(agent, echo({ name: "told" }));
     const { kept, execId, pid, stdoutOffset, stderrOffset, stdinOffset, stdinClosed, terminal, stdin } = first.started;
     assert.match(execId, /^[0-9a-f]{32}$/);
@@ -62,7 +62,7 @@ describe("a kept exec", () => {
     assert.deepEqual([deaf.started.stdin, deaf.started.stdinClosed], [false, true], "started without input");
   });
 
-  it("takes no notice of a half-closed request, nor of a size where it has no terminal", async () => {
+  it("a kept exec ignores a half-closed request and an unneeded terminal size", async () => {
     using first = await keep(agent, echo({ name: "half" }));
     first.stream.stdin("still ").end();
     await first.stream.until("still ");
@@ -72,7 +72,7 @@ describe("a kept exec", () => {
     assert.equal((await receiveAll(second)).text(), "still open");
   });
 
-  it("gives each call what it asks for, at every boundary of what there is", async () => {
+  it("attach returns output from any requested offset", async () => {
     using first = await keep(agent, {
       args: shell("printf 01234; printf ab >&2; read x"),
       stdin: true,
@@ -104,7 +104,7 @@ describe("a kept exec", () => {
     assert.equal((await receiveAll(last)).text(), "");
   });
 
-  it("refuses an attach that does not say from where, or says too much, and disturbs nobody", async () => {
+  it("an invalid attach is rejected and does not disturb the attached call", async () => {
     using first = await keep(agent, echo({ name: "where" }));
     first.stream.stdin("abc");
     await first.stream.until("abc");
@@ -125,7 +125,7 @@ describe("a kept exec", () => {
     await first.stream.until("def");
   });
 
-  it("takes its input once, whatever becomes of the calls that bring it, and none after its end", async () => {
+  it("a kept exec takes input once across calls and rejects late input", async () => {
     const first = await keep(agent, { args: shell("cat; exec sleep 1000"), stdin: true, keep: { name: "in" } });
     first.stream.stdin("abc").stdin("def");
     while ((await frameOf(first.stream, "stdinAck")).value.offset < 6n);
@@ -143,7 +143,7 @@ describe("a kept exec", () => {
     assert.equal((await untilKept(agent, "in", (exec) => exec?.attached === false))?.exit, undefined);
   });
 
-  it("takes the end of its input from a call that leaves at once, behind input that waits for the command", async () => {
+  it("stdin_close is delivered after queued input although its call has ended", async () => {
     const gate = join(folder, "gate");
     const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
     const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });
@@ -159,7 +159,7 @@ describe("a kept exec", () => {
     assert.equal(Number((await receiveAll(reader)).text()), input.length);
   });
 
-  it("sends what it has and its exit to whoever attaches after its end, again and again", async () => {
+  it("a client can attach repeatedly after the end and read everything", async () => {
     const first = await keep(agent, { args: shell("echo out; echo err >&2; exit 7"), keep: { name: "late" } });
     await first.stream.outcome();
     first[Symbol.dispose]();
@@ -175,7 +175,7 @@ describe("a kept exec", () => {
     assert.deepEqual([exec?.exit?.code, exec?.attached, exec?.heldBytes], [7, false, 8n]);
   });
 
-  it("keeps the order of both streams", async () => {
+  it("a kept exec replays stdout and stderr in their original order", async () => {
     const line = 'for i in 1 2 3; do echo "o$i"; read x; echo "e$i" >&2; read x; done';
     using first = await keep(agent, { args: shell(line), stdin: true, keep: { name: "order" } });
     for (const word of ["o1", "e1", "o2", "e2", "o3", "e3"]) {
@@ -191,7 +191,7 @@ describe("a kept exec", () => {
     assert.equal(seen, "o1\ne1\no2\ne2\no3\ne3\n");
   });
 
-  it("runs in a terminal that the next call finds again, in its own size", async () => {
+  it("a later call gets the same terminal and can resize it", async () => {
     const line = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
     const first = await keep(agent, { args: shell(line), terminal, keep: { name: "screen" } });
@@ -206,7 +206,7 @@ describe("a kept exec", () => {
 });
 
 describe("the call of a kept exec", () => {
-  it("is taken over by the next one, and told so, whether it reads or not", async () => {
+  it("a new attach ends the previous call with EXEC_TAKEN_OVER", async () => {
     using unread = await keep(agent, { args: ["cat", "/dev/zero"], keep: { name: "flood" } });
     using second = await attach(agent, { name: "flood", fromNow: true });
     await frameOf(second.stream, "stdout");
@@ -218,7 +218,7 @@ describe("the call of a kept exec", () => {
     await frameOf(third.stream, "stdout");
   });
 
-  it("ends at a frame that is refused, and the command does not", async () => {
+  it("an invalid frame ends the call but not the kept command", async () => {
     const { INVALID_ARGUMENT, OUT_OF_RANGE } = status;
     using first = await keep(agent, { args: shell("printf abc; exec sleep 1000"), keep: { name: "frames" } });
     await first.stream.until("abc");
@@ -244,7 +244,7 @@ describe("the call of a kept exec", () => {
 });
 
 describe("the name of a kept exec", () => {
-  it("is 1 to 128 letters, digits, dots, underscores and dashes", async () => {
+  it("an exec name requires 1 to 128 characters of A-Za-z0-9._-", async () => {
     for (const name of ["", "a b", "a/b", "ä", "a\n", "x".repeat(129)]) {
       const failure = await failingExec(agent, { args: ["true"], keep: { name } });
       assert.deepEqual([failure.code, failure.metadata["field"]], [status.INVALID_ARGUMENT, "start.keep.name"]);
@@ -255,7 +255,7 @@ describe("the name of a kept exec", () => {
     }
   });
 
-  it("is taken until the exec is forgotten, and says by which one", async () => {
+  it("a name in use fails with EXEC_NAME_IN_USE and reports its exec", async () => {
     using first = await keep(agent, echo({ name: "mine" }));
     const { pid, execId } = first.started;
     for (const replaceEnded of [false, true]) {
@@ -274,7 +274,7 @@ describe("the name of a kept exec", () => {
     await assert.rejects(attach(agent, { name: "mine", execId, fromNow: true }), UNKNOWN);
   });
 
-  it("is free again when the command could not be started", async () => {
+  it("an exec name is free again if the command cannot start", async () => {
     const failure = await failingExec(agent, { args: ["no-such-command"], keep: { name: "none" } });
     assert.equal(failure.reason, "EXEC_NOT_FOUND");
     assert.equal(await keptExec(agent, "none"), undefined);
@@ -284,7 +284,7 @@ describe("the name of a kept exec", () => {
 });
 
 describe("the end of a kept exec", () => {
-  it("by EndExec is that of its tree, and it lingers until it is ended once more", async () => {
+  it("EndExec ends the process tree; a second EndExec forgets the exec", async () => {
     const line = "trap 'echo bye; exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
     const first = await keep(agent, { args: shell(line), keep: { name: "tree" } });
     const child = Number(await first.stream.until("\n"));
@@ -298,7 +298,7 @@ describe("the end of a kept exec", () => {
     await assert.rejects(endExec(agent, { name: "tree" }), UNKNOWN);
   });
 
-  it("by EndExec comes with SIGKILL after the grace, and a stronger signal need not wait for it", async () => {
+  it("EndExec sends SIGKILL after the grace period, or a stronger signal immediately", async () => {
     const line = "trap '' TERM; echo up; while :; do sleep 0.05; done";
     for (const name of ["soft", "hard"]) {
       using first = await keep(agent, { args: shell(line), keep: { name } });
@@ -310,7 +310,7 @@ describe("the end of a kept exec", () => {
     assert.equal((await slow).exit?.signal, 9);
   });
 
-  it("may come by SignalExec, which leaves whoever is attached attached and reaches none that has ended", async () => {
+  it("SignalExec keeps the attached call and fails with EXEC_ENDED after exit", async () => {
     const line = "trap 'echo one' USR1; echo up; while :; do sleep 0.05; done";
     using first = await keep(agent, { args: shell(line), keep: { name: "told" } });
     assert.equal(Buffer.from((await frameOf(first.stream, "stdout")).value).toString(), "up\n");
@@ -331,14 +331,14 @@ describe("the end of a kept exec", () => {
       await assert.rejects(endExec(agent, { name: "x", ...wrong }), { reason: "INVALID_FIELD" }, "by EndExec");
   });
 
-  it("comes at its timeout also while nobody is attached", async () => {
+  it("a kept exec ends at its timeout while no client is attached", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], timeoutMs: 3_000n, keep: { name: "timed" } });
     first[Symbol.dispose]();
     const ended = await untilKept(agent, "timed", (exec) => exec?.exit !== undefined);
     assert.deepEqual([ended?.exit?.timedOut, ended?.exit?.signal], [true, 15]);
   });
 
-  it("is forgotten linger_ms later, and its name with it", async () => {
+  it("a kept exec and its name are forgotten after linger_ms", async () => {
     const first = await keep(agent, { args: shell("echo x"), keep: { name: "brief", lingerMs: 1n } });
     // The attached call is not cut short.
     assert.equal(String((await first.stream.outcome()).stdout), "x\n");
@@ -346,7 +346,7 @@ describe("the end of a kept exec", () => {
     await assert.rejects(attach(agent, { name: "brief", ...FROM_START }), UNKNOWN);
   });
 
-  it("is forgotten at once where that was asked for, by a call that is attached or is gone by then", async () => {
+  it("a forget frame makes the agent forget the exec at its end", async () => {
     const first = await keep(agent, echo({ name: "gone" }));
     const { exit } = await receiveAll({
       ...first,

@@ -64,7 +64,7 @@ function logOf(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2 = 2): O
 
 describe("the log of a kept exec", () => {
   for (const whenFull of ["drop_oldest", "block"] as const) {
-    it(`gives every reader each byte once or says that it is gone, however writes, reads and acks mix (${whenFull})`, () => {
+    it(`each reader gets each byte once or a gap (${whenFull})`, () => {
       const random = seededRandom(whenFull === "block" ? 7 : 11);
       for (let round = 0; round < ROUNDS; round++) {
         const capacity = 1 + random.below(20_000);
@@ -87,7 +87,7 @@ describe("the log of a kept exec", () => {
     });
   }
 
-  it("stops at what it was made for where nothing may be dropped, and goes on with what is acknowledged", () => {
+  it("a blocking log stops at its capacity and resumes after an acknowledgement", () => {
     const log = logOf(10, "block");
     assert.deepEqual([write(log, "stdout", 7), write(log, "stderr", 7), write(log, "stdout", 1)], [7, 3, 0]);
     // The oldest bytes are of stdout: those of stderr cannot go before them.
@@ -100,7 +100,7 @@ describe("the log of a kept exec", () => {
     assert.equal(log.heldBytes, 10);
   });
 
-  it("has room for one run of a stream for each 64 bytes", () => {
+  it("an output log stores one run of a stream per 64 bytes", () => {
     const dropping = logOf(64_000, "drop_oldest");
     for (let run = 0; run < 5_000; run++) write(dropping, STREAMS[run % 2] ?? "stdout", 1);
     const reader = new Reader(dropping, { stdout: 0, stderr: 0 });
@@ -114,7 +114,7 @@ describe("the log of a kept exec", () => {
     assert.equal(write(blocking, "stdout", 1), 1);
   });
 
-  it("holds what is acknowledged too, as long as nobody needs its place", () => {
+  it("an output log keeps acknowledged bytes until it needs their space", () => {
     const log = logOf(10, "block", 1);
     write(log, "stdout", 10);
     log.acknowledge({ stdout: 10, stderr: 0 });
@@ -123,7 +123,7 @@ describe("the log of a kept exec", () => {
     assert.equal(again.gapBytes, 0);
   });
 
-  it("holds nothing once it is discarded, and takes what still comes", () => {
+  it("a discarded output log holds nothing and accepts more writes", () => {
     const log = logOf(10, "block", 1);
     write(log, "stdout", 10);
     log.discard();

@@ -14,7 +14,7 @@ function sha256(bytes: Uint8Array): string {
 }
 
 describe("exec on pipes", () => {
-  it("starts with started, ends with exit, and keeps output and errors apart; input that nobody asked for is at its end", async () => {
+  it("exec sends started first, exit last, and separate stdout and stderr", async () => {
     const line = "cat; echo out; echo err >&2; exit 3";
     const { order, stdout, stderr, exit, pid } = await exec(agent, { args: ["sh", "-c", line] });
     assert.deepEqual([order[0], order.at(-1), String(stdout), String(stderr)], ["started", "exit", "out\n", "err\n"]);
@@ -22,7 +22,7 @@ describe("exec on pipes", () => {
     assert.ok(pid > 0);
   });
 
-  it("reports a death by signal as 128 + n and as the signal, ordinary or real-time, which the call may send after stdin_close", async () => {
+  it("an exec killed by signal n exits with code 128 + n", async () => {
     for (const number of [1, 9, 11, 13, 15, 34, 40, 64]) {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sleep", "1000"], stdin: true }).send({ case: "stdinClose", value: {} });
@@ -31,7 +31,7 @@ describe("exec on pipes", () => {
       assert.deepEqual([exit.code, exit.signal, exit.timedOut], [128 + number, number, false]);
     }
   });
-  it("carries input to the command and its answer back while both sides stay open", async () => {
+  it("a command echoes input while both directions stay open", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["cat"], stdin: true }).stdin("ping\n");
     await stream.until("ping\n");
@@ -40,14 +40,14 @@ describe("exec on pipes", () => {
     assert.equal((await stream.send({ case: "stdinClose", value: {} }).outcome()).exit.code, 0);
   });
 
-  it("ignores input that comes after the command has ended", async () => {
+  it("the agent ignores input that arrives after the command ended", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["true"], stdin: true });
     for (let i = 0; i < 20; i++) stream.stdin(randomBytes(1000));
     assert.equal((await stream.outcome()).exit.code, 0);
   });
 
-  it("carries 32 MiB through cat unchanged in both directions at once", async () => {
+  it("32 MiB pass through cat unchanged in both directions at once", async () => {
     using stream = new ExecStream(agent);
     const chunk = randomBytes(256 * 1024);
     stream.start({ args: ["cat"], stdin: true });
@@ -57,7 +57,7 @@ describe("exec on pipes", () => {
     assert.equal(sha256(stdout), sha256(Buffer.concat(Array.from({ length: 128 }, () => chunk))));
   });
 
-  it("is not delayed by a background child that holds the output open", async () => {
+  it("a background child that holds stdout open does not delay the exit", async () => {
     const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "sleep 300 & echo $!"] });
     const background = Number(String(stdout));
     assert.equal(exit.outputComplete, false);
@@ -65,7 +65,7 @@ describe("exec on pipes", () => {
     process.kill(background, "SIGKILL"); // Throws unless it lived on.
   });
 
-  it("is complete when a background child has closed the output", async () => {
+  it("outputComplete is true once a background child has closed its output", async () => {
     const { stdout, exit } = await exec(agent, {
       // Until it becomes sleep, the shell keeps its redirected output open.
       args: ["sh", "-c", 'sleep 300 >/dev/null 2>&1 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done; echo $!'],
@@ -74,11 +74,11 @@ describe("exec on pipes", () => {
     process.kill(Number(String(stdout)), "SIGKILL");
   });
 
-  it("goes on after the command closed its output", async () => {
+  it("an exec continues after the command has closed its output", async () => {
     assert.equal((await exec(agent, { args: ["sh", "-c", "exec >&- 2>&-; sleep 0.2; exit 7"] })).exit.code, 7);
   });
 
-  it("lets the command reopen its output through /dev/stdout, in a terminal and as another user too", async () => {
+  it("a command can reopen its output through /dev/stdout as any user", async () => {
     const args = ["sh", "-c", "echo again > /dev/stdout"];
     for (const user of process.getuid?.() === 0 ? ["", "12345:12345"] : [""])
       for (const terminal of [undefined, {}]) {
@@ -87,7 +87,7 @@ describe("exec on pipes", () => {
       }
   });
 
-  it("leads a session of its own, with every signal at its default, none blocked, and the files limit of the agent's parent", async () => {
+  it("a command leads its own session, with default signals and file limit", async () => {
     execFileSync("prlimit", ["--pid", String(process.pid), "--nofile=1000:"]);
     await using limited = await startAgent();
     const files = ["status", "stat", "limits"].map((name) => `/proc/self/${name}`);
@@ -101,12 +101,12 @@ describe("exec on pipes", () => {
     assert.match(String(stdout), /^Max open files +1000 /m);
   });
 
-  it("passes arguments byte for byte, without a shell", async () => {
+  it("arguments reach the command byte for byte, without a shell", async () => {
     const args = ["printf", "%s|", "", "a b", "$HOME", "*", "ünï\n", "'\"\\"];
     assert.equal(String((await exec(agent, { args })).stdout), "|a b|$HOME|*|ünï\n|'\"\\|");
   });
 
-  it("delivers signals to the command's process group", async () => {
+  it("a signal reaches the command's whole process group", async () => {
     using stream = new ExecStream(agent);
     const child = "sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.05; done' &";
     const leader = "trap 'wait; echo caught; exit 5' USR1; while :; do sleep 0.05; done";
@@ -116,11 +116,11 @@ describe("exec on pipes", () => {
     assert.equal(exit.code, 5);
   });
 
-  it("hands the child no descriptor but 0, 1 and 2", async () => {
+  it("a command inherits only descriptors 0, 1 and 2", async () => {
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "ls /proc/$$/fd"] })).stdout), "0\n1\n2\n");
   });
 
-  it("is complete while others start: a child that starts holds copies of every pipe for a moment", async () => {
+  it("outputComplete is true while other commands start concurrently", async () => {
     const client = connect(agent);
     const worker = async (): Promise<void> => {
       for (let run = 0; run < 25; run++) {
@@ -137,31 +137,31 @@ describe("exec on pipes", () => {
 const RUN = String(process.pid).padStart(7, "0");
 
 describe("an exec with a timeout", () => {
-  it("keeps the exit code of a command that ends in order when it is asked to", async () => {
+  it("a timed-out command that handles SIGTERM keeps its exit code", async () => {
     const script = "trap 'echo bye; exit 4' TERM; echo up; while :; do sleep 0.05; done";
     const { exit, stdout } = await execUntilTimeout(agent, ["sh", "-c", script]);
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [4, 0, true]);
     assert.equal(String(stdout), "up\nbye\n");
   });
 
-  it("ends by SIGKILL when SIGTERM is ignored", async () => {
+  it("a timed-out command that ignores SIGTERM is killed with SIGKILL", async () => {
     const { exit } = await execUntilTimeout(agent, ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"]);
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [137, 9, true]);
   });
 
-  it("takes a stopped command too", async () => {
+  it("a timeout also ends a stopped command", async () => {
     const { exit } = await exec(agent, { args: ["sh", "-c", "kill -STOP $$; sleep 1000"], timeoutMs: 1_000n });
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
   });
 
-  it("is not cut short by a timeout that is longer than it runs", async () => {
+  it("a timeout longer than the command has no effect", async () => {
     const { exit } = await exec(agent, { args: ["true"], timeoutMs: 2n ** 63n });
     assert.deepEqual([exit.code, exit.timedOut], [0, false]);
   });
 });
 
 describe("an exec whose client goes", () => {
-  it("by cancelling: gets SIGHUP and ends", async () => {
+  it("cancelling the call sends SIGHUP to the command", async () => {
     const stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "echo $$; exec sleep 1000"] });
     const pid = Number(await stream.until("\n"));
@@ -170,7 +170,7 @@ describe("an exec whose client goes", () => {
     stream[Symbol.dispose]();
   });
 
-  it("while it starts or just before it: leaves nothing", async () => {
+  it("no process remains if the client cancels during the start", async () => {
     for (let i = 0; i < 30; i++) {
       const stream = new ExecStream(agent);
       stream.start({ args: ["sleep", `424242.500${RUN}`] });
@@ -182,7 +182,7 @@ describe("an exec whose client goes", () => {
 });
 
 describe("a client that does not read", () => {
-  it("stops the command and costs the agent no memory; reading on, it gets every byte", async () => {
+  it("unread output pauses the command, uses no memory, and arrives later", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
     await stream.next();

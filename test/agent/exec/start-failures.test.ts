@@ -24,7 +24,7 @@ const agent = forAllTests(await startAgent());
 describe("an argument or variable that is too long by itself", () => {
   const LIMIT_BYTES = 131_071;
 
-  it("is accepted up to the kernel's limit", async () => {
+  it("an argument or variable may be as long as the kernel's limit", async () => {
     const { exit } = await exec(agent, {
       args: ["true", "x".repeat(LIMIT_BYTES)],
       env: { A: "x".repeat(LIMIT_BYTES - 2) },
@@ -32,7 +32,7 @@ describe("an argument or variable that is too long by itself", () => {
     assert.equal(exit.code, 0);
   });
 
-  it("is named over it, with the limit and never with its value", async () => {
+  it("an oversized argument or variable is reported by name without its value", async () => {
     const tooLong = "x".repeat(LIMIT_BYTES + 1);
     const argument = await failingExec(agent, { args: ["echo", "short", tooLong] });
     assert.match(argument.message, /argument 2 exceeds 131071 bytes, the kernel's limit for one string/);
@@ -64,30 +64,30 @@ describe("a command that cannot be started is a status, never an exit", () => {
     ["a user id beyond what there is", { args: ["true"], user: "4294967295" }, wrongUser],
     ["an argument of 2 MiB", { args: ["true", "x".repeat(2 ** 21)] }, [RESOURCE_EXHAUSTED, "EXEC_ARGS_TOO_LONG"]],
   ] as const)
-    it(`with ${title}: ${reason}`, async () => {
+    it(`an exec with ${title} fails with ${reason}`, async () => {
       const failure = await failingExec(agent, { ...start, args: [...start.args] });
       assert.deepEqual([failure.code, failure.reason, failure.domain], [code, reason, "svc.guest"]);
       assert.ok(failure.message.length > 10);
     });
 
-  it("tells a missing working directory from a missing command by step and path", async () => {
+  it("a missing working directory is reported with step chdir and its path", async () => {
     const failure = await failingExec(agent, { args: ["true"], cwd: "/no/such/dir" });
     assert.deepEqual(failure.metadata, { step: "chdir", errno: "ENOENT", path: "/no/such/dir" });
   });
 
-  it("looks at the working directory with the rights of the command's user", NEEDS_ROOT, async () => {
+  it("the working directory is checked with the rights of the command's user", NEEDS_ROOT, async () => {
     const closed = exec(agent, { args: ["true"], user: "nobody", cwd: join(folder, "closed") });
     await assert.rejects(closed, { code: status.PERMISSION_DENIED, reason: "EXEC_BAD_CWD" });
   });
 });
 
 describe("users and working directories", () => {
-  it("runs as the agent's own user, in its home, where nothing is asked for", async () => {
+  it("a command runs by default as the agent's user in its home", async () => {
     const { uid, homedir } = userInfo();
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), `${uid}\n${homedir}\n`);
   });
 
-  it("runs as user, uid, user:group and uid:gid", NEEDS_ROOT, async () => {
+  it("a command runs as user, uid, user:group or uid:gid", NEEDS_ROOT, async () => {
     for (const [user, ids] of [
       ["nobody", "65534 65534 65534"],
       ["12345", "12345 0 0"],
@@ -99,11 +99,11 @@ describe("users and working directories", () => {
     }
   });
 
-  it("falls back to / when the user's home is missing and no directory was asked for", NEEDS_ROOT, async () => {
+  it("a command starts in / if its user's home is missing", NEEDS_ROOT, async () => {
     assert.equal(String((await exec(agent, { args: ["pwd"], user: "nobody" })).stdout), "/\n");
   });
 
-  it("looks a command up in the PATH of the request, and a relative one in the working directory", async () => {
+  it("a command is found through the request's PATH or its working directory", async () => {
     await writeFile(join(folder, "only-here"), "#!/bin/sh\necho found\n", { mode: 0o755 });
     for (const start of [
       { args: ["only-here"], env: { PATH: `/nowhere:${folder}:/bin:/usr/bin` } },
@@ -112,7 +112,7 @@ describe("users and working directories", () => {
       assert.equal(String((await exec(agent, start)).stdout), "found\n");
   });
 
-  it("goes on in PATH past what is missing or denied, as execvp does, and ends at what is no program", async () => {
+  it("PATH search skips missing and denied entries and stops at non-programs", async () => {
     const within = (...folders: string[]): StartInit => ({ args: ["env"], env: { PATH: folders.join(":") } });
     for (const name of ["denied", "text-first"]) await mkdir(join(folder, name));
     await mkdir(join(folder, "denied/env"));
@@ -130,7 +130,7 @@ describe("an exec whose start waits for a file system that never answers", { con
     ["killable", []],
     ["unkillable", ["take"]],
   ] as const) {
-    it(`ends at its timeout_ms and names the mount, where the wait is ${kind}`, async () => {
+    it(`an exec on a hung file system ends at timeout_ms (${kind} wait)`, async () => {
       await using place = await testFolder();
       const hung = place.at("hung");
       await using mount = await fuseMount("hanging_mount", hung, more);

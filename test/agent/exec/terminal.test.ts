@@ -7,18 +7,18 @@ import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
 const agent = forAllTests(await startAgent());
 
 describe("exec in a terminal", () => {
-  it("runs in a terminal of the size that was asked for, which controls it: all three streams and /dev/tty lead there", async () => {
+  it("a terminal has the requested size and is the command's controlling terminal", async () => {
     const line = "stty size; tty; test -t 0 && test -t 1 && test -t 2 && echo yes > /dev/tty";
     const { stdout, order } = await exec(agent, { args: ["sh", "-c", line], terminal: { cols: 123, rows: 45 } });
     assert.match(String(stdout), /^45 123\r\n\/dev\/pts\/\d+\r\nyes\r\n$/);
     assert.deepEqual(order, ["started", "stdout", "exit"]);
   });
 
-  it("is 80 by 24 where no size is given", async () => {
+  it("a terminal is 80 by 24 by default", async () => {
     assert.equal(String((await exec(agent, { args: ["stty", "size"], terminal: {} })).stdout), "24 80\r\n");
   });
 
-  it("follows a new size, and tells the command by SIGWINCH, but for one with a dimension of zero", async () => {
+  it("a resize sends SIGWINCH; a size with a zero is ignored", async () => {
     using stream = new ExecStream(agent);
     const line = "trap 'stty size; exit' WINCH; echo ready; read line; stty size; while :; do sleep 0.05; done";
     await stream.start({ args: ["bash", "-c", line], terminal: { cols: 90, rows: 33 } }).until("ready\r\n");
@@ -33,7 +33,7 @@ describe("exec in a terminal", () => {
     assert.equal(String((await stream.outcome()).stdout), "50 100\r\n");
   });
 
-  it("ends at stdin_close, which types the end of file, after a line, in the middle of one and before any", async () => {
+  it("stdin_close types end of file in a terminal, even mid-line", async () => {
     for (const input of ["line\n", "no newline", ""]) {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "stty -echo; echo ready; cat; echo done"], terminal: {} });
@@ -43,21 +43,21 @@ describe("exec in a terminal", () => {
     }
   });
 
-  it("turns a typed Ctrl-C into SIGINT", async () => {
+  it("Ctrl-C typed into a terminal becomes SIGINT", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "echo ready; exec sleep 1000"], terminal: {} });
     await stream.until("ready");
     assert.equal((await stream.stdin("\x03").outcome()).exit.signal, 2);
   });
 
-  it("edits lines as UTF-8 where its client's terminal does, and only there", async () => {
+  it("a terminal has the iutf8 flag only if the client set it", async () => {
     for (const iutf8 of [true, false]) {
       const { stdout } = await exec(agent, { args: ["stty", "-a"], terminal: { iutf8 } });
       assert.equal(/(?<!-)\biutf8\b/.test(String(stdout)), iutf8);
     }
   });
 
-  it("passes SIGINT, SIGQUIT and SIGTSTP to the foreground job of a shell", async () => {
+  it("SIGINT, SIGQUIT and SIGTSTP reach the foreground job of a shell", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["bash", "--norc", "-i"], env: { PS1: "prompt$ " }, terminal: {} });
     await stream.until("prompt$ ");
@@ -74,7 +74,7 @@ describe("exec in a terminal", () => {
     assert.ok(exit.signal === 1 || exit.code !== 0);
   });
 
-  it("loses nothing of 4 MiB that end with the command", async () => {
+  it("a terminal loses nothing of 4 MiB written before the command ends", async () => {
     const { stdout, exit } = await exec(agent, {
       args: ["sh", "-c", "stty -opost; head -c 4194304 /dev/zero"],
       terminal: {},
@@ -83,7 +83,7 @@ describe("exec in a terminal", () => {
     assert.equal(exit.outputComplete, true);
   });
 
-  it("hands the child no descriptor but 0, 1 and 2, also beside other terminals", async () => {
+  it("a terminal command inherits only descriptors 0, 1 and 2", async () => {
     using other = new ExecStream(agent);
     other.start({ args: ["sh", "-c", "echo ready; exec sleep 1000"], terminal: {} });
     await other.until("ready");

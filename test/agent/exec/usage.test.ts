@@ -22,7 +22,7 @@ const agent = forAllTests(await startAgent({ hooks: { post_restore: { args: burn
 const client = forAllTests(clientOf(agent));
 
 describe("what a command has used", () => {
-  it("is that of its whole tree where it has a cgroup, of a daemon that nobody waited for too", async (t) => {
+  it("usage in a cgroup covers the whole tree, including a daemon", async (t) => {
     if (lacksCgroups(t, agent)) return;
     // cat ends when the daemon does. That its process was reaped too must not matter: a machine's init may be slow.
     const daemon = `(${burnsInShell} &) | cat`;
@@ -31,7 +31,7 @@ describe("what a command has used", () => {
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });
 
-  it("is that of the process and of those that it waited for where there is no cgroup", NEEDS_NAMESPACES, async () => {
+  it("usage without a cgroup covers the process and its reaped children", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
     using its = clientOf(bare);
     const { usage } = await its.run({ args: ["sh", "-c", `${burnsInShell}; true`] });
@@ -39,14 +39,14 @@ describe("what a command has used", () => {
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });
 
-  it("has the peak of its memory, unless that may be the agent's own", async () => {
+  it("usage reports peak memory unless it may be the agent's own", async () => {
     const { usage } = await client.run({ args: holds });
     assert.ok((usage?.peakMemoryBytes ?? 0) >= PEAK_MIB * MIB, JSON.stringify(usage));
     const { usage: small } = await client.run({ args: ["true"] });
     if (small?.peakMemoryScope !== UsageScope.TREE) assert.equal(small?.peakMemoryBytes, undefined);
   });
 
-  it("is told of kept commands, also in the list and by EndExec, and of hooks", async () => {
+  it("usage is reported for kept commands and hooks", async () => {
     const kept = client.exec({ args: burns, keep: { name: "burns" } }, { forget: false });
     kept.stdout.resume();
     kept.stderr.resume();

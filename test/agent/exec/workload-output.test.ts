@@ -39,7 +39,7 @@ async function readUntil({ stream, started }: Joined, text: string): Promise<Rec
 const untilThere = (file: string): string => `until test -e ${file}; do sleep 0.02; done`;
 
 describe("the workload's output, kept", () => {
-  it("reaches the console and its readers alike; its outputs are pipes, and its input stays the agent's", async () => {
+  it("kept workload output reaches both the console and its readers", async () => {
     const tells = "test -t 1 || echo stdout is a pipe >&2; cat; echo out; echo err >&2; exec sleep 1000";
     const input = join(folder, "input");
     writeFileSync(input, "typed\n");
@@ -58,7 +58,7 @@ describe("the workload's output, kept", () => {
     assert.equal(agent.output.stderr, "stdout is a pipe\nerr\n");
   });
 
-  it("comes to a hundred readers that are killed at random as the console has it, without a lost or repeated byte", async () => {
+  it("a hundred killed readers together get exactly the console's output", async () => {
     const go = join(folder, "hundred");
     const line = `i=0; while :; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 50 == 0)); then echo "$i" >&2; sleep 0.002; fi; test -e ${go} && break; done; exec sleep 1000`;
     await using agent = await keeping(line);
@@ -90,7 +90,7 @@ describe("the workload's output, kept", () => {
     assert.ok(whole.stdout.length > 2_000);
   });
 
-  it("does not wait for its readers, and loses for the console what that does not take, and counts it", async () => {
+  it("workload output does not wait for readers and counts dropped console bytes", async () => {
     const [taken, take, more] = ["taken", "take", "more"].map((name) => join(folder, name)) as [string, string, string];
     const line = `seq 1000000; echo done >&2; ${untilThere(more)}; echo last; exec sleep 1000`;
     const console = `exec 1> >(${untilThere(take)}; cat > ${taken}); exec "$@"`;
@@ -116,7 +116,7 @@ describe("the workload's output, kept", () => {
     assert.ok(total.startsWith(held.slice(0, 256 * KIB)));
   });
 
-  it("can be read to its end, that of its descendants included, while the agent leaves, also by those who come late", async () => {
+  it("workload output is readable to its end while the agent shuts down", async () => {
     const [end, trapped] = [join(folder, "end"), join(folder, "trapped")];
     const trap = `trap 'echo asked' TERM; (trap '' TERM; >${trapped}; ${untilThere(end)}; echo child) & ${untilThere(end)}; exit 7`;
     await using agent = await keeping(trap);
@@ -135,7 +135,7 @@ describe("the workload's output, kept", () => {
     assert.equal(agent.output.stdout, "asked\nchild\n");
   });
 
-  it("takes nothing from a reader but acknowledgements, and says how to do it", async () => {
+  it("a workload output reader may send only acknowledgements", async () => {
     await using agent = await keeping("exec sleep 1000");
     const frames: [Parameters<ExecStream["send"]>[0], RegExp][] = [
       [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*its input is the agent's own/],
@@ -153,7 +153,7 @@ describe("the workload's output, kept", () => {
     }
   });
 
-  it("is refused with a reason where it cannot be read", async () => {
+  it("an invalid read of workload output fails with a reason", async () => {
     await using agent = await keeping("exec sleep 1000");
     const at = { workload: true, stdoutOffset: 0n };
     for (const [value, code, reason] of [
@@ -173,7 +173,7 @@ describe("the workload's output, kept", () => {
     await assert.rejects(attach(inheriting, at), { ...notKept, message: /"output": \{"keep": \{\}\}/ });
   });
 
-  it("is no user activity to read", async () => {
+  it("reading workload output does not count as user activity", async () => {
     await using agent = await keeping("echo up; exec sleep 1000");
     using client = clientOf(agent);
     const before = (await client.health()).lastUserActivity;
