@@ -37,7 +37,7 @@ describe("an argument or variable that is too long by itself", () => {
     const argument = await failingExec(agent, { args: ["echo", "short", tooLong] });
     assert.match(argument.message, /argument 2 exceeds 131071 bytes, the kernel's limit for one string/);
     const variable = await failingExec(agent, { args: ["true"], env: { BIG: tooLong } });
-    assert.match(variable.message, /the variable BIG is larger than 131071 bytes/);
+    assert.match(variable.message, /the variable BIG exceeds 131071 bytes/);
     for (const { message, reason } of [argument, variable])
       assert.deepEqual([reason, message.includes("xxxx")], ["EXEC_ARGS_TOO_LONG", false]);
   });
