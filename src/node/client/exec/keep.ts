@@ -12,77 +12,100 @@ import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { Plain } from "../plain.ts";
 
-/** How a command is kept for later calls (message ExecKeep). */
+/** Options of a kept command (message ExecKeep). */
 export interface KeepOptions {
-  /** Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One in use is refused: ALREADY_EXISTS. */
+  /** Name of the command: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". A name that is in use fails with ALREADY_EXISTS. */
   readonly name: string;
-  /** Bytes of output that the agent holds, of both streams together, at most 16 MiB. Default: 1 MiB. */
+  /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
-  /** When the buffer is full: "drop-oldest" bytes (default), or "block" the command until some are acknowledged. */
+  /**
+   * What happens when the buffer is full: "drop-oldest" drops the oldest bytes (default), "block" blocks the command
+   * until the client acknowledges output.
+   */
   readonly whenFull?: "drop-oldest" | "block" | undefined;
-  /** How long output and exit stay after the command's end, in milliseconds of the guest's time. Default: 10 min. */
+  /**
+   * How long the agent keeps output and exit status after the command's end, in milliseconds of guest time. Default: 10
+   * min.
+   */
   readonly lingerMs?: number | undefined;
-  /** Take the name of a command that has ended and is not forgotten yet. */
+  /** If a command with this name has ended but is not forgotten yet, take over its name. Default: false. */
   readonly replaceEnded?: boolean | undefined;
   /**
-   * For how long the running command counts as user activity, attached or not, in milliseconds of the session's time:
-   * at most 24 h. Default: 0, not at all.
+   * How long the running command counts as user activity, attached or not, in milliseconds of session time; at most 24
+   * h. Default: 0, so that it does not count.
    */
   readonly awakeForMs?: number | undefined;
 }
 
-/** What happens to a kept command's call while it runs. */
+/** An event in the call of a kept command. */
 export type KeptEvent =
-  /** The connection is lost; with `resume` it is dialled anew. */
+  /** The connection is lost. With `resume` the client reconnects. */
   | { readonly kind: "disconnected"; readonly error: GuestError }
-  /** The call continues where it was. */
+  /** The client has reconnected, and the call continues where it was. */
   | { readonly kind: "reconnected" }
-  /** The agent no longer has `bytes` bytes from `offset` on; the next follow them. Earlier ones may be unread. */
+  /**
+   * The agent has dropped `bytes` bytes from `offset` on. The stream continues with the bytes after them. Bytes before
+   * the gap may not have been read yet.
+   */
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: number };
 
-/** How a lost connection is dialled anew. */
+/** Options for reconnecting after a lost connection. */
 export interface ResumeOptions {
-  /** How long to try, in milliseconds since it was lost; Infinity: until the call is given up. Default: 10 min. */
+  /**
+   * How long to retry, in milliseconds since the connection was lost. Infinity: until the caller ends the call.
+   * Default: 10 min.
+   */
   readonly timeoutMs?: number | undefined;
-  /** Address and credentials for the next attempt, asked for at each: a restore may change them. Default: as before. */
+  /**
+   * Returns address and credentials; called before each attempt, because a restore may change them. Default: those of
+   * the client.
+   */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
 }
 
-/** Options of a call that may be detached from its command and taken up again. */
+/** Options of a call that can be detached from its command and attached again. */
 export interface KeptOptions extends CallOptions {
   /**
-   * Dial again when the connection is lost, and continue where the streams were; `true` for the defaults. A call that
-   * another took over does not come back. Default: false; a lost connection is then an error of `wait()`.
+   * Reconnect when the connection is lost, and continue where the streams were; `true` for the default options. Does
+   * not reconnect if another call has taken the command over. Default: false, so that a lost connection makes `wait()`
+   * reject.
    */
   readonly resume?: boolean | ResumeOptions | undefined;
-  /** Called when the connection is lost, when there is one again, and for each gap. */
+  /** Called when the connection is lost, when the client has reconnected, and for each gap in the output. */
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
-   * Which output the agent may drop: what was read from the streams ("auto", the default), or what `acknowledge()`
-   * names ("manual"), for a reader that stores it first. An `attach` acknowledges everything before its offsets.
+   * Which output the agent may drop: everything that was read from the streams ("auto", the default), or only what the
+   * caller passes to `acknowledge()` ("manual"), for callers that first store the output. An `attach` acknowledges
+   * everything before its offsets.
    */
   readonly acknowledge?: "auto" | "manual" | undefined;
-  /** Have the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
+  /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
   readonly forget?: boolean | undefined;
-  /** Fail with DATA_LOSS at the first gap, and detach. Default: true for a command started here with "block". */
+  /**
+   * Fail with DATA_LOSS at the first gap, and detach. Default: true for a command that this call starts with `whenFull:
+   * "block"`, otherwise false.
+   */
   readonly failOnGap?: boolean | undefined;
 }
 
-/** Options of `attach`. Without offsets and `fromNow`: all output that the agent still holds. */
+/** Options of `attach`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
 export interface AttachOptions extends KeptOptions {
-  /** Identity of the command. Default: whichever command has the name now. */
+  /** The command's `execId`. Default: the command that has the name now. */
   readonly execId?: string | undefined;
-  /** Bytes of standard output that the caller already has. A stream without an offset begins with new output. */
+  /**
+   * Bytes of standard output that the caller already has. If only one stream has an offset, the other begins with new
+   * output.
+   */
   readonly stdoutOffset?: number | undefined;
-  /** The same for standard error. */
+  /** Bytes of standard error that the caller already has. */
   readonly stderrOffset?: number | undefined;
-  /** Only output from now on. */
+  /** Receive only output from now on. */
   readonly fromNow?: boolean | undefined;
-  /** The size of its terminal from now on; ignored where it has none. */
+  /** Size of the command's terminal from now on; ignored for a command without a terminal. */
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
 
-/** Options of `workloadOutput`. Without offsets and `fromNow`: all output that the agent still holds. */
+/** Options of `workloadOutput`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
 export type WorkloadOutputOptions = Omit<AttachOptions, "acknowledge" | "forget" | "terminal">;
 
 /** The command that a call is attached to (message ExecStarted). */
@@ -91,10 +114,13 @@ export type Attachment = Pick<
   "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal" | "stdoutEnd" | "stderrEnd"
 >;
 
-/** A call's position: options of an `attach` that continues there, and how much input the agent has taken. */
+/**
+ * Position of a call in the command's streams. It is valid as options of an `attach` that continues there, and also
+ * says how much input the agent has received.
+ */
 export interface KeptPosition {
   readonly execId: string;
-  /** Bytes of standard output that were read from the stream, including those lost in gaps. */
+  /** Bytes of standard output that the caller has read, including those lost in gaps. */
   readonly stdoutOffset: number;
   readonly stderrOffset: number;
   readonly stdinOffset: number;
@@ -102,12 +128,12 @@ export interface KeptPosition {
 
 const DEFAULT_RESUME_MS = 600_000;
 
-/** Where to dial next, if the address has changed. */
+/** The caller's function that returns the current address and credentials, if there is one. */
 export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions"] {
   return typeof resume === "object" ? resume.connectOptions : undefined;
 }
 
-/** How long to try to reach an agent again, in milliseconds; 0: not at all. Throws GuestError (INVALID_ARGUMENT). */
+/** How long to try to reconnect, in milliseconds; 0: do not reconnect. Throws GuestError (INVALID_ARGUMENT). */
 export function resumeTimeoutOf({ resume = false }: KeptOptions): number {
   if (typeof resume === "boolean") return resume ? DEFAULT_RESUME_MS : 0;
   const { timeoutMs = DEFAULT_RESUME_MS } = resume;
@@ -117,8 +143,8 @@ export function resumeTimeoutOf({ resume = false }: KeptOptions): number {
 const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;
 
 /**
- * The message of these options. Throws GuestError (INVALID_ARGUMENT) for what the schema cannot say; the agent checks
- * more.
+ * Creates the ExecKeep message. Throws GuestError (INVALID_ARGUMENT) for values that the schema cannot express. The
+ * agent checks the rest.
  */
 export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
   const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false, awakeForMs = 0 } = keep;
@@ -134,7 +160,10 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
   };
 }
 
-/** The attach frame's content; without a name for the workload's output. Throws GuestError (INVALID_ARGUMENT). */
+/**
+ * Creates the content of the attach frame. Without a name it means the workload's output. Throws GuestError
+ * (INVALID_ARGUMENT).
+ */
 export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
   return fromArguments("the options of attach are invalid", () => {
     const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
@@ -148,13 +177,13 @@ export function attachMessage(name: string | undefined, options: AttachOptions):
       stdoutOffset: isOpen ? 0n : offsetOf(stdoutOffset, "stdoutOffset"),
       stderrOffset: isOpen ? 0n : offsetOf(stderrOffset, "stderrOffset"),
     });
-    // Encode it now: later it would fail in the middle of a call.
+    // Encode the message once now: an encoding error during the call could not be reported to the caller of `attach`.
     encoded(ExecAttachSchema, message);
     return message;
   });
 }
 
-/** The error of an agent that runs commands but cannot keep them, or the workload's output. */
+/** Creates the error for an agent that can run commands, but is too old to keep commands or the workload's output. */
 export function keepUnsupported(agentVersion: string | undefined, what: string = "commands"): GuestError {
   const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
   const message = `${who} cannot keep ${what}: it is older than this client`;

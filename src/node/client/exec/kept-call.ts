@@ -19,45 +19,53 @@ import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-st
 import { OwnCommand } from "./own-command.ts";
 import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
 
-/** Time for a reached agent to answer an attach; a silent peer is left for the next attempt. */
+/** Time limit for an agent to answer an attach. If the agent stays silent, the next attempt connects again. */
 const ANSWER_MS = 10_000;
-/** Longest pause between attempts to come back. */
+/** Limit on the pause between attempts to reconnect. */
 const LONGEST_PAUSE_MS = 2_000;
-/** Time for the agent to forget a command before its end is reported. */
+/** Time limit of the call that makes the agent forget a command, before the command's end is reported. */
 const FORGET_MS = 2_000;
-/** Signals that wait for the connection. */
+/** Limit on signals that are queued while disconnected. */
 const WAITING_SIGNALS = 64;
-/** By ExecStream. */
+/** Output names by the numbers of the enum ExecStream. */
 const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
 
-/** What the successive calls need. */
+/** Parameters of a KeptCall. */
 export interface KeptParts {
   readonly name: string;
   readonly first: Extract<Frame, { readonly case: "start" | "attach" }>;
   readonly options: KeptOptions;
   readonly channel: Channel;
-  /** Makes a channel to the agent, which the caller closes. */
+  /** Creates a channel to the agent. The caller closes it. */
   readonly dial: () => Promise<Channel>;
-  /** Dial at every attempt, because credentials may have changed. Otherwise the existing channel dials by itself. */
+  /** Dial at every attempt, because credentials may have changed. If false, the existing channel reconnects by itself. */
   readonly alwaysDials: boolean;
 }
 
-/** Where the calls are. A lost connection leads from "attached" to "reconnecting", and an answer back. */
+/**
+ * State of the successive calls. Every state can end in "over".
+ *
+ *     starting ──► attached ──► exited ──► over
+ *                   │    ▲
+ *       connection  ▼    │  agent has answered
+ *       lost      reconnecting
+ */
 type State =
-  /** The agent has not answered the first call. */
+  /** The agent has not answered the first call yet. */
   | { readonly kind: "starting"; readonly call: ExecCall }
-  /** It has answered this call: frames may be sent. */
+  /** The agent has answered this call: frames can be sent. */
   | { readonly kind: "attached"; readonly call: ExecCall }
-  /** Between two calls; with `call` the agent has not answered the later one yet. */
+  /** The connection is lost. `call` is the attempt in progress, which the agent has not answered yet. */
   | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
-  /** The exit has come, and the call is about to end. */
+  /** The exit frame has been received, and the agent is about to end the call. */
   | { readonly kind: "exited"; readonly call: ExecCall }
-  /** The listener has been told of the end. */
+  /** The listener has been notified of the end. */
   | { readonly kind: "over"; readonly call?: undefined };
 
 /**
- * The successive calls of a kept command, as one. Arrived output is not requested again, and input that the agent has
- * not taken is sent again. Ends with the command, with a permanent error, or after `resume.timeoutMs`.
+ * Presents the successive calls of a kept command as one call. Does not request output again that has been received,
+ * and sends input again that the agent has not acknowledged. Ends with the command, at a permanent error, or when
+ * reconnecting takes longer than `resume.timeoutMs`.
  */
 export class KeptCall implements ExecWire {
   readonly #parts: KeptParts;
@@ -67,7 +75,10 @@ export class KeptCall implements ExecWire {
   readonly #signals: Frame[] = [];
   readonly #channel: RedialledChannel;
   readonly #own: OwnCommand;
-  /** The next attempt dials: a channel whose connection hangs in its handshake makes no other. */
+  /**
+   * Whether the next attempt must dial a new channel. A channel whose connection hangs in its handshake would make no
+   * other connection.
+   */
   #dialsNext: boolean;
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
   #listener: ExecListener | undefined;
@@ -75,7 +86,7 @@ export class KeptCall implements ExecWire {
   /** Undefined before the agent's first answer. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
-  /** Why the call ended; undefined: it has not, or with the command's exit. */
+  /** Why the call failed; undefined while it runs, and if it ended with the command's exit. */
   #failure: GuestError | undefined;
   readonly input: KeptInput = new KeptInput();
 
@@ -103,7 +114,7 @@ export class KeptCall implements ExecWire {
     else if (frame.case === "stdinClose") this.input.close();
     else {
       if (frame.case === "resize") this.#size = frame.value;
-      // The next call sends the size by itself.
+      // While disconnected, a resize need not be queued: every new call sends the last size.
       if (this.#live !== undefined) this.#live.send(frame);
       else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
     }
@@ -126,8 +137,8 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Gives up, and ends the command of this call's own start: SIGHUP, 5 s, SIGKILL; its name is then free. Sends nothing
-   * once the call is over: the name may belong to the command of another client.
+   * Ends the call and its command: SIGHUP, 5 s, SIGKILL; afterwards the name is free. Sends nothing once the call is
+   * over, because the name may belong to another client's command.
    */
   hangUp(): void {
     const { kind, call } = this.#state;
@@ -139,7 +150,10 @@ export class KeptCall implements ExecWire {
     else this.#fail(error);
   }
 
-  /** Frees the name and the buffer of the command. Rejects with GuestError, as the call did where that failed. */
+  /**
+   * Frees the name and the buffer of the command. Rejects with GuestError; if the call failed, with the error of the
+   * call.
+   */
   async forget(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
     await this.#own.forget();
@@ -149,7 +163,7 @@ export class KeptCall implements ExecWire {
     if (this.#live !== undefined && this.#parts.options.acknowledge !== "manual") this.#outputs?.noteRead();
   };
 
-  /** Acknowledges output, which the agent may then drop. Throws GuestError for an offset past the received bytes. */
+  /** Acknowledges output, which allows the agent to drop it. Throws GuestError for an offset beyond the received bytes. */
   acknowledge(offsets: OutputOffsets): void {
     this.#outputs?.acknowledge(offsets);
   }
@@ -159,7 +173,7 @@ export class KeptCall implements ExecWire {
     return { execId: this.#started?.execId ?? "", ...read, stdinOffset: this.input.takenOffset };
   }
 
-  /** The call that frames may be sent to. */
+  /** The call on which frames can be sent; undefined while there is none. */
   get #live(): ExecCall | undefined {
     return this.#state.kind === "attached" || this.#state.kind === "exited" ? this.#state.call : undefined;
   }
@@ -170,7 +184,7 @@ export class KeptCall implements ExecWire {
     return new ExecCall(this.#channel.current, { signal: this.#parts.options.signal, waitForReady, timeoutMs }, first);
   }
 
-  /** Its frames count for as long as it is the present call. */
+  /** Listens to a call, and ignores it as soon as it is no longer the current call. */
   #follow(call: ExecCall): void {
     const own = (tell: () => void): void => {
       if (call === this.#state.call) tell();
@@ -194,11 +208,11 @@ export class KeptCall implements ExecWire {
     }
   }
 
-  /** The agent's answer to a call. */
+  /** Handles the agent's answer to a call. */
   #onAnswer(started: ExecStarted, call: ExecCall): void {
     const answer = this.#state.kind === "reconnecting" ? this.#state.answer : undefined;
     const asked = this.#continuation();
-    // An agent that does not know ExecStart.keep runs the command as any other: it ends with the call.
+    // An agent that does not know ExecStart.keep runs the command like any other: the command ends with the call.
     if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
     else if (answer === undefined) this.#begin(started, call);
     else if (!(["execId", "stdoutOffset", "stderrOffset"] as const).every((name) => started[name] === asked[name]))
@@ -218,7 +232,8 @@ export class KeptCall implements ExecWire {
     this.#outputs = new KeptOutputs(began, unread, () => this.#sendAcknowledgement());
     this.#listener?.frame({ case: "started", value: started });
     this.#attached(started, call);
-    // What the caller already has: a command that waits for its acknowledgement would write nothing more.
+    // Acknowledge what the caller already has: otherwise a command that is blocked by a full buffer would not write
+    // anything more.
     const { first, options } = this.#parts;
     if (options.acknowledge !== "manual") this.#outputs.noteRead();
     else if (first.case === "attach") {
@@ -229,7 +244,7 @@ export class KeptCall implements ExecWire {
 
   #attached(started: ExecStarted, call: ExecCall): void {
     this.#state = { kind: "attached", call };
-    // Before the input: a command may wait for its output to be taken before it reads on.
+    // Acknowledge before sending input: a command may be blocked on its output and not read any input until then.
     this.#sendAcknowledgement();
     this.#orFail(() => this.input.attach(started, (frame) => call.send(frame)));
     if (this.#size !== undefined && started.terminal) call.send({ case: "resize", value: this.#size });
@@ -253,7 +268,7 @@ export class KeptCall implements ExecWire {
   #onGap({ stream: number, bytes: lost }: ExecGap): void {
     const bytes = Number(lost);
     const stream = STREAMS[number];
-    if (stream === undefined) return; // one that a newer agent has
+    if (stream === undefined) return; // a stream that only newer agents know
     const offset = this.#outputs?.skip(stream, bytes) ?? 0;
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
     const message = `${bytes} bytes of ${stream} from offset ${offset} on were dropped (the agent's buffer was full)`;
@@ -280,8 +295,8 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * An agent that does not know the frame finds a first frame without content; one that does not know `workload`, no
-   * name. A newer one refuses an `exec_id` like that, but not its absence.
+   * Recognises agents that are too old: without the attach frame they see an empty first frame, without `workload` an
+   * empty name. A newer agent fails with EXEC_UNKNOWN too, but only if the request has an `exec_id`.
    */
   #asOlder(error: GuestError): GuestError {
     const { case: kind, value } = this.#parts.first;
@@ -291,7 +306,7 @@ export class KeptCall implements ExecWire {
     return keepUnsupported(this.#channel.current.agentVersion, isWorkload ? "the workload's output" : undefined);
   }
 
-  /** Whether another attempt may succeed: the connection failed, or new credentials may be late. */
+  /** Whether another attempt may succeed: the connection failed, or the client's credentials may not be up to date yet. */
   #isTransient(error: GuestError): boolean {
     const { alwaysDials, channel } = this.#parts;
     return isTransient(error) && (alwaysDials || (!isRefusal(error) && !channel.isClosed));
@@ -309,7 +324,7 @@ export class KeptCall implements ExecWire {
     }).catch((error: unknown) => this.#fail(error as GuestError));
   }
 
-  /** One attempt. Resolves when the agent has answered, or when all is over. */
+  /** Makes one attempt to reconnect. Resolves when the agent has answered, or when the call is over. */
   async #reattach(): Promise<void> {
     if (this.#dialsNext) await this.#channel.renew();
     this.#dialsNext = this.#parts.alwaysDials;
@@ -327,7 +342,7 @@ export class KeptCall implements ExecWire {
     await answer.promise.finally(() => clearTimeout(timer));
   }
 
-  /** What the next call asks for: whatever the first one did, from where the outputs are. */
+  /** Creates the next call's request: the first call's attach options, continuing at the current offsets. */
   #continuation(): ExecAttach {
     const { first, name } = this.#parts;
     const message = create(ExecAttachSchema, first.case === "attach" ? first.value : {});
@@ -348,8 +363,8 @@ export class KeptCall implements ExecWire {
       this.#close();
       this.#listener?.ended();
     };
-    // Its name is then free when its end is reported. If it cannot be forgotten in time, it lingers and is forgotten
-    // later.
+    // Forget the command first, so that its name is free when its end is reported. If that fails, the agent forgets it
+    // after `lingerMs`.
     if (forget && this.#state.kind === "exited") this.#own.forget(FORGET_MS).then(end, end);
     else end();
   }
@@ -361,7 +376,7 @@ export class KeptCall implements ExecWire {
   }
 
   #leave(error: GuestError): void {
-    // A later attempt that was never sent does not mean that the command was not started.
+    // If an earlier call was answered, the command was started, even if the last attempt was never sent.
     const failed = this.#started === undefined ? error : error.ofBegunCall();
     this.#failure = failed;
     this.#close();

@@ -2,18 +2,22 @@ import type { Attachment, KeptPosition } from "./keep.ts";
 import { KeptCall, type KeptParts } from "./kept-call.ts";
 import { ExecProcess } from "./process.ts";
 
-/** How long a detaching call waits for the agent to take its input: longer only if the command reads nothing. */
+/**
+ * How long `detach()` waits for the agent to receive the written input. It takes longer only if the command does not
+ * read.
+ */
 const INPUT_TAKEN_MS = 1_000;
 
-/** The workload's output, for reading alone. `wait()` resolves with how the workload has ended. */
+/** The workload's output, read-only. `wait()` resolves with the workload's exit. */
 export type WorkloadOutput = Pick<KeptProcess, "stdout" | "stderr" | "attached" | "position" | "detach" | "wait">;
 
 /**
- * A command that outlives its connection (ExecStart.keep), or an attachment to one. Holds input of `stdin` until the
- * agent has taken it. `detach()`, an aborted signal and a lost connection leave the command, which runs on.
+ * A command that outlives its connection (ExecStart.keep), or an attachment to one. Keeps input of `stdin` until the
+ * agent has received it. `detach()`, an aborted signal and a lost connection only detach: the command continues to
+ * run.
  */
 export class KeptProcess extends ExecProcess {
-  /** The command that the call is attached to. Rejects with GuestError. */
+  /** The command that the call is attached to. Rejects with GuestError if it cannot be attached. */
   readonly attached: Promise<Attachment>;
   readonly #wire: KeptCall;
 
@@ -30,15 +34,15 @@ export class KeptProcess extends ExecProcess {
     this.attached.catch(() => undefined);
   }
 
-  /** This call's position, for an `attach` that continues here. All 0 before it is attached. */
+  /** This call's position, as options for an `attach` that continues here. All offsets are 0 before it is attached. */
   get position(): KeptPosition {
     return this.#wire.position;
   }
 
   /**
-   * Detaches from the command, once the agent has taken the written input or a second has passed. Resolves with the
-   * position to continue from; `wait()` then rejects with CANCELLED. Rejects with GuestError when the command was never
-   * reached.
+   * Detaches from the command, once the agent has received the written input or after one second. Resolves with the
+   * position to continue from; `wait()` then rejects with CANCELLED. Rejects with GuestError if the call was never
+   * attached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
@@ -49,22 +53,26 @@ export class KeptProcess extends ExecProcess {
   }
 
   /**
-   * Ends the command as if it were not kept, and forgets it: SIGHUP, 5 s, SIGKILL. `wait()` rejects at once. A start
-   * that is still under way is ended once the agent has answered. Does nothing once the call is over: after `detach()`,
-   * a refused start, a takeover or a lost connection without `resume`, `endExec` ends a command by its name.
+   * Ends the command as if it were not kept, and makes the agent forget it: SIGHUP, 5 s, SIGKILL. `wait()` rejects at
+   * once. If the agent has not answered the start yet, the command is ended after the answer. Does nothing once the
+   * call is over, which it is after `detach()`, a failed start, a takeover, or a lost connection without `resume`; then
+   * use `endExec` with the command's name.
    */
   override cancel(): void {
     this.#wire.hangUp();
   }
 
-  /** With `acknowledge: "manual"`: the agent may drop output up to here. Throws GuestError past the received bytes. */
+  /**
+   * With `acknowledge: "manual"`: allows the agent to drop the output before these offsets. Throws GuestError for an
+   * offset beyond the received bytes.
+   */
   acknowledge(offsets: { readonly stdoutOffset?: number; readonly stderrOffset?: number }): void {
     this.#wire.acknowledge({ stdoutOffset: 0, stderrOffset: 0, ...offsets });
   }
 
   /**
-   * Frees the name and the buffer of the command, which has ended. Waits for a start that is still under way. Rejects
-   * with GuestError, and forgets nothing, where this call failed, was detached or never had the command.
+   * Frees the name and the buffer of the command, which must have ended. Waits for the agent's answer to the start. If
+   * the call failed, was detached or was never attached, forgets nothing and rejects with GuestError.
    */
   async forget(): Promise<void> {
     await this.attached;

@@ -3,32 +3,42 @@ import { failure, invalidOption } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import type { Frame } from "./wire.ts";
 
-/** Input that may wait for the agent to take it; further writes wait. */
+/** Limit on input that is kept until the agent has received it; at the limit, further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 /**
- * Most input in flight to the agent, which reads no more frames once this much waits for the command. An
- * acknowledgement of output must never be stuck behind that: the command may be waiting for it.
+ * Limit on input in flight to the agent, which stops reading frames once this much is waiting for the command. An
+ * acknowledgement of output must never queue behind that, because the command may be blocked until the agent receives
+ * it.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** Cost of a frame on top of its bytes. */
+/** Overhead of a frame on top of its data. */
 const FRAME_BYTES = 256;
-/** Output that may be read before an acknowledgement, in bytes and in time: one for every byte would cost too much. */
+/**
+ * Read output is acknowledged after this many bytes, or after this time: an acknowledgement for every read would cost
+ * too much.
+ */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
 const ACKNOWLEDGE_MS = 20;
 
-/** Standard input of a kept command, held until the agent has taken it, so that a later call can send it again. */
+/**
+ * Standard input of a kept command. Keeps input until the agent has received it, so that the next call can send it
+ * again.
+ */
 export class KeptInput {
-  /** Offset of the first held byte; undefined before the agent has reported how much it has. */
+  /** Offset of the first kept byte; undefined before the agent has reported how much input it has received. */
   #offset: number | undefined;
-  /** Pieces that the agent has not taken, an empty one for the end; undefined: the command takes no input. */
+  /**
+   * Pieces that the agent has not acknowledged; an empty piece stands for the end of input. Undefined if the command
+   * accepts no input.
+   */
   #held: Buffer[] | undefined = [];
   #heldBytes = 0;
-  /** How many of the pieces this call has sent, and what they take of the window. */
+  /** Number of these pieces that the current call has sent, and their share of the window. */
   #sent = 0;
   #sentBytes = 0;
-  /** Run once fewer bytes are held. */
+  /** Callbacks that run once fewer bytes than `below` are kept. */
   #waiting: { readonly below: number; readonly done: () => void }[] = [];
-  /** Sends to the attached call. */
+  /** Sends a frame on the attached call; undefined while there is none. */
   #send: ((frame: Frame) => void) | undefined;
 
   /** Offset up to which the agent has acknowledged input. */
@@ -36,7 +46,7 @@ export class KeptInput {
     return this.#offset ?? 0;
   }
 
-  /** Resolves when the agent has taken everything, when no input is wanted any more, or after that time. */
+  /** Resolves when the agent has acknowledged all input, when the command accepts no more input, or at the time limit. */
   async allTaken(limitMs: number): Promise<void> {
     const { promise, resolve } = deferred<undefined>();
     const timer = setTimeout(resolve, limitMs, undefined);
@@ -45,7 +55,7 @@ export class KeptInput {
     clearTimeout(timer);
   }
 
-  /** Holds bytes, which the caller may use again. `done` runs when more may follow. */
+  /** Copies bytes, so that the caller may reuse them at once. `done` runs when more may follow. */
   write(bytes: Uint8Array, done: () => void): void {
     if (bytes.length > 0) this.#hold(Buffer.from(bytes));
     this.#whenBelow(HELD_BYTES, done);
@@ -55,7 +65,7 @@ export class KeptInput {
     this.#hold(Buffer.alloc(0));
   }
 
-  /** A call is attached. Throws GuestError where its input cannot continue. */
+  /** Starts sending on a newly attached call. Throws GuestError if its input cannot continue there. */
   attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): void {
     this.#sent = this.#sentBytes = 0;
     this.taken(Number(stdinOffset));
@@ -64,12 +74,15 @@ export class KeptInput {
     this.#flush();
   }
 
-  /** That call is lost. */
+  /** Stops sending, because the call has lost its connection. */
   detach(): void {
     this.#send = undefined;
   }
 
-  /** The agent has taken input up to this offset. Throws GuestError (ABORTED) where that cannot be. */
+  /**
+   * Records the offset up to which the agent has received input. Throws GuestError (ABORTED) if that offset is
+   * impossible.
+   */
   taken(offset: number): void {
     this.#offset ??= offset;
     const takenBytes = offset - this.#offset;
@@ -79,7 +92,7 @@ export class KeptInput {
         "INPUT_CONFLICT",
         "another client has written to the command's standard input in the meantime",
       );
-    // What it had acknowledged is not held any more: to go on would leave a hole.
+    // Input that the agent had acknowledged is not kept any more, so continuing would leave a hole.
     if (takenBytes < 0) {
       const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
       throw failure("ABORTED", "INPUT_LOST", `${had}: the rest is lost, as by a rollback`);
@@ -89,7 +102,7 @@ export class KeptInput {
     this.#flush();
   }
 
-  /** Drops all input: none is wanted any more. */
+  /** Drops all input, because the command accepts no more. */
   drop(): void {
     this.#held = undefined;
     this.#heldBytes = 0;
@@ -140,30 +153,30 @@ export class KeptInput {
 
 type Output = "stdout" | "stderr";
 
-/** Offsets of both outputs. */
+/** Offsets in both outputs. */
 export type OutputOffsets = Readonly<Record<`${Output}Offset`, number>>;
 
-/** Before the agent's first answer. */
+/** The offsets before the agent's first answer. */
 export const NO_OUTPUT: OutputOffsets = { stdoutOffset: 0, stderrOffset: 0 };
 
 interface Position {
-  /** Where it began, and the gaps that its reader has passed. */
+  /** Offset at which the output began, plus the size of the gaps that its reader has passed. */
   before: number;
   receivedBytes: number;
-  /** Gaps that may not have been read yet, each after that many received bytes. */
+  /** Gaps that the reader may not have reached yet, with the number of received bytes before each. */
   readonly gaps: { readonly after: number; readonly bytes: number }[];
   /** Offset up to which the agent may drop output. */
   acknowledged: number;
 }
 
-/** Positions in both outputs of a kept command, and their acknowledgements. */
+/** Tracks the positions in both outputs of a kept command, and acknowledges output. */
 export class KeptOutputs {
   readonly #at: Readonly<Record<Output, Position>>;
   readonly #unread: (output: Output) => number;
   readonly #onAcknowledged: () => void;
   #timer: NodeJS.Timeout | undefined;
 
-  /** @param unread arrived bytes of an output that were not read yet */
+  /** @param unread returns the number of received bytes that the reader has not read yet */
   constructor(began: OutputOffsets, unread: (output: Output) => number, onAcknowledged: () => void) {
     const from = (before: number): Position => ({ before, receivedBytes: 0, gaps: [], acknowledged: 0 });
     this.#at = { stdout: from(began.stdoutOffset), stderr: from(began.stderrOffset) };
@@ -171,14 +184,14 @@ export class KeptOutputs {
     this.#onAcknowledged = onAcknowledged;
   }
 
-  /** Offsets behind the received bytes. */
+  /** Offsets after the last received bytes. */
   get offsets(): OutputOffsets {
     return this.#offsets(({ before, receivedBytes, gaps }) =>
       gaps.reduce((offset, { bytes }) => offset + bytes, before + receivedBytes),
     );
   }
 
-  /** Offsets behind the read bytes, and the gaps up to there. */
+  /** Offsets after the last bytes that the reader has read, including the gaps up to there. */
   get read(): OutputOffsets {
     return this.#offsets((at, output) => {
       const read = at.receivedBytes - this.#unread(output);
@@ -196,14 +209,14 @@ export class KeptOutputs {
     this.#at[output].receivedBytes += count;
   }
 
-  /** Bytes are lost. Returns the offset where they began. */
+  /** Records a gap. Returns the offset at which it begins. */
   skip(output: Output, bytes: number): number {
     const { [`${output}Offset` as const]: offset } = this.offsets;
     this.#at[output].gaps.push({ after: this.#at[output].receivedBytes, bytes });
     return offset;
   }
 
-  /** Acknowledges read bytes: many at once, few after a moment. */
+  /** Acknowledges read bytes: at once if there are many, after a short delay if there are few. */
   noteRead(): void {
     const { read, acknowledged } = this;
     const bytes = read.stdoutOffset - acknowledged.stdoutOffset + (read.stderrOffset - acknowledged.stderrOffset);
@@ -211,7 +224,10 @@ export class KeptOutputs {
     else if (bytes > 0) this.#timer ??= setTimeout(() => this.acknowledge(this.read), ACKNOWLEDGE_MS).unref();
   }
 
-  /** An offset below an earlier one changes nothing. Throws GuestError (INVALID_ARGUMENT) past the received bytes. */
+  /**
+   * Acknowledges output up to these offsets; smaller offsets than earlier ones change nothing. Throws GuestError
+   * (INVALID_ARGUMENT) for an offset beyond the received bytes.
+   */
   acknowledge(given: OutputOffsets): void {
     this.stop();
     const { offsets } = this;
@@ -224,7 +240,7 @@ export class KeptOutputs {
     this.#onAcknowledged();
   }
 
-  /** Stops automatic acknowledgements. */
+  /** Cancels the pending automatic acknowledgement. */
   stop(): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;

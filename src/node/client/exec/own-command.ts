@@ -2,17 +2,17 @@ import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessio
 import type { RedialledChannel } from "../link/redialled.ts";
 import type { ExecCall } from "./wire.ts";
 
-/** SIGHUP, and the time that the agent gives a command that it hangs up on. */
+/** Parameters of EndExec for hanging up: SIGHUP, and the grace period before SIGKILL. */
 const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
-/** Time for the agent to answer a start that was given up, and to end the command that it has started. */
+/** Time limit for the agent to answer a start that the caller has cancelled, and then to end the started command. */
 const ANSWER_MS = 10_000;
 
 /**
- * The kept command that a call has started or attached to. Ends or forgets no other: EndExec without an exec_id means
- * whichever command has the name now, which may be that of another client.
+ * The kept command that a call has started or attached to. Ends or forgets only this command: EndExec without an
+ * exec_id would end any command that has the name now, even another client's.
  */
 export class OwnCommand {
-  /** Its identity, from the agent's first answer; empty before it. */
+  /** The command's exec_id; empty before the agent's first answer. */
   execId = "";
   readonly #channel: RedialledChannel;
   readonly #name: string;
@@ -22,17 +22,20 @@ export class OwnCommand {
     this.#name = name;
   }
 
-  /** Ends the command: SIGHUP, 5 s, SIGKILL; its name is then free. Rejects with GuestError. */
+  /** Ends the command: SIGHUP, 5 s, SIGKILL; afterwards its name is free. Rejects with GuestError. */
   async hangUp(): Promise<void> {
     await this.#end(HANG_UP);
   }
 
-  /** Frees the name and the buffer of the command, which has ended. Rejects with GuestError. */
+  /** Frees the name and the buffer of the command, which must have ended. Rejects with GuestError. */
   async forget(timeoutMs?: number): Promise<void> {
     await this.#end({}, timeoutMs);
   }
 
-  /** Hangs up on what a call starts that was given up: only the agent's answer says whether it did, and which it is. */
+  /**
+   * Hangs up on the command of a cancelled start. Waits for the agent's answer, because only that says whether a
+   * command was started, and its exec_id.
+   */
   hangUpOnceAnswered(call: ExecCall): void {
     const timer = setTimeout(() => call.cancel(), ANSWER_MS);
     const over = (): void => {
@@ -43,7 +46,7 @@ export class OwnCommand {
       frame: (frame) => {
         if (frame.case !== "started") return;
         this.execId = frame.value.execId;
-        // The call ends last: until then a client that was closed keeps its connection. An agent that keeps no commands
+        // End the call last: until then a closed client keeps its connection. An agent that is too old to keep commands
         // ends the command with its call.
         if (frame.value.kept) this.#end(HANG_UP, ANSWER_MS).then(over, over);
         else over();

@@ -13,23 +13,26 @@ type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
 
 /** A command's streams as web streams. */
 export interface WebStreams {
-  /** Aborting it cancels the command. */
+  /** Aborting this stream cancels the command. */
   readonly stdin: WritableStream<Uint8Array>;
-  /** Cancelling it drops the rest of the output. */
+  /** Cancelling this stream drops the rest of the output. */
   readonly stdout: ReadableStream<Uint8Array>;
   readonly stderr: ReadableStream<Uint8Array>;
 }
 
-/** A command in the sandbox. Read both outputs, or `resume()` one: a full one blocks the other, and the command. */
+/**
+ * A command in the sandbox. Read both outputs, or call `resume()` on the one that you do not need: a full output blocks
+ * the other one, and the command.
+ */
 export class ExecProcess {
-  /** Standard input; already ended where the command has none. */
+  /** Standard input; ended from the start if the command has none. */
   readonly stdin: Writable;
   readonly stdout: Readable;
-  /** Empty with a terminal. */
+  /** Empty for a command in a terminal. */
   readonly stderr: Readable;
-  /** Process id in the guest. Rejects with GuestError when the command could not be started. */
+  /** Process ID in the guest. Rejects with GuestError if the command could not be started. */
   readonly started: Promise<number>;
-  /** The agent's first answer. Rejects with GuestError. */
+  /** The agent's first answer. Rejects with GuestError if there is none. */
   protected readonly answered: Promise<ExecStarted>;
   readonly #wire: ExecWire;
   readonly #outputs: Outputs;
@@ -41,8 +44,8 @@ export class ExecProcess {
   #abandoned: GuestError | undefined;
 
   /**
-   * @param hasStdin whether writes, and their end, go to the command
-   * @throws GuestError where the wire cannot be opened
+   * @param hasStdin whether writes to `stdin`, and its end, are sent to the command
+   * @throws GuestError if the call cannot be made
    */
   constructor(wire: ExecWire, hasStdin: boolean) {
     this.#wire = wire;
@@ -55,7 +58,7 @@ export class ExecProcess {
     this.stderr = this.#outputs.stderr;
     this.answered = this.#start.promise;
     this.started = this.answered.then(({ pid }) => pid);
-    // Callers need not await these promises: mark their rejections as handled.
+    // Callers need not await these promises, so mark their rejections as handled.
     this.started.catch(() => undefined);
     this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
     this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
@@ -68,7 +71,7 @@ export class ExecProcess {
     if (!hasStdin) this.stdin.end();
   }
 
-  /** This command's streams as web streams. Use either these or Node's. */
+  /** The command's streams as web streams. Use either these or the Node streams. */
   get web(): WebStreams {
     this.#web ??= {
       stdin: writableStream(this.stdin),
@@ -78,24 +81,24 @@ export class ExecProcess {
     return this.#web;
   }
 
-  /** Sets the terminal's size. Throws GuestError unless both are whole numbers from 0 to 65535. */
+  /** Sets the terminal's size. Throws GuestError unless both numbers are integers from 0 to 65535. */
   resize(cols: number, rows: number): void {
-    // The agent would end the call, and with it the command.
+    // Check here: an invalid size would make the agent end the call, and with it the command.
     const size = (value: number, field: string): number => wholeNumber(value, field, LARGEST_SIZE);
     this.#wire.send({ case: "resize", value: { cols: size(cols, "cols"), rows: size(rows, "rows") } });
   }
 
-  /** Sends a signal to the command's process group, by its name or by its number in the guest. Throws GuestError. */
+  /** Sends a signal, given by name or by its number in the guest, to the command's process group. Throws GuestError. */
   signal(signal: number | SignalName): void {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
-  /** Cancels the call: the agent sends SIGHUP to the command's session. */
+  /** Cancels the call, after which the agent sends SIGHUP to the command's session. */
   cancel(): void {
     this.#wire.cancel();
   }
 
-  /** Resolves with the command's result once the streams have all of its output. Rejects with GuestError. */
+  /** Resolves with the command's result once the streams have received all of its output. Rejects with GuestError. */
   wait(): Promise<ExecResult> {
     return this.#end.promise;
   }
@@ -129,7 +132,10 @@ export class ExecProcess {
     this.#end.reject(error);
   }
 
-  /** Cancels a command that would otherwise run with part of its input. Does nothing after its end. */
+  /**
+   * Cancels a command whose input source has failed: it would otherwise run with only part of its input. Does nothing
+   * after the command's end.
+   */
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
@@ -147,41 +153,44 @@ export class ExecProcess {
   }
 }
 
-/** Most columns or rows of a terminal (struct winsize, ioctl_tty(2)). */
+/** Limit on the columns and rows of a terminal (struct winsize, ioctl_tty(2)). */
 const LARGEST_SIZE = 65_535;
 
-/** Default limit of collected bytes, for each output. */
+/** Default limit on the collected bytes of each output. */
 const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
 
 /** Options of `run`. */
 export interface RunOptions extends CallOptions {
-  /** Standard input; text is sent as UTF-8. Default: /dev/null, and for a terminal none. */
+  /** Standard input; text is sent as UTF-8. Default: /dev/null, or an empty input for a command in a terminal. */
   readonly input?: Uint8Array | string | undefined;
-  /** Bytes to collect of each output. A command that writes more is cancelled: RESOURCE_EXHAUSTED. Default: 100 MB. */
+  /**
+   * Limit on the collected bytes of each output. A command that writes more is cancelled, and the call rejects with
+   * RESOURCE_EXHAUSTED. Default: 100 MB.
+   */
   readonly maxOutputBytes?: number | undefined;
   /**
-   * Called with each piece of standard output as it comes. A promise holds up the next piece, and in the end the
-   * command; an error cancels the command, and rejects the call.
+   * Called with each piece of standard output as it arrives. If it returns a promise, the next piece waits for it, and
+   * so may the command. If it throws, the command is cancelled and the call rejects.
    */
   readonly onStdout?: ((piece: Buffer) => unknown) | undefined;
-  /** The same for standard error. */
+  /** Like `onStdout`, for standard error. */
   readonly onStderr?: ((piece: Buffer) => unknown) | undefined;
 }
 
-/** How a command ended, and its output. */
+/** Result and output of a command. */
 export interface RunResult extends ExecResult {
   readonly stdout: Buffer;
   readonly stderr: Buffer;
 }
 
-/** Sends a command's input and collects all of its output. Rejects with GuestError. */
+/** Starts a command, sends its input and collects all of its output. Rejects with GuestError. */
 export async function runToEnd(
   start: () => ExecProcess,
   { input, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES, onStdout, onStderr }: RunOptions,
 ): Promise<RunResult> {
   const limit = wholeNumber(maxOutputBytes, "maxOutputBytes");
   const process = start();
-  // A terminal always has an input: without an end, what reads it would wait for ever.
+  // A terminal always has an input: without an end of input, a command that reads it would wait indefinitely.
   process.stdin.end(input);
   const [result, stdout, stderr] = await Promise.all([
     process.wait(),
@@ -191,7 +200,7 @@ export async function runToEnd(
   return { ...result, stdout, stderr };
 }
 
-/** Everything that an output delivers. `wait()` reports its failure. */
+/** Collects an output to its end. If the command fails, `wait()` reports it. */
 async function collect(
   process: ExecProcess,
   name: "stdout" | "stderr",

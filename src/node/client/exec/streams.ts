@@ -1,18 +1,19 @@
 import { Readable, Writable } from "node:stream";
 import type { ExecWire } from "./wire.ts";
 
-/** Largest piece of standard input in one frame. */
+/** Limit on the standard input in one frame. */
 const CHUNK_BYTES = 64 * 1024;
 
 /**
- * Standard input of a command, as frames for its wire. Sends its end only if `isWanted`. Writes after the command's end
- * are dropped. Destroying it without an error ends the input. Destroying it with one calls `abandon`, so that the
- * command does not take a part for the whole.
+ * Creates the standard input of a command, which sends frames on its wire. Sends the end of input only if `isWanted`.
+ * Drops writes after the command's end. Destroying the stream without an error ends the input. Destroying it with an
+ * error calls `abandon`, so that the command does not mistake a part of the input for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // Asynchronous: a wire that drops input asks for the next piece at once, and the calls would nest without end.
+  // Asynchronous, because a wire that drops input requests the next piece at once, and the nested calls would overflow
+  // the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
-    // A destroyed stream has sent its end already.
+    // A destroyed stream has already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
       const value = bytes.subarray(at, at + CHUNK_BYTES);
       await new Promise<void>((sent) => wire.send({ case: "stdin", value }, sent));
@@ -37,38 +38,38 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
       done(error);
     },
   });
-  // No listener is needed: a command may end before it has read everything.
+  // Callers need no listener for errors: it is normal that a command ends before it has read all input.
   stream.on("error", () => undefined);
   return stream;
 }
 
-/** One output stream of a command. */
+/** An output stream of a command. */
 export class OutputStream extends Readable {
   readonly #onRoom: () => void;
   readonly #onRead: (() => void) | undefined;
   #full = false;
 
   /**
-   * @param onRoom called when a full stream has been read from or was given up
+   * @param onRoom called when a full stream has been read from, and when it is destroyed
    * @param onRead called when bytes have been read
    */
   constructor(onRoom: () => void, onRead?: () => void) {
     super({ highWaterMark: 256 * 1024 });
     this.#onRoom = onRoom;
     this.#onRead = onRead;
-    // An unhandled "error" event would end the program; ExecProcess.wait() reports the failure too.
+    // An unhandled "error" event would end the program, and ExecProcess.wait() reports the failure anyway.
     this.on("error", () => undefined);
   }
 
-  /** True while it should get no more bytes. Never true once destroyed: it then drops what arrives. */
+  /** Whether the wire should be paused. False for a destroyed stream, which drops everything that arrives. */
   get full(): boolean {
     return this.#full && !this.destroyed;
   }
 
-  /** Adds the next bytes. */
+  /** Adds the next received bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#full = !this.push(bytes);
-    // A flowing stream passes them on at once.
+    // A flowing stream has passed the bytes to its reader already.
     this.#onRead?.();
   }
 

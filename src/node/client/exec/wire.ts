@@ -8,37 +8,40 @@ import { discardLateWrites } from "../internals/grpc-js.ts";
 
 const METHOD = GuestAgent.method.exec;
 
-/** A frame to be sent. */
+/** A frame to send. */
 export type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
 
-/** Receiver of a wire's frames. Nothing follows `ended` or `failed`. */
+/** Receives the frames of a wire. Nothing is called after `ended` or `failed`. */
 export interface ExecListener {
   frame(frame: ExecFrame["frame"]): void;
-  /** The agent has ended the call. */
+  /** Called when the agent has ended the call. */
   ended(): void;
   failed(error: GuestError): void;
-  /** Arrived bytes of an output that were not read yet. */
+  /** Returns the number of received bytes of an output that its reader has not read yet. */
   unread(output: "stdout" | "stderr"): number;
 }
 
-/** Carries the frames of a command. */
+/** Transports the frames of a command. */
 export interface ExecWire {
-  /** Makes the call. Called once, before anything else. Throws GuestError if no call can be made. */
+  /**
+   * Starts to deliver frames to the listener. Must be called once, before all other methods. Throws GuestError if no
+   * call can be made.
+   */
   open(listener: ExecListener): void;
-  /** `sent` runs when the next frame may follow. */
+  /** Sends a frame. `sent` runs when the next frame may follow. */
   send(frame: Frame, sent?: () => void): void;
-  /** Holds frames back until `resume`. */
+  /** Delivers no more frames until `resume`. */
   pause(): void;
   resume(): void;
-  /** Nothing more will be sent. */
+  /** Ends the sending side. */
   finish(): void;
-  /** Gives up: the listener's `failed` follows. */
+  /** Cancels the call; then the listener's `failed` is called. */
   cancel(): void;
-  /** Call it when output was read; absent: not needed. */
+  /** Must be called when output was read; undefined if the wire does not need it. */
   readonly onRead?: (() => void) | undefined;
 }
 
-/** A frame that waits, and what runs once the next may follow. */
+/** A queued frame, and the callback to run once the next may follow. */
 interface HeldFrame {
   readonly frame: Frame;
   readonly sent: (() => void) | undefined;
@@ -50,14 +53,14 @@ export class ExecCall implements ExecWire {
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
   /**
-   * Frames after the first, which wait for the call's HTTP/2 stream: only a known stream can discard what is written
-   * after the command's end. Undefined once it is known, or the call has ended.
+   * Queue of the frames after the first, until the call has its HTTP/2 stream: writes after the command's end can only
+   * be discarded if the stream is known. Undefined once the stream is known or the call has ended.
    */
   #held: HeldFrame[] | undefined = [];
 
   /**
-   * @param first the frame that it begins with
-   * @throws GuestError once the channel is closed or the signal is aborted
+   * @param first the first frame of the call
+   * @throws GuestError if the channel is closed or the signal is aborted
    */
   constructor(channel: Channel, options: CallOptions, first: Frame) {
     this.#channel = channel;
@@ -79,7 +82,7 @@ export class ExecCall implements ExecWire {
     });
     let isOver = false;
     const end = (tell: () => void): void => {
-      // A failed call emits "end" as well.
+      // A failed call emits "end" as well as "error".
       if (!isOver) tell();
       isOver = true;
     };
@@ -117,7 +120,8 @@ export class ExecCall implements ExecWire {
   }
 
   #write({ frame, sent }: HeldFrame): void {
-    // grpc-js fails a call that is written to after its end; here that only means that the command ended first.
+    // grpc-js makes a call fail if it is written to after its end. Here that only means that the command ended first,
+    // so drop the frame.
     if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
     else sent?.();
   }

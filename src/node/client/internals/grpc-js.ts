@@ -4,7 +4,7 @@ import type { Socket } from "node:net";
 import type { SecureContext, TLSSocket } from "node:tls";
 import { ChannelCredentials, type Client, connectivityState } from "@grpc/grpc-js";
 
-/** Where grpc-js keeps its connections, which it shows to nobody. */
+/** The private fields in which grpc-js keeps its connections. */
 interface WithConnections {
   readonly internalChannel: {
     readonly subchannelPool: {
@@ -18,7 +18,7 @@ interface Subchannel {
   transitionToState(from: readonly connectivityState[], to: connectivityState, message: string): boolean;
 }
 
-/** The pool is the client's own (grpc.use_local_subchannel_pool). */
+/** The subchannels of this client alone, because its pool is not shared (grpc.use_local_subchannel_pool). */
 function subchannelsOf(client: Client): Subchannel[] {
   const { pool } = (client.getChannel() as unknown as WithConnections).internalChannel.subchannelPool;
   return Object.values(pool)
@@ -26,18 +26,21 @@ function subchannelsOf(client: Client): Subchannel[] {
     .map(({ subchannel }) => subchannel);
 }
 
-/** The connections that take calls. */
+/** The client's connections that accept new calls. */
 export function connectionsOf(client: Client): ClientHttp2Session[] {
   return subchannelsOf(client).flatMap(({ transport }) => (transport === null ? [] : [transport.session]));
 }
 
-/** Fails the attempts to connect, and the calls that wait for them. Otherwise grpc-js would make no other attempt. */
+/**
+ * Fails the connection attempts in progress, and the calls that wait for them. grpc-js itself would wait for these
+ * attempts indefinitely and start no others.
+ */
 export function abandonConnecting(client: Client, message: string): void {
   for (const subchannel of subchannelsOf(client))
     subchannel.transitionToState([connectivityState.CONNECTING], connectivityState.TRANSIENT_FAILURE, message);
 }
 
-/** Makes credentials tell of each socket on which a connection is being made. */
+/** Makes credentials call `tell` with each socket on which grpc-js is making a connection. */
 export function tellingSockets(credentials: ChannelCredentials, tell: (socket: Socket) => void): ChannelCredentials {
   const make = credentials._createSecureConnector.bind(credentials);
   credentials._createSecureConnector = (...args) => {
@@ -55,8 +58,9 @@ export function tellingSockets(credentials: ChannelCredentials, tell: (socket: S
 const EXPIRED = "CERT_HAS_EXPIRED";
 
 /**
- * Credentials that accept an expired certificate of exactly the key of a known one: by its signature of the handshake
- * (TLS 1.3, RFC 8446, 4.4.3) the server has that key. Every other problem of a certificate is refused as ever.
+ * Creates credentials that accept an expired certificate if it has the key of a known certificate. The signature in the
+ * TLS handshake (TLS 1.3, RFC 8446, 4.4.3) proves that the server has that key. Every other certificate problem is
+ * still an error.
  */
 export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): ChannelCredentials {
   const pinned = new X509Certificate(pinnedPem);
@@ -82,7 +86,10 @@ export function acceptingExpired(context: SecureContext, pinnedPem: Buffer): Cha
   return credentials;
 }
 
-/** Node's texts of the problems that have a meaning of their own: with `rejectUnauthorized: false` it gives their codes. */
+/**
+ * Node's messages for certificate problems that this client recognises. With `rejectUnauthorized: false`, Node reports
+ * only their codes.
+ */
 const PROBLEMS: Readonly<Record<string, string>> = {
   [EXPIRED]: "certificate has expired",
   CERT_NOT_YET_VALID: "certificate is not yet valid",
@@ -97,15 +104,15 @@ function keyOf({ publicKey }: X509Certificate): Buffer {
   return publicKey.export({ type: "spki", format: "der" });
 }
 
-/** A call, or a part between it and its stream. */
+/** A call of grpc-js, or one of the objects that link it to its HTTP/2 stream. */
 type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly underlyingCalls?: readonly { readonly call: Part }[];
   readonly http2Stream?: ClientHttp2Stream;
 };
 
 /**
- * The HTTP/2 stream of a call whose first message has been sent. Undefined where another version of grpc-js keeps it
- * elsewhere.
+ * The HTTP/2 stream of a call whose first message has been sent. Undefined before that, and if a different version of
+ * grpc-js keeps the stream elsewhere.
  */
 export function streamOf(call: unknown): ClientHttp2Stream | undefined {
   for (let part = call as Part | undefined; part !== undefined;) {
@@ -116,11 +123,14 @@ export function streamOf(call: unknown): ClientHttp2Stream | undefined {
 }
 
 /**
- * Discards what is written to a call from now on once its server has ended the HTTP/2 stream (RST_STREAM with NO_ERROR,
- * RFC 9113, 8.1), as for a command that ends before it has read its input. Node fails such a write, and grpc-js 1.14
- * then replaces the status OK by "Write error: write after end", and drops the messages that were not read yet. How the
- * stream ends says why a call failed, so the error of a write is never needed. Returns false while there is no stream;
- * then, and where another version of grpc-js keeps it elsewhere, nothing changes.
+ * Once the server has ended the HTTP/2 stream of a call (RST_STREAM with NO_ERROR, RFC 9113, 8.1), discards everything
+ * that is still written to the call. This happens, for example, if a command ends before it has read its input. Without
+ * this, Node fails the write, and grpc-js 1.14 replaces the status OK by "Write error: write after end" and drops the
+ * messages that were not read yet. Errors of writes are never needed, because the end of the stream says why a call
+ * failed.
+ *
+ * Returns false if there is no stream yet, or if a different version of grpc-js keeps it elsewhere; then nothing
+ * changes.
  */
 export function discardLateWrites(call: unknown): boolean {
   const stream = streamOf(call);

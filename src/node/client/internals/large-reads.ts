@@ -1,26 +1,33 @@
 import type { Socket } from "node:net";
 
-/** One read is one frame of a tunnel. Node's own reads take a third of it. */
+/** Bytes of one read, and of one tunnel frame. Node's own reads have at most a third of it. */
 export const READ_BYTES: number = 192 * 1024;
-/** Smaller reads are copied: a queue of them would hold many times its bytes. */
+/**
+ * Smaller reads are copied into buffers of their size: a queue of mostly empty large buffers would use many times the
+ * memory of its data.
+ */
 const LARGE_BYTES = READ_BYTES / 4;
-/** Free buffers that are kept: as many as a tunnel's queue can hold. */
+/** Limit on free buffers that are kept: as many as a tunnel's queue can contain. */
 const FREE_BUFFERS = 6;
 
-/** Where Node's sockets keep the option `onread`, which is public for sockets that connect. */
+/**
+ * The private fields for the option `onread` of Node's sockets. The option is public only for sockets that connect, not
+ * for accepted ones.
+ */
 interface OnRead {
   readonly _handle?: { useUserBuffer?(buffer: Uint8Array): void } | null;
   [key: symbol]: unknown;
 }
 
 /**
- * Lets accepted sockets read into large buffers that are used again: Node allocates one for each read, and the kernel
- * acknowledges each. Falls back to Node's own reads where a version of Node keeps `onread` elsewhere.
+ * Makes accepted sockets read into large buffers that are used again. By default Node allocates a buffer for each read,
+ * and the kernel acknowledges each read to the peer. Falls back to Node's own reads if a version of Node keeps `onread`
+ * elsewhere.
  */
 export class LargeReads {
   readonly #free: ArrayBufferLike[] = [];
 
-  /** Has a socket read into them; its stream is used as before. */
+  /** Makes a socket read into the large buffers. Its stream interface stays the same. */
   begin(socket: Socket): void {
     const inside = socket as unknown as OnRead;
     const { _handle: handle } = inside;
@@ -41,7 +48,7 @@ export class LargeReads {
     handle.useUserBuffer(first);
   }
 
-  /** Takes back bytes that a socket has read, and that nobody needs any more. */
+  /** Returns the buffer of bytes that a socket has read and that are no longer in use. */
   release({ buffer }: Uint8Array): void {
     if (buffer.byteLength === READ_BYTES && this.#free.length < FREE_BUFFERS) this.#free.push(buffer);
   }

@@ -1,13 +1,13 @@
 import type { ClientHttp2Session } from "node:http2";
 
-/** libuv's side of a socket, which Node does not declare. */
+/** Node's handle of a socket, which Node's types do not declare. */
 interface WithHandle {
   readonly _handle?: { readStart?(): number } | null;
 }
 
 /**
- * Reads a connection that Node may have stopped reading. Otherwise, and on a Node that has no such handle, nothing
- * changes.
+ * Restarts reading on a connection, in case Node has stopped. Does nothing if Node is reading already, or if this
+ * version of Node has no such handle.
  */
 export function readAgain({ socket }: ClientHttp2Session): void {
   (socket as WithHandle)._handle?.readStart?.();

@@ -7,22 +7,25 @@ import type { ErrorCode } from "../error-codes.ts";
 import { type Cause, causeOf } from "../grpc-texts.ts";
 import { HEAD_BYTES, unlikeHttp2 } from "./first-bytes.ts";
 
-/** Where an agent may be reached, as one of a client's addresses names it. */
+/** One address of an agent, parsed. */
 export interface Place {
-  /** As the caller wrote it. */
+  /** The address as the caller wrote it. */
   readonly address: string;
-  /** A TCP port, a unix socket, or a program whose standard input and output lead to the agent. */
+  /** A TCP port, a unix socket, or a program that connects its standard input and output to the agent. */
   readonly to:
     | { readonly host: string; readonly port: number }
     | { readonly path: string }
     | { readonly command: readonly [program: string, ...args: string[]] };
-  /** The unix socket is that of a VMM (Firecracker, Cloud Hypervisor), which is asked for this vsock port first. */
+  /**
+   * If set, the unix socket belongs to a VMM (Firecracker, Cloud Hypervisor), and a CONNECT line must ask the VMM for
+   * this vsock port first.
+   */
   readonly vsockPort?: number | undefined;
-  /** Undefined: without TLS. */
+  /** Undefined for a connection without TLS. */
   readonly tls?: { readonly context: SecureContext; readonly serverName: string } | undefined;
 }
 
-/** A place could not be reached. */
+/** Thrown when the attempt to connect to a place fails. */
 export class AttemptError extends Error {
   override readonly name = "AttemptError";
   readonly reason: Cause;
@@ -33,26 +36,30 @@ export class AttemptError extends Error {
   }
 }
 
-/** What a client sends before the server answers: kept, because the next place needs it too. */
+/**
+ * The bytes that grpc-js sends before the server answers. They are kept, because a failed place is followed by an
+ * attempt at the next place, which needs them too.
+ */
 export interface Preface {
-  /** All of it so far. */
+  /** All bytes that have been sent so far. */
   readonly sent: readonly Buffer[];
-  /** Gets what comes later; replaces the last receiver. */
+  /** Receives the bytes that are sent later; replaces the receiver of the previous attempt. */
   receiver: ((bytes: Buffer) => void) | undefined;
-  /** The step that an attempt waits for, as the cause of a failure. */
+  /** The step that the current attempt is waiting for, as the cause to report if it fails now. */
   waitsFor: Cause;
 }
 
-/** Longest answer to CONNECT: `OK `, a number and a newline. */
+/** Limit on a VMM's answer to CONNECT: `OK `, a number and a newline. */
 const ANSWER_BYTES = 64;
 const NEWLINE = 0x0a;
 const COMPLAINT_CHARS = 300;
 
 /**
- * Connects to a place, passes the preface on, and resolves with the connection as soon as its server has answered with
- * a byte. A device that takes connections and never answers so fails in time. Rejects with AttemptError.
+ * Connects to a place, forwards the preface, and resolves with the connection as soon as its server has sent its first
+ * bytes. Waiting for these bytes detects a device that accepts connections and never answers. Rejects with
+ * AttemptError.
  *
- * @param limitMs time for all of it
+ * @param limitMs time limit of the whole attempt
  */
 export async function attempt(place: Place, preface: Preface, limitMs: number): Promise<Duplex> {
   const { vsockPort, tls } = place;
@@ -102,7 +109,7 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
     const said = unlikeHttp2(first);
     if (said !== undefined)
       throw new AttemptError({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it sent ${said}` });
-    // The end of the stream is readable too.
+    // "readable" was emitted for the end of the stream: wait for the reason.
     if (first.length === 0) await failed;
     return current;
   } catch (error) {
@@ -117,7 +124,10 @@ export async function attempt(place: Place, preface: Preface, limitMs: number): 
   }
 }
 
-/** What a server says first: as many bytes as show whether it is HTTP/2, or fewer at its end. They stay readable. */
+/**
+ * Reads the first bytes of a server: enough to decide whether it speaks HTTP/2, or fewer if the stream ends. Puts them
+ * back into the stream.
+ */
 async function firstBytes(stream: Duplex): Promise<Buffer> {
   let bytes: Buffer = Buffer.alloc(0);
   while (bytes.length < HEAD_BYTES && !stream.readableEnded) {
@@ -137,7 +147,7 @@ interface Opened {
   closed: () => void;
 }
 
-/** Neither sockets nor programs keep this process alive: the calls over them do. */
+/** Sockets and programs are unreferenced, so that they do not keep this process alive; the calls that use them do. */
 function open({ to }: Place): Opened {
   if ("command" in to) return openCommand(to.command);
   const socket = connectSocket({ ...to, allowHalfOpen: true, noDelay: true });
@@ -172,7 +182,7 @@ function openCommand([program, ...args]: readonly [string, ...string[]]): Opened
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
     complaint = (complaint + text).slice(-COMPLAINT_CHARS);
   });
-  // What breaks the pipes ends the program, which says why.
+  // If the pipe breaks, the program has ended, and its exit explains why.
   child.stdin.on("error", () => undefined);
   child.stdout.on("data", (bytes: Buffer) => {
     if (!stream.push(bytes)) child.stdout.pause();
@@ -185,7 +195,10 @@ function openCommand([program, ...args]: readonly [string, ...string[]]): Opened
   return opened;
 }
 
-/** Firecracker's and Cloud Hypervisor's handshake. What follows the answer in the same read belongs to the agent. */
+/**
+ * Performs the CONNECT handshake of Firecracker and Cloud Hypervisor. Bytes after the VMM's answer line belong to the
+ * agent and stay in the stream.
+ */
 function askForPort(stream: Duplex, port: number): Promise<void> {
   stream.write(`CONNECT ${port}\n`);
   let answer = Buffer.alloc(0);

@@ -10,11 +10,14 @@ import type { Cause } from "../grpc-texts.ts";
 import { HEAD_BYTES, quotedLine, unlikeHttp2 } from "./first-bytes.ts";
 import type { BridgeOptions, Link } from "./link.ts";
 
-/** Connections through a command, started for each: grpc-js dials only sockets, so this listens on a private one. */
+/**
+ * Connects through a command, which is started once for each connection. Because grpc-js can only dial sockets, this
+ * class listens on a private unix socket, and grpc-js dials that.
+ */
 export class BridgeLink implements Link {
   readonly target: string;
   readonly credentials: ChannelCredentials = credentials.createInsecure();
-  /** Each attempt starts a process, so attempts are further apart than on a socket. */
+  /** Each attempt starts a process, so the pauses between attempts are longer than for sockets. */
   readonly options: ChannelOptions = {
     "grpc.initial_reconnect_backoff_ms": 250,
     "grpc.max_reconnect_backoff_ms": 10_000,
@@ -23,7 +26,7 @@ export class BridgeLink implements Link {
   readonly #server: Server;
   #failure: string | undefined;
 
-  /** Throws GuestError where there is no command or no place for the socket. */
+  /** Throws GuestError if the command is missing or the directory for the socket cannot be created. */
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
     if (!program) throw invalidOption("bridge", "bridge must be a list with the command and its arguments");
@@ -31,7 +34,7 @@ export class BridgeLink implements Link {
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      // Until the agent answers.
+      // This is the reported failure until the agent answers.
       this.#failure ??= `the bridge command ${program} does not answer`;
       joinToCommand(socket, { program, args, env }, (why) => {
         this.#failure = why;
@@ -40,7 +43,7 @@ export class BridgeLink implements Link {
     this.#server.on("error", (error) => {
       this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
     });
-    // Exclusive: in a cluster's worker, too, the socket is bound at once.
+    // Exclusive, so that in a worker of node:cluster, too, the socket is bound at once.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }
@@ -64,11 +67,11 @@ function privateFolder(): string {
   }
 }
 
-/** How long a command may take to end after its connection, before SIGTERM, and again before SIGKILL. */
+/** Grace period of a command after its connection has closed, before SIGTERM, and again before SIGKILL. */
 const LEAVE_MS = 2_000;
-/** How long a command that does not speak HTTP/2 may take to complain, too. */
+/** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
 const COMPLAINT_MS = 200;
-/** How much of the command's standard error is kept. */
+/** Limit on the kept end of the command's standard error, in characters. */
 const COMPLAINT_CHARS = 1_000;
 
 interface BridgeCommand {
@@ -80,10 +83,12 @@ interface BridgeCommand {
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 /**
- * Runs the command for one connection. The socket's bytes become its standard input, and its standard output goes to
- * the socket, both with their ends and backpressure. Neither keeps this process alive. Calls `tell` with the reason
- * when the command fails, before the connection ends, and with what it says on standard error until it speaks HTTP/2.
- * Calls it with undefined then: an earlier failure is over.
+ * Runs the command for one connection. Pipes the socket to its standard input and its standard output to the socket, in
+ * both cases with end of stream and backpressure. Neither the command nor the socket keeps this process alive.
+ *
+ * When the command fails, calls `tell` with the reason before the connection ends. Also calls it with the command's
+ * messages on standard error until the command speaks HTTP/2, and then with undefined, because an earlier failure is
+ * obsolete.
  */
 function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: string | undefined) => void): void {
   socket.on("error", () => socket.destroy());
@@ -115,7 +120,7 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
     first = Buffer.concat([first, bytes]);
     const said = unlikeHttp2(first);
     if (said !== undefined) {
-      // What it says on standard error may come a moment later.
+      // The command's message on standard error may arrive a moment later.
       bridge.stdout.off("data", receiveFirst).resume();
       const refuse = (): void => {
         tell(failureWords(command, `does not speak HTTP/2: it printed ${said}`, complaint));
@@ -133,7 +138,7 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   };
   bridge.stdout.on("data", receiveFirst);
   bridge.on("close", (code, signal) => {
-    // No failure to report if the socket's peer ended the connection.
+    // If grpc-js ended the connection, the command's exit is not a failure.
     if (!socket.readableEnded && !socket.destroyed) {
       if (startError !== undefined) tell(startFailure(command, startError));
       else if (code !== 0 || !isJoined || complaint !== "") {
@@ -148,7 +153,7 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   socket.on("close", () => sendAway(bridge));
 }
 
-/** Ends the command of a connection that is over: closes its input and output, then SIGTERM, then SIGKILL. */
+/** Ends the command of a closed connection: closes its standard input and output, then sends SIGTERM, then SIGKILL. */
 function sendAway(bridge: Bridge): void {
   bridge.stdin.end();
   bridge.stdout.destroy();
@@ -172,7 +177,7 @@ function startFailure({ program }: BridgeCommand, error: unknown): string {
   return `cannot start the bridge command ${program}: ${reason}`;
 }
 
-/** Why a started command failed, with its last words on standard error. */
+/** Describes the failure of a started command, with the end of its standard error. */
 function failureWords({ program }: BridgeCommand, what: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
   return `the bridge command ${program} ${what}${said === "" ? "" : `: ${said}`}`;

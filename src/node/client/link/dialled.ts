@@ -11,17 +11,20 @@ import type { Cause } from "../grpc-texts.ts";
 import { attempt, AttemptError, type Place, type Preface } from "./attempt.ts";
 import type { Link } from "./link.ts";
 
-/** Time for an attempt where the client sets no limit. */
+/** Time limit of an attempt if the client sets no limit. */
 const UNLIMITED_MS = 10_000;
-/** Node's timers take no longer time. */
+/** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
-/** The rest of the client's limit is for what follows: its failure is then known before the client gives up. */
+/**
+ * Share of the client's limit for the attempts. The rest is a reserve, so that the reason of a failure is known before
+ * the client's own timeout.
+ */
 const SHARE_OF_LIMIT = 0.9;
 
-/** Printed on stderr with NODE_DEBUG=guest-agent-client. */
+/** Debug output on stderr, enabled by NODE_DEBUG=guest-agent-client. */
 const debug = debuglog("guest-agent-client");
 
-/** Causes that another address would not change: the next one is not tried. */
+/** Causes that would be the same at every address: the remaining addresses are not tried. */
 const FINAL: ReadonlySet<ErrorCode> = new Set([
   "CLIENT_CERTIFICATE_EXPIRED",
   "CLIENT_CERTIFICATE_REFUSED",
@@ -33,8 +36,8 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Connections to the first of several places that answers, or to one that grpc-js cannot dial. grpc-js dials only
- * sockets, so this listens on a private one and joins each of its connections to a place.
+ * Connects to the first of several places that answers, or to a place that grpc-js cannot dial itself. Because grpc-js
+ * can only dial sockets, this class listens on a private unix socket and connects each of its clients to a place.
  */
 export class DialledLink implements Link {
   readonly target: string;
@@ -45,11 +48,11 @@ export class DialledLink implements Link {
   readonly #directory: string;
   readonly #server: Server;
   #failure: Cause | undefined;
-  /** What a dial in progress has found, and what it waits for. */
+  /** Returns the failures of the dial in progress, and the step that it is waiting for. */
   #pending: (() => Cause | undefined) | undefined;
   #inUse: string | undefined;
 
-  /** @param connectTimeoutMs time limit for a connection to be ready, over all places */
+  /** @param connectTimeoutMs time limit until a connection is ready, for all places together */
   constructor(places: readonly Place[], connectTimeoutMs: number) {
     this.#places = places;
     this.#limitMs = Number.isFinite(connectTimeoutMs)
@@ -68,7 +71,7 @@ export class DialledLink implements Link {
       const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
       this.#failure = { code: "ADDRESS_UNREACHABLE", message };
     });
-    // Exclusive: in a cluster's worker, too, the socket is bound at once.
+    // Exclusive, so that in a worker of node:cluster, too, the socket is bound at once.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }
@@ -77,7 +80,10 @@ export class DialledLink implements Link {
     return this.#failure;
   }
 
-  /** The dial in progress, where a call ends before it: its deadline is earlier, or the program was busy. */
+  /**
+   * Describes the dial in progress. Needed if a call fails before the dial does: because the call's deadline is
+   * earlier, or because the program was busy.
+   */
   explain(): Promise<Cause | undefined> {
     return Promise.resolve(this.#pending?.());
   }
@@ -107,7 +113,7 @@ export class DialledLink implements Link {
     else join(socket, stream);
   }
 
-  /** The connection to the first place that answers. Undefined: none does, and the failure says why. */
+  /** Returns a connection to the first place that answers; undefined if none does, and then `#failure` has the reason. */
   async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
     const beganMs = performance.now();
     const endMs = beganMs + this.#limitMs;
@@ -141,13 +147,13 @@ function atPlace({ address }: Place, { code, message }: Cause): Cause {
   return { code, message: `${address}: ${message}` };
 }
 
-/** All causes, with the code of the last. */
+/** Joins the messages of all causes; the code is that of the last one. */
 function summary(causes: readonly Cause[]): Cause | undefined {
   const last = causes.at(-1);
   return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
 }
 
-/** Joins both ways, with their ends and backpressure. What breaks one breaks the other. */
+/** Pipes in both directions, with end of stream and backpressure. If one side breaks, the other is destroyed. */
 function join(socket: Socket, stream: Duplex): void {
   stream.on("error", () => socket.destroy());
   stream.once("close", () => socket.destroy());

@@ -5,20 +5,20 @@ import { messageOf } from "../../../shared/errors.ts";
 import { type Cause, causeOf, refusalOf } from "../grpc-texts.ts";
 import { deferred } from "../deferred.ts";
 
-/** Where an agent is to be reached, and how. */
+/** Address of an agent, and whether to use TLS. */
 export interface Place {
-  /** As the caller named it. */
+  /** The address as the caller wrote it. */
   readonly address: string;
   readonly to: { readonly host: string; readonly port: number } | { readonly path: string };
-  /** Undefined: without TLS. */
+  /** Undefined for a connection without TLS. */
   readonly tls?: { readonly context: SecureContext; readonly serverName: string };
 }
 
 /**
- * Connects once more, and says why that fails: grpc-js reports neither the reason in the agent's GOAWAY, nor the step
- * at which a connection hangs. Undefined: an HTTP/2 server answers.
+ * Connects once more to find out why connecting fails. grpc-js reports neither the reason in the agent's GOAWAY frame
+ * nor the step at which a connection hangs. Resolves with undefined if an HTTP/2 server answers.
  *
- * @param limitMs time for the whole of it
+ * @param limitMs time limit of the whole attempt
  */
 export function explain({ address, to, tls }: Place, limitMs: number): Promise<Cause | undefined> {
   const { promise, resolve } = deferred<Cause | undefined>();
@@ -33,7 +33,7 @@ export function explain({ address, to, tls }: Place, limitMs: number): Promise<C
     connection.on("goaway", (_code, _stream, reason?: Uint8Array) =>
       resolve(refusalOf(Buffer.from(reason ?? []).toString("utf8"))),
     );
-    // The reason follows the server's first frames.
+    // An agent that refuses the connection sends its GOAWAY frame before it answers a ping.
     connection.ping(() => resolve(undefined));
   };
   raw.on("error", (error) => resolve(failed(error)));

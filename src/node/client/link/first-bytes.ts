@@ -1,12 +1,12 @@
-/** Bytes of the head of an HTTP/2 frame (RFC 9113, 4.1). */
+/** Size of an HTTP/2 frame header (RFC 9113, 4.1). */
 export const HEAD_BYTES = 9;
 const SETTINGS = 4;
 const SETTING_BYTES = 6;
 const QUOTED_BYTES = 100;
 
 /**
- * What a server said first, quoted, if that is not HTTP/2, which begins with a SETTINGS frame of stream 0 (RFC 9113,
- * 3.4). Undefined: it is HTTP/2, or there are too few bytes to know.
+ * Returns the first line of a server, quoted, if the server does not speak HTTP/2. An HTTP/2 server begins with a
+ * SETTINGS frame on stream 0 (RFC 9113, 3.4). Returns undefined if it does, or if there are too few bytes to decide.
  */
 export function unlikeHttp2(bytes: Buffer): string | undefined {
   if (bytes.length > 3 && bytes[3] !== SETTINGS) return quotedLine(bytes);
@@ -15,7 +15,7 @@ export function unlikeHttp2(bytes: Buffer): string | undefined {
   return isSettings ? undefined : quotedLine(bytes);
 }
 
-/** The first line of what a server said, quoted. */
+/** Returns the first line of a server's bytes, quoted. */
 export function quotedLine(bytes: Buffer): string {
   const [line = ""] = bytes.toString("latin1", 0, QUOTED_BYTES).split(/\r?\n/);
   return JSON.stringify(line);

@@ -1,76 +1,80 @@
 import type { ChannelCredentials, ChannelOptions } from "@grpc/grpc-js";
 import type { Cause } from "../grpc-texts.ts";
 
-/** How a client's connections are made, in grpc-js's terms. */
+/** Tells grpc-js how to connect to an agent. */
 export interface Link {
-  /** A grpc-js target. */
+  /** The target in the syntax of grpc-js. */
   readonly target: string;
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
-  /** Why there is no connection, if the link knows more than gRPC. */
+  /** Why there is no connection, if the link knows more than grpc-js. */
   failure?(): Cause | undefined;
-  /** Connects once more to find out why there is no connection, within that time; undefined: there is one. */
+  /** Finds out within a time limit why there is no connection; undefined if connecting works or the reason is unknown. */
   explain?(limitMs: number): Promise<Cause | undefined>;
-  /** The address that the last connection was made to, of several. */
+  /** The address of the last connection, if there are several addresses. */
   inUse?(): string | undefined;
-  /** Takes no more connections; those that are open go on. */
+  /** Accepts no more connections; open ones continue. */
   close?(): void;
 }
 
-/** Credentials of every kind of connection. */
+/** Options of every kind of connection. */
 interface Credentials {
-  /** The instance token as in its file; white space around it is ignored. */
+  /** The instance token as it is in its file; surrounding white space is ignored. */
   readonly token: string;
   /**
-   * Time for a connection to be ready, in milliseconds. Then calls that wait for it fail with UNAVAILABLE and
-   * CONNECT_TIMED_OUT, and the next dials anew. Infinity: no limit. Default: 10 s.
+   * Time limit until a connection is ready, in milliseconds. At the limit, calls that wait for the connection fail with
+   * UNAVAILABLE and CONNECT_TIMED_OUT, and the next call connects again. Infinity: no limit. Default: 10 s.
    */
   readonly connectTimeoutMs?: number | undefined;
 }
 
-/** An agent's TCP listener, over mutual TLS; also its vsock listener, if it has TLS there. */
+/** Connects to an agent's TCP listener with mutual TLS, or to its vsock listener if that uses TLS. */
 export interface TcpOptions extends Credentials {
   /**
    * `host:port`, with an IPv6 address in brackets; `vsock+unix:/path:port` for the unix socket of a VMM (Firecracker,
-   * Cloud Hypervisor) and a vsock port of its guest; `vsock:CID:port`, by way of socat. Or several addresses of one
-   * agent, which are tried in order: each has its share of the time that is left.
+   * Cloud Hypervisor) and a vsock port of its guest; `vsock:CID:port`, which requires socat. Or a list of addresses of
+   * one agent, which are tried in order: the remaining time is divided equally among the remaining addresses.
    */
   readonly address: string | readonly string[];
-  /** The authority that issued the agent's certificate. */
+  /** Certificate of the authority that issued the agent's certificate. */
   readonly caPem: string | Uint8Array;
   readonly certPem: string | Uint8Array;
   readonly keyPem: string | Uint8Array;
   /**
-   * The agent's own certificate. An agent with exactly its key is accepted although its certificate has expired, as in
-   * a guest that is restored from a snapshot older than that. Only for the calls of a restore. Default: none is.
+   * The agent's own certificate. If an agent's certificate has expired but has the same key as this one, it is
+   * accepted. This is needed after a restore from a snapshot that is older than the agent's current certificate; use it
+   * only for the calls of a restore. Default: expired certificates are refused.
    */
   readonly pinnedCertPem?: string | Uint8Array | undefined;
-  /** The name that the agent's certificate must have, whatever the address. Default: DEFAULT_SERVER_NAME. */
+  /** The name that the agent's certificate must contain, whatever the address is. Default: DEFAULT_SERVER_NAME. */
   readonly serverName?: string | undefined;
 }
 
-/** An agent's unix socket, or its vsock listener without TLS. The mode of the file decides who may connect. */
+/**
+ * Connects to an agent's unix socket, or to its vsock listener without TLS. The mode of the socket file decides who may
+ * connect.
+ */
 export interface UnixSocketOptions extends Credentials {
-  /** `unix:` and the absolute path of the socket; or an address of vsock; or several, as of TcpOptions. */
+  /** `unix:` and the absolute path of the socket, or a vsock address, or a list of addresses; see TcpOptions. */
   readonly address: string | readonly string[];
 }
 
 /**
- * A command that joins its standard input and output to the agent's socket, such as `docker exec -i <container>
- * guest-agent bridge`. It runs once for each connection.
+ * A command that connects its standard input and output to the agent's socket, such as `docker exec -i <container>
+ * guest-agent bridge`. It is started once for each connection.
  */
 export interface BridgeOptions extends Credentials {
   /** Program and arguments. No shell is involved. */
   readonly bridge: readonly string[];
-  /** Environment of the command. Default: that of this process. */
+  /** Environment of the command. Default: the environment of this process. */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
 }
 
 /** Address and credentials of an agent. */
 export type ConnectOptions = TcpOptions | UnixSocketOptions | BridgeOptions;
 
-/** The agent's port in a sandbox (the substrate contract's), unless another is chosen. */
+/** The agent's default port in a sandbox, as the substrate contract defines it. */
 export const DEFAULT_PORT = 7071;
 
-/** The name in the certificates that `guestctl issue` makes. */
+/** The name in the certificates that `guestctl issue` creates. */
 export const DEFAULT_SERVER_NAME = "guest-agent";

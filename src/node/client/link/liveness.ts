@@ -5,32 +5,35 @@ import type { Cause } from "../grpc-texts.ts";
 import { abandonConnecting, connectionsOf } from "../internals/grpc-js.ts";
 import { readAgain } from "../internals/read-again.ts";
 
-/** Interval of the looks at connections while there are calls. */
+/** Interval of the checks of connections while there are calls. */
 const LOOK_MS = 1_000;
-/** Silent looks before each ping. */
+/** Number of checks without received bytes before each ping. */
 const PING_LOOKS = 5;
 const PINGS = 3;
-/** Node's timers take no longer time. */
+/** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
- * Older versions of Node's HTTP/2 may stop reading a connection whose peer resets it during a write, and never see its
- * end.
+ * Before version 26, Node's HTTP/2 could stop reading a connection whose peer resets it during a write, and would then
+ * never see its end.
  */
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
 /**
- * Finds out that a connection with calls is dead: 20 s without a byte, and without an answer to three pings. Node sends
- * no pings on a connection that drains (GOAWAY), so grpc-js's own keepalive drops its calls. Here it is asked by
- * SETTINGS, which its peer must acknowledge as well (RFC 9113, 6.5.3). A connection that is not ready in time is given
- * up too: grpc-js has no limit for that.
+ * Detects dead connections with calls in progress: 20 s without a received byte or an answer to three pings. grpc-js's
+ * own keepalive is not usable: Node sends no pings on a connection that drains after GOAWAY, and the keepalive would
+ * drop the calls on it. On such a connection this class sends SETTINGS instead, which the peer must acknowledge as well
+ * (RFC 9113, 6.5.3). Also limits the time until a connection is ready, because grpc-js has no limit.
  */
 export class Liveness {
   readonly connectTimeoutMs: number;
   readonly #client: Client;
-  /** Sockets on which connections are being made, and their limits. */
+  /** Sockets on which grpc-js is making connections, with their timeout timers. */
   readonly #sockets = new Map<Socket, NodeJS.Timeout | undefined>();
-  /** Connections that were ready, also those that drain, and how many looks ago something came on each. */
+  /**
+   * Connections that have been ready, including those that drain, and the number of checks since each last received
+   * bytes.
+   */
   readonly #connections = new Map<ClientHttp2Session, { bytesRead: number; quietLooks: number }>();
   #calls = 0;
   #timer: NodeJS.Timeout | undefined;
@@ -38,37 +41,43 @@ export class Liveness {
   #connecting: NodeJS.Timeout | undefined;
   #isGivenUp = false;
   #wasConnected = false;
-  /** Why the last silent connection was ended. */
+  /** The message with which the last silent connection was closed. */
   #silence: string | undefined;
 
-  /** @param connectTimeoutMs time limit for a connection to be ready */
+  /** @param connectTimeoutMs time limit until a connection is ready */
   constructor(client: Client, connectTimeoutMs: number) {
     this.#client = client;
     this.connectTimeoutMs = connectTimeoutMs;
     this.#follow();
   }
 
-  /** There has been a connection. */
+  /** Whether there has ever been a connection. */
   get wasConnected(): boolean {
     return this.#wasConnected;
   }
 
-  /** Calls in progress. */
+  /** Number of calls in progress. */
   get calls(): number {
     return this.#calls;
   }
 
-  /** The last attempt to connect was given up because it took too long. */
+  /** Whether the last attempt to connect was ended by the time limit. */
   get isGivenUp(): boolean {
     return this.#isGivenUp;
   }
 
-  /** The cause where a call ended with these words because its connection was silent; undefined: a different one. */
+  /**
+   * Returns the cause CONNECTION_LOST if a call failed with this message because its connection was silent; undefined
+   * for other messages.
+   */
   lossOf(message: string): Cause | undefined {
     return message === this.#silence ? { code: "CONNECTION_LOST", message } : undefined;
   }
 
-  /** A call has begun. A connection that is not read keeps no program alive; its call does. */
+  /**
+   * Must be called when a call begins. The timer keeps this process alive while there are calls, because a connection
+   * that is not being read does not.
+   */
   begin(): void {
     if (++this.#calls > 1) return;
     this.#timer ??= setInterval(() => this.#look(), LOOK_MS);
@@ -79,7 +88,10 @@ export class Liveness {
     if (--this.#calls === 0) this.#timer?.unref();
   }
 
-  /** Limits the handshakes on a socket. After a failure the channel's state does not tell of a new attempt. */
+  /**
+   * Limits the time of the handshakes on a socket. A timer per socket is needed because the channel's state does not
+   * change when grpc-js retries after a failure.
+   */
   limit(socket: Socket): void {
     const timer = this.#after(() => socket.destroy(new Error(this.#text)));
     this.#sockets.set(socket, timer);
@@ -103,20 +115,23 @@ export class Liveness {
     }
   }
 
-  /** Asks for a sign of life, or ends the connection, after that many looks without a byte. */
+  /** Sends a ping, or closes the connection, after that many checks without received bytes. */
   #ask(connection: ClientHttp2Session, quietLooks: number): void {
     if (STOPS_READING) readAgain(connection);
     if (quietLooks % PING_LOOKS !== 0) return;
     if (quietLooks > PINGS * PING_LOOKS) {
       const seconds = (quietLooks * LOOK_MS) / 1_000;
       this.#silence = `the agent has not answered for ${seconds} s (${PINGS} pings)`;
-      // grpc-js takes this code for a connection that is lost, and passes the message on.
+      // grpc-js treats ETIMEDOUT as a lost connection and forwards the message to the calls.
       connection.destroy(Object.assign(new Error(this.#silence), { code: "ETIMEDOUT" }));
     } else if (connection.closed) connection.settings({});
     else connection.ping(() => undefined);
   }
 
-  /** Follows the states of the channel: limits each attempt to connect, and notes each connection that is ready. */
+  /**
+   * Follows the channel's state: limits the time of each attempt to connect, and records each connection that becomes
+   * ready.
+   */
   #follow(): void {
     const channel = this.#client.getChannel();
     const state = channel.getConnectivityState(false);
@@ -132,7 +147,8 @@ export class Liveness {
       this.#wasConnected = true;
       for (const timer of this.#sockets.values()) clearTimeout(timer);
       this.#sockets.clear();
-      // grpc-js reports the state just before it stores the connection. A later one may have its place at the next look.
+      // grpc-js reports the state just before it stores the connection, hence the microtask. Not at the next check: by
+      // then grpc-js may have replaced the connection by a new one.
       queueMicrotask(() => {
         for (const connection of connectionsOf(this.#client)) {
           if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietLooks: 0 });
@@ -146,7 +162,7 @@ export class Liveness {
     return `no connection within ${this.connectTimeoutMs} ms`;
   }
 
-  /** Gives the attempt up that waits no longer; undefined: there is no limit. */
+  /** Starts a timer that ends an attempt to connect; undefined if there is no limit. */
   #after(giveUp: () => void): NodeJS.Timeout | undefined {
     if (this.connectTimeoutMs > LONGEST_TIMER_MS) return undefined;
     return setTimeout(() => {

@@ -18,7 +18,7 @@ import { targetOf } from "./zoned-address.ts";
 /** Bytes that a call may receive ahead of its reader: grpc-js's default of 64 KiB halves the throughput. */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
-/** Over the network a handshake takes a second at worst, and a bridge command may have to start a program. */
+/** A handshake over a network takes at most about a second, but a bridge command may first have to start a program. */
 const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 
 const OPTIONS: ChannelOptions = {
@@ -36,9 +36,9 @@ const OPTIONS: ChannelOptions = {
 };
 
 /**
- * A channel that connects with its first call. Throws where the options are not valid.
+ * Creates a channel that connects at its first call. Throws if the options are invalid.
  *
- * @param more what else grpc-js has to know
+ * @param more further options for grpc-js
  */
 export function openChannel(options: ConnectOptions, more: ClientOptions = {}): Channel {
   const token = tokenOf(options.token);
@@ -60,13 +60,13 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
   return new Channel(client, link, liveness, token);
 }
 
-/** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would ignore the name silently. */
+/** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would silently ignore the name. */
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 
-/** The link that the options describe. Throws GuestError where they are not valid. */
+/** Creates the link for the options. Throws GuestError if they are invalid. */
 function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   if ("bridge" in options) return new BridgeLink(options);
-  // Programs without types may pass anything.
+  // JavaScript callers may pass anything.
   const { address }: { readonly address?: unknown } = options;
   const addresses: readonly unknown[] = Array.isArray(address) ? address : [address];
   if (addresses.length === 0 || addresses.some((each) => typeof each !== "string" || each === "")) {
@@ -105,11 +105,11 @@ function tcpCredentials(context: SecureContext, options: ConnectOptions): Channe
 }
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
-/** The unix socket of a VMM and a vsock port of its guest; the CID and vsock port of a guest. */
+/** Path of a VMM's unix socket and vsock port of its guest; or CID and vsock port of a guest. */
 const VSOCK_UNIX_ADDRESS = /^vsock\+unix:(\/.+):(\d{1,10})$/s;
 const VSOCK_ADDRESS = /^vsock:(\d{1,10}):(\d{1,10})$/;
 
-/** The place that an address names. Throws GuestError for a malformed address or PEM. */
+/** Parses an address. Throws GuestError for a malformed address or PEM. */
 function placeOf(address: string, options: Exclude<ConnectOptions, { readonly bridge: unknown }>): Place {
   const reserved = reservedTransport(address);
   if (reserved !== undefined)
@@ -143,11 +143,11 @@ function vsockPlace(address: string): Place {
     throw invalidOption("address", `"${address}" is not an address; write ${forms}, port 1 to ${LAST_VSOCK_PORT}`);
   }
   if (path !== undefined) return { address, to: { path }, vsockPort };
-  // Node has no sockets of this family, and the library no native code.
+  // Node has no AF_VSOCK sockets, and this library has no native code, so socat connects.
   return { address, to: { command: ["socat", "-", `VSOCK-CONNECT:${cid}:${vsockPort}`] } };
 }
 
-/** What TLS needs; undefined: the options have no certificates. */
+/** TLS settings of a place; undefined if the options have no certificates. */
 function tlsOf(options: ConnectOptions): Place["tls"] {
   if (!("caPem" in options)) return undefined;
   return { context: secureContext(options), serverName: options.serverName ?? DEFAULT_SERVER_NAME };
@@ -166,7 +166,7 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
   }
 }
 
-/** Refuses an empty text: Node would connect without the credential. */
+/** Rejects text that is not PEM: for an empty text Node would silently connect without the credential. */
 function pem(value: string | Uint8Array, name: string): Buffer {
   const isGiven = typeof value === "string" || value instanceof Uint8Array;
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);

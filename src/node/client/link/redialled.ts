@@ -2,14 +2,17 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { Channel } from "../channel.ts";
 import { failure, GuestError } from "../errors.ts";
 
-/** The channel of calls that outlive it: a client's, until `renew` puts one of their own in its place. */
+/**
+ * A channel for calls that outlive their connection. It is the client's channel at first; `renew` replaces it by a
+ * channel of its own.
+ */
 export class RedialledChannel {
   readonly #given: Channel;
   readonly #dial: () => Promise<Channel>;
   #current: Channel;
   #isClosed = false;
 
-  /** @param dial makes a channel, where a restore may have changed address and credentials */
+  /** @param dial creates a channel with the current address and credentials, which a restore may have changed */
   constructor(given: Channel, dial: () => Promise<Channel>) {
     this.#given = given;
     this.#current = given;
@@ -20,7 +23,10 @@ export class RedialledChannel {
     return this.#current;
   }
 
-  /** Dials. Rejects with GuestError: credentials that are just being replaced make it impossible for a moment. */
+  /**
+   * Replaces the channel by a new one. Rejects with GuestError, for example while the caller is just replacing its
+   * credential files.
+   */
   async renew(): Promise<void> {
     const fresh = await this.#dialled();
     this.#closeOwn();
@@ -28,7 +34,10 @@ export class RedialledChannel {
     if (this.#isClosed) this.#closeOwn();
   }
 
-  /** Makes a call, on a channel for it alone where the present one is closed. */
+  /**
+   * Makes a call on the current channel. If that was dialled here and is closed, makes the call on a new channel, which
+   * is closed afterwards.
+   */
   async use<Value>(call: (channel: Channel) => Promise<Value>): Promise<Value> {
     const own = this.#isClosed && this.#current !== this.#given ? await this.#dialled() : undefined;
     try {
@@ -38,7 +47,7 @@ export class RedialledChannel {
     }
   }
 
-  /** A channel that was dialled here ends once its last call has. The client's stays. */
+  /** Closes the channel once its last call has ended, if `renew` created it. The client's channel stays open. */
   close(): void {
     this.#isClosed = true;
     this.#closeOwn();

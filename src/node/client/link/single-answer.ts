@@ -1,9 +1,9 @@
 import { InterceptingCall, type Interceptor } from "@grpc/grpc-js";
 
 /**
- * Reads on after the answer of a call that has one. grpc-js 1.14 reads one message, but learns the call's end only once
- * all are read. A server that sends two would make it hang. Here such a call ends with UNIMPLEMENTED, as in other
- * clients.
+ * Continues to read after the single message of a unary answer. grpc-js 1.14 reads one message only, but sees the end
+ * of the call only once all messages have been read, so a server that sends two would make the call hang. With this
+ * interceptor, such a call fails with UNIMPLEMENTED, as in other gRPC clients.
  */
 export const readToTheEnd: Interceptor = (options, nextCall) => {
   const call = nextCall(options);

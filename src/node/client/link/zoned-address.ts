@@ -1,13 +1,13 @@
 import { type ChannelOptions, experimental } from "@grpc/grpc-js";
 import { DEFAULT_SERVER_NAME } from "./link.ts";
 
-/** A grpc-js target of this scheme is `[ADDRESS%ZONE]:PORT`, an IPv6 address with its zone (RFC 4007). */
+/** A grpc-js target with this scheme is `[ADDRESS%ZONE]:PORT`, an IPv6 address with its zone (RFC 4007). */
 const SCHEME = "zoned";
 const TARGET = /^\[(.+%.+)\]:(\d+)$/;
 
 /**
- * Resolves an IPv6 address with a zone, such as `[fe80::1%eth0]:7071`, to itself. grpc-js 1.14 makes a URL of the
- * addresses that it resolves, and URLs have no zone.
+ * Resolves an IPv6 address with a zone, such as `[fe80::1%eth0]:7071`, to itself. The default resolver of grpc-js 1.14
+ * parses the address as a URL, and URLs cannot contain a zone.
  */
 class ZonedResolver implements experimental.Resolver {
   readonly #listener: experimental.ResolverListener;
@@ -18,7 +18,7 @@ class ZonedResolver implements experimental.Resolver {
     this.#listener = listener;
   }
 
-  /** The authority of the calls; the channel's own options replace it by the server name. */
+  /** Default authority of the calls. The options of the channel replace it by the server name. */
   static getDefaultAuthority(): string {
     return DEFAULT_SERVER_NAME;
   }
@@ -30,11 +30,11 @@ class ZonedResolver implements experimental.Resolver {
   }
 
   destroy(): void {
-    // Nothing is kept.
+    // Nothing to release.
   }
 }
 
-/** The grpc-js target of `HOST:PORT`. */
+/** Converts `HOST:PORT` to a target of grpc-js. */
 export function targetOf(address: string): string {
   if (!TARGET.test(address)) return address;
   experimental.registerResolver(SCHEME, ZonedResolver);

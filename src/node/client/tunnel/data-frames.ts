@@ -3,23 +3,29 @@ import type { ClientDuplexStream } from "@grpc/grpc-js";
 import { streamOf } from "../internals/grpc-js.ts";
 import { TunnelFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 
-/** The first byte of a data frame: protobuf's field number and wire type. */
+/** The first byte of a data frame: protobuf field number and wire type. */
 const DATA_TAG = (TunnelFrameSchema.field.data.number << 3) | 2;
-/** Bytes before a gRPC message: whether it is compressed, and its length. */
+/** Size of the prefix of a gRPC message: compression flag and length. */
 const PREFIX_BYTES = 5;
-/** The event by which grpc-js gets its bytes. */
+/** Event that delivers bytes to grpc-js's own listeners. */
 const FOR_GRPC = "bytes for grpc-js";
 
-/** A call's data frames, from and to its HTTP/2 stream; grpc-js carries the others (docs/decisions/0012). */
+/**
+ * Reads and writes the data frames of a tunnel directly on the call's HTTP/2 stream, which is faster than grpc-js.
+ * grpc-js still handles all other frames (docs/decisions/0012).
+ */
 export class DataFrames {
   readonly #stream: ClientHttp2Stream;
   readonly #onBytes: (bytes: Buffer, isLast: boolean) => void;
-  /** The first bytes of a message, until its kind is known. */
+  /** The first bytes of a message, until they show whether it is a data frame. */
   readonly #head: number[] = [];
-  /** Bytes of a message that are still to come, and whether they are data. */
+  /** Bytes of the current message that have not arrived yet, and whether they are data. */
   #leftBytes = 0;
   #isData = false;
-  /** Messages that grpc-js has not delivered yet: what follows them goes the same way. */
+  /**
+   * Number of messages that grpc-js has not delivered yet. While there are any, data frames go through grpc-js too, so
+   * that their order is kept.
+   */
   #undelivered = 0;
 
   private constructor(stream: ClientHttp2Stream, onBytes: (bytes: Buffer, isLast: boolean) => void) {
@@ -30,8 +36,9 @@ export class DataFrames {
   }
 
   /**
-   * For a call whose headers have come. `onBytes` takes the data as it comes; `isLast` ends a frame. Undefined where
-   * another version of grpc-js keeps the stream elsewhere: then grpc-js carries all frames.
+   * Takes over the data frames of a call whose headers have arrived. `onBytes` receives the data as it arrives;
+   * `isLast` marks the end of a frame. Returns undefined if a different version of grpc-js keeps the stream elsewhere:
+   * then grpc-js handles all frames.
    */
   static of(
     call: ClientDuplexStream<never, unknown>,
@@ -44,10 +51,10 @@ export class DataFrames {
     return frames;
   }
 
-  /** Sends a frame. `sent` is called once its bytes are not needed any more. */
+  /** Sends a data frame. `sent` is called once the bytes may be reused. */
   send(bytes: Buffer, sent?: () => void): void {
     const stream = this.#stream;
-    // It has ended with the call, which says why.
+    // The stream has ended with the call, whose status says why.
     if (!stream.writable) sent?.();
     else {
       stream.cork();
@@ -70,7 +77,10 @@ export class DataFrames {
     }
   }
 
-  /** Decides with one more byte whether a message is a data frame and nothing else. */
+  /**
+   * Adds a byte to the start of a message, and decides, as soon as that is possible, whether the message is a data
+   * frame and nothing else.
+   */
   #look(byte: number): void {
     if (this.#head.push(byte) < PREFIX_BYTES) return;
     const head = Buffer.from(this.#head);
@@ -88,7 +98,7 @@ export class DataFrames {
   }
 }
 
-/** What precedes the data in a frame: gRPC's prefix, tag and length. */
+/** Returns the bytes before the data of a frame: gRPC prefix, tag and length. */
 function headOf(dataBytes: number): Buffer {
   const length: number[] = [];
   let rest = dataBytes;

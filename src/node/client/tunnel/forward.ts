@@ -9,20 +9,20 @@ import { LargeReads } from "../internals/large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /**
- * What waits for a local socket before its tunnel does: what comes in one tick of the event loop, to be written at
- * once.
+ * Write buffer of a local socket before its tunnel must wait. Large, so that everything that arrives in one tick of the
+ * event loop is written at once.
  */
 const QUEUE_BYTES = 1024 * 1024;
 
-/** The address that stands for both of the loopback. */
+/** The host name that stands for both loopback addresses. */
 const LOCALHOST = "localhost";
-/** Errnos of listen(2) without IPv6. */
+/** Errors of listen(2) on a machine without IPv6. */
 const NO_ADDRESS: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "EAFNOSUPPORT", "EPROTONOSUPPORT", "EINVAL"]);
 const FREE_PORT_TRIES = 10;
 
 /** Options of `forward`. */
 export interface ForwardOptions {
-  /** TCP port in the guest; or give a path. */
+  /** TCP port in the guest. Give either this or `path`. */
   readonly port?: number | undefined;
   /** Absolute path of a unix socket in the guest. */
   readonly path?: string | undefined;
@@ -31,27 +31,26 @@ export interface ForwardOptions {
   /** Address to listen on. Default: "localhost", which is 127.0.0.1 and, where this machine has it, ::1. */
   readonly host?: string | undefined;
   /**
-   * Address and credentials, which a restore may change. Called when a connection failed in a way in which reconnecting
-   * may help (`isTransient`). Default: the client's.
+   * Returns the current address and credentials, which a restore may change. Called when a connection fails and
+   * reconnecting may help (`isTransient`), and for each additional connection. Default: those of the client.
    */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
-  /** Called for each connection that failed in the guest or on its way there; the forwarding goes on. */
+  /** Called for each connection that fails in the guest or on the way there. The forwarding continues. */
   readonly onError?: ((error: GuestError) => void) | undefined;
-  /** Called for each connection that was opened in the guest. */
+  /** Called for each connection that has been opened in the guest. */
   readonly onConnect?: (() => void) | undefined;
-  /** Aborting closes it. */
+  /** Aborting closes the forwarding. */
   readonly signal?: AbortSignal | undefined;
 }
 
 /** A local port or unix socket that is forwarded into the guest. */
 export interface Forwarding extends AsyncDisposable {
-  /** The port that is listened on; 0 for a unix socket. */
+  /** The local TCP port; 0 for a unix socket. */
   readonly port: number;
-  /** Stops listening and breaks off what is connected. Resolves when all is closed. */
+  /** Stops listening and destroys all connections. Resolves when everything is closed. */
   close(): Promise<void>;
 }
 
-/** Names of the options. */
 export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
   port: true,
   path: true,
@@ -64,9 +63,9 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
 };
 
 /**
- * Listens here, and connects each client to the guest.
+ * Listens locally and connects each client to the guest.
  *
- * @throws GuestError where it cannot listen
+ * @throws GuestError if it cannot listen
  */
 export async function forward(
   { port, path, listen = 0, host = LOCALHOST, onError, onConnect, signal }: ForwardOptions,
@@ -90,7 +89,7 @@ export async function forward(
   };
   const make = (): Server => createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, accept);
   const { servers, port: bound } = await listening(make, listen, host);
-  // Such as EMFILE of accept(2): the others go on, and without a listener it would end this process.
+  // For example EMFILE of accept(2). Open connections continue; without a listener the error would end this process.
   for (const server of servers)
     server.on("error", (error) =>
       onError?.(
@@ -115,7 +114,7 @@ export async function forward(
   return { port: bound, close, [Symbol.asyncDispose]: close };
 }
 
-/** Carries bytes both ways. Each side sees how the other ended: normally, or broken off. */
+/** Copies bytes in both directions. Each side sees how the other ended: with end of stream, or reset. */
 async function carry(
   socket: Socket,
   reads: LargeReads,
@@ -125,7 +124,7 @@ async function carry(
   const gone = new AbortController();
   const fail = (error: unknown): void => {
     if (gone.signal.aborted) return;
-    // A unix socket cannot be reset.
+    // Unix sockets cannot be reset.
     if (socket.remoteFamily === undefined) socket.destroy();
     else socket.resetAndDestroy();
     onError?.(error as GuestError);
@@ -141,7 +140,7 @@ async function carry(
     if (tunnel.errored !== null) throw tunnel.errored;
     reads.begin(socket);
     socket.on("data", (bytes: Buffer) => {
-      // What a broken tunnel has not sent may still be on its way.
+      // A broken tunnel may still be sending these bytes, so their buffer must not be reused.
       const wantsMore = tunnel.write(bytes, (error) => (error ?? tunnel.destroyed) || reads.release(bytes));
       if (!wantsMore) socket.pause();
     });
@@ -153,7 +152,7 @@ async function carry(
   }
 }
 
-/** What listens, and its port. */
+/** The listening servers, and their port. */
 interface Listening {
   readonly servers: readonly Server[];
   /** 0 for a unix socket. */
@@ -180,7 +179,10 @@ async function onAddress(make: () => Server, listen: number, host: string, hint 
   return { servers: [server], port: await listeningOnce(server, { port: listen, host }, where) };
 }
 
-/** `localhost` has both addresses, and programs differ in which they try (RFC 6761, 6.3). */
+/**
+ * Listens on both loopback addresses: `localhost` names both, and programs differ in which they try first (RFC 6761,
+ * 6.3).
+ */
 async function onLoopback(make: () => Server, listen: number): Promise<Listening> {
   for (let tries = 1; ; tries += 1) {
     const { servers, port } = await onAddress(make, listen, "127.0.0.1");
@@ -188,10 +190,10 @@ async function onLoopback(make: () => Server, listen: number): Promise<Listening
       const second = await onAddress(make, port, "::1", " (127.0.0.1 is free: 127.0.0.1:PORT listens only there)");
       return { servers: [...servers, ...second.servers], port };
     } catch (error) {
-      // A machine without IPv6.
+      // This machine has no IPv6.
       if (NO_ADDRESS.has(errnoOf((error as GuestError).cause) ?? "")) return { servers, port };
       await Promise.all(servers.map(closed));
-      // A port that is free at one address need not be free at the other.
+      // A port that is free on 127.0.0.1 may be in use on ::1: try another one.
       if (listen !== 0 || tries === FREE_PORT_TRIES) throw error;
     }
   }
@@ -205,7 +207,7 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // Later errors, of single connections, change nothing.
+    // This also ignores later errors, of single connections: the promise is settled then.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));
@@ -218,9 +220,9 @@ function listeningOnce(server: Server, at: ListenOptions, where: string): Promis
   });
 }
 
-/** Whether a path is a unix socket on which nobody listens. Nothing else may be removed. */
+/** Whether a path is a unix socket on which no process listens. Only such a file may be removed. */
 async function isStale(path: string): Promise<boolean> {
-  // A regular file refuses connections as well.
+  // Check the type first: connecting to a regular file fails with ECONNREFUSED, too.
   if (!(await lstat(path)).isSocket()) return false;
   return new Promise((resolve) => {
     const probe = connect(path, () => {

@@ -5,28 +5,31 @@ import { isTransient } from "../transient.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
 /**
- * Calls on a connection above which a tunnel gets another one. The agent takes 128 calls on a connection
- * (docs/agent/operations.md, Limits), and further ones wait there without a word. The others are for the client's own
- * calls, which do not look for another connection.
+ * Limit on calls per connection; at the limit, new tunnels get another connection. The agent handles 128 calls per
+ * connection (docs/agent/operations.md, Limits) and silently queues further ones. The remaining 16 are reserved for the
+ * client's own calls, which never use another connection.
  */
 const CALLS_PER_CONNECTION = 112;
 
-/** How tunnels get connections beside the client's. */
+/** How to create connections beside the client's own. */
 interface Dials {
-  /** Makes a channel beside the present one, for more tunnels than that carries. */
+  /** Creates an additional channel, when the existing ones are full. */
   readonly another: () => Promise<Channel>;
-  /** Makes a channel in the place of one that failed, where a restore may have changed address and credentials. */
+  /**
+   * Creates a channel that replaces a failed one, with the current address and credentials, which a restore may have
+   * changed. Undefined if a failed channel is not replaced.
+   */
   readonly instead?: (() => Promise<Channel>) | undefined;
 }
 
 /**
- * Opens tunnels over one connection, and over further ones where that is full. Where the agent does not accept the
- * first one, opens them over a new one from then on.
+ * Opens tunnels over one connection, and over additional ones when it is full. If connecting through the first one
+ * fails, replaces it by a new connection and tries again.
  */
 export class TunnelOpener {
   readonly #channel: RedialledChannel;
   readonly #dials: Dials;
-  /** Further channels, with their tunnels. One that has none left is closed. */
+  /** Additional channels, with their number of open tunnels. A channel whose last tunnel closes is closed too. */
   readonly #more = new Map<Channel, number>();
   #dialling: Promise<void> | undefined;
   #adding: Promise<void> | undefined;
@@ -37,7 +40,7 @@ export class TunnelOpener {
     this.#dials = dials;
   }
 
-  /** Resolves with a tunnel that is open. Rejects with GuestError. */
+  /** Resolves with an open tunnel. Rejects with GuestError. */
   async open(target: number | string, signal: AbortSignal): Promise<GuestTunnel> {
     const present = this.#channel.current;
     try {
@@ -49,7 +52,7 @@ export class TunnelOpener {
     }
   }
 
-  /** Closes connections of its own once their tunnels have ended. */
+  /** Closes the opener's own connections once their tunnels have ended. */
   close(): void {
     this.#isClosed = true;
     this.#channel.close();
@@ -60,7 +63,7 @@ export class TunnelOpener {
   async #opened(target: number | string, signal: AbortSignal): Promise<GuestTunnel> {
     const channel = await this.#withRoom();
     const tunnel = new GuestTunnel(channel, target, { signal });
-    // The rejection of `opened` tells the caller.
+    // The caller gets the error from `opened`.
     tunnel.on("error", () => undefined);
     const others = this.#more.get(channel);
     if (others !== undefined) {
@@ -71,7 +74,7 @@ export class TunnelOpener {
     return tunnel;
   }
 
-  /** A channel that takes another call. */
+  /** Returns a channel with room for another call; connects if there is none. */
   async #withRoom(): Promise<Channel> {
     for (;;) {
       const channel = [this.#channel.current, ...this.#more.keys()].find((each) => each.calls < CALLS_PER_CONNECTION);
@@ -93,7 +96,10 @@ export class TunnelOpener {
     }
   }
 
-  /** A tunnel of a further channel is closed. Closing a channel lets calls that are still ending end. */
+  /**
+   * Must be called when a tunnel of an additional channel has closed. Closing the channel lets calls finish that are
+   * still ending.
+   */
   #leave(channel: Channel): void {
     const tunnels = this.#more.get(channel);
     if (tunnels === undefined) return;

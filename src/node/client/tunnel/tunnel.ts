@@ -11,44 +11,48 @@ import { discardLateWrites } from "../internals/grpc-js.ts";
 import { READ_BYTES } from "../internals/large-reads.ts";
 
 const METHOD = Tunnel.method.open;
-/** Bytes of one frame at most. Messages over 256 KiB count as large for the agent. */
+/** Limit on the data in one frame. The agent treats messages over 256 KiB as large. */
 const FRAME_BYTES = READ_BYTES;
-/** Above so many pieces at once they are small, and cheaper to copy than to send each by itself. */
+/**
+ * If a write has more pieces than this, they are small, and copying them together is cheaper than sending each by
+ * itself.
+ */
 const JOINED_PIECES = 16;
-/** Cost of a frame on top of its bytes (TunnelOpened.window_bytes). */
+/** Overhead of a frame in the window, on top of its data (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
-/** Bytes that the agent may send ahead of the reader, and that wait for the agent in turn. */
+/** Bytes that the agent may send ahead of the reader, and that may wait here for the agent. */
 const WINDOW_BYTES = 1024 * 1024;
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;
 
 /**
- * A connection to a port or unix socket of the guest, like a net.Socket. Ending it ends one direction, destroying it
- * breaks it off; what listens in the guest learns of either. Fails with GuestError, by the `error` event. Each tunnel
- * has a call of its own, and none holds up another.
+ * A connection to a port or unix socket of the guest, with the interface of a net.Socket. `end()` closes one direction;
+ * `destroy()` resets the connection. The process in the guest sees either. Errors are GuestErrors, by the `error`
+ * event. Each tunnel has its own call, so that a slow tunnel does not block others.
  */
 export class GuestTunnel extends Duplex implements Disposable {
-  /** Resolves once it is connected in the guest. Rejects with GuestError. Earlier writes wait. */
+  /** Resolves once the connection in the guest is open. Rejects with GuestError. Earlier writes wait for it. */
   readonly opened: Promise<void>;
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
-  /** The end of the call: why it failed, or null. */
+  /** Resolves at the end of the call, with its error or null. */
   readonly #over: Promise<GuestError | null>;
   readonly #opening = deferred<undefined>();
-  /** Bytes that may be sent now, as the agent counts them. */
+  /** Bytes that may be sent now, in the agent's counting, which includes frame overhead. */
   #window = 0;
   #frames: DataFrames | undefined;
   /** Bytes that wait for the window, and the callback of their write. */
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
-  /** Counted bytes that have arrived, and how many of them were returned to the agent's window. */
+  /** Received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
   #cameBytes = 0;
   #returnedBytes = 0;
 
-  /** Throws GuestError for a target that is neither port nor path, a closed client, and an aborted signal. */
+  /** Throws GuestError for an invalid target, a closed client, and an aborted signal. */
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super({ writableHighWaterMark: WINDOW_BYTES });
     this.opened = this.#opening.promise;
-    // Until it is open, both report a failure, and either is enough: nobody has to await the one or listen to the other.
+    // Until the tunnel is open, both `opened` and the `error` event report a failure, and the caller needs to handle
+    // only one of them: mark both as handled.
     const told = (): void => undefined;
     this.on("error", told);
     this.opened.then(
@@ -77,14 +81,17 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#send({ case: "open", value: { target: open, windowBytes: WINDOW_BYTES } });
   }
 
-  /** Readable calls this when it can take more: passes waiting bytes on. */
+  /** Readable calls this when its consumer takes bytes, which frees the window. */
   override read(sizeBytes?: number): unknown {
     const bytes: unknown = super.read(sizeBytes);
     this.#returnWindow();
     return bytes;
   }
 
-  /** What comes in one tick of the event loop is written together: it comes in parts of 16 KiB at most. */
+  /**
+   * Corks the destination, so that everything that arrives in one tick of the event loop is written in one system call:
+   * frames arrive in parts of at most 16 KiB.
+   */
   override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
     this.on("data", () => {
       if (!(to instanceof Writable) || to.writableCorked > 0) return;
@@ -94,7 +101,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     return super.pipe(to, options);
   }
 
-  /** Nothing to request: bytes arrive as the window allows. */
+  /** Nothing to do: bytes arrive as the window allows. */
   override _read(): void {}
 
   override _writev(written: { chunk: Buffer }[], done: () => void): void {
@@ -109,7 +116,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#send({ case: "end", value: {} }, done);
   }
 
-  /** Also breaks off a tunnel of which both directions have ended, and whose last bytes nobody takes in the guest. */
+  /** Also resets a tunnel of which both directions have ended, if nobody in the guest reads its last bytes. */
   override destroy(error?: Error): this {
     if (this.destroyed) cancelCall(this.#call);
     return super.destroy(error);
@@ -132,7 +139,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.destroy();
   }
 
-  /** Not before the agent ends the call: the last bytes may still be in flight. */
+  /** Closes only after the agent has ended the call: the last bytes may still be in flight. */
   async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
     done(await this.#over);
   }
@@ -154,7 +161,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#returnWindow();
   }
 
-  /** Acknowledges read bytes to the agent in large steps. */
+  /** Returns read bytes to the agent's window, in large steps. */
   #returnWindow(): void {
     const takenBytes = this.#cameBytes - this.readableLength - this.#returnedBytes;
     if (takenBytes * 2 < WINDOW_BYTES) return;
@@ -167,7 +174,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#sendWaiting();
   }
 
-  /** Sends as much as the window takes. */
+  /** Sends as many of the waiting bytes as the window allows. */
   #sendWaiting(): void {
     for (let first; (first = this.#waiting[0]) !== undefined && this.#window > FRAME_OVERHEAD_BYTES;) {
       const bytes = first.subarray(0, Math.min(FRAME_BYTES, this.#window - FRAME_OVERHEAD_BYTES));
@@ -181,7 +188,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   #send(frame: FrameInit, sent?: () => void): void {
-    // grpc-js fails a call that is written to after its end; the call's own error says why it ended.
+    // grpc-js makes a call fail if it is written to after its end; the call's own error says why it ended.
     if (this.#call.writable) this.#call.write(create(TunnelFrameSchema, { frame }), () => sent?.());
     else sent?.();
   }
