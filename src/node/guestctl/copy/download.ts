@@ -8,12 +8,14 @@ import type { LeftEntry, PathAttributes } from "../../client/index.ts";
 import {
   becameShorter,
   currentUmask,
+  type EntryError,
   MODE_MASK,
   ownerIn,
   secondsNotBefore,
   type TarEntry,
   unpack,
   type Unpacked,
+  UnpackError,
 } from "../../tar/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { guestTree } from "./guest-tree.ts";
@@ -152,7 +154,13 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
     return client.downloadFolder(nameOf(remote), nameOf(local), { ...how, ...more, onReconnect: onReconnect(parts) });
   };
   const byEntry = (): Promise<Unpacked> => {
-    const fail = (name: Buffer, { message }: Error): void => report.skip(join(local, name.toString()), message);
+    const fail = (name: Buffer, error: EntryError): void =>
+      onFailure({
+        name: name.toString(),
+        rawName: name,
+        errno: error.errno,
+        ...(error instanceof UnpackError && { local: true }),
+      });
     const tree = guestTree({ client, report, onBytes, options }, remote);
     if (followLinks) throw new CliError(`-L does not go with :${remote}; copy what its links lead to by name`);
     const kept = keepExisting ? new Set<string>() : undefined;

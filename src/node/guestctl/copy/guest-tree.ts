@@ -2,8 +2,9 @@ import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import type { GuestClient, ListEntry, PathAttributes } from "../../client/index.ts";
+import { type GuestClient, GuestError, type ListEntry, type PathAttributes } from "../../client/index.ts";
 import {
+  EntryError,
   isCleanName,
   secondsNotBefore,
   TarError,
@@ -15,12 +16,18 @@ import {
 import { CliError, nameOf } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { type CopyOptions, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
+import { sourceFailure } from "./source-failure.ts";
 
 /** What a tree is, by its number on the wire. */
 export const TYPES: ReadonlyMap<FileType, TarType> = new Map([
   [FileType.REGULAR, "file"],
   [FileType.DIRECTORY, "directory"],
   [FileType.SYMLINK, "symlink"],
+]);
+/** The errno of a reason that an agent before 0.3.0 gives without it. */
+const ERRNOS: ReadonlyMap<string, string> = new Map([
+  ["PATH_NOT_FOUND", "ENOENT"],
+  ["PATH_PERMISSION_DENIED", "EACCES"],
 ]);
 const NONE = Buffer.alloc(0);
 const NS_PER_SECOND = 1_000_000_000n;
@@ -99,8 +106,8 @@ export async function* generated(
 
 /**
  * As many bytes as the file had when it was listed. Follows no link: the agent reads with its own rights, and the
- * directory's owner could put a link there in the meantime. Throws EntryError for a file that has become shorter, and
- * TarError for an answer with more bytes than that.
+ * directory's owner could put a link there in the meantime. Throws EntryError for a file that has become shorter, has
+ * vanished or cannot be read, and TarError for an answer with more bytes than that.
  */
 export async function* contentOf(
   { client, onBytes }: TreeParts,
@@ -111,5 +118,10 @@ export async function* contentOf(
   if (sizeBytes === 0) return;
   const how = { length: sizeBytes, beneath: nameOf(remote), noSymlinks: true };
   const content = client.readFile(rawName, how).readable();
-  yield* whole<Buffer>(content, sizeBytes, posix.join(remote, name), onBytes);
+  try {
+    yield* whole<Buffer>(content, sizeBytes, posix.join(remote, name), onBytes);
+  } catch (error) {
+    if (!(error instanceof GuestError) || sourceFailure(error) === undefined) throw error;
+    throw new EntryError(error.metadata["errno"] ?? ERRNOS.get(error.code) ?? "EIO", error.message, { cause: error });
+  }
 }

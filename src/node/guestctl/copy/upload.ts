@@ -2,7 +2,16 @@ import type { BigIntStats } from "node:fs";
 import { lstat } from "node:fs/promises";
 import { join, posix } from "node:path";
 import { type LeftEntry, type TreeEntry as GuestTreeEntry, type WriteTreeOptions } from "../../client/index.ts";
-import { exclusion, type LocalTarEntry, localEntry, localTree, ownerIn, readTar } from "../../tar/index.ts";
+import {
+  EntryError,
+  entryErrorOf,
+  exclusion,
+  type LocalTarEntry,
+  localEntry,
+  localTree,
+  ownerIn,
+  readTar,
+} from "../../tar/index.ts";
 import { CliError, isRawName, nameBytes, nameOf } from "../cli/index.ts";
 import { decompressed } from "./decompressed.ts";
 import { existingFolder, statIfThere } from "./guest-paths.ts";
@@ -88,7 +97,12 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
     onBytes,
   });
   const byEntry = async (): Promise<{ readonly files: number; readonly bytes: number }> => {
-    await new GuestTarget(parts, beneath, nameBytes(top)).fill(localEntries(parts, local), AT_ONCE);
+    const fail = (name: Buffer, error: unknown, why: string): void => {
+      const source = entryErrorOf(error);
+      if (source === undefined) report.skip(`:${posix.join(remote, name.toString())}`, why);
+      else report.skip(join(local, name.toString()), errnoWords(source.errno));
+    };
+    await new GuestTarget(parts, beneath, nameBytes(top), fail).fill(localEntries(parts, local), AT_ONCE);
     return { files: 0, bytes: 0 };
   };
   const { files, bytes } = await stream.catch(ifTooOld(byEntry)).catch(ifPartial(parts));
@@ -113,9 +127,11 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   };
   const overwrite = !options.keepExisting;
   const how: WriteTreeOptions = { ...HOW, overwrite, failFast: options.failFast, onFailure };
+  const fail = (name: Buffer, _: unknown, why: string): void =>
+    context.report.skip(`:${posix.join(remote, name.toString())}`, why);
   // An entry's content is in the stream: it has to be written before the next.
   const older = (): Promise<void> =>
-    new GuestTarget(context, remote, NONE).fill(
+    new GuestTarget(context, remote, NONE, fail).fill(
       archived(input, context, () => undefined),
       1,
     );
@@ -166,15 +182,20 @@ function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEn
 
 /** Those of a directory, for an older agent. */
 function* localEntries({ report, options, progress }: CopyParts, local: string): Generator<LocalTarEntry> {
-  const onUnreadable = (name: Buffer, error: Error): void => {
+  const onUnreadable = (name: Buffer, error: EntryError): void => {
     if (options.failFast) throw error;
-    report.skip(join(local, name.toString()), error.message);
+    report.skip(join(local, name.toString()), errnoWords(error.errno));
   };
   const { exclude, oneFileSystem, followLinks, owners } = options;
   const walk = { onUnreadable, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
   for (const each of localTree(nameOf(local), walk)) {
-    const entry = localEntry(each, (bytes) => progress.add(bytes), owners);
-    if (entry === undefined) report.skip(each.path.toString(), NOT_COPIED);
-    else yield entry;
+    try {
+      const entry = localEntry(each, (bytes) => progress.add(bytes), owners);
+      if (entry === undefined) report.skip(each.path.toString(), NOT_COPIED);
+      else yield entry;
+    } catch (error) {
+      if (!(error instanceof EntryError)) throw error;
+      onUnreadable(each.name, error);
+    }
   }
 }

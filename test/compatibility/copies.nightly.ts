@@ -1,0 +1,141 @@
+import assert from "node:assert/strict";
+import { rmSync } from "node:fs";
+import { chmod, chown, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import { after, before, describe, it } from "node:test";
+import { execa } from "execa";
+import type { GuestClient } from "../../src/node/client/index.ts";
+import type { AgentOptions, RunningAgent } from "../fixtures/agent.ts";
+import { testFolder } from "../fixtures/files.ts";
+import { clientOf, failureOf } from "../fixtures/guest-client.ts";
+import { NEEDS_ROOT } from "../fixtures/privileges.ts";
+import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../node/guestctl/guestctl.ts";
+import { agentOf, commitOf, keptReleases, methodsOf } from "./releases.ts";
+
+/*
+ * Copies with agents of earlier releases, built from their commits: an entry that cannot be read, or vanishes, is left
+ * out, and everything else is copied, in both directions.
+ */
+
+/** Root without the capabilities by which it reads any file (capabilities(7)): then a mode is a mode. */
+const WITHOUT_CAPABILITIES = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", "--"] as const;
+const ANOTHER_USER = 1234;
+const FILES = 300;
+const VANISHING = 100;
+
+const nameOf = (at: number): string => `f${String(at).padStart(3, "0")}`;
+const contentOf = (at: number): string => `${at} `.repeat(10_000);
+
+for (const release of keptReleases()) {
+  if (release.client === undefined) continue;
+  const commit = await commitOf(release);
+  if (commit === undefined) {
+    process.stdout.write(`NOT RUN: copies with the agent of ${release.version}: this is no clone with its commit\n`);
+    continue;
+  }
+  describe(`copies with the agent of ${release.version}`, NEEDS_ROOT, () => {
+    const hasTrees = methodsOf(release.schema).includes("FileTree/ReadTree");
+    const ends = new AsyncDisposableStack();
+    let agent: RunningAgent;
+    let client: GuestClient;
+    before(async () => {
+      const options: AgentOptions = { command: await agentOf(commit), through: WITHOUT_CAPABILITIES };
+      agent = ends.use(await startIssuedAgent(options));
+      client = clientOf(agent, { serverName: undefined });
+      ends.defer(() => client.close());
+    });
+    after(() => ends.disposeAsync());
+
+    const cp = async (...args: string[]): Promise<readonly [status: number | undefined, lines: readonly string[]]> => {
+      const [file, ...rest] = [...WITHOUT_CAPABILITIES, ...GUESTCTL, "cp", ...args];
+      const { exitCode, stderr } = await execa(file, rest, { reject: false, env: guestctlVariables(agent) });
+      return [exitCode, stderr.split("\n")];
+    };
+
+    for (const direction of ["in", "out"] as const) {
+      const away = (path: string): string => (direction === "in" ? path : `:${path}`);
+      const there = (path: string): string => (direction === "in" ? `:${path}` : path);
+
+      it(`cp copies everything ${direction} but entries that cannot be read`, async () => {
+        await using folder = await testFolder();
+        await mkdir(folder.at("from/closed"), { recursive: true });
+        await mkdir(folder.at("from/sub"));
+        for (const name of ["a", "secret", "sub/secret", "sub/z", "closed/x", "z"])
+          await writeFile(folder.at(`from/${name}`), name.repeat(20_000));
+        await symlink("a", folder.at("from/link"));
+        for (const name of ["secret", "sub/secret", "closed"]) {
+          await chown(folder.at(`from/${name}`), ANOTHER_USER, ANOTHER_USER);
+          await chmod(folder.at(`from/${name}`), 0);
+        }
+        const [status, lines] = await cp(away(folder.at("from")), there(folder.at("to")));
+        assert.equal(status, 1, lines.join("\n"));
+        const copied = (await readdir(folder.at("to"), { recursive: true })).filter((name) => name !== "closed");
+        assert.deepEqual(copied.toSorted(), ["a", "link", "sub", "sub/z", "z"]);
+        for (const name of ["a", "sub/z", "z"])
+          assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), name.repeat(20_000));
+        const named = (name: string): boolean => lines.some((line) => line.includes(`from/${name}: `));
+        assert.deepEqual(["secret", "sub/secret", "closed"].filter(named), ["secret", "sub/secret", "closed"]);
+        const [failed] = await cp("--fail-fast", away(folder.at("from")), there(folder.at("first")));
+        assert.equal(failed, 125);
+      });
+
+      it(`cp copies everything ${direction} but files that vanish meanwhile`, async () => {
+        await using folder = await testFolder();
+        await mkdir(folder.at("from"));
+        for (let at = 0; at < FILES; at += 1) await writeFile(folder.at(`from/${nameOf(at)}`), contentOf(at));
+        const copying = cp(away(folder.at("from")), there(folder.at("to")));
+        // As soon as the copy has begun to write.
+        while ((await readdir(folder.at("to")).catch(() => [])).length === 0) await new Promise(setImmediate);
+        for (let at = FILES - VANISHING; at < FILES; at += 1) await rm(folder.at(`from/${nameOf(at)}`));
+        const [status, lines] = await copying;
+        assert.ok(status === 0 || status === 1, lines.join("\n"));
+        for (let at = 0; at < FILES - VANISHING; at += 1)
+          assert.equal(await readFile(folder.at(`to/${nameOf(at)}`), "utf8"), contentOf(at), nameOf(at));
+        for (const name of await readdir(folder.at("to")))
+          assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), contentOf(Number(name.slice(1))), name);
+      });
+
+      it(`the library copies everything ${direction} but what cannot be read, where the agent has trees`, async () => {
+        await using folder = await testFolder();
+        await mkdir(folder.at("from"));
+        for (let at = 0; at < FILES; at += 1) await writeFile(folder.at(`from/${nameOf(at)}`), contentOf(at));
+        const secret = folder.at("from/secret");
+        await writeFile(secret, "secret");
+        await chown(secret, ANOTHER_USER, ANOTHER_USER);
+        await chmod(secret, 0);
+        let isBegun = false;
+        const failures: string[] = [];
+        const options = {
+          onFailure: ({ name }: { name: string }): number => failures.push(name),
+          onBytes: (): void => {
+            if (isBegun) return;
+            isBegun = true;
+            for (let at = FILES - VANISHING; at < FILES; at += 1) rmSync(folder.at(`from/${nameOf(at)}`));
+          },
+        };
+        const copying =
+          direction === "in"
+            ? client.uploadFolder(folder.at("from"), folder.at("to"), options)
+            : client.downloadFolder(folder.at("from"), folder.at("to"), options);
+        if (!hasTrees) {
+          await assert.rejects(copying, { status: "UNIMPLEMENTED" });
+          return;
+        }
+        // This process reads any file as root; the agent does not.
+        if (direction === "out") {
+          const error = await failureOf(copying);
+          assert.equal(error.code, "COPY_INCOMPLETE");
+          assert.ok(failures.includes("secret"), failures.join());
+        } else {
+          const error = await failureOf(copying);
+          assert.equal(error.code, "COPY_INCOMPLETE");
+          assert.ok(
+            failures.length > 0 && failures.every((name) => name >= nameOf(FILES - VANISHING)),
+            failures.join(),
+          );
+        }
+        for (let at = 0; at < FILES - VANISHING; at += 1)
+          assert.equal(await readFile(folder.at(`to/${nameOf(at)}`), "utf8"), contentOf(at), nameOf(at));
+      });
+    }
+  });
+}
