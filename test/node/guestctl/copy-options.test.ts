@@ -1,12 +1,40 @@
 import assert from "node:assert/strict";
-import { chown, link, mkdir, readdir, readFile, stat, symlink, utimes, writeFile } from "node:fs/promises";
+import {
+  chmod,
+  chown,
+  link,
+  mkdir,
+  readdir,
+  readFile,
+  readlink,
+  stat,
+  symlink,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { describe, it } from "node:test";
 import { execa } from "execa";
 import { testFolder } from "../../fixtures/files.ts";
-import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
-import { agentForAllTests, assertRefused, GUESTCTL_LINE, runGuestctl } from "./guestctl.ts";
+import { NEEDS_OPEN_CLONE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import {
+  agentForAllTests,
+  assertRefused,
+  GUESTCTL_LINE,
+  guestctlVariables,
+  runGuestctl,
+  startIssuedAgent,
+} from "./guestctl.ts";
 
 const { env } = await agentForAllTests();
+
+const NOBODY = 65_534;
+/** Starts the agent as nobody, who owns its credentials. */
+const AS_NOBODY = [
+  "sh",
+  "-c",
+  `chown -R ${NOBODY} "$(dirname "$SVC_TLS_CERT_FILE")"; exec setpriv --reuid=${NOBODY} --regid=${NOBODY} --clear-groups "$@"`,
+  "sh",
+];
 
 describe("guestctl cp", () => {
   it("takes names that are not UTF-8 on both sides", async () => {
@@ -146,5 +174,53 @@ describe("guestctl cp", () => {
     } finally {
       await execa("umount", [folder.at("src/mounted")]);
     }
+  });
+});
+
+describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
+  it("keeps modes, times and links, and leaves the owners to the agent's user", async () => {
+    await using folder = await testFolder();
+    await using agent = await startIssuedAgent({ through: AS_NOBODY });
+    const variables = guestctlVariables(agent);
+    const from = folder.at("from");
+    await mkdir(`${from}/closed`, { recursive: true });
+    await writeFile(`${from}/small`, "small", { mode: 0o640 });
+    await writeFile(`${from}/large`, Buffer.alloc(200_000, "large"), { mode: 0o751 });
+    await writeFile(`${from}/closed/file`, "file");
+    await link(`${from}/small`, `${from}/second`);
+    await symlink("small", `${from}/link`);
+    for (const name of ["small", "closed"]) await chown(`${from}/${name}`, 1234, 5678);
+    await chmod(`${from}/small`, 0o640);
+    await chmod(`${from}/closed`, 0o550);
+    for (const name of ["small", "large", "closed/file", "closed"]) await utimes(`${from}/${name}`, 1_000, 2_000.25);
+    await chmod(folder.path, 0o755);
+    await mkdir(folder.at("to"));
+    await chown(folder.at("to"), NOBODY, NOBODY);
+    for (const [source, target] of [
+      [from, "to/tree"],
+      [`${from}/small`, "to/alone"],
+    ] as const) {
+      const { stderr, exitCode } = await runGuestctl(["cp", "-a", source, `:${folder.at(target)}`], variables);
+      assert.deepEqual([stderr, exitCode], ["", 0]);
+    }
+    for (const [source, target] of [
+      ["small", "tree/small"],
+      ["large", "tree/large"],
+      ["closed", "tree/closed"],
+      ["closed/file", "tree/closed/file"],
+      ["small", "alone"],
+    ] as const) {
+      const [given, made] = [await stat(`${from}/${source}`), await stat(folder.at(`to/${target}`))];
+      assert.deepEqual(
+        [made.mode & 0o7777, made.mtimeMs, made.uid, made.gid],
+        [given.mode & 0o7777, given.mtimeMs, NOBODY, NOBODY],
+        target,
+      );
+    }
+    assert.equal(await readlink(folder.at("to/tree/link")), "small");
+    assert.equal((await stat(folder.at("to/tree/second"))).ino, (await stat(folder.at("to/tree/small"))).ino);
+    // An owner that was asked for is not silently another.
+    const asked = await runGuestctl(["cp", "--chown", "1234", `${from}/small`, `:${folder.at("to/given")}`], variables);
+    assertRefused(asked, /EPERM|permission|not permitted/i, 1);
   });
 });
