@@ -33,15 +33,15 @@ import type { LeftEntry, TreeEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
 
-/** The guest's directory. */
+/** The guest's directory to copy. */
 export interface DownloadSource {
   readonly client: FolderClient & GuestFiles;
   readonly path: GuestPath;
 }
 
 /**
- * Copies a directory of the guest to this machine: GuestClient.downloadFolder. After a lost connection it begins again:
- * a guest that was rolled back meanwhile may have other content under the same names, sizes and times.
+ * Implements GuestClient.downloadFolder. Starts over after a lost connection: if the guest was rolled back meanwhile,
+ * it may have different content under the same names, sizes and times.
  */
 export async function downloadFolder(
   source: DownloadSource,
@@ -61,14 +61,14 @@ export async function downloadFolder(
       return { ...copied, skipped: left.skipped };
     } catch (error) {
       if (!(error instanceof GuestError) || resumes === RESUMES || limit.isOver || !isBegun) throw error;
-      // Only its own limit for reaching the agent may have passed: that of the copy has not.
+      // The limit of `reached` may have expired, but the limit of the whole copy has not.
       const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
       if (!isAway && !isLost(error)) throw error;
       options.onReconnect?.(error);
     }
 }
 
-/** Waits for the agent. */
+/** Waits until the agent answers. */
 async function reached(
   { client, path }: DownloadSource,
   { signal }: DownloadFolderOptions,
@@ -81,7 +81,7 @@ async function reached(
 interface Attempt {
   readonly limit: TimeLimit;
   readonly left: LeftOut;
-  /** Directories that the copy has made (`keepExisting`). */
+  /** With `keepExisting`: directories that the copy has created, so that it may also set their attributes. */
   readonly made: Set<string>;
   readonly onBegun: () => void;
 }
@@ -112,19 +112,20 @@ async function attempt(
   const nothing = { name: NONE, linkTarget: NONE, size: 0, content: fileContent(NONE, 0) };
   const mtimeSeconds = secondsNotBefore(nanosecondsOf(attributes));
   const root = { ...nothing, type: "directory", mode, uid, gid, mtimeSeconds } as const;
-  // The directory itself first, but only once the agent has it open.
+  // Yield the root directory first, but only once the agent has opened it.
   const begun = (): TreeEntry => {
     onBegun();
     return root;
   };
   const onFailure = (rawName: Buffer, error: EntryError): void =>
     fail({ rawName, errno: error.errno, ...(error instanceof UnpackError && { local: true }) });
-  // The first name of a file may have been left out.
+  // A hard link needs its file, whose first name may have been excluded or have failed.
   const missingFile = async ({ name }: TarEntry): Promise<TarEntry | undefined> => {
     try {
       const found = await client.statPath(joined(top, name), { ...call(), noFollow: true });
       if (found.type !== FileType.REGULAR) return undefined;
-      // By no link: the directory's owner could put one there meanwhile, and the agent reads with its own rights.
+      // Follow no symlinks: the owner of the directory could replace the file by one meanwhile, and the agent reads
+      // with its own privileges.
       const within = typeof path === "string" ? { beneath: path, noSymlinks: true } : {};
       const at = typeof path === "string" ? name : joined(top, name);
       return guestFile(client, at, name, found, () => ({ ...call(), ...within }));

@@ -5,38 +5,38 @@ import type { Names } from "../options.ts";
 import type { WriteTreeOptions } from "./write-tree.ts";
 import { WRITE_TREE } from "./write-tree.ts";
 
-/** What of a directory was copied. */
+/** Result of a directory copy. */
 export interface FolderCopy {
   readonly files: number;
   readonly bytes: number;
-  /** Paths that were left out, from the directory on: devices, FIFOs and sockets. */
+  /** Paths, relative to the directory, of entries that cannot be copied: devices, FIFOs and sockets. */
   readonly skipped: readonly string[];
 }
 
-/** Options of `uploadFolder` and `downloadFolder` alike. */
+/** Options of both `uploadFolder` and `downloadFolder`. */
 interface CopyFolderOptions {
-  /** Entries get the owners that they have at the source, by number. Needs root at the destination. Default: false. */
+  /** Keep the owner and group numbers of the source. Requires root at the destination. Default: false. */
   readonly keepOwners?: boolean | undefined;
-  /** Owner of all that is copied, by number. Default: as `keepOwners` says; else the user that any new file gets. */
+  /** Owner number of every copied entry. Default: as `keepOwners` says, otherwise the owner of any new file there. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Names of one file stay names of one file (hard links). Default: false, each becomes a file of its own. */
+  /** Copy hard links as hard links. Default: false, so that each name becomes a separate file. */
   readonly hardLinks?: boolean | undefined;
-  /** Copy what symbolic links lead to, in their place. Default: false, links are copied as links. */
+  /** Copy the target of a symbolic link in its place. Default: false, so that symbolic links are copied as links. */
   readonly followLinks?: boolean | undefined;
-  /** Leave files and links as they are that are at the destination already. Default: false, they are replaced. */
+  /** Do not replace files and links that exist at the destination. Default: false. */
   readonly keepExisting?: boolean | undefined;
 
-  /** Time for the whole copy, in milliseconds from now, whatever becomes of the connection. Default: no limit. */
+  /** Time limit of the whole copy, in milliseconds from now, including the time for reconnecting. Default: no limit. */
   readonly timeoutMs?: number | undefined;
   /**
-   * Patterns of entries to leave out, with all that is in them: `node_modules`, `*.log` (anywhere), `build/*.o` (from
-   * the directory on; `*` matches no slash, `**` does). Default: none.
+   * Patterns of entries to exclude, with everything in them: `node_modules`, `*.log` (at any depth), `build/*.o`
+   * (relative to the directory; `*` does not match a slash, `**` does). Default: none.
    */
   readonly exclude?: readonly (string | Buffer)[] | undefined;
-  /** Called with the size of each piece of content on its way. */
+  /** Called with the size of each piece of content as it is copied. */
   readonly onBytes?: ((bytes: number) => void) | undefined;
-  /** Called when the connection is lost, before the copy reconnects and goes on. */
+  /** Called when the connection is lost, before the copy reconnects and continues. */
   readonly onReconnect?: ((lost: GuestError) => void) | undefined;
 }
 
@@ -53,15 +53,15 @@ const COPY: Names<CopyFolderOptions> = {
   onReconnect: true,
 };
 
-/** A path of this machine. Bytes are for one that is not UTF-8: names need not be. */
+/** A local path. Bytes are for paths that are not UTF-8. */
 export type LocalPath = string | Uint8Array;
 
-/** The path as Node's calls have it. */
+/** Converts the path to a type that Node's fs functions accept. */
 export function localBytes(path: LocalPath): string | Buffer {
   return typeof path === "string" ? path : Buffer.from(path.buffer, path.byteOffset, path.length);
 }
 
-/** The options that say who owns what is copied. Throws GuestError for a number that is not an owner. */
+/** Extracts the options about owners. Throws GuestError for an invalid number. */
 export function ownersOf({ keepOwners, uid, gid }: CopyFolderOptions): Owners {
   return {
     keepOwners,
@@ -72,29 +72,36 @@ export function ownersOf({ keepOwners, uid, gid }: CopyFolderOptions): Owners {
 
 /** Options of `uploadFolder`. */
 export interface UploadFolderOptions extends WriteTreeOptions, CopyFolderOptions {
-  /** Reject at the first entry that fails. Default: false; the others are written before COPY_INCOMPLETE. */
+  /**
+   * Reject at the first entry that fails. Default: false, so that the others are copied first, and then the call
+   * rejects with COPY_INCOMPLETE.
+   */
   readonly failFast?: boolean | undefined;
-  /** Do not descend into other file systems of this machine. Default: false. */
+  /** Do not descend into other local file systems. Default: false. */
   readonly oneFileSystem?: boolean | undefined;
 }
 
-/** Their names. */
 export const UPLOAD: Names<UploadFolderOptions> = { ...WRITE_TREE, ...COPY, oneFileSystem: true };
 
 /** Options of `downloadFolder`. */
 export interface DownloadFolderOptions extends CopyFolderOptions {
   readonly signal?: AbortSignal | undefined;
-  /** Read what is mounted below it, too. Default: true. */
+  /** Descend into mount points below the directory. Default: true. */
   readonly crossMounts?: boolean | undefined;
-  /** Called for each entry that is left out, as soon as that is known; devices, FIFOs and sockets: "EOPNOTSUPP". */
+  /**
+   * Called for each entry that is not copied, as soon as that is known. Devices, FIFOs and sockets have the errno
+   * "EOPNOTSUPP".
+   */
   readonly onFailure?: WriteTreeOptions["onFailure"];
-  /** Reject at the first entry that fails. Default: false; the others are written before COPY_INCOMPLETE. */
+  /**
+   * Reject at the first entry that fails. Default: false, so that the others are copied first, and then the call
+   * rejects with COPY_INCOMPLETE.
+   */
   readonly failFast?: boolean | undefined;
-  /** Permission bits that nothing gets on this machine; 0 keeps the guest's modes. Default: this process's umask. */
+  /** Umask of the copied entries on this machine; 0 keeps the guest's modes. Default: this process's umask. */
   readonly umask?: number | undefined;
 }
 
-/** Their names. */
 export const DOWNLOAD: Names<DownloadFolderOptions> = {
   ...COPY,
   signal: true,
@@ -104,6 +111,9 @@ export const DOWNLOAD: Names<DownloadFolderOptions> = {
   umask: true,
 };
 
-/** Tries after a lost connection; a standby with its restore loses several. How long each waits for the agent. */
+/**
+ * Limit on reconnects in one copy, and the time limit of each. A standby with its restore breaks the connection several
+ * times.
+ */
 export const RESUMES = 10;
 export const REACH_TIMEOUT_MS = 30_000;

@@ -8,23 +8,22 @@ import { secondsNotBefore } from "../../tar/index.ts";
 const NONE = Buffer.alloc(0);
 const HERE = Buffer.from(".");
 
-/** What following links needs of a client. */
+/** The calls that following links needs. */
 export interface LinkedGuest extends GuestFiles {
-  /** The entries of a directory, in which links are not followed. Calls `onFailure` for each that is left out. */
+  /** Reads the entries of a directory without following links. Calls `onFailure` for each entry that is left out. */
   readTree(path: Buffer, onFailure: (failed: LeftEntry) => void): AsyncIterable<TreeEntry>;
 }
 
-/** How links are followed. */
 export interface FollowOptions {
-  /** Of the calls; each gets what is left of the time. */
+  /** Returns the options of the next call, with the remaining time as its limit. */
   readonly call: () => CallOptions;
   /** Called for each entry that is left out. */
   readonly fail: (failed: Pick<LeftEntry, "rawName" | "errno">) => void;
 }
 
 /**
- * The entries of a directory of the guest with what symbolic links lead to in their place. A link that leads nowhere,
- * or to a directory above it, is a failed entry.
+ * Yields the entries of a guest's directory, with the targets of symbolic links in place of the links. A broken link,
+ * and a link to a directory above it, is reported as a failed entry.
  */
 export async function* withFollowedLinks(
   guest: LinkedGuest,
@@ -56,7 +55,7 @@ async function* target(
       const { mode, uid, gid } = attributes;
       const head = { type: "directory", name, linkTarget: NONE, mode, uid, gid, size: 0 } as const;
       yield { ...head, mtimeNs: timeNs, mtimeSeconds: secondsNotBefore(timeNs), content: nothing() };
-      // A link at the end of a path is followed only with something behind it.
+      // readTree follows a link at the end of its path only if a component comes after it.
       const below = guest.readTree(joined(path, HERE), ({ rawName, errno }) =>
         fail({ rawName: joined(name, rawName), errno }),
       );
@@ -74,7 +73,7 @@ async function* target(
   }
 }
 
-/** Whether a directory to which a link leads is one of those above the link. */
+/** Whether the link's target is one of the directories above the link, which would recurse without end. */
 async function isAbove(
   guest: LinkedGuest,
   root: Buffer,
@@ -91,7 +90,11 @@ async function isAbove(
   return false;
 }
 
-/** An inode is one of its file system, which attributes do not name: two with these times and owners do not occur. */
+/**
+ * Identity of a directory. The attributes have no device number, so the inode number alone is ambiguous; a second
+ * directory on a different file system with the same inode number, change time, mode and owners does not occur in
+ * practice.
+ */
 function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: PathAttributes): string {
   return [inode, ctime?.getTime(), ctimeNanos, mode, uid, gid].join(" ");
 }

@@ -10,27 +10,27 @@ const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** What reading single files needs of a client. */
+/** The calls that reading single files needs. */
 export interface GuestFiles {
   statPath(path: Buffer, options: CallOptions & { readonly noFollow?: boolean | undefined }): Promise<PathAttributes>;
   readFile(path: GuestPath, options: ReadFileOptions): FileContent;
 }
 
-/** A name below a path. */
+/** Joins a path and a relative name. */
 export function joined(path: Buffer, name: Buffer): Buffer {
   return name.length === 0 ? path : path.length === 0 ? name : Buffer.concat([path, SLASH, name]);
 }
 
-/** The time of the last modification in nanoseconds since 1970. */
+/** The modification time in nanoseconds since 1970. */
 export function nanosecondsOf({ mtime, mtimeNanos }: Pick<PathAttributes, "mtime" | "mtimeNanos">): bigint {
   return BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
 }
 
 /**
- * A regular file of the guest as an entry of a tree, read by a call of its own. Its content throws EntryError where it
- * cannot be read.
+ * Creates the tree entry of a regular file of the guest, which a separate call reads. Its content throws EntryError if
+ * the file cannot be read.
  *
- * @param call options of the call, at the time when it is made
+ * @param call returns the options of that call when it is made
  */
 export function guestFile(
   guest: Pick<GuestFiles, "readFile">,
@@ -61,7 +61,7 @@ async function* contentOf(
   }
 }
 
-/** The errno of a failure that is about a path of the guest; undefined: a different failure, such as a lost connection. */
+/** The errno of an error that is about a path of the guest; undefined for other errors, such as a lost connection. */
 export function entryErrno(error: unknown): string | undefined {
   return error instanceof GuestError ? error.metadata["errno"] : undefined;
 }

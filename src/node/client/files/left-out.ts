@@ -1,17 +1,17 @@
 import { GuestError } from "../errors.ts";
 import type { LeftEntry } from "./tree-entry.ts";
 
-/** Entries that the message of the error names. */
+/** Limit on the entries that the error message names. */
 const NAMED = 3;
-/** More of them end the copy: each is remembered. */
+/** Limit on failed entries, whose names are all kept in memory; at the limit the copy fails. */
 const LIMIT = 1_000_000;
-/** What a copy does not hold: devices, FIFOs and sockets. */
+/** Errno of the entries that a copy does not support: devices, FIFOs and sockets. */
 const UNSUPPORTED = "EOPNOTSUPP";
 
-/** The entries that a copy of a directory leaves out, each of them once, however often the copy begins again. */
+/** Collects the entries that a directory copy leaves out. Reports each entry once, even if the copy starts over. */
 export class LeftOut {
   readonly #onFailure: ((failure: LeftEntry) => void) | undefined;
-  /** Their names, of which each character is a byte. */
+  /** Names of all these entries as latin1 strings, which keep every byte. */
   readonly #names = new Set<string>();
   readonly #skipped: string[] = [];
   readonly #first: string[] = [];
@@ -22,7 +22,7 @@ export class LeftOut {
     this.#onFailure = onFailure;
   }
 
-  /** Devices, FIFOs and sockets: they are no failures. */
+  /** Names of devices, FIFOs and sockets, which do not count as failures. */
   get skipped(): readonly string[] {
     return this.#skipped;
   }
@@ -34,7 +34,7 @@ export class LeftOut {
   add({ rawName, errno, local }: Pick<LeftEntry, "rawName" | "errno" | "local">): void {
     const key = rawName.toString("latin1");
     if (this.#names.has(key)) return;
-    // A sandbox may report failures without end.
+    // Bounded, because a hostile sandbox may report failures without end.
     if (this.#names.size >= LIMIT) throw this.#incomplete({ files: 0, bytes: 0 });
     this.#names.add(key);
     const name = rawName.toString();
@@ -46,13 +46,13 @@ export class LeftOut {
     this.#onFailure?.({ name, rawName, errno, ...(local && { local }) });
   }
 
-  /** Entries that failed as well, without their names: an older agent names the first 100. */
+  /** Counts failed entries without names: an older agent names only the first 100. */
   addUnnamed(count: number): void {
     this.#failed += Math.max(0, count);
     this.#unnamed += Math.max(0, count);
   }
 
-  /** Throws GuestError where an entry failed; its metadata counts what was copied, and what was not. */
+  /** Throws GuestError if an entry has failed. Its metadata has the numbers of copied and failed entries. */
   check(copied: { readonly files: number; readonly bytes: number } = { files: 0, bytes: 0 }): void {
     if (this.#failed > 0) throw this.#incomplete(copied);
   }

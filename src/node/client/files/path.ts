@@ -5,10 +5,10 @@ import { invalidOption } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { timestampOf } from "../plain.ts";
 
-/** A path in the sandbox. Bytes are for one that is not UTF-8: names need not be. */
+/** A path in the sandbox. Bytes are for paths that are not UTF-8. */
 export type GuestPath = string | Uint8Array;
 
-/** The path as file requests have it: text, or bytes if it is not UTF-8. An older agent knows only text. */
+/** The path fields of single-file requests: text, or bytes if it is not UTF-8. Older agents support only text. */
 export function pathFields(path: GuestPath): { readonly path: string; readonly rawPath?: Uint8Array } {
   if (typeof path === "string") {
     checkText(path, "path");
@@ -17,22 +17,24 @@ export function pathFields(path: GuestPath): { readonly path: string; readonly r
   return isUtf8(path) ? { path: Buffer.from(path).toString() } : { path: "", rawPath: path };
 }
 
-/** The path as folder requests have it. */
+/** The path in the form of FileTree requests: bytes. */
 export function pathBytes(path: GuestPath): Uint8Array {
   if (typeof path !== "string") return path;
   checkText(path, "path");
   return Buffer.from(path);
 }
 
-/** Where a call's paths may lead. */
+/** Restrictions on a call's paths. */
 export interface PlaceOptions extends CallOptions {
-  /** A folder that the path may not leave, by no link either; the path is relative then. Default: anywhere. */
+  /**
+   * Directory that the path must not leave, not even over symlinks; the path is then relative to it. Default: no
+   * restriction.
+   */
   readonly beneath?: GuestPath | undefined;
-  /** With `beneath`: the path may go over no symbolic link at all. Default: false. */
+  /** With `beneath`: fail if the path contains any symbolic link. Default: false. */
   readonly noSymlinks?: boolean | undefined;
 }
 
-/** Their names. */
 export const PLACE: Names<PlaceOptions> = {
   signal: true,
   timeoutMs: true,
@@ -41,7 +43,7 @@ export const PLACE: Names<PlaceOptions> = {
   noSymlinks: true,
 };
 
-/** Where a call's path leads, as directory requests have it. */
+/** The path and its restrictions in the form of FileTree requests. */
 export function placeOf(
   path: GuestPath,
   { beneath = "", noSymlinks = false }: PlaceOptions,
@@ -49,7 +51,10 @@ export function placeOf(
   return { path: pathBytes(path), beneath: pathBytes(beneath), noSymlinks };
 }
 
-/** The same as requests of single files have it: text. Throws GuestError (INVALID_ARGUMENT) for another folder. */
+/**
+ * The restrictions in the form of single-file requests, which have text only. Throws GuestError (INVALID_ARGUMENT) if
+ * `beneath` is not UTF-8.
+ */
 export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions): {
   readonly beneath: string;
   readonly noSymlinks: boolean;
@@ -60,14 +65,14 @@ export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions
   return { beneath: typeof beneath === "string" ? beneath : Buffer.from(beneath).toString(), noSymlinks };
 }
 
-/** A time as requests have it. Throws GuestError (INVALID_ARGUMENT) for no valid Date. */
+/** Converts a Date to the form of requests. Throws GuestError (INVALID_ARGUMENT) for an invalid Date. */
 export function timeField(time: Date, nanos: number | undefined): NonNullable<ReturnType<typeof timestampOf>> {
   const field = timestampOf(time, nanos);
   if (field === undefined) throw invalidOption("mtime", "mtime is not a valid time");
   return field;
 }
 
-/** The fields that are given. */
+/** Drops the fields that are undefined. */
 export function defined<Fields extends object>(fields: Fields): { [Name in keyof Fields]?: NonNullable<Fields[Name]> } {
   const given = Object.entries(fields).filter(([, value]) => value !== undefined);
   return Object.fromEntries(given) as { [Name in keyof Fields]?: NonNullable<Fields[Name]> };

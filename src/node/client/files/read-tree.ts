@@ -43,21 +43,21 @@ const MAX_SIZE_BYTES = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** Options of `readTree`. */
 export interface ReadTreeOptions extends PlaceOptions {
-  /** Read what is mounted below it, too. Default: false. */
+  /** Descend into mount points below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * With `crossMounts`: give further names of a file as entries of the type "hard-link", as without it. Default: false,
-   * each is a file. An older agent gives files.
+   * With `crossMounts`: report further names of a file as entries of the type "hard-link", which without `crossMounts`
+   * always happens. Default: false, so that each name is a file. Older agents always report files.
    */
   readonly hardLinks?: boolean | undefined;
   /**
-   * Give what symbolic links lead to in their place. Default: false. A link to nothing, or to a directory above it, is
-   * a failure ("ENOENT", "ELOOP").
+   * Yield the targets of symbolic links in place of the links. Default: false. A broken link, and a link to a directory
+   * above it, is reported to `onFailure` ("ENOENT", "ELOOP").
    */
   readonly followLinks?: boolean | undefined;
   /**
    * Called for each entry that cannot be read, as soon as the agent reports it; `result` has the first 100. Devices,
-   * FIFOs and sockets are reported with "EOPNOTSUPP". An older agent reports at most 100, at the end.
+   * FIFOs and sockets are reported with "EOPNOTSUPP". Older agents report at most 100, and only at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
 }
@@ -73,16 +73,16 @@ const READ: Names<ReadTreeOptions> = {
 type Part = NonNullable<ReadTreeResponse["part"]>;
 
 /**
- * The entries of a guest's directory in one stream, with their content. Leaving the loop ends the call. Iterate it
- * once. Content of a file that became shorter, or cannot be read to its end, throws GuestError (FILE_CHANGED) once all
- * that there is was given; the next entry can be asked for all the same.
+ * The entries of a guest's directory and their content in one stream. Can be iterated once; leaving the loop cancels
+ * the call. If a file became shorter, or cannot be read to its end, its content first yields the bytes that there are
+ * and then throws GuestError (FILE_CHANGED); the iteration can continue with the next entry.
  */
 export class TreeReading implements AsyncIterable<TreeEntry> {
   readonly #channel: Channel;
   readonly #path: GuestPath;
   readonly #options: ReadTreeOptions;
   #result: TreeResult | undefined;
-  /** A part that came where bytes of the last file were missing. */
+  /** A part that arrived before all bytes of the current file; it belongs to the next entry. */
   #held: Part | undefined;
   #reported = 0;
 
@@ -93,12 +93,15 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     this.#options = options;
   }
 
-  /** What was read, and what could not be. Undefined before the end. */
+  /** Result of the whole reading; undefined before the end. */
   get result(): TreeResult | undefined {
     return this.#result;
   }
 
-  /** How many of `result.failed` were not reported by name: an older agent names the first 100. 0 before the end. */
+  /**
+   * Number of `result.failed` that `onFailure` was not called for: older agents name only the first 100. 0 before the
+   * end.
+   */
   get unnamed(): number {
     return Math.max(0, (this.#result?.failed ?? 0) - this.#reported);
   }
@@ -167,12 +170,12 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     const isWhole = restOf(item, Number(item.size), item.data.length) === 0;
     const pieces = this.#pieces(item, pull);
     yield entryOf(item, pieces, isWhole);
-    // What was not read of it precedes the next entry.
+    // Discard the content that the caller has not read: in the stream it precedes the next entry.
     if (!isWhole)
       try {
         while ((await pieces.next()).done !== true);
       } catch (error) {
-        // Who has not read the content has not missed anything.
+        // The caller did not read the content, so it need not know that it was incomplete.
         if (entryErrorOf(error) === undefined) throw error;
       }
   }
@@ -190,7 +193,7 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
         leftBytes = restOf(item, leftBytes, holeBytes);
         yield { holeBytes };
       } else if (part?.case === "failures") {
-        // Its own failure is reported by its content.
+        // This file's own failure is reported by an error of its content.
         const own = part.value.entries.find(({ name }) => bufferOf(name).equals(item.path));
         this.#report(part.value.entries.filter((failed) => failed !== own));
         if (own === undefined) continue;
@@ -211,13 +214,13 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   }
 
   #end({ items, failed, failures }: ReadTreeResult): void {
-    // An agent before 0.4.0 streams none.
+    // An agent before 0.4.0 does not stream failures.
     if (this.#reported === 0) this.#report(failures);
     this.#result = resultOf(items, failed, failures);
   }
 }
 
-/** No agent sends anything but the names of entries from the directory on. Throws GuestError. */
+/** Accepts only clean relative names, as the agent sends them. Throws GuestError for others. */
 function checkName(item: TreeItem, path: Uint8Array): void {
   const name = bufferOf(path);
   if (isCleanName(name)) return;
@@ -229,7 +232,7 @@ function checkName(item: TreeItem, path: Uint8Array): void {
   throw untrue("an empty part in the name", item);
 }
 
-/** The error of a file whose rest does not come. */
+/** Creates the error of a file whose remaining bytes are missing. */
 function cutOff(item: TreeItem, errno = "ESTALE"): GuestError {
   const name = bufferOf(item.path).toString();
   const cause =
@@ -274,7 +277,7 @@ function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
   return leftBytes - bytes;
 }
 
-/** The error for what no agent says; whatever runs in the sandbox may have taken its place. */
+/** Creates the error for an answer that no real agent sends: hostile code in the sandbox may have replaced the agent. */
 function untrue(what: string, item?: TreeItem): GuestError {
   const of = item === undefined ? "" : ` of ${JSON.stringify(bufferOf(item.path).toString())}`;
   const message = `invalid answer from the sandbox: it has ${what}${of}`;

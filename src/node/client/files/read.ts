@@ -11,19 +11,22 @@ import type { Names } from "../options.ts";
 import { attributesOf, type PathAttributes } from "./attributes.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions } from "./path.ts";
 
-/** What `readFile` reads. */
+/** Options of `readFile`. */
 export interface ReadFileOptions extends PlaceOptions {
-  /** The first byte. Default: 0. */
+  /** Offset of the first byte. Default: 0. */
   readonly offset?: number | undefined;
-  /** Number of bytes. Default: to the end. */
+  /** Number of bytes. Default: all to the end. */
   readonly length?: number | undefined;
 }
 
 const READ: Names<ReadFileOptions> = { ...PLACE, offset: true, length: true };
 
-/** The content of a file in the sandbox. Each method makes a call of its own, which fails with GuestError. */
+/** The content of a file in the sandbox. Each method makes its own call, which fails with GuestError. */
 export class FileContent implements AsyncIterable<Uint8Array> {
-  /** Attributes of the file once it is being read; undefined where the agent sends none. Rejects with GuestError. */
+  /**
+   * Attributes of the file; resolves once it is being read, with undefined if the agent sends none. Rejects with
+   * GuestError.
+   */
   readonly attributes: Promise<PathAttributes | undefined>;
   readonly #opened = deferred<PathAttributes | undefined>();
   readonly #channel: Channel;
@@ -41,11 +44,11 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     };
     this.#options = options;
     this.attributes = this.#opened.promise;
-    // A caller that ignores `attributes` gets the error with the content.
+    // A caller that ignores `attributes` gets the error from the content.
     this.attributes.catch(() => undefined);
   }
 
-  /** Chunk by chunk, at the pace of the caller. Leaving the loop cancels the call. */
+  /** Iterates over the chunks at the pace of the caller. Leaving the loop cancels the call. */
   [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
     const opened = this.#opened;
     const limitBytes = Number(this.#request.length ?? Number.POSITIVE_INFINITY);
@@ -54,7 +57,7 @@ export class FileContent implements AsyncIterable<Uint8Array> {
       decode: ({ stat, data }) => {
         if (stat !== undefined) opened.resolve(attributesOf(stat));
         bytes += data.length;
-        // What follows it in an archive, or in the caller's own file, must begin after what was asked for.
+        // Surplus bytes would end up in whatever follows in an archive or in the caller's file.
         if (limitBytes > 0 && bytes > limitBytes)
           throw failure(
             "DATA_LOSS",
@@ -67,24 +70,24 @@ export class FileContent implements AsyncIterable<Uint8Array> {
     });
   }
 
-  /** All of it, in memory. */
+  /** Reads the whole content into memory. */
   async bytes(): Promise<Buffer> {
     const chunks: Uint8Array[] = [];
     for await (const chunk of this) chunks.push(chunk);
     return Buffer.concat(chunks);
   }
 
-  /** All of it as text, decoded as UTF-8. */
+  /** Reads the whole content as UTF-8 text. */
   async text(): Promise<string> {
     return (await this.bytes()).toString("utf8");
   }
 
-  /** As a stream of Node. Destroying it cancels the call. */
+  /** Returns a Node stream. Destroying it cancels the call. */
   readable(): Readable {
     return Readable.from(this, { objectMode: false });
   }
 
-  /** As a web stream. Cancelling it cancels the call. */
+  /** Returns a web stream. Cancelling it cancels the call. */
   stream(): ReadableStream<Uint8Array> {
     return ReadableStream.from(this);
   }

@@ -1,4 +1,4 @@
-/** The time limit of a whole copy, of which each of its calls gets what is left. */
+/** Time limit of a whole copy. The limit of each of its calls is the remaining time. */
 export class TimeLimit {
   readonly #endMs: number;
 
@@ -10,7 +10,7 @@ export class TimeLimit {
     return performance.now() >= this.#endMs;
   }
 
-  /** What is left, at most so much; undefined: no limit. */
+  /** The remaining time, at most `mostMs`; undefined if there is no limit. */
   left(mostMs: number = Number.POSITIVE_INFINITY): number | undefined {
     const leftMs = Math.min(mostMs, Math.max(0, this.#endMs - performance.now()));
     return leftMs === Number.POSITIVE_INFINITY ? undefined : leftMs;

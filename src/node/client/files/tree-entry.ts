@@ -4,52 +4,55 @@ import type { LeftEntry as LeftMessage } from "../../../shared/gen/svc/guest/v1a
 
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** An entry of a tree, as in an archive. Its content has to be read before the next entry is asked for. */
+/** An entry of a directory tree, as in an archive. The caller must read its content before requesting the next entry. */
 export interface TreeEntry {
   readonly type: "file" | "directory" | "symlink" | "hard-link";
-  /** Path from the tree's folder on; empty for that folder itself. */
+  /** Path relative to the tree's root directory; empty for the root itself. */
   readonly name: Buffer;
-  /** Target of a symbolic link; of a hard link the path of an earlier file. */
+  /** Target of a symbolic link; for a hard link the path of an earlier file. */
   readonly linkTarget: Buffer;
   readonly mode: number;
-  /** Owner. Default: the workload's user. */
+  /** Owner number. Default: the workload's user. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Since 1970, with fractions. */
+  /** Modification time in seconds since 1970, with fractions. */
   readonly mtimeSeconds: number;
-  /** The same time exactly, in nanoseconds since 1970. Default: that of `mtimeSeconds`, to the microsecond. */
+  /** The exact modification time, in nanoseconds since 1970. Default: `mtimeSeconds`, to the microsecond. */
   readonly mtimeNs?: bigint | undefined;
-  /** In bytes. */
+  /** Size in bytes. */
   readonly size: number;
-  /** The file has holes: blocks of zeros become holes. */
+  /** Whether the file is sparse: blocks of zeros are then written as holes. */
   readonly sparse?: boolean | undefined;
   readonly content: AsyncIterable<Buffer>;
-  /** The same with holes instead of their zeros, as `readTree` gives it. Read one of the two. */
+  /** The same content with holes instead of zeros, as `readTree` provides it. Read either this or `content`. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
-  /** All of a small file at once, where it is at hand: instead of `content`. */
+  /** Returns the whole content of a small file at once, if it is in memory already. Use either this or `content`. */
   readonly readAll?: (() => Buffer) | undefined;
 }
 
 /** An entry that could not be written, read or removed. */
 export interface LeftEntry {
-  /** Its path from the call's folder on; empty for that folder itself. Bytes that are no UTF-8: see `rawName`. */
+  /**
+   * Path relative to the call's directory; empty for that directory itself. Bytes that are not UTF-8 are replaced: see
+   * `rawName`.
+   */
   readonly name: string;
   readonly rawName: Buffer;
-  /** Such as "ENOSPC". "EOPNOTSUPP": a tree holds no devices, FIFOs and sockets. */
+  /** Name of the errno, such as "ENOSPC". "EOPNOTSUPP": a device, FIFO or socket, which trees do not support. */
   readonly errno: string;
-  /** It failed on this machine; absent: in the guest. */
+  /** True if the entry failed on the client's machine; undefined if it failed in the guest. */
   readonly local?: true;
 }
 
-/** The result of a tree's way. */
+/** Result of reading or writing a tree. */
 export interface TreeResult {
   readonly entries: number;
   readonly failed: number;
-  /** The first 100 that failed. */
+  /** The first 100 failed entries. */
   readonly failures: readonly LeftEntry[];
 }
 
-/** The result as the library gives it. */
+/** Converts the agent's result. */
 export function resultOf(items: bigint, failed: bigint, failures: readonly LeftMessage[]): TreeResult {
   return {
     entries: Number(items),
@@ -63,23 +66,23 @@ export function leftOf({ name, errno }: LeftMessage): LeftEntry {
   return { name: rawName.toString(), rawName, errno };
 }
 
-/** Whether a call failed, not the caller's own source or loop. */
+/** Whether an error comes from the call, and not from the caller's own source or loop. */
 export function isServiceError(error: unknown): error is ServiceError {
   return error instanceof Error && "code" in error && "details" in error;
 }
 
-/** The same bytes. */
+/** A Buffer on the same memory. */
 export function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
   return Buffer.from(buffer, byteOffset, length);
 }
 
-/** A time in nanoseconds since 1970 as the wire has it. */
+/** Converts nanoseconds since 1970 to seconds and nanoseconds. */
 export function timeOfNanoseconds(timeNs: bigint): { readonly seconds: number; readonly nanos: number } {
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
   return { seconds: Number((timeNs - nanos) / NS_PER_SECOND), nanos: Number(nanos) };
 }
 
-/** A time since 1970 with fractions as the wire has it, to the microsecond. */
+/** Converts seconds since 1970 to seconds and nanoseconds, to the microsecond. */
 export function timeOfSeconds(time: number): { readonly seconds: number; readonly nanos: number } {
   const seconds = Math.floor(time);
   return { seconds, nanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };

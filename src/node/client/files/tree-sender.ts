@@ -9,34 +9,37 @@ import { invalidOption } from "../errors.ts";
 import { timeOfNanoseconds, timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered } from "./write.ts";
 
-/** Files up to here travel in the message of their item. */
+/** Files up to this size are sent in the same message as their item. */
 const SMALL_BYTES = 64 * 1024;
-/** Of a message with many items, and of one with a large file's bytes. */
+/** Limit on the bytes of a message, both with many items and with a part of a large file. */
 const MESSAGE_BYTES = 256 * 1024;
 const MESSAGE_ITEMS = 512;
-/** Entries wait no longer than that for others to go with them. */
+/** Limit on the time that an entry waits for more entries in the same message. */
 const LATE_MS = 50;
 const NONE = new Uint8Array(0);
 
-/** Entries of a tree: those that are at hand take less CPU time than those of a stream. */
+/** Entries of a tree. Synchronous iterables take less CPU time than asynchronous ones. */
 export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
 
-/** Sends a message. Resolves when the next may follow, or with ANSWERED once the agent has answered for good. */
+/** Sends a message. Resolves when the next may follow, or with ANSWERED once the agent has sent its final answer. */
 export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 
-/** What a sender works with. */
+/** Parameters of a TreeSender. */
 export interface SenderParts {
   readonly write: Write;
   readonly orAnswer: UntilAnswered;
-  /** The agent takes holes, and items that fail after their header. */
+  /** Whether the agent supports holes, and items that fail after their header was sent. */
   readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
-  /** Called with an entry whose content cannot be sent; the others are. It may throw, which ends the sending. */
+  /** Called with an entry whose content cannot be read; sending continues with the others. If it throws, sending ends. */
   readonly onFailure: (entry: TreeEntry, error: EntryError) => void;
   /** Called with each entry whose item is sent, in the order of the items. */
   readonly onSent?: ((entry: TreeEntry) => void) | undefined;
 }
 
-/** An entry failed after its header, which the agent is too old to be told: it has to be left out from the beginning. */
+/**
+ * Thrown if an entry fails after its header was sent and the agent is too old for a message about that. The caller must
+ * start over without that entry.
+ */
 export class Unsendable extends Error {
   readonly entry: TreeEntry;
   readonly failed: EntryError;
@@ -48,7 +51,10 @@ export class Unsendable extends Error {
   }
 }
 
-/** Sends the entries of a tree until the agent has answered for good, even while they have nothing to give. */
+/**
+ * Sends the entries of a tree until the agent has sent its final answer. Does not wait for slow entries once the answer
+ * is there.
+ */
 export class TreeSender {
   readonly #parts: SenderParts;
   #isAnswered = false;
@@ -61,13 +67,13 @@ export class TreeSender {
     this.#parts = parts;
   }
 
-  /** Closes the entries' iterator, however it ends. Rejects with what the entries threw, and with Unsendable. */
+  /** Sends all entries. Closes their iterator in any case. Rejects with errors of the iterator, and with Unsendable. */
   async send(entries: TreeEntries): Promise<void> {
     const iterator = Symbol.iterator in entries ? entries[Symbol.iterator]() : entries[Symbol.asyncIterator]();
     let isFinished = false;
     try {
       for (;;) {
-        // What is there is not held up by a source that gives no more, such as an archive from a slow pipe.
+        // If the source is slow, such as an archive from a pipe, send the entries that have arrived.
         const step = iterator.next();
         if (step instanceof Promise && this.#items.length > 0)
           this.#late ??= setTimeout(() => void this.#flush(), LATE_MS);
@@ -81,7 +87,7 @@ export class TreeSender {
       await this.#writing;
     } finally {
       clearTimeout(this.#late);
-      // Not awaited: `return` of a generator settles only when its pending step has.
+      // Not awaited: `return` of a generator waits for its pending `next`.
       if (!isFinished) void Promise.resolve(iterator.return?.()).catch(() => undefined);
     }
   }
@@ -106,7 +112,7 @@ export class TreeSender {
     let isFinished = false;
     let isBegun = false;
     try {
-      // Its first bytes come before its header: most files that cannot be read fail here.
+      // Read the first bytes before sending the header, because most unreadable files fail here.
       let next = await pieces.next();
       isBegun = true;
       this.#push(entry, NONE, entry.size);
@@ -135,7 +141,7 @@ export class TreeSender {
     this.#parts.onFailure(entry, failed);
   }
 
-  /** The agent has its header. */
+  /** Handles the failure of an entry whose header has been sent. */
   async #failSent(entry: TreeEntry, error: unknown): Promise<void> {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;
@@ -144,7 +150,7 @@ export class TreeSender {
     this.#isAnswered = (await this.#parts.write(failureMessage(failed))) === ANSWERED;
   }
 
-  /** A large file's content. An agent before 0.3.0 takes no holes. */
+  /** The content of a large file. Agents before 0.3.0 do not support holes. */
   #piecesOf({ content, pieces, sparse }: TreeEntry): AsyncIterable<Piece> {
     return this.#parts.takes.holes && sparse === true ? (pieces ?? withHoles(content)) : content;
   }
@@ -162,14 +168,14 @@ export class TreeSender {
     this.#items = [];
     this.#bytes = 0;
     if (sent.length === 0) return;
-    // One is on its way while the next is gathered.
+    // While one message is being sent, the next is collected.
     const before = this.#writing;
     this.#writing = this.#parts.write(itemsMessage(sent));
     this.#isAnswered = (await before) === ANSWERED;
   }
 }
 
-/** The content of a small file. It may have grown, but not without end. */
+/** Reads a small file. It may have grown a little, but not beyond SMALL_BYTES. */
 async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let bytes = 0;
@@ -185,7 +191,7 @@ async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
   return pieces.length === 1 && pieces[0] !== undefined ? pieces[0] : Buffer.concat(pieces);
 }
 
-/** Bytes of a field beside its value, at most. */
+/** Limit on the size of a protobuf field without its value. */
 const FIELD_BYTES = 16;
 const FIELD = WriteTreeRequestSchema.field;
 
@@ -215,7 +221,7 @@ function failureMessage({ errno }: EntryError): Buffer {
 function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
   const { type, name, mode, uid, gid, mtimeSeconds, mtimeNs, sparse = false } = entry;
   const linkTarget = type === "symlink" || type === "hard-link" ? entry.linkTarget : NONE;
-  // Programs without types may give anything, and what is sent is not checked any more.
+  // JavaScript callers may pass anything, and the encoder below does not check its input.
   const areBytes = [name, linkTarget, data].every((bytes) => bytes instanceof Uint8Array);
   if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(mtimeSeconds))
     throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of another type than TreeEntry`);

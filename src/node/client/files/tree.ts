@@ -21,31 +21,31 @@ import type { TreeEntries } from "./tree-sender.ts";
 import { type DirectoryEvent, watchDirectory, type WatchDirectoryOptions, type WatchParts } from "./watch.ts";
 import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
-/** Owner of the new entry. */
+/** Options for the owner of a new entry. */
 interface OwnerOptions extends PlaceOptions {
-  /** Default: the workload's user. */
+  /** Owner number. Default: the workload's user. */
   readonly uid?: number | undefined;
-  /** Default: the workload's group; in a folder with setgid that folder's, for a folder. */
+  /** Group number. Default: the workload's group; for a directory in a setgid directory the group of that directory. */
   readonly gid?: number | undefined;
 }
 
 /** Options of `list`. */
 export interface ListOptions extends PlaceOptions {
-  /** Levels of folders to list; Infinity: all. Default: 1, the folder's own entries. */
+  /** Levels of directories to list; Infinity: all. Default: 1, the entries of the directory itself. */
   readonly depth?: number | undefined;
-  /** Entries after which the listing ends. Default: no limit. */
+  /** Number of entries after which the listing ends. Default: no limit. */
   readonly maxEntries?: number | undefined;
-  /** Descend into mount points as well. Default: false. */
+  /** Descend into mount points. Default: false. */
   readonly crossMounts?: boolean | undefined;
 }
 
 /** Options of `mkdir`. */
 export interface MkdirOptions extends OwnerOptions {
-  /** Make missing folders above it. Default: false. */
+  /** Create missing parent directories. Default: false. */
   readonly parents?: boolean | undefined;
   /** Permission bits. Default: 0o755. */
   readonly mode?: number | undefined;
-  /** Refuse with ALREADY_EXISTS when anything is there. Default: false. */
+  /** Fail with ALREADY_EXISTS if the path exists, even as a directory. Default: false. */
   readonly exclusive?: boolean | undefined;
 }
 
@@ -54,60 +54,66 @@ export type SymlinkOptions = OwnerOptions;
 
 /** Options of `remove`. */
 export interface RemoveOptions extends PlaceOptions {
-  /** A folder with all in it. Default: false. */
+  /** Remove a directory with everything in it. Default: false. */
   readonly recursive?: boolean | undefined;
 }
 
 /** Options of `rename`. */
 export interface RenameOptions extends PlaceOptions {
-  /** Refuse with ALREADY_EXISTS instead of replacing what is there. Default: false. */
+  /** Fail with ALREADY_EXISTS instead of replacing an existing entry. Default: false. */
   readonly exclusive?: boolean | undefined;
 }
 
 /** Options of `setAttributes`. */
 export interface SetAttributesOptions extends PlaceOptions {
-  /** Follow a symbolic link that the path ends in. Default: false, the link itself is changed. */
+  /** Follow a symbolic link at the end of the path. Default: false, so that the link itself is changed. */
   readonly follow?: boolean | undefined;
 }
 
-/** Attributes to set; what is not given stays as it is. */
+/** Attributes to set; undefined ones stay unchanged. */
 export interface NewAttributes {
   /** Permission bits, at most 0o7777. */
   readonly mode?: number | undefined;
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Time of the last modification. */
+  /** Modification time. */
   readonly mtime?: Date | undefined;
-  /** Its nanoseconds within the second. Default: those of the Date. */
+  /** Nanoseconds within the second of `mtime`. Default: those of the Date. */
   readonly mtimeNanos?: number | undefined;
 }
 
-/** An entry of a folder. */
+/** An entry of a directory. */
 export interface ListEntry {
-  /** Its path from the listed folder on. Bytes that are no UTF-8 are replaced: see `rawName`. */
+  /** Path relative to the listed directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
   /** `FileType.UNSPECIFIED` if the type is unknown. */
   readonly type: FileType;
-  /** Of the entry itself, a symbolic link with its target. Undefined where `errno` says why. */
+  /**
+   * Attributes of the entry itself, with the target if it is a symbolic link. Undefined if they could not be read; then
+   * `errno` says why.
+   */
   readonly attributes?: PathAttributes;
-  /** Why the entry cannot be read, or the folder not listed completely, such as "EACCES". */
+  /** Why the entry cannot be read, or why the directory is not listed completely, such as "EACCES". */
   readonly errno?: string;
-  /** Something is mounted there. */
+  /** Whether the entry is a mount point. */
   readonly mountPoint: boolean;
 }
 
-/** The result of a removal. */
+/** Result of `remove`. */
 export interface RemoveResult {
   readonly removed: number;
-  /** Number of entries that could not be removed, without the folders that hold them. 0: everything is gone. */
+  /**
+   * Number of entries that could not be removed, not counting the directories that contain them. 0: everything was
+   * removed.
+   */
   readonly left: number;
-  /** The first 100 of them. */
+  /** The first 100 entries that could not be removed. */
   readonly leftEntries: readonly LeftEntry[];
 }
 
 const OWNER: Names<OwnerOptions> = { ...PLACE, uid: true, gid: true };
-/** More than any tree has. */
+/** More levels than any tree has. */
 const ALL_LEVELS = 2 ** 32 - 1;
 const LIST: Names<ListOptions> = { ...PLACE, depth: true, maxEntries: true, crossMounts: true };
 const MKDIR: Names<MkdirOptions> = { ...OWNER, parents: true, mode: true, exclusive: true };
@@ -116,7 +122,10 @@ const RENAME: Names<RenameOptions> = { ...PLACE, exclusive: true };
 const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
 const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
 
-/** The entries of a folder, in the agent's order: a folder right before its own. Each iteration makes a call. */
+/**
+ * The entries of a directory in the agent's order: each directory directly before its own entries. Each iteration makes
+ * a call.
+ */
 export class Listing implements AsyncIterable<ListEntry> {
   readonly #channel: Channel;
   readonly #request: MessageInitShape<typeof ListRequestSchema>;
@@ -135,7 +144,7 @@ export class Listing implements AsyncIterable<ListEntry> {
     this.#options = options;
   }
 
-  /** The listing ended at `maxEntries`, and there was more. */
+  /** Whether the listing ended at `maxEntries` although there were more entries. */
   get truncated(): boolean {
     return this.#isTruncated;
   }
@@ -150,7 +159,7 @@ export class Listing implements AsyncIterable<ListEntry> {
   }
 }
 
-/** The calls of FileTree, as every client has them. Each rejects with GuestError. */
+/** The calls of FileTree and their options. Each rejects with GuestError. */
 export class FolderClient {
   readonly #channel: Channel;
   readonly #connectOptions: ConnectOptions;
@@ -160,7 +169,7 @@ export class FolderClient {
     this.#connectOptions = connectOptions;
   }
 
-  /** The channel of calls that outlive their connection, and how it is dialled again. */
+  /** The channel for calls that outlive their connection, and how to reconnect. */
   protected redialled(options: Pick<KeptOptions, "resume">): WatchParts {
     const connectOptions = redialOf(options);
     const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#connectOptions);
@@ -168,8 +177,8 @@ export class FolderClient {
   }
 
   /**
-   * What changes in a directory, from the first event, `ready`, until the loop is left. After a lost connection, such
-   * as by a standby, it starts again, with `rescan`.
+   * Reports changes in a directory until the caller leaves the loop. The first event is `ready`. After a lost
+   * connection, such as after a standby, the watch restarts, with the event `rescan`.
    */
   watchDirectory(
     path: GuestPath,
@@ -178,12 +187,15 @@ export class FolderClient {
     return watchDirectory(this.redialled(options), path, options);
   }
 
-  /** The entries of a folder as they arrive, even of millions. Begins with the first read; leaving the loop ends it. */
+  /**
+   * Lists the entries of a directory as they arrive, even millions. The call starts when the caller begins to iterate;
+   * leaving the loop cancels it.
+   */
   list(path: GuestPath, options: ListOptions = {}): Listing {
     return new Listing(this.#channel, path, options);
   }
 
-  /** Makes a folder. Resolves with false where there is one already. */
+  /** Creates a directory. Resolves with false if it exists already. */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
     checkOptions("the options of mkdir", options, MKDIR);
     const { parents = false, exclusive = false, uid, gid, mode } = options;
@@ -191,7 +203,7 @@ export class FolderClient {
     return (await this.#channel.unary(FileTree.method.makeFolder, request, options)).created;
   }
 
-  /** Makes a symbolic link at a path, to a target, which need not exist; in the order of ln(1) and Node's. */
+  /** Creates a symbolic link. The target need not exist. The parameters are in the order of ln(1) and node:fs. */
   async symlink(target: GuestPath, path: GuestPath, options: SymlinkOptions = {}): Promise<void> {
     checkOptions("the options of symlink", options, OWNER);
     const { uid, gid } = options;
@@ -200,8 +212,8 @@ export class FolderClient {
   }
 
   /**
-   * Removes a file, a link or an empty folder; with `recursive` a folder with all in it, as far as it can: see the
-   * result.
+   * Removes a file, a link or an empty directory. With `recursive`, removes a directory with everything in it, as far
+   * as possible; the result lists what is left.
    */
   async remove(path: GuestPath, options: RemoveOptions = {}): Promise<RemoveResult> {
     checkOptions("the options of remove", options, REMOVE);
@@ -211,27 +223,30 @@ export class FolderClient {
   }
 
   /**
-   * Writes entries below a folder in one stream, many small files at once. Each file is whole or not there; resolves
-   * when everything is on the disk, unless `sync` says otherwise. What failed is in the result. An agent before 0.3.0
-   * refuses with UNIMPLEMENTED before it asks for the first entry.
+   * Writes entries below a directory in one stream, which is efficient for many small files. Each file is written
+   * completely or not at all. Resolves once everything is on the disk, unless `sync` says otherwise. The result lists
+   * failed entries. Agents before 0.3.0 fail with UNIMPLEMENTED before the first entry is requested.
    */
   writeTree(path: GuestPath, entries: TreeEntries, options: WriteTreeOptions = {}): Promise<TreeResult> {
     return writeTree(this.#channel, path, entries, options);
   }
 
-  /** A folder with all below it, with content, in one stream. Begins with the first read; leaving the loop ends it. */
+  /**
+   * Reads a directory with everything in it, including content, in one stream. The call starts when the caller begins
+   * to iterate; leaving the loop cancels it.
+   */
   readTree(path: GuestPath, options: ReadTreeOptions = {}): TreeReading {
     return new TreeReading(this.#channel, path, options);
   }
 
-  /** Gives an entry another name or folder, in place of what is there unless `exclusive` is set. */
+  /** Renames or moves an entry. Replaces an existing entry of the new path, unless `exclusive` is set. */
   async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
     checkOptions("the options of rename", options, RENAME);
     const request = { ...placeOf(path, options), newPath: pathBytes(newPath), exclusive: options.exclusive ?? false };
     await this.#channel.unary(FileTree.method.rename, request, options);
   }
 
-  /** Sets the given permission bits, owner and time of an entry. Resolves with all of its attributes. */
+  /** Sets permission bits, owner or time of an entry. Resolves with all of its attributes. */
   async setAttributes(
     path: GuestPath,
     attributes: NewAttributes,
@@ -252,7 +267,7 @@ export class FolderClient {
   }
 }
 
-/** The given attributes. Throws GuestError for a value that is not a number of the schema. */
+/** Drops undefined attributes. Throws GuestError for a value that is not an unsigned 32-bit integer. */
 function numbers(given: Readonly<Record<string, number | undefined>>): Record<string, number> {
   const present = Object.entries(given).filter((field): field is [string, number] => field[1] !== undefined);
   return Object.fromEntries(present.map(([field, value]) => [field, wholeNumber(value, field)]));
@@ -260,7 +275,7 @@ function numbers(given: Readonly<Record<string, number | undefined>>): Record<st
 
 function entryOf({ name, stat, errno, mountPoint }: EntryMessage): ListEntry {
   const rawName = Buffer.from(name.buffer, name.byteOffset, name.length);
-  // Without attributes there are only type and inode.
+  // An entry whose attributes could not be read has only type and inode.
   const isRead = stat?.mtime !== undefined;
   return {
     name: rawName.toString(),

@@ -24,18 +24,18 @@ import { Unsendable } from "./tree-sender.ts";
 import { sourceFailure } from "./write.ts";
 import { writeTree } from "./write-tree.ts";
 
-/** Large files' times are floating-point numbers on their way to the guest's kernel. */
+/** Tolerance: the agent sets the time of large files as a floating-point number. */
 const SAME_WITHIN_NS = 2_000n;
 const NS_PER_MS = 1_000_000n;
 const SPECIAL_BITS = 0o7000;
 
-/** The guest that is written to. */
+/** The guest to write to. */
 export interface UploadTarget {
   readonly client: FolderClient & { health(options?: CallOptions): Promise<Health> };
   readonly channel: Channel;
 }
 
-/** Copies a directory of this machine into the guest: GuestClient.uploadFolder. */
+/** Implements GuestClient.uploadFolder. */
 export async function uploadFolder(
   target: UploadTarget,
   local: LocalPath,
@@ -46,7 +46,7 @@ export async function uploadFolder(
   return new Upload(target, local, path, options).run();
 }
 
-/** A file as it was sent. */
+/** Attributes of a file when it was sent. */
 interface SentFile {
   readonly size: number;
   readonly mode: number;
@@ -57,19 +57,19 @@ class Upload {
   readonly #target: UploadTarget;
   readonly #local: string | Buffer;
   readonly #owners: Owners;
-  /** First names of files with several, of this attempt. */
+  /** First names of files with several hard links, in this attempt. */
   #links = new LinkedNames();
   readonly #path: GuestPath;
   readonly #options: UploadFolderOptions;
   readonly #limit: TimeLimit;
   readonly #left: LeftOut;
-  /** What this attempt has sent, in order, by names of which each character is a byte. */
+  /** Entries that this attempt has sent, in order, by name as latin1 string, which keeps every byte. */
   #sent = new Map<string, SentFile | TreeEntry["type"]>();
-  /** Of these, how many the agent reported as done. */
+  /** Number of these entries that the agent has reported as done. */
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
   readonly #written = new Map<string, SentFile>();
-  /** The guest's clock before anything was written; undefined: it is unknown, and nothing is skipped. */
+  /** Guest time before anything was written. Undefined if it is unknown; then no file is skipped. */
   #begunNs: bigint | undefined;
   #isBegun = false;
   #files = 0;
@@ -97,7 +97,7 @@ class Upload {
         return { ...copied, skipped: this.#left.skipped };
       } catch (error) {
         if (error instanceof GuestError && error.cause instanceof Unsendable) {
-          // Begin again without it, with what is there already.
+          // Start over without the failed entry; files that are written already are skipped.
           const { entry, failed } = error.cause;
           this.#left.add({ rawName: entry.name, errno: failed.errno, local: true });
         } else {
@@ -110,7 +110,7 @@ class Upload {
     }
   }
 
-  /** Before anything is made in the guest. */
+  /** Checks the local directory before anything is created in the guest. */
   #root(): BigIntStats {
     try {
       const stats = statSync(this.#local, { bigint: true });
@@ -138,7 +138,7 @@ class Upload {
 
   #mayResume(error: unknown, resumes: number): error is GuestError {
     if (!(error instanceof GuestError) || resumes === RESUMES || this.#limit.isOver) return false;
-    // Only its own limit for reaching the agent may have passed: that of the copy has not.
+    // The limit for reaching the agent may have expired, but the limit of the whole copy has not.
     const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
     return (isLost(error) || isAway) && (this.#isBegun || resumes > 0);
   }
@@ -170,7 +170,7 @@ class Upload {
         parents,
         overwrite: overwrite && !keepExisting,
         specialBits,
-        // That something is there already is no failure then.
+        // With `keepExisting`, existing entries are reported as failures but must not end the copy.
         failFast: failFast === true && !keepExisting,
         sync,
         waitForReady,
@@ -210,7 +210,7 @@ class Upload {
     await this.#target.client.setAttributes(this.#path, attributes, place);
   }
 
-  /** An entry's item is sent. */
+  /** Records an entry whose item has been sent. */
   #note({ name, type, size, mode, mtimeNs = 0n }: TreeEntry): void {
     const file = type === "file" ? { size, mode, mtimeNs } : undefined;
     this.#sent.set(name.toString("latin1"), file ?? type);
@@ -236,12 +236,15 @@ class Upload {
     if (typeof file === "object") this.#bytes -= file.size;
   }
 
-  /** It is there, and stays. Only a directory cannot take the place of something else. */
+  /**
+   * Whether the entry failed because it exists and `keepExisting` is set. An existing entry in place of a directory is
+   * a failure nevertheless.
+   */
   #isKept({ rawName, errno }: LeftEntry): boolean {
     return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";
   }
 
-  /** Moves what the last attempt wrote for certain to what this call has written. */
+  /** Adds the files that the last attempt has certainly written to `#written`. */
   #noteWritten(): void {
     let index = 0;
     for (const [name, file] of this.#sent) {
@@ -254,9 +257,9 @@ class Upload {
   }
 
   /**
-   * The files that this call wrote, and that are there as it wrote them. That size and time match does not suffice: an
-   * earlier build may have the same, and come back with a guest that was rolled back. Its files were last changed
-   * before this call began, by the guest's own clock (ctime), which only the kernel sets.
+   * Names of the files that this call has written and that are unchanged. Comparing size and modification time is not
+   * enough: an earlier build may have the same, and may have come back when the guest was rolled back. But its files
+   * were last changed before this call began, by the guest's own change time (ctime), which only the kernel sets.
    */
   async #stillThere(): Promise<ReadonlySet<string>> {
     const { beneath, noSymlinks, signal } = this.#options;
@@ -293,10 +296,10 @@ class Upload {
     );
   }
 
-  /** All below the directory that the guest has not. */
+  /** Yields everything below the directory that the guest does not have yet. */
   *#entries(there: ReadonlySet<string>, skipped: { entries: number; bytes: number }): Generator<TreeEntry> {
     const { exclude = [], failFast = false, oneFileSystem, onBytes, followLinks, keepExisting } = this.#options;
-    // What is there under the first name may be another file.
+    // With `keepExisting`, the entry under the first name may be a different file.
     const linksNames = this.#options.hardLinks === true && keepExisting !== true;
     this.#links = new LinkedNames();
     const fail = (name: Buffer, error: EntryError): void => {
@@ -325,7 +328,7 @@ class Upload {
     }
   }
 
-  /** It is there, and has not changed here since it was sent. */
+  /** Whether the guest has the file already, and the local file has not changed since it was sent. */
   #isSkipped(there: ReadonlySet<string>, { name, size, mode, mtimeNs }: TreeEntry): boolean {
     if (there.size === 0) return false;
     const key = name.toString("latin1");
@@ -335,7 +338,7 @@ class Upload {
   }
 }
 
-/** Nanoseconds since 1970: a Date ends at the millisecond, and beside it are those of its second. */
+/** Converts to nanoseconds since 1970. `nanos` are those within the second, because a Date has only milliseconds. */
 function nanosecondsOf(time: Date, nanos: number): bigint {
   const ms = BigInt(time.getTime());
   const secondNs = (ms - (((ms % 1_000n) + 1_000n) % 1_000n)) * NS_PER_MS;

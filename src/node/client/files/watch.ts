@@ -15,9 +15,9 @@ import { growingPauses } from "../retry.ts";
 import { isRefusal, isTransient } from "../transient.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
-/** Options of `watchDirectory`; where Node's fs.watch has the same, with the same name. */
+/** Options of `watchDirectory`. Options that Node's fs.watch has too have the same names. */
 export interface WatchDirectoryOptions extends PlaceOptions, Pick<KeptOptions, "resume"> {
-  /** All directories below it as well, those that are made later included. Default: false. */
+  /** Watch all directories below it as well, including those that are created later. Default: false. */
   readonly recursive?: boolean | undefined;
   /** Report only entries that match one of these glob patterns, such as "*.ts". Default: everything. */
   readonly names?: readonly string[] | undefined;
@@ -30,19 +30,22 @@ export interface WatchDirectoryOptions extends PlaceOptions, Pick<KeptOptions, "
 /** A change in a watched directory. */
 export interface DirectoryEvent {
   /**
-   * What happened to the entry. A "closed" file was open for writing. What was moved here from elsewhere is "created",
-   * what was moved elsewhere "removed". "ready": from now on everything is reported. "rescan": what changed in this
-   * directory and below it was not reported; list it.
+   * Kind of the change. "closed": a file that was open for writing was closed. An entry that was moved here from
+   * elsewhere is "created"; one that was moved elsewhere is "removed". "ready": from now on everything is reported.
+   * "rescan": changes in this directory and below it may have been missed; list it again.
    */
   readonly eventType: "ready" | "created" | "modified" | "closed" | "attributes" | "removed" | "moved" | "rescan";
-  /** Path from the watched directory on; empty for that itself. Bytes that are not UTF-8 are replaced: `rawFilename`. */
+  /**
+   * Path relative to the watched directory; empty for that directory itself. Bytes that are not UTF-8 are replaced: see
+   * `rawFilename`.
+   */
   readonly filename: string;
   readonly rawFilename: Buffer;
-  /** Where it was moved to, of "moved". */
+  /** New path of an entry that was "moved". */
   readonly newFilename?: string;
   readonly rawNewFilename?: Buffer;
   readonly isDirectory: boolean;
-  /** Why changes in this directory are not reported, such as "EACCES"; of "rescan". */
+  /** For "rescan": why changes in this directory are not reported, such as "EACCES". */
   readonly errno?: string;
 }
 
@@ -54,7 +57,7 @@ const OPTIONS: Names<WatchDirectoryOptions> = {
   crossMounts: true,
   resume: true,
 };
-/** A kind that only a newer agent knows is a rescan of its path. */
+/** Kinds that only newer agents know are treated as a "rescan" of their path. */
 const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["eventType"]>>> = {
   [WatchEventKind.CREATED]: "created",
   [WatchEventKind.MODIFIED]: "modified",
@@ -65,16 +68,16 @@ const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["event
 };
 const LONGEST_PAUSE_MS = 2_000;
 
-/** Where a watch's calls are made. */
+/** How a watch makes its calls. */
 export interface WatchParts {
   readonly channel: Channel;
-  /** Makes a channel to the agent. */
+  /** Creates a channel to the agent. */
   readonly dial: () => Promise<Channel>;
   /** Dial at every attempt, because credentials may have changed. */
   readonly alwaysDials: boolean;
 }
 
-/** The events of a directory; over lost connections as GuestClient says. Fails with GuestError. */
+/** Yields the events of a directory, and reconnects as GuestClient.watchDirectory says. Fails with GuestError. */
 export function watchDirectory(
   { channel, dial, alwaysDials }: WatchParts,
   path: GuestPath,
@@ -129,7 +132,7 @@ export function watchDirectory(
           dials = alwaysDials || isRefusal(error);
         }
         const signal = AbortSignal.any([left.signal, ...(call.signal ? [call.signal] : [])]);
-        // The next attempt says that the caller has given up.
+        // If the signal is aborted, the next attempt throws the error for that.
         await pause(pauses.next().value, undefined, { signal }).catch(() => undefined);
       }
     } finally {

@@ -15,31 +15,30 @@ import { isServiceError, type LeftEntry, leftOf, resultOf, type TreeEntry, type 
 import { type TreeEntries, TreeSender, type Write } from "./tree-sender.ts";
 import { sourceFailure, untilAnswered } from "./write.ts";
 
-/** Failures that a result names. */
+/** Limit on the failures in a result. */
 const NAMED_FAILURES = 100;
 
 /** Options of `writeTree`. */
 export interface WriteTreeOptions extends PlaceOptions {
-  /** Make the folder, with missing ones above it. Default: false. */
+  /** Create the directory, with missing parents. Default: false. */
   readonly parents?: boolean | undefined;
-  /** Replace what is there, except for folders. Default: false, it counts as failed. */
+  /** Replace existing entries other than directories. Default: false, so that an existing entry counts as failed. */
   readonly overwrite?: boolean | undefined;
   /** Keep setuid, setgid and sticky bits. Default: false. */
   readonly specialBits?: boolean | undefined;
-  /** Reject at the first entry that fails. Default: false, it is in the result. */
+  /** Reject at the first entry that fails. Default: false, so that the result lists failed entries. */
   readonly failFast?: boolean | undefined;
-  /** "all": on the disk before the call resolves (default); "none": when the guest's kernel writes it. */
+  /** "all" (default): the call resolves once everything is on the disk. "none": the guest's kernel writes it later. */
   readonly sync?: "all" | "none" | undefined;
   /**
    * Called for each entry that fails, as soon as the agent reports it or its content cannot be read; `failures` of the
-   * result has the first 100. An older agent reports at most 100, at the end.
+   * result has the first 100. Older agents report at most 100, and only at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
-  /** Called with what is done so far. */
+  /** Called with the numbers of entries and bytes that the agent has written so far. */
   readonly onProgress?: ((done: { readonly entries: number; readonly bytes: number }) => void) | undefined;
 }
 
-/** Their names. */
 export const WRITE_TREE: Names<WriteTreeOptions> = {
   ...PLACE,
   parents: true,
@@ -52,11 +51,11 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 };
 
 /**
- * Writes entries below a folder of the guest in one stream. Asks for the first entry once the agent has the folder
- * open, so that a refusal (UNIMPLEMENTED by an older agent) leaves them untouched. Rejects with GuestError; where the
- * entries failed, their error is the cause.
+ * Writes entries below a directory of the guest in one stream. Requests the first entry only once the agent has opened
+ * the directory, so that entries are not consumed if the agent refuses (an older agent with UNIMPLEMENTED). Rejects
+ * with GuestError; if the iterator of the entries failed, its error is the cause.
  *
- * @param onSent called with each entry whose item is sent, in the order in which the agent counts them as done
+ * @param onSent called with each entry whose item is sent, in the order in which the agent counts entries as done
  */
 export async function writeTree(
   channel: Channel,
@@ -79,7 +78,7 @@ export async function writeTree(
   const answers = (call as AsyncIterable<WriteTreeResponse>)[Symbol.asyncIterator]();
   const answered = deferred<void>();
   const orAnswer = untilAnswered(answered.promise);
-  // A call that has ended takes no more, and says nothing of what it did not take.
+  // Also stops at the answer: a call that has ended never runs the callback of a later write.
   const write: Write = (message) => orAnswer(new Promise((resolve) => call.write(message, () => resolve())));
   const place = {
     path: pathBytes(path),
@@ -112,7 +111,7 @@ export async function writeTree(
     const { holes = false, itemFailures = false } = result ?? {};
     takes = { holes, itemFailures };
     const followed = follow().finally(() => answered.resolve());
-    // A refusal ends the sending; it is reported below.
+    // A refusal also ends the sending, and is reported below.
     followed.catch(() => undefined);
     const sender = new TreeSender({ write, orAnswer, takes, onFailure: (...failed) => unsent.add(...failed), onSent });
     await sender.send(entries).catch((error: unknown) => {
@@ -127,14 +126,14 @@ export async function writeTree(
     throw await channel.failure(cause, FileTree.method.writeTree, options.signal);
   }
   if (result?.done !== true) throw unreadable("has no result");
-  // An agent before 0.4.0 reports them at the end alone.
+  // An agent before 0.4.0 reports failures only at the end.
   if (!takes.itemFailures) for (const failed of result.failures) onFailure?.(leftOf(failed));
   return unsent.with(resultOf(result.items, result.failed, result.failures));
 }
 
-/** Entries that this side could not send. */
+/** Collects entries whose content the client could not read. */
 class Unsent {
-  /** What the caller's onFailure threw. */
+  /** The error that the caller's onFailure has thrown. */
   callbackError: { readonly error: unknown } | undefined;
   readonly #options: WriteTreeOptions;
   readonly #first: LeftEntry[] = [];
@@ -144,7 +143,7 @@ class Unsent {
     this.#options = options;
   }
 
-  /** Throws the failure where the first one ends the call, and what the caller's onFailure throws. */
+  /** Adds a failed entry. Throws the failure with `failFast`, and rethrows errors of the caller's onFailure. */
   add({ name }: TreeEntry, error: EntryError): void {
     if (this.#options.failFast === true) throw error;
     const failed: LeftEntry = { name: name.toString(), rawName: name, errno: error.errno, local: true };
@@ -157,7 +156,7 @@ class Unsent {
     }
   }
 
-  /** The agent's result with them. */
+  /** Adds these entries to the agent's result. */
   with({ entries, failed, failures }: TreeResult): TreeResult {
     const named = [...this.#first, ...failures].slice(0, NAMED_FAILURES);
     return { entries, failed: failed + this.#count, failures: named };

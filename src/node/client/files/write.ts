@@ -16,31 +16,34 @@ import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";
 
-/** Largest piece of a file in one message. */
+/** Limit on the part of a file in one message. */
 const CHUNK_BYTES = 256 * 1024;
 
 /** Options of `writeFile`. */
 export interface WriteFileOptions extends PlaceOptions {
-  /** Permission bits. Default: those of the file that is replaced; 0o644 for a new one. */
+  /** Permission bits. Default: those of the replaced file; 0o644 for a new one. */
   readonly mode?: number | undefined;
-  /** Owner. Default: that of the file that is replaced; the workload's user for a new one. */
+  /** Owner number. Default: that of the replaced file; the workload's user for a new one. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Bytes that the content must have: SIZE_MISMATCH. Default: those of bytes and text, any number of a stream. */
+  /**
+   * Required size of the content, otherwise SIZE_MISMATCH. Default: the size of bytes or text; a stream may have any
+   * size.
+   */
   readonly size?: number | undefined;
-  /** What the content must hash to: CHECKSUM_MISMATCH. Default: anything. */
+  /** Required SHA-256 of the content, otherwise CHECKSUM_MISMATCH. Default: no check. */
   readonly sha256?: Uint8Array | undefined;
-  /** Make missing folders above it. Default: false. */
+  /** Create missing parent directories. Default: false. */
   readonly parents?: boolean | undefined;
-  /** Refuse with ALREADY_EXISTS when anything is there. Default: false. */
+  /** Fail with ALREADY_EXISTS if the path exists. Default: false. */
   readonly exclusive?: boolean | undefined;
-  /** Time of the last modification. Default: now. */
+  /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
-  /** Its nanoseconds within the second. Default: those of the Date. */
+  /** Nanoseconds within the second of `mtime`. Default: those of the Date. */
   readonly mtimeNanos?: number | undefined;
-  /** Blocks of zeros become holes. Default: false. */
+  /** Write blocks of zeros as holes. Default: false. */
   readonly sparse?: boolean | undefined;
-  /** Do not hash the content; `sha256` of the result is then empty. Default: false. */
+  /** Do not compute the SHA-256 of the content; `sha256` of the result is then empty. Default: false. */
   readonly skipSha256?: boolean | undefined;
 }
 
@@ -62,26 +65,29 @@ const WRITE: Names<WriteFileOptions> = {
 /** Bytes, or text that is written as UTF-8. */
 type Content = Uint8Array | string;
 
-/** Source of the content: bytes or text, a Node or web stream, or any other async iterable of them. */
+/** Content to write: bytes or text, a Node or web stream, or any other async iterable of bytes or text. */
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
-/** Size and SHA-256 of the written content; the latter empty with `skipSha256`, unless the agent is too old. */
+/**
+ * Size and SHA-256 of the written content. The SHA-256 is empty with `skipSha256`, unless the agent is too old for that
+ * option.
+ */
 export type WriteFileResult = Plain<WriteFileResponse>;
 
-/** Writes a file atomically. Rejects with GuestError; where the source failed, its error is the cause. */
+/** Writes a file atomically. Rejects with GuestError; if the source failed, its error is the cause. */
 export async function writeFile(
   channel: Channel,
   path: GuestPath,
   content: FileSource,
   options: WriteFileOptions = {},
 ): Promise<WriteFileResult> {
-  // The agent writes a small file in fewer steps where it knows its size.
+  // The agent needs fewer steps for a small file if it knows the size.
   const size = content instanceof Uint8Array ? content.length : sizeOfText(content);
   const header = headerOf(path, { ...options, size: options.size ?? size });
   encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
-    // Cancel, so that a part of the content does not become the file.
+    // Cancel the call, or the agent would make a file of the partial content.
     cancelCall(requests);
     throw error;
   });
@@ -105,7 +111,10 @@ function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<
   };
 }
 
-/** Sends header and content until the agent answers: an early answer (a refused header) closes the source. */
+/**
+ * Sends the header and the content until the agent answers. If it answers early, for example because it refuses the
+ * header, closes the source.
+ */
 async function send(
   requests: ClientWritableStream<WriteFileRequest>,
   response: Promise<unknown>,
@@ -119,7 +128,8 @@ async function send(
         requests.write(create(WriteFileRequestSchema, { message, last }), () => resolve());
       }),
     );
-  // http2 ends the request of a cancelled call before it resets it, so an end alone does not mean that all was sent.
+  // Mark the last message: node:http2 ends the request of a cancelled call before resetting it, so the end of the
+  // request does not prove that all content was sent.
   await write({ case: "header", value: { ...header, marksLast: true } });
   for await (const part of taken(content, orAnswer)) {
     for (let start = 0; start < part.length; start += CHUNK_BYTES) {
@@ -131,7 +141,7 @@ async function send(
   requests.end();
 }
 
-/** The source's pieces until the answer comes, even while the source has nothing to give. */
+/** Yields the source's pieces until the agent answers. Does not wait for a slow source once the answer is there. */
 async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerator<Uint8Array, void, undefined> {
   if (source instanceof Uint8Array || typeof source === "string") {
     yield bytesOf(source);
@@ -150,12 +160,12 @@ async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerat
       yield bytesOf(next.value);
     }
   } finally {
-    // Not awaited: `return` of a generator settles only when its pending step has.
+    // Not awaited: `return` of a generator waits for its pending `next`.
     if (!isFinished) parts.return?.(undefined).catch(() => undefined);
   }
 }
 
-/** The source's iterator. Checks the type, as programs without types may pass anything. */
+/** Returns the source's iterator. Checks the type, because JavaScript callers may pass anything. */
 function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterator<Content> {
   const parts = source?.[Symbol.asyncIterator]?.();
   return parts ?? failed(new TypeError("it is neither bytes, text nor a stream of them"));
@@ -172,18 +182,18 @@ function failed(cause: unknown): never {
   throw sourceFailure("the file's content", cause);
 }
 
-/** The GuestError for what is to be sent, with the error of its source as the cause. */
+/** Creates the GuestError for a source whose error is the cause. */
 export function sourceFailure(what: string, cause: unknown): GuestError {
   return failure("FAILED_PRECONDITION", "SOURCE_FAILED", `the source of ${what} failed: ${messageOf(cause)}`, cause);
 }
 
-/** Result for a value that did not come before the answer. */
+/** Result of UntilAnswered if the answer came first. */
 export const ANSWERED: unique symbol = Symbol("answered");
 
-/** Waits for a promise or the answer, whichever comes first. */
+/** Waits for a promise or the agent's answer, whichever comes first. */
 export type UntilAnswered = <Value>(promise: Promise<Value>) => Promise<Value | typeof ANSWERED>;
 
-/** Not Promise.race: with a long-lived promise that would keep every value in memory. */
+/** Does not use Promise.race, which would keep every value in memory as long as `answer` is pending. */
 export function untilAnswered(answer: Promise<unknown>): UntilAnswered {
   let isAnswered = false;
   const waiting = new Set<() => void>();

@@ -1,7 +1,7 @@
 import type { ChannelCredentials, ChannelOptions } from "@grpc/grpc-js";
 import type { Cause } from "../grpc-texts.ts";
 
-/** Tells grpc-js how to connect to an agent. */
+/** How grpc-js connects to an agent, and why it cannot. */
 export interface Link {
   /** The target in the syntax of grpc-js. */
   readonly target: string;
