@@ -1,9 +1,9 @@
-// The certificate library's injector needs this polyfill first.
+// Must be imported before the certificate library, whose dependency injection needs it.
 import "reflect-metadata";
 import { randomBytes, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";
 
-/** Certificates of one instance, as PEM. The CA's private key is not kept, so it can issue nothing else. */
+/** Certificates of one instance, as PEM. The CA's private key is discarded, so that no more certificates can be issued. */
 export interface InstanceCertificates {
   readonly ca: string;
   readonly server: PemPair;
@@ -16,7 +16,7 @@ interface PemPair {
   readonly key: string;
 }
 
-/** Validity of certificates. */
+/** Validity period of certificates. */
 export interface Validity {
   readonly notBefore: Date;
   readonly notAfter: Date;
@@ -25,9 +25,9 @@ export interface Validity {
 const KEY_ALGORITHM = { name: "ECDSA", namedCurve: "P-256", hash: "SHA-256" };
 
 /**
- * Issues an authority for one instance and the two certificates that it vouches for. They are the server's (serverAuth;
- * names `serverName`, `localhost` and the loopback addresses) and the client's (clientAuth). Neither can play the
- * other.
+ * Issues a CA for one instance, and two certificates signed by it: the server's (serverAuth; names `serverName`,
+ * `localhost` and the loopback addresses) and the client's (clientAuth). Neither certificate is valid in the other
+ * role.
  */
 export async function issueCertificates(serverName: string, validity: Validity): Promise<InstanceCertificates> {
   const authority = await generateKeys();
@@ -88,7 +88,7 @@ function pem(certificate: x509.X509Certificate): string {
   return `${certificate.toString("pem")}\n`;
 }
 
-/** Positive, with 127 random bits (RFC 5280, 4.1.2.2). */
+/** A positive serial number with 127 random bits (RFC 5280, 4.1.2.2). */
 function serialNumber(): string {
   const bytes = randomBytes(16);
   bytes[0] = (bytes[0] ?? 0) & 0x7f;

@@ -6,10 +6,13 @@ import { errnoOf } from "../../shared/errors.ts";
 import { makeFolder } from "../../shared/make-folder.ts";
 import type { InstanceCertificates } from "./certificates.ts";
 
-/** A credential folder cannot be created or read. The message names the folder or file and says what to do. */
+/**
+ * Thrown if a credential directory cannot be created or read. The message names the directory or file and says what to
+ * do.
+ */
 export class CredentialsError extends Error {
   override readonly name = "CredentialsError";
-  /** MISSING_PACKAGE: one of those that issue certificates. */
+  /** MISSING_PACKAGE: an optional package that is required to issue certificates is not installed. */
   readonly code: "CREDENTIALS_FAILED" | "MISSING_PACKAGE";
 
   constructor(message: string, code: CredentialsError["code"] = "CREDENTIALS_FAILED", cause?: unknown) {
@@ -18,7 +21,7 @@ export class CredentialsError extends Error {
   }
 }
 
-/** Names of the files in a credential folder. */
+/** Names of the files in a credential directory. */
 const FILES = {
   ca: "ca.pem",
   serverCert: "server.pem",
@@ -28,7 +31,7 @@ const FILES = {
   token: "token",
 } as const;
 
-/** A client's part of a credential folder. */
+/** The client's files of a credential directory. */
 export interface ClientCredentials {
   readonly caPem: Buffer;
   readonly certPem: Buffer;
@@ -36,7 +39,7 @@ export interface ClientCredentials {
   readonly token: string;
 }
 
-/** Bootstrap variables that point an agent to its part of a credential folder. */
+/** Environment variables that point an agent to its files of a credential directory. */
 export function agentVariables(folder: string): Readonly<Record<string, string>> {
   const path = (name: string): string => join(resolve(folder), name);
   return {
@@ -48,8 +51,8 @@ export function agentVariables(folder: string): Readonly<Record<string, string>>
 }
 
 /**
- * Issues all credentials of an instance, valid from 1970 on, for guests that boot without a clock. Rejects with
- * CredentialsError.
+ * Issues all credentials of an instance. They are valid from 1970 on, because a guest may boot without a correct clock.
+ * Rejects with CredentialsError.
  */
 export async function issueFolder(folder: string, serverName: string, notAfter: Date): Promise<void> {
   const { issueCertificates } = await import("./certificates.ts").catch((cause: unknown) => {
@@ -58,7 +61,7 @@ export async function issueFolder(folder: string, serverName: string, notAfter: 
   await writeFolder(folder, await issueCertificates(serverName, { notBefore: new Date(0), notAfter }), generateToken());
 }
 
-/** Optional packages of the library. */
+/** Message for missing packages, which are optional dependencies of the library. */
 const MISSING = "cannot issue certificates without two packages: npm install @peculiar/x509 reflect-metadata";
 
 /** An instance token: 256 random bits, base64url. */
@@ -67,8 +70,8 @@ function generateToken(): string {
 }
 
 /**
- * Makes a folder of mode 0700. Throws CredentialsError if it is another user's, others may enter it, or it has
- * credentials (unless `overwrite`).
+ * Creates a directory with mode 0700, or checks an existing one. Throws CredentialsError if it belongs to another user,
+ * other users can access it, or it already has credentials (unless `overwrite`).
  */
 export function prepareFolder(folder: string, overwrite: boolean): void {
   const status = madeFolder(folder);
@@ -78,7 +81,7 @@ export function prepareFolder(folder: string, overwrite: boolean): void {
       `${folder} can be read by other users; name a directory of your own, or: chmod 700 ${folder}`,
     );
   }
-  // Its owner could open it again, and read what root has put there.
+  // The owner could change the mode, and read what root has written there.
   if (status.uid !== process.geteuid?.())
     throw new CredentialsError(`${folder} is the directory of user ${status.uid}; name one of your own`);
   if (overwrite) return;
@@ -99,7 +102,7 @@ function madeFolder(path: string): Stats {
   }
 }
 
-/** Writes all credentials of an instance, each file with mode 0600 and in one step. Throws CredentialsError. */
+/** Writes all credentials of an instance. Each file has mode 0600 and is written atomically. Throws CredentialsError. */
 export async function writeFolder(folder: string, certificates: InstanceCertificates, token: string): Promise<void> {
   const contents: Record<(typeof FILES)[keyof typeof FILES], string> = {
     [FILES.ca]: certificates.ca,
@@ -122,12 +125,12 @@ export async function writeFolder(folder: string, certificates: InstanceCertific
   }
 }
 
-/** Reads the token, which is enough for a private connection. Throws CredentialsError that names the file. */
+/** Reads only the token, which is enough for a connection without TLS. Throws CredentialsError, which names the file. */
 export async function readToken(folder: string): Promise<string> {
   return (await readCredential(join(folder, FILES.token))).toString().trim();
 }
 
-/** Reads a client's credentials. Throws CredentialsError that names the file. */
+/** Reads the client's credentials. Throws CredentialsError, which names the file. */
 export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
   const read = (name: string): Promise<Buffer> => readCredential(join(folder, name));
   const [caPem, certPem, keyPem, token] = await Promise.all([
@@ -139,19 +142,19 @@ export async function readClientCredentials(folder: string): Promise<ClientCrede
   return { caPem, certPem, keyPem, token };
 }
 
-/** What a restore needs of a credential folder. */
+/** The credentials that a restore needs. */
 export interface RestoreCredentials {
   readonly client: ClientCredentials;
   /** The agent's own certificate. */
   readonly serverCertPem: Buffer;
-  /** When the first certificate expires, in milliseconds of the epoch. */
+  /** Expiry of the certificate that expires first, in milliseconds since the epoch. */
   readonly expiryMs: number;
 }
 
 /**
- * Reads all of that synchronously, each file once: after a crash, a thousand sandboxes may wait for it, and an
- * asynchronous read of a small file takes several times as much processor time. Throws CredentialsError that names the
- * file.
+ * Reads the credentials for a restore synchronously, each file once. After a crash, a thousand sandboxes may be
+ * restored at the same time, and an asynchronous read of a small file takes several times as much CPU time. Throws
+ * CredentialsError, which names the file.
  */
 export function readForRestore(folder: string): RestoreCredentials {
   const read = (name: string): Buffer => {
@@ -171,18 +174,18 @@ function firstExpiry(certificates: readonly Buffer[]): Date {
   return new Date(Math.min(...certificates.map((file) => Date.parse(new X509Certificate(file).validTo))));
 }
 
-/** Reads the agent's own certificate. Throws CredentialsError that names the file. */
+/** Reads the agent's own certificate. Throws CredentialsError, which names the file. */
 export function readServerCertificate(folder: string): Promise<Buffer> {
   return readCredential(join(folder, FILES.serverCert));
 }
 
-/** When the first certificate of a folder expires. Throws CredentialsError that names the file. */
+/** Returns when the first certificate of a directory expires. Throws CredentialsError, which names the file. */
 export async function readExpiry(folder: string): Promise<Date> {
   const files = [FILES.ca, FILES.serverCert, FILES.clientCert].map((name) => readCredential(join(folder, name)));
   return firstExpiry(await Promise.all(files));
 }
 
-/** Whether a folder has a whole set: its token is written last. */
+/** Whether a directory has all credentials: the token is written last. */
 export function isWhole(folder: string): boolean {
   return existsSync(join(folder, FILES.token));
 }

@@ -2,19 +2,25 @@ import { closeSync, createReadStream, openSync, readSync } from "node:fs";
 import { open } from "node:fs/promises";
 import { isHole, type Piece, withHoles } from "./holes.ts";
 
-/** Read and written in one step, on this thread: a hand-over to another costs ten times as much. */
+/**
+ * Files up to this size are read and written synchronously on this thread: handing over to a thread of the pool costs
+ * ten times as much.
+ */
 export const SMALL_BYTES: number = 64 * 1024;
 const CHUNK_BYTES = 256 * 1024;
-/** Of a sparse file at once: most of it is zeros, which take no more memory than this. */
+/** Read size for sparse files. Most of the data is zeros, which become holes, so that little memory is needed for it. */
 const SPARSE_CHUNK_BYTES = 4 * 1024 * 1024;
 
-/** The first bytes of a local file; fewer where it has become shorter, and no more however it has grown. */
+/** Reads the first `sizeBytes` of a local file; fewer if it has become shorter, and not more if it has grown. */
 export async function* fileContent(path: string | Buffer, sizeBytes: number): AsyncGenerator<Buffer> {
   if (sizeBytes > SMALL_BYTES) yield* createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
   else if (sizeBytes > 0) yield firstBytes(path, sizeBytes);
 }
 
-/** The same with its holes: what Node reads as zeros, as it cannot ask for them (SEEK_HOLE of lseek(2)). */
+/**
+ * Like `fileContent`, with holes. A run of zeros counts as a hole, because Node cannot query holes (SEEK_HOLE of
+ * lseek(2)).
+ */
 export async function* sparseContent(path: string | Buffer, sizeBytes: number): AsyncGenerator<Piece> {
   await using file = await open(path);
   const buffer = Buffer.allocUnsafe(Math.min(SPARSE_CHUNK_BYTES, sizeBytes));
@@ -29,10 +35,10 @@ export async function* sparseContent(path: string | Buffer, sizeBytes: number): 
   for await (const piece of withHoles(chunks())) yield isHole(piece) ? piece : Buffer.from(piece);
 }
 
-/** What is left of it is for the next files: memory of its own for each would cost as much as its reading. */
+/** Buffer that several small files share: allocating one for each file would cost as much as reading it. */
 let slab: Buffer = Buffer.alloc(0);
 
-/** A small file's first bytes; fewer where it has become shorter. */
+/** Reads the first bytes of a small file; fewer if it has become shorter. */
 export function firstBytes(path: string | Buffer, sizeBytes: number): Buffer {
   if (slab.length < sizeBytes) slab = Buffer.allocUnsafe(CHUNK_BYTES);
   const bytes = slab.subarray(0, sizeBytes);

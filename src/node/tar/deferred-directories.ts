@@ -2,18 +2,21 @@ import { closeSync, mkdtempSync, openSync, readSync, rmdirSync, unlinkSync, writ
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
-/** Above this they go to a temporary file: a sandbox may send directories without end. */
+/**
+ * Limit on the memory of deferred directories; above it they are written to a temporary file, because a sandbox may
+ * send directories without end.
+ */
 const HELD_BYTES = 4 * 1024 * 1024;
-/** Of one of them in memory, beside its path. */
+/** Memory of one deferred directory, without its path. */
 const OVERHEAD_BYTES = 128;
-/** Mode, path's length, time, owner and group of one in the file. */
+/** Size of a record in the file without its path: mode, path length, time, owner and group. */
 const HEAD_BYTES = 24;
-/** An owner or a group that stays (chown(2)). */
+/** The value of chown(2) for an owner or group that is not changed. */
 const UNCHANGED = 0xffff_ffff;
 
 /**
- * A directory whose owner, mode and time are set once its content is written, which would change them or need other
- * ones.
+ * A directory whose owner, mode and time are set once its content is written. Earlier, writing the content would change
+ * the time, and could require a different mode or owner.
  */
 export interface DeferredDirectory {
   readonly path: Buffer;
@@ -23,11 +26,11 @@ export interface DeferredDirectory {
   readonly mtimeSeconds: number;
 }
 
-/** Directories in their order, of any number in bounded memory. Dispose of it. */
+/** A stack of any number of deferred directories in bounded memory. Must be disposed of. */
 export class DeferredDirectories implements Disposable {
   #held: DeferredDirectory[] = [];
   #heldBytes = 0;
-  /** Sizes of the pieces in the file. */
+  /** Sizes of the blocks of records in the file. */
   readonly #pieces: number[] = [];
   #fd: number | undefined;
 
@@ -37,7 +40,10 @@ export class DeferredDirectories implements Disposable {
     if (this.#heldBytes > HELD_BYTES) this.#spill();
   }
 
-  /** Takes them out, the last first: a directory's mode may close those in it. */
+  /**
+   * Removes and yields all directories, the last one first: setting the mode of a directory may make those in it
+   * inaccessible.
+   */
   *takeReversed(): Generator<DeferredDirectory> {
     yield* this.#held.toReversed();
     this.#held = [];
@@ -66,7 +72,7 @@ export class DeferredDirectories implements Disposable {
   }
 }
 
-/** A temporary file without a name: nothing is left of it, whatever ends this process. */
+/** Creates a temporary file and unlinks it at once, so that it disappears however this process ends. */
 function nameless(): number {
   const folder = mkdtempSync(join(tmpdir(), "guest-agent-"));
   const path = join(folder, "directories");

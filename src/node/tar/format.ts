@@ -1,7 +1,7 @@
 /** Block size of tar, in bytes (pax(1), ustar Interchange Format). */
 export const BLOCK_BYTES = 512;
 
-/** What an entry is: a regular file, hard link, symbolic link or directory; other types by their letter. */
+/** Type of an entry. Types that are not supported are "other". */
 export type TarType =
   | "file"
   | "hard-link"
@@ -28,27 +28,27 @@ const TYPE_BY_FLAG: Readonly<Record<string, TarType>> = {
   K: "gnu-link",
 };
 
-/** The fields of a header that matter here. Names are bytes: they need not be UTF-8. */
+/** The header fields that this module uses. Names are bytes, because they need not be UTF-8. */
 export interface TarHeader {
   readonly type: TarType;
   readonly name: Buffer;
   readonly linkTarget: Buffer;
   readonly mode: number;
-  /** Owner and group by number; undefined: not known. */
+  /** Owner and group numbers; undefined if they are unknown. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   readonly size: number;
   readonly mtimeSeconds: number;
-  /** The same time exactly, in nanoseconds since 1970, where it is known. */
+  /** The exact modification time in nanoseconds since 1970, if it is known. */
   readonly mtimeNs?: bigint | undefined;
 }
 
-/** Bytes that follow content of a size up to the next block. */
+/** Number of padding bytes after content of a size, up to the next block. */
 export function paddingBytes(sizeBytes: number): number {
   return (BLOCK_BYTES - (sizeBytes % BLOCK_BYTES)) % BLOCK_BYTES;
 }
 
-/** Reads a header block; undefined for the zeros that end an archive. Throws Error for anything else. */
+/** Reads a header block; undefined for the block of zeros that ends an archive. Throws TarError if the block is invalid. */
 export function readHeader(block: Buffer): TarHeader | undefined {
   if (block.every((byte) => byte === 0)) return undefined;
   if (readNumber(block, 148, 8) !== checksum(block)) throw damaged();
@@ -59,8 +59,8 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   const prefix = isUstar ? readText(block, 345, 155) : Buffer.alloc(0);
   const type = TYPE_BY_FLAG[String.fromCodePoint(block[156] ?? 0)] ?? "other";
   return {
-    // Before ustar a directory was a file whose name ends in a slash (pax(1), ustar Interchange Format, typeflag).
-    // A name of nothing but slashes is not one of those: GNU tar takes it for a file.
+    // Before ustar, a directory was a file whose name ends in a slash (pax(1), ustar Interchange Format, typeflag). GNU
+    // tar treats a name of slashes alone as a file.
     type: type === "file" && name.at(-1) === SLASH && name.some((byte) => byte !== SLASH) ? "directory" : type,
     name: prefix.length === 0 ? name : Buffer.concat([prefix, Buffer.from("/"), name]),
     linkTarget: readText(block, 157, 100),
@@ -72,7 +72,7 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   };
 }
 
-/** Writes a header block. A name longer than 100 bytes is cut: a pax header before it has the whole name. */
+/** Writes a header block. Truncates a name longer than 100 bytes: a pax header before it must have the full name. */
 export function writeHeader(header: TarHeader): Buffer {
   const flag = Object.entries(TYPE_BY_FLAG).find(([, type]) => type === header.type)?.[0];
   if (flag === undefined) throw new Error(`no tar type for ${header.type}`);
@@ -90,7 +90,7 @@ export function writeHeader(header: TarHeader): Buffer {
   return block;
 }
 
-/** Sum of all bytes, those of the checksum itself counted as spaces. */
+/** Sum of all bytes of the header, with the checksum field itself counted as spaces. */
 function checksum(block: Buffer): number {
   let sum = 0;
   for (const [i, byte] of block.entries()) sum += i >= 148 && i < 156 ? 0x20 : byte;
@@ -103,17 +103,19 @@ function readText(block: Buffer, at: number, length: number): Buffer {
   return end < 0 ? field : field.subarray(0, end);
 }
 
-/** The error for any invalid archive: a sandbox may have made it. */
+/** Thrown for an invalid archive, which a hostile sandbox may have made. */
 export class TarError extends Error {
   override readonly name = "TarError";
 }
 
-/** The one TarError. */
 export function damaged(): TarError {
   return new TarError("the tar stream is damaged");
 }
 
-/** Octal digits, or GNU's base 256 in two's complement where the first bit is set. Throws TarError for all else. */
+/**
+ * Reads an octal number, or, if the first bit is set, a number in GNU's base 256, in two's complement. Throws TarError
+ * for anything else.
+ */
 function readNumber(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));
   const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");
@@ -121,10 +123,10 @@ function readNumber(block: Buffer, at: number, length: number): number {
   return Number.parseInt(digits || "0", 8);
 }
 
-/** The highest uid that chown(2) takes; the next one means "unchanged". */
+/** The highest uid that chown(2) accepts; the next number means "unchanged". */
 const LAST_OWNER = 2 ** 32 - 2;
 
-/** A number of an owner; undefined for anything else, which some programs leave there. */
+/** Returns a valid owner number; undefined for other values, which some programs write. */
 export function ownerOf(number: number): number | undefined {
   return Number.isInteger(number) && number >= 0 && number <= LAST_OWNER ? number : undefined;
 }
@@ -138,7 +140,7 @@ function readOwner(block: Buffer, at: number): number | undefined {
 }
 
 function readBinary(bytes: Buffer): number {
-  // The first bit is the mark of base 256, and the second one the sign.
+  // The first bit marks base 256; the second one is the sign.
   const first = (bytes[0] ?? 0) & 0x7f;
   let value = (first & 0x40) === 0 ? first : first - 0x80;
   for (const byte of bytes.subarray(1)) value = value * 256 + byte;
@@ -146,7 +148,7 @@ function readBinary(bytes: Buffer): number {
   return value;
 }
 
-/** A number that does not fit is 0 here; a pax header has it. */
+/** Writes 0 for a number that does not fit; a pax header then has the number. */
 function writeNumber(block: Buffer, at: number, length: number, value: number): void {
   const digits = Math.max(0, Math.floor(value)).toString(8);
   block.write((digits.length < length ? digits : "").padStart(length - 1, "0"), at, "latin1");
@@ -157,15 +159,15 @@ const NEWLINE = 0x0a;
 const SPACE = 0x20;
 const EQUALS = 0x3d;
 
-/** Values of a pax header (pax(1), Extended Header) that override those of the header after it. */
+/** Values of a pax header (pax(1), Extended Header), which override those of the next header. */
 export type PaxValues = ReadonlyMap<string, Buffer>;
 
-/** Writes `length key=value` lines. */
+/** Encodes a pax header as `length key=value` lines. */
 export function writePax(values: PaxValues): Buffer {
   return Buffer.concat([...values].map(([key, value]) => paxLine(key, value)));
 }
 
-/** The length counts its own digits. */
+/** The length in a pax line includes its own digits. */
 function paxLine(key: string, value: Buffer): Buffer {
   const rest = Buffer.concat([Buffer.from(` ${key}=`), value, Buffer.from("\n")]);
   let length = rest.length + 1;
@@ -173,7 +175,7 @@ function paxLine(key: string, value: Buffer): Buffer {
   return Buffer.concat([Buffer.from(String(length)), rest]);
 }
 
-/** Reads `length key=value` lines. Throws Error for anything else. */
+/** Decodes the `length key=value` lines of a pax header. Throws TarError if they are invalid. */
 export function readPax(content: Buffer): PaxValues {
   const values = new Map<string, Buffer>();
   for (let at = 0; at < content.length;) {
@@ -182,7 +184,7 @@ export function readPax(content: Buffer): PaxValues {
     const length = /^\d{1,9}$/.test(digits) ? Number(digits) : 0;
     const line = content.subarray(space + 1, at + length);
     const equals = line.indexOf(EQUALS);
-    // A line of length 0 would loop for ever.
+    // Reject length 0, which would loop forever.
     if (length === 0 || at + length > content.length || equals < 0 || line.at(-1) !== NEWLINE) throw damaged();
     values.set(line.toString("utf8", 0, equals), line.subarray(equals + 1, -1));
     at += length;

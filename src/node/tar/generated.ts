@@ -1,7 +1,7 @@
 import { closeSync, constants, openSync, readSync, statfsSync } from "node:fs";
 import { EntryError } from "./entry-error.ts";
 
-/** File systems whose files have no size of their own, by the magic number of statfs(2): proc, sysfs and their kin. */
+/** Magic numbers (statfs(2)) of file systems whose files the kernel generates and reports without a usable size. */
 const GENERATED: ReadonlySet<number> = new Set([
   0x9fa0, // proc
   0x62656572, // sysfs
@@ -12,16 +12,16 @@ const GENERATED: ReadonlySet<number> = new Set([
   0x27e0eb, // cgroup
   0x63677270, // cgroup2
 ]);
-/** More is no text of the kernel, but an image of its memory. */
+/** Limit on a generated file; larger ones are images of the kernel's memory. */
 const LIMIT_BYTES = 16 * 1024 * 1024;
 const CHUNK_BYTES = 64 * 1024;
 
-/** By device number: asked for once each. */
+/** Cache by device number, so that statfs is called once for each device. */
 const isGeneratedDevice = new Map<bigint, boolean>();
 
-/** Whether the kernel generates a file while it is read: its size then says nothing about its content. */
+/** Whether the kernel generates the file when it is read. Then its reported size is not the size of its content. */
 export function isGenerated(path: Buffer, dev: bigint): boolean {
-  // Disks have a major number; these file systems have none (Documentation/admin-guide/devices.txt, major 0).
+  // Disks have a major number, and these file systems do not (Documentation/admin-guide/devices.txt, major 0).
   if (majorOf(dev) !== 0n) return false;
   const known = isGeneratedDevice.get(dev);
   if (known !== undefined) return known;
@@ -35,14 +35,14 @@ export function isGenerated(path: Buffer, dev: bigint): boolean {
   return found;
 }
 
-/** gnu_dev_major of glibc, as far as a number of Node has it. */
+/** gnu_dev_major of glibc, for device numbers as Node reports them. */
 function majorOf(dev: bigint): bigint {
   return ((dev >> 8n) & 0xfffn) | ((dev >> 32n) & ~0xfffn);
 }
 
 /**
- * The content of such a file. Throws EntryError for one that is endless, and the error of the system call, such as
- * EAGAIN for one that would wait for more (/proc/kmsg).
+ * Reads the content of a generated file. Throws EntryError if the file exceeds the limit. Throws the system call's
+ * error otherwise, such as EAGAIN for a file that would wait for more data (/proc/kmsg).
  */
 export function generatedContent(path: Buffer): Buffer {
   const fd = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);

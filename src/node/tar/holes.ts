@@ -1,14 +1,14 @@
-/** A hole of a file: so many zeros that nothing holds. */
+/** A hole of a sparse file: a run of zeros that uses no disk space. */
 export interface Hole {
   readonly holeBytes: number;
 }
 
-/** A part of a file's content. */
+/** A part of a file's content: bytes or a hole. */
 export type Piece = Buffer | Hole;
 
-/** Fewer zeros are no hole: telling one takes as much as they do. */
+/** Shorter runs of zeros are sent as bytes: the message for a hole would cost as much. */
 const LEAST_BYTES = 64 * 1024;
-/** A larger hole is told in several: whoever waits for it hears something. */
+/** Larger holes are split, so that a receiver that waits for the file sees progress. */
 const MOST_BYTES = 64 * 1024 * 1024;
 const ZEROS = Buffer.alloc(256 * 1024);
 
@@ -16,7 +16,7 @@ export function isHole(piece: Piece): piece is Hole {
   return "holeBytes" in piece;
 }
 
-/** Content whose zeros are told as holes. */
+/** Replaces long runs of zeros by holes. */
 export async function* withHoles(pieces: AsyncIterable<Piece>): AsyncGenerator<Piece> {
   let holeBytes = 0;
   for await (const piece of pieces) {
@@ -44,7 +44,7 @@ export async function* withHoles(pieces: AsyncIterable<Piece>): AsyncGenerator<P
   if (holeBytes > 0) yield { holeBytes };
 }
 
-/** The same content with zeros for its holes, however large. */
+/** Replaces holes by zeros, in pieces of bounded size. */
 export async function* withZeros(pieces: AsyncIterable<Piece>): AsyncGenerator<Buffer> {
   for await (const piece of pieces) {
     if (!isHole(piece)) yield piece;

@@ -1,13 +1,16 @@
-/** Names that are remembered. Further names of a file become files of their own. */
+/** Limit on remembered names. Above it, further names of a file are copied as separate files. */
 const LIMIT = 1_000_000;
 
-/** The first names under which files that have several (hard links) were copied. */
+/** Remembers the first name under which each file with several hard links was copied. */
 export class LinkedNames {
   readonly #names = new Map<string, Buffer>();
-  /** The files, by these names, of which each character is a byte. */
+  /** The files' keys by first name as latin1 string, which keeps every byte. */
   readonly #files = new Map<string, string>();
 
-  /** The name under which the file was copied before; undefined: this one is the first, and is remembered. */
+  /**
+   * Returns the name under which the file was copied before. If this is its first name, remembers the name and returns
+   * undefined.
+   */
   firstOf({
     name,
     stats,
@@ -25,7 +28,7 @@ export class LinkedNames {
     return first;
   }
 
-  /** A name could not be copied: the next one of its file is the first. */
+  /** Forgets a name that could not be copied: the next name of its file then counts as the first. */
   forget(name: Buffer): void {
     const key = name.toString("latin1");
     const file = this.#files.get(key);

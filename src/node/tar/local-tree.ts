@@ -11,32 +11,35 @@ import { secondsNotBefore } from "./times.ts";
 const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 
-/** A file, directory, link or other thing of this machine. */
+/** A local entry: a file, directory, link, device, FIFO or socket. */
 export interface LocalEntry {
-  /** From the directory on, with slashes, in bytes: it need not be UTF-8. Empty for the directory itself. */
+  /**
+   * Path relative to the root directory, with slashes, in bytes because it need not be UTF-8. Empty for the root
+   * itself.
+   */
   readonly name: Buffer;
   readonly path: Buffer;
   readonly stats: BigIntStats;
 }
 
-/** Called with an entry that cannot be read, by its name from the directory on. */
+/** Called with the relative path of an entry that cannot be read. */
 type OnUnreadable = (name: Buffer, error: EntryError) => void;
 
-/** Which entries a walk of a local directory has. */
+/** Options of a walk of a local directory. */
 export interface WalkOptions {
-  /** Called for each entry that cannot be read, and for one that vanishes; the walk goes on. */
+  /** Called for each entry that cannot be read or has vanished; the walk continues. */
   readonly onUnreadable: OnUnreadable;
-  /** Whether an entry is left out, with all that is in it. */
+  /** Whether to exclude an entry, with everything in it. */
   readonly isExcluded?: ((name: Buffer) => boolean) | undefined;
   /** Do not descend into other file systems. */
   readonly oneFileSystem?: boolean | undefined;
-  /** What symbolic links lead to, in their place. */
+  /** Yield the targets of symbolic links in place of the links. */
   readonly followsLinks?: boolean | undefined;
 }
 
 /**
- * Everything in a directory, itself first, parents before children, by name; follows no link below it, unless asked to.
- * Throws the error of the system call where the directory itself cannot be read.
+ * Walks a directory: yields the root itself first, parents before children, sorted by name. Does not follow links below
+ * the root, unless `followsLinks` is set. Throws the error of the system call if the root cannot be read.
  */
 export function* localTree(root: string | Buffer, options: WalkOptions): Generator<LocalEntry, void, undefined> {
   const path = Buffer.from(root);
@@ -54,12 +57,12 @@ export function* localTree(root: string | Buffer, options: WalkOptions): Generat
 type Walk = WalkOptions & {
   readonly nameAt: number;
   readonly dev: bigint | undefined;
-  /** Where links are followed: the directories above, to which one may lead back. */
+  /** If links are followed: the directories above the current one, to detect a link that leads back to them. */
   readonly above: readonly BigIntStats[] | undefined;
 };
 
 function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry, void, undefined> {
-  // On this thread: a hand-over to another costs ten times as much.
+  // Synchronous: handing over to a thread of the pool costs ten times as much.
   for (const child of children.toSorted((one, other) => one.compare(other))) {
     const path = Buffer.concat([folder, SLASH, child]);
     const name = path.subarray(walk.nameAt);
@@ -95,23 +98,23 @@ function read<Value>(path: Buffer, call: () => Value, failed: (error: EntryError
   }
 }
 
-/** The failure of one local entry. An error that is none of the system's stays what it is. */
+/** Converts the error of a system call to an EntryError; rethrows other errors. */
 function unreadable(path: Buffer, error: unknown): EntryError {
   const errno = errnoOf(error);
   if (error instanceof EntryError || errno === undefined) throw error;
   return new EntryError(errno, `cannot read ${path.toString()} on this machine: ${errno}`, { cause: error });
 }
 
-/** An entry that an archive takes. */
+/** A local entry that an archive can contain. */
 export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "symlink"; readonly sparse: boolean };
 
 /**
- * It as an entry of an archive; undefined for a device, FIFO or socket. Its content throws EntryError where it cannot
- * be read, and for a file that became shorter. Throws EntryError for a link that cannot be read, and for a file of
- * /proc.
+ * Converts a local entry to an archive entry; returns undefined for a device, FIFO or socket. Throws EntryError if a
+ * symbolic link, or a generated file such as one in /proc, cannot be read. The content of a file throws EntryError if
+ * the file cannot be read or became shorter.
  *
  * @param onBytes called with the size of each piece as it is read
- * @param owners which owner it gets
+ * @param owners decides which owner the archive entry gets
  */
 export function localEntry(
   { name, path, stats }: LocalEntry,
@@ -135,7 +138,7 @@ export function localEntry(
     return { ...head, type, size: bytes.length, sparse: false, readAll, content: once(readAll) };
   }
   const size = Number(stats.size);
-  // Whether it has less on the disk than in it.
+  // A file is sparse if it uses less disk space than its size.
   const sparse = Number(stats.blocks) * 512 < size;
   const readAll = (): Buffer => {
     const bytes = size === 0 ? NONE : orUnreadable(path, () => firstBytes(path, size));
@@ -172,7 +175,7 @@ async function* once(readAll: () => Buffer): AsyncGenerator<Buffer> {
   yield readAll();
 }
 
-/** A local file's content, all of its bytes. */
+/** Passes a local file's content through, counts it, and throws EntryError if it ends early. */
 async function* watched<Part extends Piece>(
   content: AsyncIterable<Part>,
   sizeBytes: number,

@@ -3,9 +3,9 @@ import { TarError } from "./format.ts";
 const SLASH = 0x2f;
 
 /**
- * The parts of a name that comes out of a sandbox, of which each character is a byte; none for the tree's own
- * directory. Every name of a sandbox passes here before it is used on this machine or written into an archive. Throws
- * TarError for one that is absolute, climbs with "..", or has a NUL.
+ * Splits a name from a sandbox into its parts, as latin1 strings, which keep every byte; the root directory itself has
+ * no parts. Every name from a sandbox must be checked by this function before it is used on this machine or written to
+ * an archive. Throws TarError if the name is absolute, contains "..", or has a NUL.
  */
 export function partsOf(name: Buffer): string[] {
   const parts = withoutNul(name).toString("latin1").split("/");
@@ -13,22 +13,22 @@ export function partsOf(name: Buffer): string[] {
   return parts.filter((part) => part !== "" && part !== ".");
 }
 
-/** An empty part, "." or "..", also at either end; or a NUL. */
+/** Matches an empty part, "." or "..", also at either end; or a NUL. */
 const UNCLEAN = /(?:^|\/)\.{0,2}(?:\/|$)|\0/;
 
-/** Whether a name is one that `partsOf` takes, and has neither empty parts nor ".": as an agent sends it. */
+/** Whether `partsOf` accepts a name and it has no empty parts and no ".". The agent sends only such names. */
 export function isCleanName(name: Buffer): boolean {
   return !UNCLEAN.test(name.toString("latin1"));
 }
 
-/** The same bytes. Throws TarError for a NUL, which Node would refuse with an error that is not a system call's. */
+/** Returns the name itself. Throws TarError if it has a NUL: Node would throw an error that is not a system call's. */
 export function withoutNul(name: Buffer): Buffer {
   if (name.includes(0))
     throw new TarError(`the sandbox's answer has the name ${JSON.stringify(name.toString())}, with a NUL`);
   return name;
 }
 
-/** The error for a name that would be outside of the directory that is copied. */
+/** Creates the error for a name that would be outside of the copied directory. */
 export function climbs(name: Buffer): TarError {
   return new TarError(
     `the sandbox's answer has the name ${JSON.stringify(name.toString())}, which leads out of the directory`,

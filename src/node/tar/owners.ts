@@ -1,13 +1,13 @@
-/** Which owner and group a copy gives its entries. */
+/** Owner and group of the entries of a copy. */
 export interface Owners {
-  /** The numbers that the source has. Default: false. */
+  /** Keep the numbers of the source. Default: false. */
   readonly keepOwners?: boolean | undefined;
-  /** The number that all entries get instead; undefined: none. */
+  /** Number for all entries, which overrides `keepOwners`. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
 }
 
-/** The owner of an entry; undefined: that of any new file. */
+/** Returns the owner of an entry; undefined means the default owner of a new file. */
 export function ownerIn(
   { keepOwners = false, uid, gid }: Owners,
   source: { readonly uid?: number | bigint | undefined; readonly gid?: number | bigint | undefined },

@@ -2,13 +2,16 @@ import { matching } from "../../shared/patterns.ts";
 
 const SLASH = 0x2f;
 
-/** Whether a name of an entry, from the copied directory on, is one that the patterns leave out. Undefined: no pattern. */
+/**
+ * Returns a function that decides whether the patterns exclude an entry, given its path relative to the copied
+ * directory. Undefined if there are no patterns.
+ */
 export function exclusion(patterns: readonly (string | Buffer)[]): ((name: Buffer) => boolean) | undefined {
   const matches = matching(patterns);
   return matches && ((name) => matches(name.toString("latin1")));
 }
 
-/** The entries that no pattern leaves out, nor a directory above them. */
+/** Yields the entries that are not excluded, neither themselves nor by a directory above them. */
 export async function* withoutExcluded<Entry extends { readonly name: Buffer }>(
   entries: AsyncIterable<Entry>,
   patterns: readonly (string | Buffer)[],

@@ -11,19 +11,19 @@ import {
 } from "./format.ts";
 import type { Piece } from "./holes.ts";
 
-/** An entry of an archive and its content, to be read before the next entry is asked for. */
+/** An entry of an archive. The caller must read its content before requesting the next entry. */
 export interface TarEntry extends TarHeader {
   readonly content: AsyncIterable<Buffer>;
-  /** The same with its holes, where they are known: take either. */
+  /** The same content with holes, if they are known. Read either this or `content`. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
-  /** All of a small file at once, where it is at hand: instead of `content`. */
+  /** Returns the whole content of a small file at once, if it is in memory already. Use either this or `content`. */
   readonly readAll?: (() => Buffer) | undefined;
 }
 
-/** Longest accepted name or pax header. */
+/** Limit on a name or pax header. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
-/** Seconds of a pax header (pax(1), mtime). */
+/** Seconds in a pax header (pax(1), mtime). */
 const TIME = /^(-?)(\d{1,15})(?:\.(\d*))?$/;
 
 const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name", "gnu-link"]);
@@ -31,8 +31,8 @@ const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name
 type Overrides = Partial<Pick<TarHeader, "name" | "linkTarget" | "size" | "mtimeSeconds" | "mtimeNs" | "uid" | "gid">>;
 
 /**
- * Reads the entries of a tar stream. Throws TarError if it is invalid, empty, or ends within an entry. As for GNU tar,
- * an end right after an entry is the archive's, although the blocks of zeros are missing.
+ * Reads the entries of a tar stream. Throws TarError if the stream is invalid, empty, or ends within an entry. Like GNU
+ * tar, accepts a stream that ends directly after an entry, without the blocks of zeros.
  */
 export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerator<TarEntry> {
   const bytes = new ByteStream(stream);
@@ -56,7 +56,7 @@ export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerato
     for await (const rest of part) void rest;
     await bytes.exactly(paddingBytes(entry.size));
   }
-  // Bytes after the end must be read too, or the sender waits for ever.
+  // Read the bytes after the end too, or the sender would wait forever.
   await bytes.skipToEnd();
 }
 
@@ -79,12 +79,15 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
   };
 }
 
-/** Its content has a map of the holes before it, or is without them: unpacked as it is, the file would be wrong. */
+/**
+ * The content of a sparse file in GNU tar's format has no holes, or starts with a map of them: unpacked as ordinary
+ * content, the file would be wrong.
+ */
 function sparse(): TarError {
   return new TarError("the archive has a sparse file in GNU tar's own form; make it without --sparse");
 }
 
-/** A sandbox may write anything there: waiting for a size of NaN would never end. */
+/** Parses a decimal number. Strict, because a hostile sandbox may write anything: waiting for NaN bytes would never end. */
 function decimal(value: Buffer, form: RegExp): number {
   const text = value.toString("latin1");
   const number = form.test(text) ? Number(text) : NaN;
@@ -92,7 +95,7 @@ function decimal(value: Buffer, form: RegExp): number {
   return number;
 }
 
-/** Of a decimal number, as `decimal` has taken it. */
+/** Converts a number that `decimal` has accepted to nanoseconds. */
 function nanoseconds(value: Buffer): bigint {
   const [, sign, whole = "0", fraction = ""] = TIME.exec(value.toString("latin1")) ?? [];
   const timeNs = BigInt(`${whole}${fraction.slice(0, 9).padEnd(9, "0")}`);
@@ -114,7 +117,7 @@ class ByteStream {
     return Buffer.concat(parts);
   }
 
-  /** The next bytes as they arrive. A new iteration continues where the last one stopped. */
+  /** Returns the next bytes as they arrive. A second iteration continues where the first one stopped. */
   part(length: number): AsyncIterable<Buffer> {
     let left = length;
     const next = async (): Promise<IteratorResult<Buffer>> => {
@@ -126,7 +129,7 @@ class ByteStream {
     return { [Symbol.asyncIterator]: () => ({ next }) };
   }
 
-  /** There is nothing more. */
+  /** Whether the stream has ended. */
   async isOver(): Promise<boolean> {
     return this.#held.length === 0 && !(await this.#pull());
   }
@@ -142,7 +145,7 @@ class ByteStream {
     return taken;
   }
 
-  /** Whether there was more. */
+  /** Reads more bytes. Returns false at the end of the stream. */
   async #pull(): Promise<boolean> {
     while (this.#held.length === 0) {
       const next = await this.#source.next();

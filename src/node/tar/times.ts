@@ -3,8 +3,9 @@ const double = new Float64Array(1);
 const bits = new BigInt64Array(double.buffer);
 
 /**
- * A time in seconds, as Node sets it: the nearest number that is not earlier, at most 0.24 µs later until 2106. An
- * earlier time would make a copy older than its source, which `make` and `rsync -u` then take for out of date.
+ * Converts a time to the seconds that Node's utimes takes, rounded up to the next double whose time in the kernel is
+ * not earlier: at most 0.24 µs later until 2106. An earlier time would make the copy older than its source, and `make`
+ * and `rsync -u` would then treat it as out of date.
  */
 export function secondsNotBefore(timeNs: bigint): number {
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
@@ -13,13 +14,13 @@ export function secondsNotBefore(timeNs: bigint): number {
   return seconds;
 }
 
-/** What the kernel gets of it (uv_fs_utime of libuv 1.52). */
+/** The time that the kernel gets for a number of seconds (uv_fs_utime of libuv 1.52). */
 function nanosecondsOf(seconds: number): bigint {
   const whole = Math.floor(seconds);
   return BigInt(whole) * NS_PER_SECOND + BigInt(Math.floor((seconds - whole) * Number(NS_PER_SECOND)));
 }
 
-/** The next number that a double holds (IEEE 754). */
+/** The next larger double (IEEE 754). */
 function nextAbove(number: number): number {
   double[0] = number;
   bits[0] = number < 0 ? (bits[0] ?? 0n) - 1n : (bits[0] ?? 0n) + 1n;

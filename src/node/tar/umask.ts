@@ -1,18 +1,18 @@
 import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 
-/** For a system that does not say: that of most. */
+/** The most common umask, for systems where it cannot be determined. */
 const USUAL = 0o022;
 
 /**
- * The umask of this process: permission bits that new files do not get. Not by process.umask(), which sets it to 0 for
- * a moment, in which another thread may create a file.
+ * The umask of this process. process.umask() is not used, because it sets the umask to 0 for a moment, in which another
+ * thread may create a file.
  */
 export function currentUmask(): number {
   return ofKernel() ?? ofShell() ?? USUAL;
 }
 
-/** Linux 4.7 (proc_pid_status(5)). */
+/** Since Linux 4.7 (proc_pid_status(5)). */
 function ofKernel(): number | undefined {
   try {
     return octal(/^Umask:\s*([0-7]+)$/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1]);
@@ -21,7 +21,7 @@ function ofKernel(): number | undefined {
   }
 }
 
-/** A child has the same, as on macOS, which has no /proc. */
+/** A child process inherits the umask. Used on macOS, which has no /proc. */
 function ofShell(): number | undefined {
   try {
     return octal(execFileSync("/bin/sh", ["-c", "umask"], { encoding: "latin1" }).trim());

@@ -35,68 +35,73 @@ import { ownerIn, type Owners } from "./owners.ts";
 import type { TarEntry } from "./read.ts";
 import { currentUmask } from "./umask.ts";
 
-/** Longest path of the kernel (limits.h). */
+/** The kernel's limit on paths (limits.h). */
 const PATH_MAX = 4_096;
-/** Mode bits to keep. No setuid bit: a sandbox could leave programs that run as another user. */
+/** Mode bits to keep. Not the setuid bit: a sandbox could install programs that run as another user. */
 export const MODE_MASK = 0o777;
 const SPECIAL_BITS = 0o7000;
 
 const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | constants.O_NOFOLLOW;
 const PRIVATE_DIRECTORY = 0o700;
-/** An owner or a group that stays (chown(2)). */
+/** The value of chown(2) for an owner or group that is not changed. */
 const UNCHANGED = 2 ** 32 - 1;
-/** Directories that are remembered to be real; beyond that they are looked up again. */
+/** Limit on directories that are remembered not to be links; above it they are checked again. */
 const REMEMBERED = 65_536;
 const writePiece = promisify(write);
 const setSize = promisify(ftruncate);
 
-/** What has been unpacked. */
+/** Totals of what has been unpacked. */
 export interface Unpacked {
   files: number;
-  /** Content of the files. */
+  /** Bytes of file content. */
   bytes: number;
 }
 
-/** Files that are remembered for hard links to them. Links to further ones count as missing. */
+/** Limit on files that are remembered for hard links. Links to files beyond it count as missing. */
 const LINKABLE = 1_000_000;
 
-/** How an archive is unpacked. Without owners, everything belongs to the user of this process. */
+/** Options of `unpack`. Without options about owners, everything belongs to the user of this process. */
 export interface UnpackOptions extends Owners {
   /**
-   * Called for each entry that cannot be written here or whose content ended early; the rest is unpacked. Default: the
-   * first such entry ends it.
+   * Called for each entry that cannot be written, or whose content ended early; the others are unpacked. Default: the
+   * first such entry ends the unpacking.
    */
   readonly onFailure?: ((name: Buffer, error: EntryError) => void) | undefined;
-  /** Permission bits that nothing gets. Default: the umask of this process. */
+  /** Umask of the unpacked entries. Default: the umask of this process. */
   readonly umask?: number | undefined;
   /**
-   * What is there stays as it is, except that directories get new entries. Holds the names of directories that calls
-   * with this set have made, each character a byte. Default: what is there is replaced.
+   * If set, existing entries are not replaced, and existing directories get only new entries. The set has the names of
+   * the directories that this call and earlier ones have created, as latin1 strings. Default: existing entries are
+   * replaced.
    */
   readonly keepExisting?: Set<string> | undefined;
   /**
-   * Takes hard links, to files that this call has written. Called where the file of one is not among them, such as an
-   * excluded one: returns the link's name as a file of its own, or undefined, which makes it a failed entry.
+   * If set, hard links to files that this call has written are accepted. Called for a link whose file is not among
+   * them, for example because it was excluded. Returns the link as a separate file, or undefined, which makes the link
+   * a failed entry.
    */
   readonly missingFile?: ((link: TarEntry) => Promise<TarEntry | undefined>) | undefined;
 }
 
-/** This machine does not take an entry: something conflicts with it, or a system call failed, whose error is the cause. */
+/**
+ * An entry cannot be written on this machine: an existing entry conflicts with it, or a system call failed, whose error
+ * is the cause.
+ */
 export class UnpackError extends EntryError {
   override readonly name = "UnpackError";
 }
 
 /**
- * Entries that have arrived are written synchronously, without a turn of the event loop: signals and timers would wait
- * for thousands of small files.
+ * Limit on the time without a turn of the event loop. Entries that have arrived are written synchronously, so signals
+ * and timers would otherwise wait for thousands of small files.
  */
 const LONGEST_TICK_MS = 50;
 
 /**
- * Unpacks an archive, which may be hostile, below a directory, which is made where it is missing. Nothing outside of it
- * is touched: a name that climbs is refused, and no link is followed. A hard link is refused, too, unless asked for.
- * Ignores setuid bits. Rejects with TarError for the archive, with UnpackError for this machine, and with the entries'
- * own error.
+ * Unpacks an archive, which may be hostile, below a directory, which is created if it is missing. Touches nothing
+ * outside of it: rejects names that climb out of it, and follows no links. Rejects hard links too, unless `missingFile`
+ * is set. Ignores setuid bits. Rejects with TarError if the archive is invalid, with UnpackError for failures of this
+ * machine, and with the errors of `entries`.
  */
 export async function unpack(
   root: string | Buffer,
@@ -107,7 +112,7 @@ export async function unpack(
   const unpacked: Unpacked = { files: 0, bytes: 0 };
   const fail = (name: Buffer, error: unknown): void => {
     const failed = entryFailure(root.toString(), name, error);
-    // Without its directory there is nothing to go on with.
+    // Without the root directory, nothing more can be written.
     if (onFailure === undefined || name.length === 0 || !(failed instanceof EntryError)) throw failed;
     onFailure(name, failed);
   };
@@ -122,7 +127,7 @@ export async function unpack(
   return unpacked;
 }
 
-/** The failure of one entry; an error that ends the whole copy stays what it is. */
+/** Converts an error about one entry to an EntryError; returns an error that ends the whole copy unchanged. */
 function entryFailure(root: string, name: Buffer, error: unknown): unknown {
   const failed = entryErrorOf(error);
   if (failed !== undefined) return failed;
@@ -133,7 +138,7 @@ function entryFailure(root: string, name: Buffer, error: unknown): unknown {
 }
 
 async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked): Promise<void> {
-  // Before anything is done for each of its parts, of which a hostile one has millions.
+  // Checked before the name is split: a hostile name may have millions of parts.
   if (entry.name.length >= PATH_MAX)
     throw new UnpackError("ENAMETOOLONG", `a name of ${entry.name.length} bytes is too long for this machine`);
   const parts = partsOf(entry.name);
@@ -169,15 +174,15 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
     );
 }
 
-/** Paths below the directory that is unpacked into, in parts of which each character is a byte. */
+/** The directory to unpack into. Paths below it are given as parts, which are latin1 strings. */
 class Target implements Disposable {
   readonly umask: number;
   readonly missingFile: UnpackOptions["missingFile"];
   readonly #options: UnpackOptions;
   readonly #root: Buffer;
-  /** Files that this call has written, for hard links, and by which name they are here. */
+  /** Files that this call has written, for hard links: the name in the archive, and the name on disk. */
   readonly #files = new Map<string, string>();
-  /** Directories known to be no links. */
+  /** Directories that have been checked not to be links. */
   readonly #real = new Set<string>();
   readonly #deferred = new DeferredDirectories();
 
@@ -201,7 +206,10 @@ class Target implements Disposable {
     return ownerIn(this.#options, entry);
   }
 
-  /** Makes an entry in place of what has its name, unless that is a directory. Undefined: what is there is to stay. */
+  /**
+   * Creates an entry, and replaces an existing one that is not a directory. Returns undefined if an existing entry must
+   * be kept.
+   */
   make<Made>(path: Buffer, make: () => Made): { readonly made: Made } | undefined {
     try {
       return { made: make() };
@@ -213,39 +221,42 @@ class Target implements Disposable {
     }
   }
 
-  /** A file is written. */
+  /** Remembers a file that was written, for hard links to it. */
   remember(parts: readonly string[]): void {
     const name = parts.join("/");
     if (this.missingFile !== undefined && this.#files.size < LINKABLE) this.#files.set(name, name);
   }
 
-  /** A file that is not here has a second name, which is: further ones are links to that. */
+  /** Makes further hard links to a missing file link to its other name, under which it was written. */
   substitute(missing: readonly string[], parts: readonly string[]): void {
     if (this.#files.has(parts.join("/"))) this.#files.set(missing.join("/"), parts.join("/"));
   }
 
-  /** The path of a file that was written; undefined: there is none. The directories above it are no links. */
+  /**
+   * Returns the path of a file that was written; undefined if there is none. Checks that the directories above it are
+   * not links.
+   */
   fileOf(parts: readonly string[]): Buffer | undefined {
     const name = this.#files.get(parts.join("/"));
     if (name === undefined) return undefined;
     const path = this.pathOf(name.split("/"));
-    // Another entry may have taken its place.
+    // A later entry may have replaced the file.
     return lstatSync(path, { throwIfNoEntry: false })?.isFile() === true ? path : undefined;
   }
 
-  /** The path of an entry. Makes the directories above it, none of which may be a link. */
+  /** Returns the path of an entry. Creates the directories above it, none of which may be a link. */
   pathOf(parts: readonly string[]): Buffer {
     this.#makeDirectories(parts.slice(0, -1));
     return this.#join(parts);
   }
 
-  /** Sets what had to wait. Calls `fail` for each that cannot be set. */
+  /** Sets the deferred attributes of directories. Calls `fail` for each failure. */
   finishDirectories(fail: (name: Buffer, error: unknown) => void): void {
     for (const { path, mode, mtimeSeconds, uid, gid } of this.#deferred.takeReversed())
       try {
         if (uid !== undefined || gid !== undefined) lchownSync(path, uid ?? UNCHANGED, gid ?? UNCHANGED);
         utimesSync(path, String(mtimeSeconds), String(mtimeSeconds));
-        // The group of a setgid directory is this machine's affair, as is a sticky bit.
+        // Keep the setgid and sticky bits that this machine has given the directory.
         chmodSync(path, (lstatSync(path).mode & SPECIAL_BITS) | mode);
       } catch (error) {
         fail(path.subarray(this.#root.length + 1), error);
@@ -256,7 +267,10 @@ class Target implements Disposable {
     this.#deferred[Symbol.dispose]();
   }
 
-  /** Makes sure that every part of a path is a directory and no link. Returns whether the last one was made now. */
+  /**
+   * Creates the missing directories of a path, and checks that no part is a link. Returns whether the last one was
+   * created by this call.
+   */
   #makeDirectories(parts: readonly string[]): boolean {
     let isNew = false;
     let known = parts.length;
@@ -265,14 +279,14 @@ class Target implements Disposable {
       const above = parts.slice(0, depth);
       const path = this.#join(above);
       try {
-        // As text where that is possible: the mkdirSync of some versions of Deno takes no Buffer.
+        // Pass a string if possible: in some versions of Deno, mkdirSync does not accept a Buffer.
         mkdirSync(isUtf8(path) ? path.toString() : path, PRIVATE_DIRECTORY);
         isNew = true;
       } catch (error) {
         if (errnoOf(error) !== "EEXIST") throw error;
         isNew = false;
       }
-      // Follow a link that the user named; a link below it is the sandbox's.
+      // The root may be a link, because the user named it; a link below it was made by the sandbox.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
       if (!found.isDirectory())
         throw new UnpackError("ENOTDIR", `${path.toString()} is in the way on this machine: it is not a directory`);
@@ -287,7 +301,7 @@ class Target implements Disposable {
   }
 }
 
-/** Returns whether it is written: what is there may be to stay. */
+/** Writes a file. Returns false if an existing entry was kept instead. */
 async function writeFile(
   path: Buffer,
   { readAll, content, pieces = content, ...entry }: TarEntry,
@@ -301,7 +315,7 @@ async function writeFile(
     const all = readAll?.();
     if (all !== undefined && !hasHole(all)) for (let at = 0; at < all.length;) at += writeSync(fd, all, at);
     else {
-      // The holes of a sparse file may arrive as zeros; write them as holes again.
+      // The holes of a sparse file may arrive as zeros; write them as holes.
       const sparse = new SparseFile({
         write: (...bytes) => writePiece(fd, ...bytes),
         truncate: (size) => setSize(fd, size),
@@ -312,11 +326,11 @@ async function writeFile(
     const { uid, gid } = target.ownerOf(entry);
     if (uid !== undefined || gid !== undefined) fchownSync(fd, uid ?? UNCHANGED, gid ?? UNCHANGED);
     fchmodSync(fd, mode & MODE_MASK & ~target.umask);
-    // As text: Node reads a negative number as "now".
+    // As a string: Node treats a negative number as "now".
     futimesSync(fd, String(mtimeSeconds), String(mtimeSeconds));
     return true;
   } catch (error) {
-    // A part of a file is not to be taken for the whole.
+    // Do not leave a partial file, which could be mistaken for the whole one.
     rmSync(path, { force: true });
     throw error;
   } finally {

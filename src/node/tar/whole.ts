@@ -4,10 +4,11 @@ import { isHole, type Piece, withZeros } from "./holes.ts";
 import type { TarEntry } from "./read.ts";
 
 /**
- * Content of a file of a sandbox, exactly as many bytes as it declared: what follows in an archive begins after them.
- * Throws TarError for more, before any of the surplus is given, and EntryError at the end for fewer.
+ * Passes through the content of a sandbox's file, and checks that it has exactly the declared size: in an archive, the
+ * next entry begins after that many bytes. Throws TarError for surplus bytes, before yielding any of them, and
+ * EntryError at the end if bytes are missing.
  *
- * @param name how messages name the file
+ * @param name name of the file in error messages
  * @param onBytes called with the size of each piece
  */
 export async function* whole<Part extends Piece>(
@@ -28,7 +29,10 @@ export async function* whole<Part extends Piece>(
   if (leftBytes > 0) throw becameShorter(name);
 }
 
-/** A directory's entries, with itself before them, once the first has come or there is none; their content watched. */
+/**
+ * Yields the root directory and then its entries, with their content checked by `whole`. Yields the root only once the
+ * first entry has arrived, or the end.
+ */
 export async function* withRoot<Entry extends TarEntry>(
   root: () => Entry,
   entries: AsyncIterable<Entry>,

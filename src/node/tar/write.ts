@@ -1,13 +1,19 @@
 import { BLOCK_BYTES, paddingBytes, type TarHeader, writeHeader, writePax } from "./format.ts";
 
 const NAME_BYTES = 100;
-/** The least number that eleven octal digits cannot hold: 8 GiB, or a time in 2242. They have no sign either. */
+/**
+ * The smallest number that eleven octal digits cannot express: 8 GiB, or a time in 2242. Negative numbers cannot be
+ * expressed either.
+ */
 const OCTAL_LIMIT = 8 ** 11;
-/** The same for the seven digits of an owner. */
+/** The same limit for the seven digits of an owner. */
 const OWNER_LIMIT = 8 ** 7;
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** The blocks before an entry's content: its header, and a pax header before it for what that cannot hold. */
+/**
+ * Returns the blocks before an entry's content: its header, and before that a pax header with the values that do not
+ * fit.
+ */
 export function entryHead(header: TarHeader): Buffer {
   const { name, linkTarget, size, mtimeSeconds, mtimeNs, uid = 0, gid = 0 } = header;
   const values = new Map<string, Buffer>();
@@ -17,7 +23,7 @@ export function entryHead(header: TarHeader): Buffer {
   if (uid >= OWNER_LIMIT) values.set("uid", Buffer.from(String(uid)));
   if (gid >= OWNER_LIMIT) values.set("gid", Buffer.from(String(gid)));
   const timeNs = mtimeNs ?? BigInt(Math.floor(mtimeSeconds)) * NS_PER_SECOND;
-  // A header has whole seconds: with those alone, a copy would be older than its source.
+  // The header has only whole seconds, which would make a copy older than its source.
   if (mtimeSeconds < 0 || mtimeSeconds >= OCTAL_LIMIT || timeNs % NS_PER_SECOND !== 0n)
     values.set("mtime", Buffer.from(decimal(timeNs)));
   if (values.size === 0) return writeHeader(header);
@@ -26,7 +32,7 @@ export function entryHead(header: TarHeader): Buffer {
   return Buffer.concat([writeHeader({ ...about, type: "pax" }), pax, entryEnd(pax.length), writeHeader(header)]);
 }
 
-/** Seconds with as many digits behind the point as there are. */
+/** Formats a time as decimal seconds, with as many fractional digits as necessary. */
 function decimal(timeNs: bigint): string {
   const [sign, positive] = timeNs < 0n ? ["-", -timeNs] : ["", timeNs];
   const fraction = String(positive % NS_PER_SECOND)
@@ -35,10 +41,10 @@ function decimal(timeNs: bigint): string {
   return `${sign}${positive / NS_PER_SECOND}${fraction === "" ? "" : "."}${fraction}`;
 }
 
-/** The padding after an entry's content of that size. */
+/** Returns the padding after an entry's content. */
 export function entryEnd(sizeBytes: number): Buffer {
   return Buffer.alloc(paddingBytes(sizeBytes));
 }
 
-/** The end of an archive. */
+/** The blocks of zeros that end an archive. */
 export const TAR_END: Buffer = Buffer.alloc(2 * BLOCK_BYTES);

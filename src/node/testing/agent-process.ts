@@ -4,37 +4,46 @@ import type { Readable } from "node:stream";
 import { messageOf } from "../../shared/errors.ts";
 import { TestAgentError } from "./errors.ts";
 
-/** How an agent ended: with its workload's status, or with one of its own. */
+/** Exit of an agent: its workload's status, or its own if it failed. */
 export interface AgentEnd {
-  /** Null where a signal ended it. */
+  /** Null if a signal ended the agent. */
   readonly exitCode: number | null;
   readonly signal: NodeJS.Signals | null;
 }
 
-/** Characters that are kept of each stream: a workload may write for ever. */
+/** Limit on the kept output of each stream, in characters: a workload may write without end. */
 const KEPT_CHARACTERS = 256 * 1024;
-/** An emergency brake, far more than a start takes on a busy machine. */
+/** Time limit of a start, after which the agent is killed; far more than a start takes on a busy machine. */
 const START_LIMIT_MS = 120_000;
-/** The same for an end: workload, commands and connections have their grace before. */
+/**
+ * Time limit of a stop, after which the agent is killed. Before that, workload, commands and connections get their
+ * grace periods.
+ */
 const STOP_LIMIT_MS = 60_000;
 
-/** Time for the rest of the output: a process that has left the workload's tree may hold the pipes for ever. */
+/**
+ * How long to wait for the rest of the output after the exit: a process that has left the workload's process tree may
+ * keep the pipes open forever.
+ */
 const HELD_PIPES_MS = 2_000;
 
 const running = new Set<AgentProcess>();
 
-/** A test that is over leaves no agent behind, whatever it forgot. */
+/** Terminates the agents that a finished test has not stopped. */
 function endAll(): void {
   for (const agent of running) agent.terminate();
 }
 
-/** A line of the agent's log, as far as its start needs it. */
+/** The fields of a line of the agent's log that a start needs. */
 interface LogLine {
   readonly event?: unknown;
   readonly reason?: unknown;
 }
 
-/** An agent as a process. Once it listens it keeps this process alive only for who awaits its end; it ends with it. */
+/**
+ * An agent as a child process. After the start it keeps this process alive only while a caller awaits its end. It is
+ * terminated when this process exits.
+ */
 export class AgentProcess {
   readonly #program: string;
   readonly #child: ChildProcessByStdio<null, Readable, Readable>;
@@ -64,25 +73,27 @@ export class AgentProcess {
   }
 
   /**
-   * Resolves when it has ended, and its output is read; never, where it could not be started. Who asks for it waits:
-   * from then on the agent keeps this process alive.
+   * Resolves when the agent has ended and its output has been read; never resolves if the agent could not be started.
+   * From the first access on, the agent keeps this process alive.
    */
   get ended(): Promise<AgentEnd> {
     this.#hold(true);
     return this.#ended;
   }
 
-  /** What agent and workload have written, at most the last 256 Ki characters each. `stderr` has the agent's log. */
+  /** Output of agent and workload, at most the last 256 Ki characters of each stream. `stderr` contains the agent's log. */
   get output(): { readonly stdout: string; readonly stderr: string } {
     return { ...this.#output };
   }
 
-  /** Sends SIGTERM. */
   terminate(): void {
     this.#child.kill("SIGTERM");
   }
 
-  /** Whether it listens now; false: another program has its port. Rejects with TestAgentError if it cannot start. */
+  /**
+   * Waits until the agent listens. Resolves with false if another program has the port. Rejects with TestAgentError if
+   * the agent cannot start.
+   */
   async listening(): Promise<boolean> {
     let brake: NodeJS.Timeout | undefined;
     try {
@@ -95,7 +106,7 @@ export class AgentProcess {
           this.#forget();
           reject(new TestAgentError("AGENT_NOT_STARTED", `${this.#program} cannot be run: ${messageOf(error)}`, error));
         });
-        // After the last of its output.
+        // "close", not "exit": only then all output has been received.
         this.#child.once("close", (code, signal) => {
           if (this.#hasLogged(({ event, reason }) => event === "start_failed" && reason === "ALREADY_EXISTS")) {
             resolve(false);
@@ -117,7 +128,7 @@ export class AgentProcess {
     }
   }
 
-  /** Sends SIGTERM and resolves when it has ended. */
+  /** Sends SIGTERM, and resolves when the agent has ended. */
   async stop(): Promise<AgentEnd> {
     const { ended } = this;
     this.terminate();
@@ -126,7 +137,7 @@ export class AgentProcess {
       return await ended;
     } finally {
       clearTimeout(brake);
-      // What the workload left behind may hold the pipes for ever.
+      // Orphaned processes of the workload may keep the pipes open forever.
       this.#child.stdout.destroy();
       this.#child.stderr.destroy();
     }
@@ -137,11 +148,11 @@ export class AgentProcess {
     if (running.size === 0) process.off("exit", endAll);
   }
 
-  /** Whether this process stays for it. */
+  /** Sets whether the agent keeps this process alive. */
   #hold(isHeld: boolean): void {
     const method = isHeld ? "ref" : "unref";
     this.#child[method]();
-    // Pipes are sockets in Node.
+    // In Node, pipes are sockets.
     (this.#child.stdout as Socket)[method]();
     (this.#child.stderr as Socket)[method]();
   }

@@ -1,4 +1,4 @@
-/** Why an agent for tests could not be started; docs/node/client.md lists them. */
+/** Reasons why an agent for tests could not be started; docs/node/client.md lists them. */
 export type TestAgentCode =
   | "AGENT_NOT_FOUND"
   | "AGENT_NOT_STARTED"
@@ -7,7 +7,7 @@ export type TestAgentCode =
   | "MISSING_PACKAGE"
   | "NO_FREE_PORT";
 
-/** An agent for tests could not be started. The message says why, and what to do. */
+/** Thrown if an agent for tests could not be started. The message says why, and what to do. */
 export class TestAgentError extends Error {
   override readonly name = "TestAgentError";
   readonly code: TestAgentCode;

@@ -9,9 +9,9 @@ const USUAL_FIRST_EPHEMERAL = 32_768;
 const ATTEMPTS = 64;
 
 /**
- * A TCP port that nobody listens on now, on whatever address; another process may take it before it is used. It is none
- * of those that the kernel gives to connections, of which every test on the machine makes many (ip_local_port_range of
- * ip(7)).
+ * Returns a TCP port on which no process listens now, at any address; another process may take it before it is used.
+ * Avoids the ephemeral ports (ip_local_port_range of ip(7)), which the kernel assigns to the many connections of the
+ * tests on this machine.
  */
 export async function freePort(): Promise<number> {
   const end = firstEphemeralPort();
@@ -31,7 +31,7 @@ function firstEphemeralPort(): number {
   }
 }
 
-/** The port, after listening on it for a moment; 0 means any. Undefined: it is taken. */
+/** Listens on a port for a moment and returns it; 0 means any port. Returns undefined if the port is in use. */
 async function listenedOn(port: number): Promise<number | undefined> {
   const server = createServer().listen(port);
   try {

@@ -2,12 +2,15 @@ import { accessSync, constants, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { TestAgentError } from "./errors.ts";
 
-/** Names the program guest-agent for tests, where they do not name it themselves. */
+/** Environment variable with the path of the guest-agent program for tests. */
 export const AGENT_VARIABLE = "GUEST_AGENT";
-/** Folder of this package. If it is linked from the project's build, the agent is beside it. */
+/** Directory of this package. If the package is linked from the project's build, the agent is in a directory beside it. */
 const PACKAGE_FOLDER = join(import.meta.dirname, "../../..");
 
-/** The program: the given one, that of GUEST_AGENT, or the built one beside this package. Throws TestAgentError. */
+/**
+ * Finds the agent program: the given path, the path in GUEST_AGENT, or the built program beside this package. Throws
+ * TestAgentError.
+ */
 export function agentProgram(given: string | undefined, named: string | undefined): string {
   if (process.platform !== "linux") {
     throw new TestAgentError(

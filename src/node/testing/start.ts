@@ -10,36 +10,39 @@ import { AGENT_VARIABLE, agentProgram } from "./program.ts";
 
 const HOUR_MS = 3_600_000;
 const VALID_MS = 24 * HOUR_MS;
-/** A test waits for the end of its workload; the agent's own default is 10 s. */
+/** Short, because each test waits for the end of its workload; the agent's own default is 10 s. */
 const STOP_GRACE_MS = 1_000;
-/** Another program may take a port between its choice and its use. */
+/** Limit on retries: another program may take a port after it was chosen. */
 const PORT_ATTEMPTS = 10;
 
-/** What an agent for tests is started with. */
+/** Options of `startTestAgent`. */
 export interface TestAgentOptions {
-  /** The workload's command: program and arguments. Default: none; the agent stays until it is stopped. */
+  /** Program and arguments of the workload. Default: no workload; the agent runs until it is stopped. */
   readonly workload?: readonly string[] | undefined;
   /** The other fields of `Process` as proto3 JSON: `env`, `cwd`, `user`, `ready_cmd`, `stop_grace_ms` (default 1 s). */
   readonly process?: object | undefined;
   /** `Hooks` as proto3 JSON: `pre_snapshot` and `post_restore`, each with `args`. Default: none. */
   readonly hooks?: object | undefined;
-  /** Path of the program guest-agent. Default: the variable GUEST_AGENT, else the built one beside this package. */
+  /**
+   * Path of the guest-agent program. Default: the variable GUEST_AGENT, otherwise the built program beside this
+   * package.
+   */
   readonly agent?: string | undefined;
 }
 
-/** A real agent on a free port of this machine, with credentials of its own. Dispose of it (`await using`). */
+/** A real agent on a free port of this machine, with its own credentials. Must be disposed of (`await using`). */
 export interface TestAgent extends AsyncDisposable {
   /** Address and credentials, for `connect`. */
   readonly connection: TcpOptions;
-  /** The credentials as a folder, for `guestctl --credentials`. It goes with the agent. */
+  /** Directory with the credentials, for `guestctl --credentials`. It is removed when the agent is disposed of. */
   readonly credentials: string;
-  /** What agent and workload have written, at most the last 256 Ki characters each. `stderr` has the agent's log. */
+  /** Output of agent and workload, at most the last 256 Ki characters of each stream. `stderr` contains the agent's log. */
   readonly output: { readonly stdout: string; readonly stderr: string };
   /** Resolves when the agent has ended, with its workload's status. */
   readonly ended: Promise<AgentEnd>;
-  /** A client of it, closed when the agent is disposed of. */
+  /** Creates a client of the agent, which is closed when the agent is disposed of. */
   client(): GuestClient;
-  /** Ends workload and agent as SIGTERM does, and resolves when both are gone. */
+  /** Stops workload and agent as SIGTERM does, and resolves when both have ended. */
   stop(): Promise<AgentEnd>;
 }
 
@@ -49,7 +52,7 @@ const OPTION_NAMES = { workload: true, process: true, hooks: true, agent: true }
 >;
 
 /**
- * Starts an agent for a test, with throwaway credentials, and resolves when it can be dialled. Needs the packages
+ * Starts an agent for a test, with temporary credentials, and resolves when clients can connect. Requires the packages
  * `@peculiar/x509` and `reflect-metadata`, and the built agent. Rejects with TestAgentError.
  */
 export async function startTestAgent(options: TestAgentOptions = {}): Promise<TestAgent> {
@@ -99,7 +102,7 @@ function testAgent(folder: string, connection: TcpOptions, agent: AgentProcess):
   };
 }
 
-/** The agent's whole environment: nothing of the test's own but where programs are. */
+/** The agent's whole environment. Of the test's own environment it inherits only PATH. */
 function environment(folder: string, options: TestAgentOptions): Readonly<Record<string, string>> {
   const { workload = [], process: rest, hooks } = options;
   return {
