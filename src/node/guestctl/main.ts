@@ -16,7 +16,7 @@ function flushed(stream: NodeJS.WriteStream): Promise<void> {
   });
 }
 
-/** The exit closes the connection, and the agent sends the command SIGHUP. */
+/** The exit closes the connection, and the agent sends SIGHUP to the command. */
 function leaveUnwritten(error: NodeJS.ErrnoException): never {
   if (error.code === "EPIPE") process.exit(STATUS_BROKEN_PIPE);
   process.stderr.write(`guestctl: cannot write standard output: ${error.message}\n`);

@@ -55,7 +55,10 @@ export function generatedContent(path: Buffer): Buffer {
       if (count === 0) return chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : Buffer.concat(chunks);
       sizeBytes += count;
       if (sizeBytes > LIMIT_BYTES)
-        throw new EntryError("EFBIG", `${path.toString()} has no size, and more than ${LIMIT_BYTES} bytes`);
+        throw new EntryError(
+          "EFBIG",
+          `${path.toString()} does not state its size, and has more than ${LIMIT_BYTES} bytes`,
+        );
       chunks.push(chunk.subarray(0, count));
     }
   } finally {

@@ -161,7 +161,7 @@ describe("guestctl exec", () => {
     assert.equal(await guestctl.ended, 3);
   });
 
-  test("gives up at the third SIGINT, and the agent sends the command SIGHUP", async () => {
+  test("gives up at the third SIGINT, and the agent sends SIGHUP to the command", async () => {
     const script = "trap 'echo no' INT; echo $$; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
     const seen = guestctl.lines;

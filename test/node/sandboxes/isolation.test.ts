@@ -48,7 +48,10 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
       notFrozen(await node.standby("box")),
       new RegExp(`could not be frozen \\(${PROBLEM}\\): it ran on until`),
     );
-    assert.match(notFrozen(await node.resume("box")), new RegExp(`was not frozen for its suspension \\(${PROBLEM}\\)`));
+    assert.match(
+      notFrozen(await node.resume("box")),
+      new RegExp(`was not frozen when it was suspended \\(${PROBLEM}\\)`),
+    );
     const resumed = (await node.get("box")).ranUnfrozen;
     assert.deepEqual([resumed?.operation, /processes_outside/.test(resumed?.problem ?? "")], ["resume", true]);
     const { awakening } = await node.snapshot("box", { name: "taken" });

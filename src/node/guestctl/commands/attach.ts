@@ -9,7 +9,7 @@ begins with the oldest that the agent has kept; in a terminal it begins now, and
   options: {
     interactive: { short: "i", help: "connect standard input (the default from a terminal to a terminal)" },
     tty: { short: "t", help: "accepted for compatibility: the command has the terminal it was started with" },
-    "no-input": { help: "do not connect standard input, not even of a terminal" },
+    "no-input": { help: "do not connect standard input, even if it is a terminal" },
     from: {
       argument: "WHERE",
       help: "where the output begins: held (everything that the agent has kept) or now",

@@ -52,7 +52,9 @@ directory are left and named.`,
       leftAny ||= left > 0;
       if (values.json === true) continue;
       for (const entry of entries) host.stderr.write(`guestctl: left ${printable(`${entry.path}: ${entry.errno}`)}\n`);
-      if (left > entries.length) host.stderr.write(`guestctl: left ${left - entries.length} more\n`);
+      const more = left - entries.length;
+      if (more > 0)
+        host.stderr.write(`guestctl: ${more} more ${more === 1 ? "entry was" : "entries were"} not removed\n`);
     }
     return { text: "", json: results, status: leftAny ? STATUS_NOT_AS_INTENDED : 0 };
   },

@@ -53,7 +53,7 @@ chooses the agent.`,
   },
   notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND a
 login shell is run, in a terminal if standard input is one. The sandbox needs /bin/sh.
-Signals end guestctl, and the agent then sends the command SIGHUP.`,
+Signals end guestctl, and the agent then sends SIGHUP to the command.`,
   statuses: "the command's own; 128 + N if signal N ended it; 255 if guestctl or the agent failed.",
   examples: ["rsh box make -C /srv check", "rsh -l app box 'cd project && ./run'", "rsh -t box top"],
   takes: "anything",

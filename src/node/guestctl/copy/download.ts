@@ -162,7 +162,8 @@ export async function downloadTree(parts: CopyParts, remote: string, local: stri
         ...(error instanceof UnpackError && { local: true }),
       });
     const tree = guestTree({ client, report, onBytes, options }, remote);
-    if (followLinks) throw new CliError(`-L does not go with :${remote}; copy what its links lead to by name`);
+    if (followLinks)
+      throw new CliError(`-L cannot be used with :${remote}; name the targets of its links and copy those`);
     const kept = keepExisting ? new Set<string>() : undefined;
     return unpack(nameOf(local), tree, {
       ...owners,

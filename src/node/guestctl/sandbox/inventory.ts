@@ -44,7 +44,7 @@ function nodeLines(status: NodeStatus): ReportLine[] {
     ...credentialLines(status),
     ["disk", diskBytes === 0 ? "not known" : `${sizeWords(diskBytes)}, ${sizeWords(used.diskBytes)} in use`],
     ["egress_control", "false: the substrate accepts an egress policy and enforces none"],
-    ["live_checkpoint", "false: the substrate suspends what it takes a snapshot of"],
+    ["live_checkpoint", "false: taking a snapshot suspends the sandbox"],
   ];
 }
 

@@ -56,7 +56,9 @@ export async function runAttached(
 /** Joins the local streams, terminal and signals to a command until its end. Throws CliError when the user leaves. */
 async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, isTerminal, escape, kept } = attachment;
-  const leaving = kept ? `the command continues: guestctl attach ${kept.name}` : "the agent sends the command SIGHUP";
+  const leaving = kept
+    ? `the command continues: guestctl attach ${kept.name}`
+    : "the agent sends SIGHUP to the command";
   using _size = isTerminal ? followSize(process, host) : undefined;
   using keyboard = isInteractive ? openKeyboard({ process, isTerminal, escape, leaving }, host) : undefined;
   using modes = isTerminal && host.stdout.isTTY ? followModes(process.stdout, host) : undefined;

@@ -14,22 +14,28 @@ import { sweepEntry } from "./sweep-entry.ts";
 import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";
 
-/** A first attempt to reach an agent. It is in nobody's way after half a second, so that a busy host's may take long. */
+/**
+ * Deadline of the first attempt to reach an agent. It can be generous, because the attempt blocks others only for the
+ * first half second (`Dials`), and a busy host may answer late.
+ */
 const FIRST_ATTEMPT_MS = 10_000;
-/** Later attempts to reach an agent that was silent, and the pause between two: each costs two connections. */
+/** Deadline of a later attempt to reach a silent agent, and the pause between two. Each attempt costs two connections. */
 const LATER_ATTEMPT_MS = 10_000;
 const LATER_PAUSE_MS = 5_000;
-/** Silent agents that are waited for at a time. They take a timer and a connection each. */
+/** How many silent agents are waited for concurrently. Each takes only a timer and a connection. */
 const SILENT_AT_A_TIME = 256;
-/** POST_RESTORE hooks at a time: a hook takes the guest's processor, and this process only waits for it. */
+/** How many POST_RESTORE hooks run concurrently. A hook uses the guest's CPU, and this process only waits for it. */
 const HOOKS_AT_A_TIME = 128;
 
-/** Whether a sandbox may run with a frozen session, or without its duties. */
+/** Whether a sandbox may be running with a frozen session, or without its restore steps. */
 export function mayBeFrozen(entry: JournalEntry): boolean {
   return entry.kind === "sandbox" && entry.phase === "ready" && entry.runEpochMs === undefined;
 }
 
-/** The order of duties: by the time that is left, the least first. Nothing is known of what an older version froze. */
+/**
+ * Sorts sandboxes by the time until their sessions thaw, the least first. Sandboxes that an older version froze come
+ * first, because their time is not known.
+ */
 export function byTimeLeft(one: JournalEntry, other: JournalEntry): number {
   return thawsAtMs(one) - thawsAtMs(other);
 }
@@ -38,35 +44,38 @@ function thawsAtMs(entry: JournalEntry): number {
   return (entry.kind === "sandbox" ? entry.thawsAtMs : undefined) ?? 0;
 }
 
-/** A sandbox that has done its duties, and its entry since then. */
+/** A sandbox whose restore steps are done, and its entry as it was then. */
 interface Safe {
   readonly entry: SandboxEntry;
   readonly instance: Instance;
   readonly done: DoneDuties;
 }
 
-/** What the daemon may still be asked to do with a sandbox takes up to 75 s; it is asked four times a second. */
+/**
+ * How many interrupted suspensions are waited for concurrently. The daemon may take up to 75 s for each, and is polled
+ * four times a second.
+ */
 const ASKED_AT_A_TIME = 64;
 
 /**
- * Has sandboxes do their duties before their sessions thaw by themselves. All of them do no more than that at first.
- * POST_RESTORE and Health, which need a second connection, follow when none waits for its duties any more. Those that
- * answer are never kept waiting by those that do not: an agent that is silent for half a second gives its place to the
- * next one, after ten seconds it is put behind all others, and is then waited for as long as the node waits for any
- * agent.
+ * Runs the restore steps of sandboxes before their sessions thaw by themselves. In the first pass each sandbox gets
+ * only its restore steps. POST_RESTORE and Health, which need a second connection, follow once no sandbox that answers
+ * still waits for its restore steps. Silent agents never delay the others: after half a second a silent agent frees its
+ * place for the next one, and after ten seconds it is moved behind all others, where it gets the node's usual time to
+ * answer.
  */
 export class Frozen {
   readonly #node: NodeParts;
   readonly #things: Things;
-  /** The entries from before the listing: one that is the same object now has not changed since. */
+  /** The entries from before the listing. An entry that is still the same object has not changed since. */
   readonly #before: ReadonlyMap<string, JournalEntry>;
   readonly #report: Report;
   readonly #onDone: () => void;
   readonly #hooks = new Gate(HOOKS_AT_A_TIME);
   readonly #silent: string[] = [];
-  /** Names of those that have done their duties. */
+  /** Names of the sandboxes whose restore steps are done. */
   readonly #safe = new Set<string>();
-  /** Resolved when every sandbox that answers has done its duties. */
+  /** Resolves when all sandboxes that answer have run their restore steps. */
   readonly #areSafe: Promise<void>;
   #noteSafe: () => void = () => undefined;
 
@@ -79,7 +88,10 @@ export class Frozen {
     this.#areSafe = new Promise((resolve) => (this.#noteSafe = resolve));
   }
 
-  /** Awakens those that answer soon; they do their duties in the order that they have. Never rejects, as the next two. */
+  /**
+   * Restores the sandboxes that answer soon, with the restore steps in the given order. This and the next two methods
+   * never reject: failures are in the report.
+   */
   async quick(entries: readonly JournalEntry[]): Promise<void> {
     const begun: Promise<void>[] = [];
     const judged: Promise<void>[] = [];
@@ -95,12 +107,12 @@ export class Frozen {
     await Promise.all(begun);
   }
 
-  /** The same for those that an earlier process has asked the daemon to suspend, once the daemon has done so. */
+  /** Restores sandboxes that an earlier process asked the daemon to suspend, once the daemon has finished that. */
   async asked(entries: readonly JournalEntry[]): Promise<void> {
     await bounded(entries, ASKED_AT_A_TIME, ({ name }) => this.#attempt(name, undefined).whole);
   }
 
-  /** Awakens those that have not answered yet, or gives them up. */
+  /** Restores the sandboxes that have not answered so far, or reports that they failed. */
   async silent(): Promise<void> {
     await bounded(this.#silent, SILENT_AT_A_TIME, async (name) => {
       await this.#one(name, async (sandbox, instance) => {
@@ -127,7 +139,7 @@ export class Frozen {
     return { first, whole };
   }
 
-  /** Works on one sandbox that runs without its duties, and reports its failure. */
+  /** Runs an action on a sandbox whose restore steps are not done, and reports its failure. */
   async #one(name: string, action: (entry: SandboxEntry, instance: Instance) => Promise<void>): Promise<void> {
     const { turns, journal } = this.#node;
     if (turns.isBusy(name)) return;
@@ -145,7 +157,10 @@ export class Frozen {
     );
   }
 
-  /** What the listing says of a sandbox that it shows running, if nobody has worked on that since. */
+  /**
+   * A sandbox and its instance as listed, if the instance ran then and no process has changed the entry since.
+   * Undefined: the caller must ask the daemon again.
+   */
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);
     if (entry?.kind !== "sandbox" || this.#before.get(name) !== entry || !mayBeFrozen(entry)) return undefined;
@@ -154,7 +169,7 @@ export class Frozen {
     return (entry.published ?? []).every(({ ingressId }) => ingressId !== undefined) ? { entry, instance } : undefined;
   }
 
-  /** Has one do its duties, unless its agent is silent. */
+  /** Runs a sandbox's restore steps, unless its agent is silent. */
   async #makeSafe(entry: SandboxEntry, instance: Instance, leave: Leave): Promise<Safe | "silent"> {
     const { guests, journal } = this.#node;
     const timeoutMs = Math.min(FIRST_ATTEMPT_MS, guests.patience.reachTimeoutMs);
@@ -171,7 +186,10 @@ export class Frozen {
     }
   }
 
-  /** What follows the duties of one, once all are safe, unless somebody has worked on it in the meantime. */
+  /**
+   * Completes a restore after its restore steps, once all sandboxes are safe. If the entry has changed meanwhile, the
+   * restore steps are repeated.
+   */
   async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
     await this.#areSafe;
     const leave = await this.#hooks.enter();
@@ -186,8 +204,8 @@ export class Frozen {
   }
 
   /**
-   * Has an agent that was silent before do its duties. Rejects with AGENT_UNREACHABLE, or AGENT_ENDED where its
-   * instance is off.
+   * Runs the restore steps of a sandbox whose agent was silent before. Rejects with AGENT_UNREACHABLE, or with
+   * AGENT_ENDED if its instance is off.
    */
   #reached(entry: SandboxEntry, known: Instance): Promise<DoneDuties> {
     const { guests, instances, dials } = this.#node;
@@ -212,7 +230,7 @@ export class Frozen {
     });
   }
 
-  /** @param done its duties; undefined: they are not done yet */
+  /** @param done result of the restore steps; undefined: they have not run yet */
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();

@@ -3,7 +3,10 @@ import { SandboxError } from "../substrate/index.ts";
 
 type Known = Needs<"folder" | "substrate" | "journal">;
 
-/** The entry of a sandbox. Rejects with NOT_FOUND, which names the owner if another node has a sandbox of that name. */
+/**
+ * Returns the entry of a sandbox. Rejects with NOT_FOUND; the error names the owner if another node has a sandbox of
+ * that name.
+ */
 export async function ownSandbox(node: Known, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);
   if (entry?.kind === "sandbox") return entry;
@@ -12,7 +15,7 @@ export async function ownSandbox(node: Known, name: string): Promise<SandboxEntr
   throw new SandboxError("NOT_FOUND", `${name} is a snapshot: no agent runs in it`, undefined, { remedy });
 }
 
-/** The same for a sandbox or snapshot. */
+/** Returns the entry of a sandbox or a snapshot. Rejects like `ownSandbox`. */
 export async function ownEntry(node: Known, name: string): Promise<JournalEntry> {
   const entry = node.journal.get(name);
   if (entry !== undefined) return entry;
@@ -20,7 +23,7 @@ export async function ownEntry(node: Known, name: string): Promise<JournalEntry>
   throw await unknown(node, name, notFound(message, name));
 }
 
-/** The error about a name that a journal does not have. */
+/** The error about a name without an entry in the journal. */
 export function noSandbox(name: string, folder: string): SandboxError {
   return notFound(`there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`, name);
 }
@@ -29,7 +32,7 @@ function notFound(message: string, name: string): SandboxError {
   return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "list", name } });
 }
 
-/** The error, with the node that has a sandbox of that name, if the daemon says so. */
+/** Adds to the error which other node has a sandbox of that name, if the daemon lists one. */
 async function unknown({ substrate }: Known, name: string, error: SandboxError): Promise<SandboxError> {
   const all = await substrate.instances({}).catch(() => []);
   const { [NODE_TAG]: owner } = all.find((instance) => instance.name === name)?.tags ?? {};

@@ -3,17 +3,18 @@ import { SandboxError } from "../substrate/index.ts";
 import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
 import { ownSandbox } from "./own.ts";
 
-/** A sandbox's agent: its address and credentials. */
+/** The address and the credentials of a sandbox's agent. */
 export interface Reach {
   /** HOST:PORT. */
   readonly address: string;
-  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  /** Directory of the credentials, in the layout that `guestctl --credentials` expects. */
   readonly credentials: string;
 }
 
 /**
- * Finds the agent of a sandbox that runs and has done its duties. Rejects with SandboxError, which names the next call:
- * NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE where the instance has no address.
+ * Finds the agent of a sandbox that is running and has run its restore steps. Rejects with SandboxError, whose remedy
+ * says what to call next: NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE if the instance has no
+ * address.
  */
 export async function reach(
   node: Needs<"folder" | "substrate" | "journal" | "credentials" | "instances">,

@@ -3,41 +3,44 @@ import { rotate } from "../operations/index.ts";
 import { bounded, type NodeParts, ready, type SandboxEntry } from "../node/index.ts";
 import { SandboxError, sandboxError } from "../substrate/index.ts";
 
-/** Rotations at a time: each issues certificates for 25 ms of a core, and then waits two seconds for its agent. */
+/**
+ * How many rotations run concurrently. Each issues certificates for 25 ms of a core and then waits two seconds for the
+ * agent.
+ */
 const AT_A_TIME = 8;
 
-/** Which sandboxes get new credentials. */
+/** Selects which sandboxes get new credentials. */
 export interface RotateAllOptions {
-  /** Only those whose credentials are older than that, in milliseconds. Default: all. */
+  /** Only sandboxes whose credentials are older than this, in milliseconds. Default: all. */
   readonly olderThanMs?: number | undefined;
-  /** Aborting begins no further rotation; those that have begun are completed. */
+  /** When aborted, no further rotation begins; those in progress are completed. */
   readonly signal?: AbortSignal | undefined;
-  /** Called whenever one is done. Must not throw. */
+  /** Called after each sandbox. Must not throw. */
   readonly onProgress?: ((progress: RotationProgress) => void) | undefined;
 }
 
-/** How far the rotation of many has come. */
+/** Progress of the rotation of many sandboxes. */
 export interface RotationProgress {
   readonly done: number;
   readonly total: number;
   readonly failed: number;
 }
 
-/** What the rotation of many has done. */
+/** Result of the rotation of many sandboxes, by their names. */
 export interface RotationReport {
   readonly rotated: readonly string[];
-  /** Those that sleep or are stopped: they are renewed when they are resumed, if they have expired by then. */
+  /** Sandboxes that are suspended or stopped. Their credentials are renewed when they are resumed, if expired by then. */
   readonly skipped: readonly string[];
-  /** A repetition takes up what was broken off. */
+  /** Failed rotations. A repeated call continues them. */
   readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];
 }
 
-/** When the credentials of a sandbox were issued, by the host's clock, in milliseconds of the epoch. */
+/** When the current credentials of a sandbox were issued, by the host's clock, in milliseconds of the epoch. */
 function issuedMs({ credentialsIssuedMs, createdMs }: SandboxEntry): number {
   return credentialsIssuedMs ?? createdMs;
 }
 
-/** Gives all running sandboxes of a node new credentials. Never rejects because of one of them. */
+/** Gives all running sandboxes of a node new credentials. The failure of one does not reject; it is in the report. */
 export async function rotateAll(
   node: NodeParts,
   { olderThanMs = 0, signal, onProgress }: RotateAllOptions,
@@ -74,7 +77,10 @@ export async function rotateAll(
   return report;
 }
 
-/** Sandboxes whose credentials expire within that time, the first first. Reads the certificates of all. */
+/**
+ * Finds the sandboxes whose credentials expire within the given time, the soonest first. Reads all sandboxes'
+ * certificates.
+ */
 export async function expiring(
   { journal, credentials }: Pick<NodeParts, "journal" | "credentials">,
   withinMs: number,

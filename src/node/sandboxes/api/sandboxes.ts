@@ -59,51 +59,53 @@ import type { SweepReport } from "./sweep-report.ts";
 import { UsageReader } from "./usage.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
-/** Credentials that expire sooner are reported. */
+/** Credentials that expire within this time are listed in `status`. */
 const SOON_MS = 30 * 86_400_000;
-/** Requests to the daemon for what a listing lacks. */
+/** How many instances that a listing lacks are requested from the daemon concurrently. */
 const REQUESTS_AT_A_TIME = 16;
 
-/** A sandbox, as this node knows it. Operations need one whose phase is "ready". */
+/** A sandbox, as this node knows it. Operations require the phase "ready". */
 export interface SandboxInfo extends SandboxEntry {
-  /** State of its instance at the substrate; undefined: there is no instance. */
+  /** State of the instance at the substrate; undefined: there is no instance. */
   readonly state: InstanceState | undefined;
-  /** Of "Unknown", why the daemon cannot tell the state, in its words. */
+  /** Why the state is "Unknown", in the daemon's words. */
   readonly stateError?: string | undefined;
-  /** Only from `get`: when its credentials expire, by the host's clock, in milliseconds of the epoch. */
+  /** Only from `get`: when the credentials expire, by the host's clock, in milliseconds of the epoch. */
   readonly credentialsExpireMs?: number | undefined;
-  /** Only from `get`, and in the guest's words: why its agent has ended, such as "the workload ran out of memory". */
+  /** Only from `get`: why the agent has exited, as the guest reports it ("the workload ran out of memory"). */
   readonly endedBecause?: string | undefined;
-  /** HOST:PORT of its agent. */
+  /** HOST:PORT of the agent. */
   readonly address: string | undefined;
-  /** Folder of its credentials, as `guestctl --credentials` takes it. */
+  /** Directory of the credentials, in the layout that `guestctl --credentials` expects. */
   readonly credentials: string;
 }
 
-/** This node: what it can do, and what its host has. The substrate accepts more than it carries out. */
+/**
+ * The node's features and its host's resources. A feature that the substrate accepts but ignores is reported as
+ * missing.
+ */
 export interface NodeStatus {
-  /** The substrate accepts an egress policy and enforces none. */
+  /** False: the substrate accepts an egress policy, but does not enforce it. */
   readonly egressControl: false;
-  /** The substrate suspends a sandbox to take a snapshot of it. */
+  /** False: taking a snapshot suspends the sandbox. */
   readonly liveCheckpoint: false;
   readonly daemonVersion: string;
-  /** Features of the hypervisors that can be started, by name; none where the daemon is older than /capabilities. */
+  /** Features of each hypervisor that can be started, by name; empty if the daemon does not have /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
-  /** Undefined: the daemon does not report it, as one without /capabilities. */
+  /** Undefined: the daemon does not report it. */
   readonly apiVersion: string | undefined;
-  /** Default hypervisor; undefined as above. */
+  /** Undefined: the daemon does not report it. */
   readonly defaultHypervisor: string | undefined;
-  /** Whether the daemon has /capabilities: without, what a hypervisor cannot do shows when it is asked to. */
+  /** Whether the daemon has /capabilities. Without it, missing features show only when an operation fails. */
   readonly hasCapabilities: boolean;
   readonly capacity: Capacity;
-  /** Sandboxes whose credentials expire within 30 days, the first first, by the host's clock. */
+  /** Sandboxes whose credentials expire within 30 days, by the host's clock, the soonest first. */
   readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
 }
 
 /**
  * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
- * Operations on one sandbox wait for each other, also those of other processes. Every method rejects with
- * SandboxError.
+ * Operations on the same sandbox wait for each other, even across processes. Every method rejects with SandboxError.
  */
 export class Sandboxes {
   readonly #node: NodeParts;
@@ -112,18 +114,18 @@ export class Sandboxes {
     this.#node = node;
   }
 
-  /** Rejects with MISSING_PACKAGE where this Node cannot keep a journal: what a program checks before all else. */
+  /** Rejects with MISSING_PACKAGE if this version of Node cannot open a journal. Call it before anything else. */
   static async checkRuntime(): Promise<void> {
     await loadSqlite();
   }
 
-  /** Opens the node's journal until `close`, beside any other process that has it open. Makes no call. */
+  /** Opens the node's journal until `close`; other processes may have it open too. Sends no request. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
     return new Sandboxes(nodeOf(options, await Journal.open(options.folder, options.readOnly === true)));
   }
 
-  /** Names of the sandboxes in a journal, without a call. */
+  /** Names of the sandboxes in a journal. Sends no request. */
   static async names(folder: string): Promise<readonly string[]> {
     const journal = await Journal.open(folder, true);
     try {
@@ -133,7 +135,7 @@ export class Sandboxes {
     }
   }
 
-  /** Asks the daemon for its state, its features and its host's resources. */
+  /** Requests the daemon's health and features and its host's resources. */
   async status(): Promise<NodeStatus> {
     const { substrate } = this.#node;
     await asSandboxError(substrate.health());
@@ -152,18 +154,18 @@ export class Sandboxes {
     };
   }
 
-  /** The images of the substrate, all nodes' included, with what to do about those that are not ready. */
+  /** Lists all images of the substrate, which all nodes share, with a next step for each that is not ready. */
   async images(): Promise<readonly ImageInfo[]> {
     return imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonFolder);
   }
 
-  /** Makes a sandbox and waits for its agent's Health. Where that fails, nothing of it is left. */
+  /** Creates a sandbox and waits for its agent's Health. If a step fails, everything created so far is removed. */
   async create(spec: SandboxSpec): Promise<SandboxInfo> {
     checkSpec(spec);
     return this.#info(await create(this.#node, spec));
   }
 
-  /** A sandbox; of one that is off also why, by its whole console. */
+  /** Returns a sandbox. If it is off, the console is searched for the reason (`endedBecause`). */
   async get(name: string): Promise<SandboxInfo> {
     const entry = await ownSandbox(this.#node, name);
     const credentialsExpireMs = await this.#node.credentials.expiryMs(name).catch(() => undefined);
@@ -191,61 +193,61 @@ export class Sandboxes {
     return this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
   }
 
-  /** A client of its agent, to be closed by the caller. WRONG_STATE while it sleeps, and before its duties are done. */
+  /** Connects to a sandbox's agent; the caller closes the client. WRONG_STATE while its restore steps are not done. */
   async connect(name: string): Promise<GuestClient> {
     const { address } = await this.reach(name);
     return connect({ address, ...(await asSandboxError(this.#node.credentials.client(name))) });
   }
 
-  /** Reads what all running sandboxes use, for Prometheus and the like. To be disposed of by the caller. */
+  /** A reader of all running sandboxes' usage, for example for Prometheus. The caller disposes of it. */
   usageReader(): UsageReader {
     return new UsageReader(this);
   }
 
-  /** Where its agent answers, for a program of another kind; errors name the command that makes it answer. */
+  /** Where a sandbox's agent answers, for other programs. If it cannot answer, the error names the command to run. */
   reach(name: string): Promise<Reach> {
     return asSandboxError(reach(this.#node, name));
   }
 
   /**
-   * Runs PRE_SNAPSHOT, freezes the session until the duties, and suspends the sandbox to disk, however the hook ends.
-   * Resolves with the outcome of hook and freeze.
+   * Runs PRE_SNAPSHOT, freezes the session until its restore steps, and suspends the sandbox to disk, even if the hook
+   * fails.
    */
   standby(name: string, options: SuspendOptions = {}): Promise<Suspension> {
     return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
   }
 
   /**
-   * Compares the keys, restores, and runs duties, POST_RESTORE and Health. Undefined: it was stopped, and has booted
-   * anew.
+   * Compares the keys, resumes the sandbox, and runs the restore steps, POST_RESTORE and Health. Undefined: the sandbox
+   * was stopped, and has been booted again.
    */
   resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
   }
 
   /**
-   * Gives a running sandbox a new authority, certificates and token, and removes the old ones. Connections with the old
-   * ones end within seconds. Repeat it after a failure or crash: it goes on where it was.
+   * Gives a running sandbox a new certificate authority, certificates and token, and removes the old ones. Connections
+   * that use the old ones end within seconds. After a failure, call it again: it continues where it stopped.
    */
   async rotate(name: string): Promise<SandboxInfo> {
     return this.#info(await this.#alone("rotate", name, (entry) => rotate(this.#node, entry)));
   }
 
-  /** The same for all that run, or those whose credentials are older than `olderThanMs`, eight at a time. */
+  /** Rotates the credentials of all running sandboxes, or of those older than `olderThanMs`, eight at a time. */
   rotateAll(options: RotateAllOptions = {}): Promise<RotationReport> {
     return asSandboxError(rotateAll(this.#node, options));
   }
 
-  /** Stops it: the workload gets all of its grace, or a warning says why not; disks stay. `resume` boots it anew. */
+  /** Stops a sandbox; a warning says if its workload did not get its whole grace period. `resume` boots it again. */
   stop(name: string): Promise<Stopping> {
     return this.#alone("stop", name, (entry) => stop(this.#node, entry));
   }
 
   /**
-   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot, for which the sandbox is suspended; then it does its
-   * duties. Where it does not wake up, the snapshot stays: it may be all that is left of the sandbox.
+   * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot. The sandbox is suspended for it and then resumed with
+   * its restore steps. If it cannot be resumed, the snapshot is kept: it may be all that is left of the sandbox.
    *
-   * @param options.live asks for a snapshot without suspension, which this substrate cannot take: CAPABILITY_MISSING
+   * @param options.live requests a snapshot without a suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
   async snapshot(
     name: string,
@@ -262,8 +264,8 @@ export class Sandboxes {
   }
 
   /**
-   * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current
-   * time. A source that runs is suspended meanwhile, and then does its duties (`source`).
+   * Creates a running sandbox from another sandbox or a snapshot, with its own credentials, random numbers and the
+   * current time. A running source is suspended meanwhile, and then resumed with its restore steps (`source`).
    */
   async fork(
     from: string,
@@ -279,11 +281,10 @@ export class Sandboxes {
   }
 
   /**
-   * Makes the daemon's ingress lead requests for a hostname to a port of a sandbox, until the sandbox is removed or
-   * `unpublish` ends that. The hostname is in `published` of `get` and `list`. Repeating it changes nothing, so that a
-   * wait can be repeated. Rejects with HOSTNAME_IN_USE; with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING the publication
-   * stays if only the wait failed. The result's `warning` says that the server listens where the ingress does not
-   * come.
+   * Routes a hostname of the daemon's ingress to a port of a sandbox, until `unpublish` or the sandbox's removal.
+   * Idempotent, so that a wait can be repeated. Rejects with HOSTNAME_IN_USE. If it rejects with INGRESS_NOT_SERVED or
+   * GUEST_NOT_LISTENING because only the wait failed, the publication remains. The result's `warning` says that the
+   * server listens only where the ingress cannot reach it.
    *
    * @param port in the sandbox, where a server listens on all addresses
    */
@@ -300,7 +301,7 @@ export class Sandboxes {
     return warning === undefined ? made : { ...made, warning };
   }
 
-  /** That whoever listens on a port does on the loopback only; undefined where nobody does, or one elsewhere. */
+  /** A hint if all servers on the port listen on loopback addresses only, which the ingress cannot reach. */
   async #loopbackOnly(name: string, port: number): Promise<string | undefined> {
     using client = await this.connect(name);
     const { ports } = await client.listPorts({ timeoutMs: CALL_MS });
@@ -310,43 +311,42 @@ export class Sandboxes {
     return `its server listens at ${first.address} only, where the ingress does not come; have it listen at 0.0.0.0`;
   }
 
-  /** Ends a publication. @param listenPort the host's port that it listens on. Default: 80 */
+  /** Ends a publication. @param listenPort port of the host on which the ingress listens. Default: 80 */
   unpublish(name: string, hostname: string, listenPort?: number): Promise<void> {
     return this.#alone("unpublish", name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
   }
 
-  /** Removes a sandbox or a snapshot in any state, with its credentials, and their volume unless a fork has it. */
+  /** Removes a sandbox or a snapshot in any state, with its credentials and, unless a fork uses it, their volume. */
   remove(name: string): Promise<void> {
     return this.#node.turns.alone("remove", name, async () =>
       discard(this.#node, "remove", await ownEntry(this.#node, name)),
     );
   }
 
-  /** Removes what earlier processes have left behind, at the substrate and here. */
+  /** Finishes or removes what earlier processes left unfinished. */
   sweep(options: SweepOptions = {}): Promise<SweepReport> {
     return asSandboxError(sweep(this.#node, options));
   }
 
-  /** What a sweep would work on now. Changes nothing. */
+  /** Lists what a sweep would work on now. Changes nothing. */
   sweepPlan({ takeOver = false }: Pick<SweepOptions, "takeOver"> = {}): Promise<SweepPlan> {
     return asSandboxError(sweepPlan(this.#node, takeOver));
   }
 
-  /** Carries out TTLs and idle actions until the signal is aborted. */
+  /** Enforces TTLs and idle actions until the signal is aborted. */
   watch(options: WatchOptions): Promise<void> {
     return watch(this.#node, options);
   }
 
   /**
-   * What the end of this process would leave undone or frozen until somebody sweeps, in words; undefined: nothing was
-   * changed yet, and nothing is to be undone.
+   * What would remain unfinished or frozen until the next sweep if this process ended now, as sentences. Undefined:
+   * this process has changed nothing so far.
    */
   get atRisk(): readonly string[] | undefined {
     const risks = this.#node.turns.atRisk;
     return risks.length > 0 || this.#node.journal.isChanged ? risks : undefined;
   }
 
-  /** Closes the journal. */
   close(): void {
     this.#node.journal.close();
   }
@@ -361,7 +361,7 @@ export class Sandboxes {
     );
   }
 
-  /** Refuses a taken name at once: two operations that wait for each other's names would wait for ever. */
+  /** Rejects a taken name at once: if two operations waited for each other's names, they would deadlock. */
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);

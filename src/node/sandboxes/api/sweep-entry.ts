@@ -15,7 +15,7 @@ import { type JournalEntry, type NodeParts, OPERATION_TAG, type SandboxEntry } f
 import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";
 
-/** Whether a sweep has nothing to do about an entry, by a listing that has just been made. */
+/** Whether a sweep has nothing to do for an entry, according to a listing that was just made. */
 export function isInOrder(entry: JournalEntry, things: Things): boolean {
   if (entry.phase !== "ready") return false;
   if (entry.kind === "snapshot") return things.snapshotIds.has(entry.snapshotId ?? "");
@@ -25,12 +25,12 @@ export function isInOrder(entry: JournalEntry, things: Things): boolean {
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
-/** States in which a suspended sandbox needs nothing before its resume. */
+/** States of the instance in which a suspended sandbox needs nothing until it is resumed. */
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**
- * Finishes or removes what an earlier process has left half done of an entry. Resolves with the sandbox and its
- * instance if that runs and has not done its duties. The entry is this process's meanwhile.
+ * Finishes or removes what an earlier process left unfinished of an entry. Resolves with the sandbox and its instance
+ * if the instance is running and its restore steps are not done. The caller must hold the entry's lock.
  */
 export async function sweepEntry(
   node: NodeParts,
@@ -40,7 +40,8 @@ export async function sweepEntry(
   const found = node.journal.get(name);
   if (found === undefined) return undefined;
   const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
-  // Taken for a process that has ended: it is whole, and may be all that is left of its source.
+  // The process that requested this snapshot has ended, but the daemon has completed it. Keep it: it may be all that is
+  // left of its source.
   const snapshot =
     entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
   if (entry.kind === "snapshot" && snapshot !== undefined) {
@@ -73,7 +74,7 @@ export async function sweepEntry(
   return { entry: node.journal.sandbox(name), instance };
 }
 
-/** Asks again: the listing may be older than the snapshot. */
+/** Asks the daemon again, because the listing may be older than the snapshot. */
 async function isSnapshotGone(
   { substrate, tags }: Pick<NodeParts, "substrate" | "tags">,
   entry: JournalEntry,

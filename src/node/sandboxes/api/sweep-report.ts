@@ -2,44 +2,47 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { Awakening, Warning } from "../node/index.ts";
 import { type Remedy, SandboxError, sandboxError } from "../substrate/index.ts";
 
-/** What a sweep has done, by names and ids. */
+/** The result of a sweep, by names and ids. */
 export interface SweepReport {
-  /** Sandboxes and snapshots that were half made or half removed, or lost their instance; hostnames half published. */
+  /**
+   * Removed entries: sandboxes and snapshots that were partly created or partly removed, or whose instance is gone, and
+   * hostnames that were partly published.
+   */
   readonly removed: readonly string[];
   /**
-   * Instances, snapshots, volumes and ingresses of this node that are not in its journal; volumes of older agents that
-   * no node uses.
+   * Removed orphans: instances, snapshots, volumes and ingresses of this node without an entry in its journal, and
+   * volumes of older agents that no node uses.
    */
   readonly orphans: readonly string[];
-  /** Sandboxes that ran after a restore without having done their duties. */
+  /** Sandboxes that were running after a restore without their restore steps, which are done now. */
   readonly awakened: readonly string[];
   /**
-   * Sandboxes whose session thawed by itself before their duties: they have run with the randomness, the clock and the
-   * secrets of their source. Their duties are done now, unless they are also in `failed`.
+   * Sandboxes whose session thawed by itself before its restore steps. They have run with the random numbers, the clock
+   * and the secrets of their source. The restore steps are done now, unless the sandbox is also in `failed`.
    */
   readonly late: readonly string[];
-  /** Warnings about those that were awakened, with the error of the clock that CLOCK_OFF is about. */
+  /** Warnings about the sandboxes in `awakened`. `clockErrorMs` is the error that the warning CLOCK_OFF reports. */
   readonly warnings: readonly SweepWarning[];
-  /** Snapshots that the daemon has taken although the process that asked for them has ended. */
+  /** Snapshots that the daemon completed although the process that requested them had ended. */
   readonly completed: readonly string[];
-  /** What could not be done, and why. The next sweep tries again. */
+  /** What failed, and why. The next sweep tries again. */
   readonly failed: readonly SweepFailure[];
 }
 
-/** A warning about a sandbox that was awakened. */
+/** A warning about a sandbox whose restore steps were run. */
 export type SweepWarning = Warning & { readonly name: string } & Pick<Awakening, "clockErrorMs">;
 
-/** What a sweep could not do. */
+/** A failure of a sweep. */
 export interface SweepFailure {
   readonly name: string;
   readonly code: string;
   readonly message: string;
-  /** What to do; undefined where the message says it. */
+  /** What the operator should do; undefined if the message says it. */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
 }
 
-/** A report that is being written. */
+/** A report that is still being written. */
 export class Report implements SweepReport {
   readonly removed: string[] = [];
   readonly orphans: string[] = [];
@@ -49,7 +52,7 @@ export class Report implements SweepReport {
   readonly completed: string[] = [];
   readonly failed: SweepFailure[] = [];
 
-  /** Does one thing of the sweep, whose failure is reported and stops nothing else. */
+  /** Runs one action of the sweep. Its failure is added to the report and stops nothing else. */
   async attempt(name: string, action: () => Promise<void>): Promise<void> {
     try {
       await action();
@@ -60,13 +63,12 @@ export class Report implements SweepReport {
 
   fail(name: string, error: unknown): void {
     const failure = sandboxError(error);
-    // Another process works on it, so it is not left over.
+    // Another process is working on it, so an earlier process did not abandon it.
     if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
     const { code, nextStep, remedy } = failure instanceof SandboxError ? failure : INTERNAL;
     this.failed.push({ name, code, message: messageOf(failure), nextStep, remedy });
   }
 
-  /** The report as plain data. */
   get data(): SweepReport {
     const { removed, orphans, awakened, late, warnings, completed, failed } = this;
     return { removed, orphans, awakened, late, warnings, completed, failed };

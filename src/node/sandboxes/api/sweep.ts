@@ -14,30 +14,32 @@ import { Report, type SweepReport } from "./sweep-report.ts";
 import { orphanedRecords } from "../operations/index.ts";
 import { foreignThings, KnownThings, nodesThings, type TaggedResource, type Things } from "./things.ts";
 
-/** How far a sweep has come. */
+/** Progress of a sweep. */
 export interface SweepProgress {
-  /** Entries and orphans that it is done with, also by a failure. */
+  /** Entries and orphans that are finished, including those that failed. */
   readonly done: number;
   readonly total: number;
   readonly failed: number;
 }
 
-/** How to sweep. */
 export interface SweepOptions {
-  /** Also remove what another journal of this node has made, as its own is lost. Never with one id on two nodes. */
+  /**
+   * Also remove things of this node that another journal recorded. For a node whose old journal is lost. If two nodes
+   * share one id by mistake, this removes the sandboxes of the other node.
+   */
   readonly takeOver?: boolean | undefined;
-  /** Called whenever it has come further. Must not throw. */
+  /** Called after each entry or orphan. Must not throw. */
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
 }
 
-/** Entries and orphans that are removed or finished at a time: requests to the daemon. */
+/** How many entries or orphans are finished or removed concurrently. Each takes a few requests to the daemon. */
 const AT_A_TIME = 16;
 
 /**
- * Has sandboxes do the duties that an earlier process did not come to, those first that thaw first, and then removes
- * entries that it has not finished, and things with this node's tag and no entry. A thing that is just being made has
- * its entry already, and stays. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes anything, where another
- * journal's things have this node's tag.
+ * Runs restore steps that an earlier process left undone, in the order in which the sessions thaw, and then removes
+ * unfinished entries, and things with this node's tag but without an entry. A thing that is being created has an entry
+ * already, so it is kept. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes anything, if things with this
+ * node's tag come from another journal.
  */
 export async function sweep(node: NodeParts, { takeOver = false, onProgress }: SweepOptions): Promise<SweepReport> {
   const before = node.journal.all();
@@ -66,7 +68,8 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await Promise.all([
     asked.then(() => frozen.silent()),
     finish(others.filter(({ phase }) => phase !== "creating")),
-    // The daemon may still be making a fork or a snapshot for a process that has ended: then its source is asked for.
+    // The daemon may still be creating a fork or a snapshot for a process that has ended. In that case its source has
+    // `asked` set, so wait for those first.
     asked.then(() => finish(others.filter(({ phase }) => phase === "creating"))),
   ]);
   for (const kind of ["ingress", "instance", "snapshot", "volume"] as const)
@@ -84,7 +87,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
         onDone();
       },
     );
-  // The sandbox itself needs nothing: it is only listed more than once.
+  // The sandbox itself is healthy; the daemon just lists it more than once.
   for (const instance of things.instances.values())
     if ((instance.records ?? 1) > 1 && known.has({ ...instance, kind: "instance" }))
       report.fail(instance.name, orphanedRecords(instance));
@@ -95,15 +98,15 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
 
 /** What a sweep would work on. */
 export interface SweepPlan {
-  /** Sandboxes that may run without their restore steps. */
+  /** Sandboxes that may be running without their restore steps. */
   readonly restore: readonly string[];
-  /** Sandboxes and snapshots to finish or to remove: half made, half removed, or without their instance. */
+  /** Sandboxes and snapshots to finish or to remove: partly created, partly removed, or without their instance. */
   readonly unfinished: readonly string[];
-  /** What the daemon has of this node, and the journal does not. */
+  /** Things of this node at the daemon that have no entry in the journal. */
   readonly orphans: readonly { readonly kind: string; readonly name: string; readonly id: string }[];
 }
 
-/** What a sweep would work on now. Changes nothing. Rejects as `sweep`. */
+/** Lists what a sweep would work on now. Changes nothing. Rejects like `sweep`. */
 export async function sweepPlan(node: NodeParts, takeOver: boolean): Promise<SweepPlan> {
   const { strays, unfinished } = await workOf(node, takeOver);
   const names = (entries: readonly JournalEntry[]): string[] => entries.map(({ name }) => name);
@@ -127,7 +130,7 @@ async function workOf(
   const things = await nodesThings(node);
   const foreign = foreignThings(node, things);
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
-  // Whatever belongs to an entry is removed with it, and reported under its name alone.
+  // Things that belong to an entry are not orphans: they are removed with the entry and reported under its name.
   const strays = things.all.filter((thing) => !known.has(thing));
   return { known, things, strays, unfinished: node.journal.all().filter((entry) => !isInOrder(entry, things)) };
 }
@@ -145,10 +148,10 @@ function conflict({ nodeId }: Needs<"nodeId">, foreign: readonly TaggedResource[
 }
 
 /**
- * Removes volumes of agents that are older than that of this node and that nothing of any node uses. The tags decide
- * that. The daemon refuses only what an instance was created with, and a fork has no volume in its eyes (hypeman
- * 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of their origin, which names
- * the agent's.
+ * Removes agent volumes that are older than this node's and that no node uses. Tags show the use, because the daemon's
+ * own check is not enough: it only refuses to delete volumes that an instance was created with, and it does not record
+ * a fork's volumes (hypeman 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of
+ * their origin, and that volume's tag names the agent volume.
  */
 async function sweepAgents(node: Needs<"substrate" | "journal" | "agents" | "step">, report: Report): Promise<void> {
   for (const id of await node.agents.older()) {
@@ -165,17 +168,17 @@ async function isAgentUsed({ journal, substrate }: Needs<"substrate" | "journal"
   return users.flat().length > 0;
 }
 
-/** Removes credentials of what the journal does not have. */
+/** Removes credential directories without an entry in the journal. */
 async function sweepCredentials(node: Needs<"journal" | "credentials">, report: Report): Promise<void> {
   const owned = new Set(node.journal.all().flatMap((entry) => foldersOf(entry)));
   for (const name of await node.credentials.names()) {
-    // Again, as it may have been made meanwhile. A fork's entry is written before its folders.
+    // Check again: the entry may have been added since. An entry is always written before its directories.
     if (owned.has(name) || node.journal.all().some((entry) => foldersOf(entry).includes(name))) continue;
     await report.attempt(name, () => node.credentials.remove(name));
   }
 }
 
-/** Names of the credential folders that belong to an entry as it is now. */
+/** Names of the credential directories that an entry has in its current phase. */
 function foldersOf(entry: JournalEntry): readonly string[] {
   const { name, phase } = entry;
   if (phase === "creating") return [name, parentOf(name)];

@@ -3,26 +3,26 @@ import { ifAmbiguous } from "../substrate/index.ts";
 import { JOURNAL_TAG, type JournalEntry, type Needs, NODE_TAG } from "../node/index.ts";
 import { ghost, volumeLeft } from "../operations/index.ts";
 
-/** Something at the substrate with this node's tag. */
+/** An object at the substrate with this node's tag. */
 export interface TaggedResource {
   readonly kind: "instance" | "snapshot" | "volume" | "ingress";
   readonly id: string;
-  /** Undefined: it has none. */
+  /** Undefined: the object has no name. */
   readonly name?: string | undefined;
   readonly tags: Tags;
-  /** Rejects with LEFT_BEHIND where only the daemon's operator can. */
+  /** Rejects with LEFT_BEHIND if only the daemon's operator can remove it. */
   readonly remove: () => Promise<void>;
 }
 
-/** All that a node has at the substrate, by one listing of each kind. */
+/** Everything that a node has at the substrate, from one listing of each kind. */
 export interface Things {
   readonly instances: ReadonlyMap<string, Instance>;
   readonly snapshotIds: ReadonlySet<string>;
-  /** In the order in which they can be removed. */
+  /** In the order in which the objects must be removed. */
   readonly all: readonly TaggedResource[];
 }
 
-/** Lists all that has this node's tag. */
+/** Lists everything that has this node's tag. */
 export async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<Things> {
   const tags = { [NODE_TAG]: nodeId };
   const [ingresses, instances, snapshots, volumes] = await Promise.all([
@@ -32,13 +32,13 @@ export async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "subst
     substrate.volumes(tags),
   ]);
   const all = [
-    // Ingresses first: they lead to whatever has the name of their instance.
+    // Ingresses first: an ingress routes to its instance by name, and a later instance may get the same name.
     ...ingresses.map((each) => ({ ...each, kind: "ingress", remove: () => substrate.deleteIngress(each.id) }) as const),
     ...instances.map((each) => ({ ...each, kind: "instance", remove: () => deleteInstance(substrate, each) }) as const),
     ...snapshots.map(
       (each) => ({ ...each, kind: "snapshot", remove: () => substrate.deleteSnapshot(each.id) }) as const,
     ),
-    // Volumes last: one that an instance has cannot be deleted.
+    // Volumes last: the daemon refuses to delete a volume that an instance uses.
     ...volumes.map((each) => ({ ...each, kind: "volume", remove: () => deleteVolume(substrate, each.id) }) as const),
   ];
   return {
@@ -58,7 +58,7 @@ async function deleteVolume(substrate: Substrate, id: string): Promise<void> {
   if (!(await substrate.deleteVolume(id))) throw volumeLeft(id);
 }
 
-/** Which things have an entry of the journal, as it is now. */
+/** Tells which objects have an entry in the journal, as it is now. */
 export class KnownThings {
   readonly #journal: Needs<"journal">["journal"];
   #entries: readonly JournalEntry[] | undefined;
@@ -68,7 +68,10 @@ export class KnownThings {
     this.#journal = journal;
   }
 
-  /** Check again right before a removal: the entry may have been made since the listing. */
+  /**
+   * Whether an object has an entry. Check again right before a removal, because the entry may be newer than the
+   * listing.
+   */
   has({ kind, id, name }: Pick<TaggedResource, "kind" | "id" | "name">): boolean {
     const entries = this.#journal.all();
     if (entries !== this.#entries) this.#names = namesOf(entries);
@@ -87,7 +90,7 @@ function namesOf(entries: readonly JournalEntry[]): Record<TaggedResource["kind"
   };
 }
 
-/** The things that another journal of this node has made. */
+/** The objects that were recorded in another journal of this node. */
 export function foreignThings({ journal }: Needs<"journal">, { all }: Things): readonly TaggedResource[] {
   return all.filter(({ tags: { [JOURNAL_TAG]: maker } }) => maker !== undefined && maker !== journal.id);
 }

@@ -2,20 +2,23 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { GuestClient, GuestUsage } from "../../client/index.ts";
 import { bounded } from "../node/index.ts";
 
-/** Agents that are asked at the same time. */
+/** How many agents are asked concurrently. */
 const QUESTIONS_AT_A_TIME = 16;
-/** Time for one agent to answer, connecting included: a silent one must not delay a whole scrape of Prometheus (10 s). */
+/**
+ * Deadline for one agent's answer, including the connection. Prometheus gives a whole scrape 10 s, so one silent agent
+ * must not use all of it.
+ */
 const ANSWER_MS = 4_000;
 
-/** What a running sandbox uses, or why its agent did not report it. */
+/** The resource usage of a running sandbox, or the reason why it is not known. */
 export interface SandboxUsage {
   readonly name: string;
   readonly usage: GuestUsage | undefined;
-  /** Undefined: it reported its usage. */
+  /** Undefined: the agent reported its usage. */
   readonly error: string | undefined;
 }
 
-/** A sandbox, as far as its usage is concerned. */
+/** The fields of a sandbox that `UsageReader` needs. */
 interface Listed {
   readonly name: string;
   readonly phase: string;
@@ -23,19 +26,19 @@ interface Listed {
   readonly address: string | undefined;
 }
 
-/** The sandboxes that a UsageReader asks, and how it connects to them. */
+/** Lists the sandboxes for `UsageReader` and connects to them. */
 export interface UsageSources {
   list(): Promise<readonly Listed[]>;
   connect(name: string): Promise<GuestClient>;
 }
 
 /**
- * Reads the usage of all running sandboxes of a node, as often as it is called. It keeps one connection for each
- * sandbox between the calls; dispose of it.
+ * Reads the resource usage of all running sandboxes of a node. Between the calls it keeps one connection for each
+ * sandbox, so the caller must dispose of it.
  */
 export class UsageReader implements Disposable {
   readonly #sources: UsageSources;
-  /** By name, with the address that the client dials: a sandbox that was resumed has another. */
+  /** By name. The address shows whether a connection is outdated, because a resumed sandbox has a new address. */
   readonly #clients = new Map<string, { readonly address: string | undefined; readonly client: GuestClient }>();
   #reading: Promise<readonly SandboxUsage[]> | undefined;
 
@@ -43,7 +46,10 @@ export class UsageReader implements Disposable {
     this.#sources = sources;
   }
 
-  /** In the order of the sandboxes' creation. Calls during a reading share it. Rejects with SandboxError without a list. */
+  /**
+   * Reads the usage, in the order of the sandboxes' creation. Concurrent calls share one reading. Rejects with
+   * SandboxError if the sandboxes cannot be listed.
+   */
   read(): Promise<readonly SandboxUsage[]> {
     this.#reading ??= this.#read().finally(() => {
       this.#reading = undefined;
@@ -73,7 +79,7 @@ export class UsageReader implements Disposable {
       this.#clients.set(name, { address, client });
       return { name, usage: await client.usage({ timeoutMs: ANSWER_MS }), error: undefined };
     } catch (error) {
-      // The next reading connects again, with the address and the credentials of that time.
+      // The next reading connects again, with the address and the credentials that are valid then.
       this.#drop(name);
       return { name, usage: undefined, error: messageOf(error) };
     }

@@ -1,7 +1,7 @@
 import type { Health } from "../../client/index.ts";
 import type { SandboxEntry } from "../node/index.ts";
 
-/** What to do with a sandbox, and why. */
+/** An action that is due for a sandbox, and its reason. */
 export interface Verdict {
   readonly action: "standby" | "stop" | "remove";
   readonly because: string;
@@ -14,9 +14,10 @@ type Stamps = Pick<
 >;
 
 /**
- * Decides what to do by an answer of Health. Its stamps are by the guest's clock; the present difference of the clocks
- * converts them to the host's clock, by which the run epoch is. A declaration of idleness counts if it is later than
- * the run epoch and than the user's last activity. For the TTL the run epoch counts as activity.
+ * Decides by an answer of Health which action is due. The answer's timestamps are by the guest's clock; the current
+ * difference of the clocks converts them to the host's clock, which `runEpochMs` is by. The workload's idle declaration
+ * counts if it is later than both `runEpochMs` and the last user activity. For the TTL, `runEpochMs` counts as
+ * activity.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;

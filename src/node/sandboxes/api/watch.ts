@@ -5,27 +5,32 @@ import type { Instance } from "../substrate/index.ts";
 import { running, type WatchEvent, Watcher } from "./watcher.ts";
 
 const DEFAULT_POLL_MS = 5_000;
-/** Checks of all sandboxes together: 0.5 to 1 ms of this thread each. */
+/** Most checks per second, of all sandboxes together. A check takes 0.5 to 1 ms of this thread. */
 const MOST_A_SECOND = 100;
-/** Checks that fall into the same tenth of a second begin together: each turn of the event loop has its price. */
+/**
+ * Checks are grouped into slots of this length: each turn of the event loop has a fixed cost, which a group pays only
+ * once.
+ */
 const SLOT_MS = 100;
-/** With more connections to make, all addresses are listed at once. */
+/** If more connections than this are needed, one listing of all addresses is cheaper than a request for each. */
 const FEW_DIALS = 4;
 
-/** How to watch. */
 export interface WatchOptions {
   /**
    * Time between two checks of a sandbox, in milliseconds. Default: 5 s. All sandboxes together are checked at most 100
-   * times a second, so that with more than 500 of them it becomes longer.
+   * times a second, so with more than 500 sandboxes (at 5 s) the time becomes longer.
    */
   readonly intervalMs?: number | undefined;
-  /** Ends the watch. */
+  /** Ends the watch when aborted. */
   readonly signal: AbortSignal;
   /** Must not throw. */
   readonly onEvent?: ((event: WatchEvent) => void) | undefined;
 }
 
-/** Checks all running sandboxes until it is aborted, and acts; a slow one delays no other. Never rejects. */
+/**
+ * Checks all running sandboxes and carries out the actions that are due, until the signal is aborted. A slow sandbox
+ * does not delay the others. Never rejects.
+ */
 export async function watch(node: NodeParts, options: WatchOptions): Promise<void> {
   const { intervalMs = DEFAULT_POLL_MS, signal, onEvent = () => undefined } = options;
   const watchers = new Map<string, Watcher>();
@@ -42,8 +47,8 @@ export async function watch(node: NodeParts, options: WatchOptions): Promise<voi
 }
 
 /**
- * Checks each sandbox once, at its own time within the interval. All at once would be as many connections and answers
- * at once, which this thread has milliseconds of work with each. A round that is late is not caught up with.
+ * Checks each sandbox once, spread evenly over the interval. If all were checked at the same moment, this thread would
+ * need seconds for their connections and answers. A round that takes too long is not made up for.
  */
 async function round(
   node: NodeParts,
@@ -69,7 +74,10 @@ async function round(
   await rest(slots);
 }
 
-/** The instances by the names of their sandboxes, if many connections are to be made; undefined: each asks itself. */
+/**
+ * Lists the instances, by the names of their sandboxes, if many connections are needed. Undefined: each watcher
+ * requests the address of its own.
+ */
 async function listedFor(
   node: NodeParts,
   due: readonly (readonly [name: string, watcher: Watcher])[],

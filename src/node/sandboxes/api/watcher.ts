@@ -6,41 +6,44 @@ import { discard, standby, stop } from "../operations/index.ts";
 import { type Instance, SandboxError, sandboxError } from "../substrate/index.ts";
 import { decide, type Verdict } from "./verdict.ts";
 
-/** Time for the answer to a call on a connection that has answered before. */
+/** Deadline of a call over a connection on which the agent has answered before. */
 const CALL_MS = 5_000;
-/** Time for a connection and its first answer, from the moment that the connection is begun. */
+/** Deadline of a new connection and the first answer over it. */
 const DIAL_MS = 10_000;
-/** Before a sandbox that did not answer is asked once more. */
+/** Pause before the second attempt to reach a sandbox that did not answer. */
 const CONFIRM_PAUSE_MS = 100;
-/** Rounds of the watch that a sandbox is left out at most after it has failed several times in a row. */
+/** How many rounds of the watch skip a sandbox at most after repeated failures (the number doubles with each failure). */
 const MOST_ROUNDS_OUT = 8;
 
 /** An observation or action of the watch. */
 export interface WatchEvent {
   readonly name: string;
-  /** What was done ("standby", "stop", "remove"), whether the agent answers, or that one of these failed. */
+  /** The action that was carried out, a change of whether the agent answers, or the failure of a check or an action. */
   readonly event: "standby" | "stop" | "remove" | "unreachable" | "reachable" | "failed";
   readonly message: string;
 }
 
-/** The entry of a sandbox that runs and has done its duties; undefined for any other. */
+/** The entry of a running sandbox whose restore steps are done; undefined for any other. */
 export function running(entry: JournalEntry | undefined): SandboxEntry | undefined {
   if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
   return entry;
 }
 
-/** Checks one sandbox, over one connection while that lasts. */
+/** Checks one sandbox repeatedly, over one connection as long as it works. */
 export class Watcher {
   readonly #node: NodeParts;
   readonly #name: string;
   readonly #onEvent: (event: WatchEvent) => void;
   #client: GuestClient | undefined;
-  /** Whether the agent has answered on this connection. One that is being made is kept for the next check. */
+  /**
+   * Whether the agent has answered on this connection. A connection that is still being established is kept for the
+   * next check.
+   */
   #hasAnswered = false;
   #isReachable = true;
-  /** Ends the questions of a check, and no action. */
+  /** Aborts the requests of a check, but never an action. */
   readonly #end = new AbortController();
-  /** Checks that have failed in a row, and rounds in which the sandbox is left out because of them. */
+  /** Consecutive failures, and for how many more rounds the sandbox is skipped because of them. */
   #failures = 0;
   #roundsOut = 0;
   #looking: Promise<void> | undefined;
@@ -56,10 +59,10 @@ export class Watcher {
   }
 
   /**
-   * Checks once, unless the last check still runs, a process works on the sandbox, or it has failed several times in a
-   * row.
+   * Starts a check, unless the last one is still running, a process works on the sandbox, or rounds are skipped after
+   * failures.
    *
-   * @param known its instance, if it was just listed
+   * @param known the sandbox's instance, if it was just listed
    */
   look(known: Instance | undefined): void {
     if (this.#looking !== undefined || this.#node.turns.isBusy(this.#name)) return;
@@ -70,7 +73,7 @@ export class Watcher {
     this.#looking = this.#look(known).finally(() => (this.#looking = undefined));
   }
 
-  /** Closes the connection. False: a check still runs, and may connect again. */
+  /** Closes the connection. Returns false while a check is running, which may connect again. */
   close(): boolean {
     this.#client?.close();
     this.#client = undefined;
@@ -78,7 +81,7 @@ export class Watcher {
     return this.#looking === undefined;
   }
 
-  /** Resolves when its last check is over: an action is completed, an answer is not waited for. */
+  /** Resolves when the last check is over. An action is completed; a pending request is aborted. */
   async end(): Promise<void> {
     this.#end.abort();
     await this.#looking;
@@ -90,13 +93,13 @@ export class Watcher {
       if ((await this.#verdict(known)) !== undefined)
         await this.#node.turns.alone("watch", this.#name, () => this.#act());
     } catch (error) {
-      // Its user works on it; the next look decides again.
+      // Another process works on the sandbox; the next check decides again.
       if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
       this.#tell("failed", messageOf(sandboxError(error)));
     }
   }
 
-  /** Looks again once nobody works on the sandbox: its user may have come back. */
+  /** Decides again once this process holds the sandbox's lock, because its user may have become active meanwhile. */
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
     if (verdict === undefined) return;
@@ -125,7 +128,10 @@ export class Watcher {
     return health && decide(entry, health, Date.now());
   }
 
-  /** Health, if need be at the second attempt; undefined: it does not answer, or its user has suspended or removed it. */
+  /**
+   * Requests Health, a second time if necessary. Undefined: the agent does not answer, or the sandbox was suspended or
+   * removed meanwhile.
+   */
   async #health(entry: SandboxEntry, known: Instance | undefined): Promise<Health | undefined> {
     const isSame = (): boolean => running(this.#node.journal.get(this.#name))?.runEpochMs === entry.runEpochMs;
     let failure: unknown;
@@ -139,7 +145,8 @@ export class Watcher {
       } catch (error) {
         failure = error;
       }
-      // A connection in the making goes on; one that has failed may have had an address of before.
+      // After a mere timeout the connection is kept: it may still be in progress. After any other failure the address
+      // may be outdated.
       if (!isLate(failure)) this.close();
       if (!isSame() || this.#end.signal.aborted) return undefined;
       await pause(CONFIRM_PAUSE_MS);
@@ -168,7 +175,7 @@ export class Watcher {
   }
 }
 
-/** Whether a call had no answer in time, which a busy host explains as well. */
+/** Whether a call timed out. That may also happen because this host is busy. */
 function isLate(error: unknown): boolean {
   return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED";
 }

@@ -17,12 +17,12 @@ import type { Journal, SandboxEntry } from "./journal.ts";
 import type { OnStep, Turns } from "./turns.ts";
 import { ranUnfrozen, unfrozenWarnings } from "./warnings.ts";
 
-/** How the agents of a node's sandboxes are reached. */
+/** Dependencies of `GuestAccess`. */
 export interface AccessParts {
   readonly patience: Patience;
-  /** Whether the session is frozen for a suspension. */
+  /** Whether sessions are frozen for a suspension. */
   readonly freeze: Freeze;
-  /** Port of the agent in the sandboxes that are made. */
+  /** Port of the agent in newly created sandboxes; the entry of an existing sandbox has its own port. */
   readonly agentPort: number;
   readonly credentials: CredentialStore;
   readonly instances: Instances;
@@ -31,7 +31,7 @@ export interface AccessParts {
   readonly step: OnStep;
 }
 
-/** The agents of a node's sandboxes. */
+/** Dials the agents of a node's sandboxes and runs their restore steps. */
 export class GuestAccess {
   readonly patience: Patience;
   readonly freeze: Freeze;
@@ -45,7 +45,10 @@ export class GuestAccess {
     this.#parts = parts;
   }
 
-  /** A client of a sandbox's agent, at its present or last known address. Rejects with AGENT_UNREACHABLE. */
+  /**
+   * Creates a client of a sandbox's agent, at the instance's current address, or at the last known one if the daemon
+   * does not answer. Rejects with AGENT_UNREACHABLE if the instance has no address.
+   */
   async dial(entry: SandboxEntry, { credentials, known, expiredOf }: DialOptions = {}): Promise<GuestClient> {
     const { ip } = known?.ip === undefined ? await this.#address(entry) : known;
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
@@ -56,9 +59,10 @@ export class GuestAccess {
   }
 
   /**
-   * Has a restored sandbox do its duties, without the rest of `awaken`: from then on its session runs with random
-   * numbers and a time of its own. One attempt to reach its agent, with as little work as possible: after a crash of
-   * the node many sandboxes wait for it. Rejects with GuestError or SandboxError.
+   * Runs only the restore steps of a restored sandbox, without POST_RESTORE and Health, which `awaken` runs later. Once
+   * they have run, the session no longer shares random numbers and time with its clones. This makes one attempt to
+   * reach the agent and does as little work as possible, because after a crash of the node many sandboxes wait for it.
+   * Rejects with GuestError or SandboxError.
    */
   async firstDuties(operation: string, entry: SandboxEntry, options: FirstDutiesOptions): Promise<DoneDuties> {
     const { known, timeoutMs, onAnswered } = options;
@@ -91,7 +95,7 @@ export class GuestAccess {
     };
     const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, timeoutMs: CALL_MS });
     const done = { duties, atMs: Date.now() };
-    // A crash before the rest would lose it: the agent does not report it again.
+    // Recorded now, because the agent reports it only once: a crash before `awaken` would lose it.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
   }
@@ -103,7 +107,7 @@ export class GuestAccess {
     });
   }
 
-  /** A client whose agent has answered. One attempt, which rejects with GuestError or SandboxError. */
+  /** Returns a client whose agent has answered Health. Makes one attempt; rejects with GuestError or SandboxError. */
   async answered(
     entry: SandboxEntry,
     {
@@ -121,13 +125,16 @@ export class GuestAccess {
     }
   }
 
-  /** Asks a sandbox's agent over a connection of its own. */
+  /** Asks a sandbox's agent over a new connection, which is closed afterwards. */
   async ask<Answer>(entry: SandboxEntry, question: (client: GuestClient) => Promise<Answer>): Promise<Answer> {
     using client = await this.dial(entry);
     return await question(client);
   }
 
-  /** Has a restored sandbox do its duties, POST_RESTORE and Health; from then on it counts as running. */
+  /**
+   * Runs the restore steps of a restored sandbox (unless they are done already), POST_RESTORE and Health, and records
+   * the sandbox as running.
+   */
   async awaken(operation: string, entry: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
     const { reachTimeoutMs = this.patience.reachTimeoutMs, known, done, onAnswered, lookPauseMs } = options;
     let whenAnswered = onAnswered;
@@ -159,8 +166,9 @@ export class GuestAccess {
   }
 
   /**
-   * Replaces the expired credentials of a restored sandbox before its duties set its clock: from then on its agent
-   * would refuse them, and nothing could reach it any more. A frozen session stays frozen meanwhile.
+   * Replaces the expired credentials of a restored sandbox before the restore steps set its clock. With the right time
+   * the agent would refuse the expired credentials, and nothing could reach it any more. A frozen session stays frozen
+   * meanwhile.
    */
   async renewIfExpired(
     operation: string,
@@ -187,49 +195,47 @@ export class GuestAccess {
   }
 }
 
-/** How to dial an agent. */
 export interface DialOptions {
-  /** Default: the sandbox's own. */
+  /** Default: the sandbox's current credentials. */
   readonly credentials?: ClientCredentials;
-  /** Its instance, if it was just listed: then the substrate is not asked. */
+  /** The sandbox's instance, if the caller has just listed it; this saves a request to the substrate. */
   readonly known?: Instance | undefined;
   /**
-   * For the calls of a restore: a snapshot may be older than its certificates. The agent's certificate in the
-   * credentials of this name is accepted although it has expired. Default: none is.
+   * Name of a credential set. The agent's certificate in that set is accepted even if it has expired, because a
+   * snapshot may be older than its certificates. Only for calls of a restore. Default: no expired certificate is
+   * accepted.
    */
   readonly expiredOf?: string;
 }
 
-/** How to have a sandbox do its duties. */
 export interface AwakenOptions {
-  /** For its agent to answer, in milliseconds. Default: the node's. */
+  /** How long to wait for the agent's first answer, in milliseconds. Default: the node's `reachTimeoutMs`. */
   readonly reachTimeoutMs?: number | undefined;
-  /** Its instance, whose address is right. */
+  /** The sandbox's instance, if its current address is known. */
   readonly known?: Instance | undefined;
-  /** Its duties, if they are done. */
+  /** The result of the restore steps, if they have run already; they are not run again then. */
   readonly done?: DoneDuties | undefined;
-  /** Called when its agent has answered for the first time, or has failed to. */
+  /** Called once the agent has answered for the first time, or has failed to answer. */
   readonly onAnswered?: (() => void) | undefined;
-  /** Between two checks whether its instance is off, in milliseconds. Default: 1 s. */
+  /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
   readonly lookPauseMs?: number | undefined;
 }
 
-/** How to have a sandbox do no more than its duties. */
 export interface FirstDutiesOptions {
-  /** Its instance, whose address is right. */
+  /** The sandbox's instance, with its current address. */
   readonly known: Instance;
-  /** For its agent to answer, in milliseconds. */
+  /** How long to wait for the agent's answer, in milliseconds. */
   readonly timeoutMs: number;
-  /** Called when its agent has answered, or has failed to. */
+  /** Called once the agent has answered, or has failed to answer. */
   readonly onAnswered: () => void;
 }
 
-/** A client whose next Health is known. */
+/** A guest whose calls of Health all return the given answer. It saves a request when the agent has just answered one. */
 function withHealth(client: GuestClient, health: Health): RestoredGuest {
   return guestWith(client, () => Promise.resolve(health));
 }
 
-/** A client that reports each answer to Health, and each failure. */
+/** A guest that calls `onAnswered` after each call of Health, whether the call succeeds or fails. */
 function telling(client: GuestClient, onAnswered: () => void): RestoredGuest {
   return guestWith(client, (options) => client.health(options).finally(onAnswered));
 }
@@ -246,7 +252,6 @@ function guestWith(client: GuestClient, health: RestoredGuest["health"]): Restor
   };
 }
 
-/** HOST:PORT of a sandbox's agent. */
 export function addressOf({ agentPort }: SandboxEntry, ip: string): string {
   return `${ip}:${agentPort}`;
 }

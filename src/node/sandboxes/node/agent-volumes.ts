@@ -8,57 +8,63 @@ import { BLOCK_BYTES, readHeader } from "../../tar/index.ts";
 import { SandboxError, type Substrate } from "../substrate/index.ts";
 import { AGENT_MOUNT } from "./injection.ts";
 
-/** Bytes of a .gz that surely hold the first header of its archive. */
+/** How many bytes of a .gz to decompress to find the first tar header of its archive. */
 const BEGINNING_BYTES = 4096;
 const CHUNK_BYTES = 256 * 1024;
-/** Tag of the agents' volumes. */
+/** Tag of the volumes that contain an agent. */
 const AGENT_TAG = "svc.agent";
 
-/** The agent for sandboxes. */
+/** The agent build that this node installs in sandboxes. */
 export interface AgentSource {
   /** Path of the build's .tar.gz. */
   readonly archive: string;
 }
 
-/** The agent's volume, and the program in it. */
+/** A volume that contains an agent, and the path of the program in it. */
 export interface AgentVolume {
   readonly id: string;
-  /** Path of the program in the guest. */
+  /** Absolute path of the program in the guest. */
   readonly entrypoint: string;
 }
 
-/** An archive that was read once. */
+/** An archive whose digest and entrypoint are known, so that it need not be read again. */
 interface KnownArchive extends AgentVolume {
   readonly path: string;
   readonly sizeBytes: number;
-  /** Changes with the file. */
+  /** Identifies the file's version by device, inode, size and modification time: it changes when the file is replaced. */
   readonly mark: string;
 }
 
-/** Called while an archive is uploaded. */
+/** Called for each chunk of an archive that is uploaded. */
 export type OnUpload = (sentBytes: number, sizeBytes: number) => void;
 
-/** The volumes of agents, which all nodes of a substrate share: one for each archive that sandboxes were made with. */
+/**
+ * The volumes that contain an agent: one for each archive that sandboxes were created with, shared by all nodes of a
+ * substrate.
+ */
 export class AgentVolumes {
   readonly #substrate: Substrate;
   readonly #source: AgentSource | undefined;
   #own: Promise<KnownArchive> | undefined;
-  /** The upload in progress. */
+  /** The upload in progress, which concurrent callers of `provide` share. */
   #providing: Promise<void> | undefined;
   readonly #listeners = new Set<OnUpload>();
 
-  /** @param source the agent that this node puts into sandboxes */
+  /** @param source the agent build that this node installs; without it the node creates no sandboxes */
   constructor(substrate: Substrate, source: AgentSource | undefined) {
     this.#substrate = substrate;
     this.#source = source;
   }
 
-  /** This node's volume, there or not. Rejects with SandboxError (INVALID_SPEC) without a readable agent. */
+  /**
+   * Returns this node's volume, whether or not it exists yet. Rejects with SandboxError (INVALID_SPEC) if the node has
+   * no readable archive.
+   */
   async own(): Promise<AgentVolume> {
     return this.#known();
   }
 
-  /** Makes this node's volume if it does not exist. All that need it at the same time wait for one upload. */
+  /** Creates this node's volume unless it exists. Concurrent callers wait for the same upload. */
   async provide(onUpload: OnUpload = () => undefined): Promise<void> {
     this.#listeners.add(onUpload);
     try {
@@ -79,16 +85,19 @@ export class AgentVolumes {
       await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
     } catch (error) {
       await this.#demandSame(archive);
-      // Not a failure if another node has just made it, or if only the answer was lost.
+      // The volume may exist nevertheless: another node has just created it, or only the answer was lost.
       if ((await this.#substrate.volume(id)) === undefined) throw error;
     }
   }
 
-  /** Ids of the volumes older than this node's; none if it has no agent, or has made no sandbox with it yet. */
+  /**
+   * Returns the ids of the agent volumes that are older than this node's. The list is empty if the node has no agent,
+   * or has not created its volume yet.
+   */
   async older(): Promise<readonly string[]> {
     if (this.#source === undefined) return [];
     const all = await this.#substrate.volumes({ [AGENT_TAG]: "true" });
-    // The usual case, in which the archive need not be read.
+    // A single volume is the usual case. Returning here saves reading the archive.
     if (all.length < 2) return [];
     const { id: ownId } = await this.own();
     const own = all.find(({ id }) => id === ownId);
@@ -105,20 +114,20 @@ export class AgentVolumes {
     try {
       return await known;
     } catch (error) {
-      // A later call may find it.
+      // The archive may exist at a later call, so do not cache the failure.
       if (this.#own === known) this.#own = undefined;
       throw error;
     }
   }
 
-  /** Rejects with SandboxError (INVALID_SPEC) where the archive is another file than the one that named the volume. */
+  /** Rejects with SandboxError (INVALID_SPEC) if the archive was replaced since its digest named the volume. */
   async #demandSame({ path, mark }: KnownArchive): Promise<void> {
     if ((await markOf(path).catch(() => undefined)) === mark) return;
     this.#own = undefined;
     throw new SandboxError("INVALID_SPEC", `the agent's archive ${path} was replaced meanwhile; repeat the call`);
   }
 
-  /** The archive's bytes, a chunk in memory at a time. */
+  /** Reads the archive in chunks, so that only one is in memory at a time, and reports the progress. */
   async *#content({ path, sizeBytes }: KnownArchive): AsyncGenerator<Uint8Array> {
     let sentBytes = 0;
     const file = createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
@@ -131,7 +140,10 @@ export class AgentVolumes {
   }
 }
 
-/** Reads an archive. The volume is named by its content, so all nodes share it and no release replaces it. */
+/**
+ * Reads an archive to derive its volume's id from its digest: all nodes with the same build then share one volume, and
+ * a new release never overwrites an old volume.
+ */
 async function readArchive(path: string): Promise<KnownArchive> {
   try {
     const mark = await markOf(path);
@@ -157,7 +169,7 @@ async function markOf(path: string): Promise<string> {
   return [dev, ino, size, mtimeNs].join(" ");
 }
 
-/** The folder that an archive's first entry is, or lies in. @param beginning of the .gz */
+/** Returns the first path component of an archive's first entry. @param beginning first bytes of the .gz */
 function topFolder(beginning: Buffer): string {
   const unpacked = gunzipSync(beginning, { finishFlush: constants.Z_SYNC_FLUSH });
   const name = readHeader(unpacked.subarray(0, BLOCK_BYTES))?.name.toString() ?? "";

@@ -5,8 +5,8 @@ import type { Needs } from "./node.ts";
 import type { Warning } from "./warnings.ts";
 
 /**
- * Rejects with SandboxError if a suspended sandbox or snapshot cannot be restored on this host (`differences`).
- * Resolves with the differences that do not prevent it.
+ * Rejects with SandboxError if a suspended sandbox or snapshot cannot be restored on this host (see `differences`).
+ * Otherwise resolves with a warning if there is a difference that does not prevent the restore.
  */
 export async function compareKeys(
   node: Needs<"substrate" | "cpuClass" | "step">,
@@ -22,7 +22,7 @@ export async function compareKeys(
   return warning === undefined ? [] : [{ code: "BUNDLE_DIFFERS", message: warning }];
 }
 
-/** Rejects with SandboxError (CAPABILITY_MISSING) where the entry's hypervisor lacks the feature on this host. */
+/** Rejects with SandboxError (CAPABILITY_MISSING) if the entry's hypervisor does not support the feature on this host. */
 export async function demandFeature(
   { substrate }: Needs<"substrate">,
   feature: "standby" | "snapshots" | "fork",
@@ -33,13 +33,13 @@ export async function demandFeature(
   throw new SandboxError("CAPABILITY_MISSING", `${hypervisor}, which runs ${name}, has no ${feature} on this host`);
 }
 
-/** Major, minor, patch, and the pre-release, which comes before its release (semver.org, 11). */
+/** Major, minor and patch number, and an optional pre-release, which precedes its release (semver.org, 11). */
 const VERSION = /^(\d+)\.(\d+)\.(\d+)(-[\w.-]+)?$/;
 
 /**
- * Throws SandboxError (AGENT_TOO_OLD) where the agent in a sandbox or snapshot is older than that, or its version is
- * not known, and INVALID_SPEC for no version. Asked before anything wakes up: nothing else can put another agent
- * there.
+ * Throws SandboxError: AGENT_TOO_OLD if the agent in a sandbox or snapshot is older than the required version, or its
+ * version is not known, and INVALID_SPEC if the required version is malformed. Callers check this before they wake
+ * anything up, because the agent in a sandbox can never be exchanged.
  */
 export function demandAgent({ name, agentVersion = "" }: JournalEntry, least: string | undefined): void {
   if (least === undefined) return;

@@ -4,42 +4,44 @@ import { type Instance, SandboxError, sandboxError, type Substrate } from "../su
 import { type Panic, panicOf } from "./panic.ts";
 import { polled } from "./polled.ts";
 
-/** Console lines in an error, and the most characters of each. */
+/** How many console lines an error contains, and the characters at which each is cut. */
 const TAIL_LINES = 10;
 const LINE_CHARACTERS = 300;
-/** The whole console: the last lines are of init, and a workload may have said much. */
+/**
+ * Practically the whole console. The last lines come from init, and a workload may have printed many lines after the
+ * agent's.
+ */
 export const WHOLE_CONSOLE_LINES = 10_000;
-/** The agent's first and last line of a boot (docs/agent/operations.md). What is in them is the guest's word. */
+/** The agent's first and last log line of a boot (docs/agent/operations.md). A guest can forge them. */
 const FIRST_LINE = /"event":"agent_started"/;
 const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
-/** The agent's line about a spec file that it refuses. */
+/** The agent's log line about a spec file that it refuses. */
 const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
-/** Between two looks at whether an instance is off. */
+/** Pause between two checks whether an instance is off. */
 const LOOK_PAUSE_MS = 1_000;
 const PANICKED_STEP =
   "what was in its memory is lost: stop it, and resume it, which boots it again; if it happens each time, check the " +
   "kernel and the hypervisor of the daemon with the lines of the console";
-/** Time for init to power off after the agent's end. */
+/** Time that init may take to power off after the agent has exited. */
 const POWER_OFF_MS = 5_000;
 
-/** A sandbox that may end. */
+/** A sandbox whose end is watched for. */
 export interface Subject {
   readonly name: string;
   readonly substrate: Substrate;
-  /** Its instance as it is now. */
+  /** Fetches the current state of its instance. */
   readonly instance: () => Promise<Instance | undefined>;
-  /** Port of its agent. */
   readonly agentPort: number;
-  /** Between two checks whether it is off, in milliseconds. Default: 1 s. */
+  /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
   readonly lookPauseMs?: number | undefined;
 }
 
 /**
- * Does something with the agent of a sandbox that has been restored or forked. Rejects with AGENT_ENDED as soon as the
- * instance is off, and with AGENT_UNREACHABLE as soon as its kernel has panicked, and where the agent fails otherwise.
- * All have the end of the console.
+ * Runs an action with the agent of a restored or forked sandbox and watches the instance meanwhile. Rejects with
+ * AGENT_ENDED as soon as the instance is off, with AGENT_UNREACHABLE as soon as its kernel has panicked, and with the
+ * action's error otherwise. The error has the last console lines.
  *
- * @param action ends when its signal is aborted
+ * @param action must end when its signal is aborted
  */
 export async function whileUp<Value>(
   subject: Subject,
@@ -61,7 +63,7 @@ export async function whileUp<Value>(
   } catch (error) {
     if (!isAgents(error)) throw error;
     if (panic !== undefined) throw panicked(panic, error);
-    // An instance that refuses connections may be powering off.
+    // An instance that refuses connections may be powering off: then AGENT_ENDED is the better error.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
     await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
     over.abort();
@@ -74,7 +76,10 @@ export async function whileUp<Value>(
   }
 }
 
-/** The error about an instance that is off: an agent that refuses its configuration exits, and init then powers off. */
+/**
+ * The error about an instance that is off. The usual cause is an agent that refuses its configuration and exits, after
+ * which init powers off.
+ */
 export async function agentEnded({ name, substrate }: Subject, instance: Instance): Promise<SandboxError> {
   const { id, exitCode, exitMessage } = instance;
   const status =
@@ -83,12 +88,12 @@ export async function agentEnded({ name, substrate }: Subject, instance: Instanc
   return new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(substrate, id) });
 }
 
-/** A reason at the end of a sentence, if there is one. */
+/** Formats a reason as the end of a sentence (": reason"), or as nothing. */
 export function afterColon(reason: string | undefined): string {
   return reason === undefined ? "" : `: ${reason}`;
 }
 
-/** What the agent's last line on the console says has happened; undefined where there is no such line. */
+/** The reason that the agent's last console line gives for its exit; undefined if there is no such line. */
 export async function reasonOfEnd(substrate: Substrate, id: string): Promise<string | undefined> {
   const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
   const last = lines.findLast((line) => FIRST_LINE.test(line) || LAST_LINE.test(line)) ?? "";
@@ -100,7 +105,7 @@ export async function reasonOfEnd(substrate: Substrate, id: string): Promise<str
   }
 }
 
-/** Why the agent has last refused a spec file, in the words of its log; undefined where the console does not say it. */
+/** Why the agent most recently refused a spec file, as its log says; undefined if the console does not have that line. */
 export async function reasonOfRefusal(substrate: Substrate, id: string): Promise<string | undefined> {
   const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
   const [line = "{}"] = REFUSAL_LINE.exec(lines.findLast((each) => REFUSAL_LINE.test(each)) ?? "") ?? [];
@@ -116,7 +121,7 @@ export function isOff({ state }: Pick<Instance, "state">): boolean {
   return state === "Stopped" || state === "Shutdown";
 }
 
-/** The lines of a console from before the agent's first. */
+/** The console lines before the agent's first, from the kernel and init. */
 export function linesBeforeAgent(lines: readonly string[]): readonly string[] {
   const at = lines.findIndex((line) => FIRST_LINE.test(line));
   return at < 0 ? lines : lines.slice(0, at);
@@ -126,13 +131,12 @@ function wholeConsole(substrate: Substrate, id: string): Promise<readonly string
   return consoleTail(substrate, id, WHOLE_CONSOLE_LINES);
 }
 
-/** The error about a guest whose kernel has panicked after a restore. */
 function panicked({ line, consoleTail: tail }: Panic, cause: unknown): SandboxError {
   const message = `the guest's kernel has panicked: ${line}`;
   return new SandboxError("AGENT_UNREACHABLE", message, cause, { consoleTail: tail, nextStep: PANICKED_STEP });
 }
 
-/** The end of the console. A failure to read it must not hide the error. */
+/** The last console lines. If they cannot be read, the result is empty, so that the original error is still reported. */
 export function ending(substrate: Substrate, id: string): Promise<readonly string[]> {
   return consoleTail(substrate, id).catch(() => []);
 }
@@ -146,7 +150,7 @@ export async function consoleTail(
   return lines.map((line) => line.slice(0, LINE_CHARACTERS));
 }
 
-/** Resolves with the instance once it is off; with undefined once the signal is aborted. */
+/** Resolves with the instance once it is off, or with undefined once the signal is aborted. */
 async function offInstance(
   { substrate, agentPort, instance, lookPauseMs = LOOK_PAUSE_MS }: Subject,
   signal: AbortSignal,
@@ -156,9 +160,9 @@ async function offInstance(
   let looks = 0;
   const look = async (): Promise<Instance | undefined> => {
     if (signal.aborted) return undefined;
-    // A daemon that is away says nothing about the instance.
+    // If the daemon does not answer, the state of the instance is unknown.
     const found = await instance().catch(() => undefined);
-    // Each time twice as late: for the console the daemon starts a process.
+    // Read the console only at checks 1, 2, 4, 8, …: the daemon starts a process for each read.
     const looksAtConsole = Number.isInteger(Math.log2(++looks));
     if (found === undefined || isOff(found) || !looksAtConsole) return found;
     const panic = await panicOf(substrate, found, agentPort, wholeConsole);

@@ -1,8 +1,8 @@
 import type * as Sqlite from "node:sqlite";
 
 /**
- * Counts the changes of entries, whichever process and version makes them. `PRAGMA data_version` alone also changes
- * with every lock that another process takes.
+ * Triggers that count the changes of entries, including those by other processes and other versions of this program.
+ * `PRAGMA data_version` alone is not enough: it also changes with every lock that another process takes.
  */
 export const ENTRIES_SCHEMA: string = `
   INSERT OR IGNORE INTO meta VALUES ('changes', '0');
@@ -26,8 +26,8 @@ interface Known<Entry> {
 }
 
 /**
- * The journal's entries in memory, in the order of their creation. They are read from the database again only after
- * another process has changed one.
+ * A cache of the journal's entries, in the order of their creation. They are read from the database again only after
+ * another process has changed an entry.
  */
 export class Entries<Entry> {
   readonly #dataVersion: Sqlite.StatementSync;
@@ -35,9 +35,15 @@ export class Entries<Entry> {
   readonly #rows: Sqlite.StatementSync;
   #known = new Map<string, Known<Entry>>();
   #list: readonly Entry[] | undefined;
-  /** `PRAGMA data_version` at the last check: it changes with every commit of another connection. -1: none yet. */
+  /**
+   * `PRAGMA data_version` at the last check, which changes with every commit of another connection. -1 before the first
+   * check.
+   */
   #checkedVersion = -1;
-  /** The count of changes that `#known` contains. Undefined: the database has no count, or nothing was read yet. */
+  /**
+   * The number of changes that `#known` includes. Undefined before the first read, or if an older version created the
+   * database and it has no count.
+   */
   #knownChanges: number | undefined;
 
   constructor(database: Sqlite.DatabaseSync) {
@@ -46,7 +52,7 @@ export class Entries<Entry> {
     this.#rows = database.prepare("SELECT name, body FROM entry ORDER BY rowid");
   }
 
-  /** All entries. The same array as long as none has changed. */
+  /** Returns all entries. The array is the same one until an entry changes. */
   all(): readonly Entry[] {
     this.#refresh();
     return (this.#list ??= [...this.#known.values()].map(({ entry }) => entry));
@@ -57,7 +63,7 @@ export class Entries<Entry> {
     return this.#known.get(name)?.entry;
   }
 
-  /** Notes a change that this process has just committed. @param body undefined: the entry was removed */
+  /** Updates the cache after this process has committed a change. @param body undefined: the entry was removed */
   changed(name: string, body: string | undefined): void {
     if (body === undefined) this.#known.delete(name);
     else this.#known.set(name, known<Entry>(body));
@@ -66,7 +72,8 @@ export class Entries<Entry> {
   }
 
   #refresh(): void {
-    // Before the rows: a commit in between is then read twice, and never missed.
+    // Read before the rows: if a commit happens in between, the rows are read again next time. The reverse order could
+    // miss it.
     const { data_version: version } = this.#dataVersion.get() as { readonly data_version: number };
     if (version === this.#checkedVersion) return;
     const { count } = (this.#changes.get() ?? {}) as { readonly count?: number };
@@ -90,7 +97,7 @@ function known<Entry>(body: string): Known<Entry> {
   return { body, entry: frozen(JSON.parse(body) as Entry) };
 }
 
-/** Callers share the entries: none may change them. */
+/** All callers share the cached entries, so none may change them. */
 function frozen<Value>(value: Value): Value {
   if (typeof value === "object" && value !== null) for (const part of Object.values(Object.freeze(value))) frozen(part);
   return value;

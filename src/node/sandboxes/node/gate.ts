@@ -1,7 +1,7 @@
-/** Gives back a place. A second call does nothing. */
+/** Releases a permit of a gate. A second call does nothing. */
 export type Leave = () => void;
 
-/** A number of places, given out in the order in which they are asked for. */
+/** A FIFO semaphore: it has a fixed number of permits and grants them in the order of the requests. */
 export class Gate {
   #free: number;
   readonly #waiting: (() => void)[] = [];
@@ -11,11 +11,11 @@ export class Gate {
   }
 
   /**
-   * Resolves once there is a place, with the function that gives it back.
+   * Resolves with a release function once a permit is free.
    *
-   * @param limitMs the place is given back by itself after that time, of which this process has had its share of the
-   *   processor. Default: never
-   * @param onLeft called once when it is given back
+   * @param limitMs the permit is released by itself after that time. Only time counts during which this process ran
+   *   (see `inTurns`). Default: never
+   * @param onLeft called once, when the permit is released
    */
   async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {
     if (this.#free > 0) this.#free--;
@@ -35,13 +35,13 @@ export class Gate {
   }
 }
 
-/** Turns of the event loop that a time limit takes at least. */
+/** How many turns of the event loop a time limit takes at least. */
 const TURNS = 10;
 
 /**
- * Does something after that time, but not before the event loop has gone round so many times. A process that seldom
- * gets the processor would otherwise find that its peers are late, whose answers it has not read. Returns what cancels
- * it.
+ * Runs an action after `limitMs`, but not before the event loop has made TURNS turns. Otherwise a process that is
+ * starved of CPU time would conclude that its peers are late, although it merely has not read their answers yet.
+ * Returns a function that cancels the action.
  */
 function inTurns(limitMs: number, action: () => void): () => void {
   let turns = 0;
@@ -55,18 +55,21 @@ function inTurns(limitMs: number, action: () => void): () => void {
 }
 
 /**
- * Connections to agents that are being made. A handshake takes 4 to 6 ms of this thread, so a thousand that begin at
- * once all end seconds later, after their deadlines.
+ * Limits the number of connections to agents that are being established. A handshake takes 4 to 6 ms of this thread: if
+ * a thousand began at once, all would end seconds later, after their deadlines.
  */
 export class Dials {
   readonly #gate = new Gate(DIALS);
 
-  /** A place for one attempt to connect. A silent agent keeps it for half a second only: others wait for theirs. */
+  /**
+   * Takes a permit for one attempt to connect. It expires after half a second, so that silent agents do not block the
+   * others.
+   */
   enter(onLeft?: () => void): Promise<Leave> {
     return this.#gate.enter(PLACE_MS, onLeft);
   }
 
-  /** Makes one attempt to connect, whose time begins when it has its place. */
+  /** Runs one attempt to connect. The attempt, and so its deadline, begins only when there is a permit. */
   async run<Value>(attempt: () => Promise<Value>): Promise<Value> {
     const leave = await this.enter();
     try {
@@ -77,11 +80,11 @@ export class Dials {
   }
 }
 
-/** Eight handshakes take 40 ms of a whole core, and 0.4 s of a tenth of one. */
+/** Eight handshakes take 40 ms of a whole core, or 0.4 s of a tenth of a core. */
 const DIALS = 8;
 const PLACE_MS = 500;
 
-/** Does something with each item in their order, with at most so many at a time. Rejects with the first error. */
+/** Runs an action on each item in order, at most `atATime` of them concurrently. Rejects with the first error. */
 export async function bounded<Item>(
   items: Iterable<Item>,
   atATime: number,

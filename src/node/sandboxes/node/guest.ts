@@ -14,38 +14,41 @@ import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
 import type { Warning } from "./warnings.ts";
 
-/** Longest attempt to reach an agent that may not be there yet, and the pause before the next. */
+/** The deadline of one attempt to reach an agent that may not have started yet, and the pause before the next attempt. */
 const ATTEMPT_MS = 2_000;
 const PAUSE_MS = 100;
-/** Time for a call over the network, on top of its work. */
+/** Network time allowed for a call, on top of the time for its work. */
 export const CALL_MS = 10_000;
-/** The agent's default for a hook. */
+/** The agent's default timeout of a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
-/** Time for one call of the substrate, which cancels it then (hypeman 8853445, cmd/api/main.go:523). */
+/** The daemon cancels a call after this time (hypeman 8853445, cmd/api/main.go:523). */
 const SUBSTRATE_CALL_MS = 60_000;
-/** The agent's limit of a freeze. */
+/** The agent thaws a frozen session after this time at the latest. */
 const FREEZE_LIMIT_MS = 600_000;
-/** What a freeze may add to the answer's time: two seconds for starts, two for processes to stop. */
+/** How much a freeze may delay the answer: two seconds for processes that are just starting, two for all to stop. */
 const FREEZE_WAIT_MS = 4_000;
 
-/** Tokens of `degraded` about generators, not about the clock or the entropy's credit. */
+/**
+ * Tokens of `degraded` that report random generators that were not reseeded. Tokens about the clock or the entropy's
+ * credit do not match.
+ */
 const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|openssl_drbg)/;
 
-/** Limits of waiting for an agent. */
+/** Time limits for an agent. */
 export interface Patience {
-  /** For a booted or restored agent to answer, in milliseconds. */
+  /** How long a booted or restored agent may take to answer, in milliseconds. */
   readonly reachTimeoutMs: number;
-  /** For each of the hooks, in milliseconds; 0: the agent's own time. */
+  /** Timeout of each hook, in milliseconds; 0: the agent's default. */
   readonly hookTimeoutMs: number;
 }
 
 /**
- * Tries again while the agent fails, and resolves with what an attempt resolves with. Rejects with SandboxError
- * (AGENT_UNREACHABLE) once the time is up, and at once with any error that is not the agent's.
+ * Retries an attempt while it fails with GuestError, and resolves with its value. Rejects with SandboxError
+ * (AGENT_UNREACHABLE) once the time is up, and at once with any other error.
  *
- * @param what the failure's text, such as "the agent has not answered"
- * @param attempt gets the milliseconds that an answer may take
- * @param signal aborting gives up at the next failure
+ * @param what start of the error message, such as "the agent has not answered"
+ * @param attempt receives the milliseconds that an answer may take
+ * @param signal when aborted, the next failure is final
  */
 export async function reached<Value>(
   reachTimeoutMs: number,
@@ -70,12 +73,16 @@ export async function reached<Value>(
 }
 
 /**
- * Whether a session is frozen from before its suspension until its duties. "on": if possible; the result is recorded.
- * "required": no suspension without a freeze. "off": it runs until the suspension, and from the resume on.
+ * Whether a session is frozen from before its suspension until its restore steps are done. "on": if possible; the
+ * result is recorded. "required": the suspension fails if the session cannot be frozen. "off": the session runs until
+ * it is suspended, and again as soon as it is resumed.
  */
 export type Freeze = "on" | "required" | "off";
 
-/** Runs PRE_SNAPSHOT, whose failure is recorded, and freezes the session. Rejects with GuestError, perhaps frozen. */
+/**
+ * Runs the PRE_SNAPSHOT hook, whose failure is only recorded, and freezes the session. Rejects with GuestError; the
+ * session may be frozen then.
+ */
 export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<SuspendReport> {
   const { hookTimeoutMs } = patience;
   const timeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
@@ -85,12 +92,15 @@ export async function quiesce(client: GuestClient, freeze: Freeze, patience: Pat
   return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
 }
 
-/** How long a freeze lasts: a suspension, a restore and the way to the duties, each as slow as it may be, and a margin. */
+/** How long a freeze lasts: the longest suspension, the longest restore, the time to reach the agent, and a margin. */
 export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
   return Math.min(2 * SUBSTRATE_CALL_MS + reachTimeoutMs + CALL_MS, FREEZE_LIMIT_MS);
 }
 
-/** What is left of a freeze when a restore begins: its guest's clock stood still, and the suspension had its limit. */
+/**
+ * How much of the freeze is left when a restore begins. The guest's clock stands still while it is suspended, so only
+ * the suspension itself has used up time.
+ */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;
 }
@@ -104,42 +114,43 @@ function hookOutcome({ ran, timedOut, exitCode }: HookResult): HookOutcome {
   return { ran, timedOut, exitCode };
 }
 
-/** A hook's outcome as text for tags: "none", "exit 0", "timed out". */
+/** A hook's outcome as a tag value: "none", "exit 0", "timed out". */
 export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
   if (!ran) return "none";
   return timedOut ? "timed out" : `exit ${exitCode}`;
 }
 
-/** A freeze's result as text for tags: "frozen", "off", "unsupported", "failed: no_cgroups". */
+/** A freeze's result as a tag value: "frozen", "off", "unsupported", "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
-  // Cut at the colon: process names of the guest may follow.
+  // Cut at the colon, because names of the guest's processes may follow.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
 }
 
-/** How a sandbox woke up. */
+/** The result of waking up a sandbox. */
 export interface Awakening {
-  /** Host's time after the answer to the duties, in milliseconds of the epoch. */
+  /** The host's time after the agent has answered the restore steps, in milliseconds of the epoch. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
   /** HealthResponse.services. */
   readonly agentServices: readonly string[];
-  /** The POST_RESTORE hook. */
+  /** Outcome of the POST_RESTORE hook. */
   readonly postRestore: HookOutcome;
-  /** Whether the workload is ready, by the agent's last verdict. */
+  /** Whether the workload is ready, as the agent's last Health answer says. */
   readonly ready: boolean;
-  /** Guest time minus host time at the end, in milliseconds. NaN: not known. */
+  /** Guest time minus host time after the restore, in milliseconds. NaN: not known. */
   readonly clockErrorMs: number;
   readonly warnings: readonly Warning[];
-  /** Generators that could not be reseeded, as the agent names them: another guest may draw the same numbers. */
+  /** Random generators that could not be reseeded, by the agent's names. Clones of this guest may draw the same numbers. */
   readonly notReseeded: readonly string[];
-  /** Whether the agent refused a spec file in the guest, so that its old variables stay in force. */
+  /** Whether the agent refused a spec file in the guest, so that the old environment stays in force. */
   readonly isSpecRefused: boolean;
 }
 
 /**
- * Duties with fresh entropy and time, POST_RESTORE, Health. Rejects with GuestError.
+ * Runs the restore steps with fresh entropy and the host's time, then the POST_RESTORE hook and Health. Rejects with
+ * GuestError.
  *
- * @param done duties that are not done again
+ * @param done the result of restore steps that have run already; only the rest is run then
  */
 export async function awaken(
   dial: Dial,
@@ -147,7 +158,7 @@ export async function awaken(
   ended?: AbortSignal,
   done?: DoneDuties,
 ): Promise<Awakening> {
-  // The sequence dials up to three times and runs a hook; the signal ends it, whatever hangs.
+  // The sequence dials up to three times and runs a hook. The signal ends it even if a call hangs.
   const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };

@@ -3,18 +3,17 @@ import type { ClientCredentials } from "../../credentials/index.ts";
 import { CALL_MS, reached } from "./guest.ts";
 import type { GuestFile } from "./injection.ts";
 
-/** Dials a sandbox's agent with these credentials. */
 export type DialWith = (credentials: ClientCredentials) => Promise<GuestClient>;
 
-/** How long an agent may take, in milliseconds, and what ends the wait. */
+/** How long an agent may take to answer, in milliseconds, and a signal that ends the wait. */
 export interface HandoverLimits {
   readonly reachTimeoutMs: number;
   readonly signal?: AbortSignal | undefined;
 }
 
 /**
- * All mixtures that an agent may accept while its files are replaced, the likeliest first: each wrong one is a refused
- * call in its log.
+ * All combinations of certificates and token that an agent may accept while its files are replaced one by one, the
+ * likeliest first: each wrong combination costs a refused call and a line in the agent's log.
  */
 export function mixturesOf(
   old: ClientCredentials,
@@ -30,7 +29,7 @@ export function mixturesOf(
   return [...whole, { ...fresh, caPem, token: old.token }, { ...old, caPem, token: fresh.token }];
 }
 
-/** A client with the credentials that the agent accepts at this moment. Rejects with AGENT_UNREACHABLE. */
+/** Returns a client with the credentials that the agent accepts at the moment. Rejects with AGENT_UNREACHABLE. */
 export function acceptedClient(
   dial: DialWith,
   mixtures: readonly ClientCredentials[],
@@ -55,8 +54,9 @@ export function acceptedClient(
 }
 
 /**
- * Replaces the credentials of a running agent. Resolves once a new connection with the new ones alone has been
- * answered. Repeatable after a crash at any point: the agent may accept the old ones, the new ones, or a mixture.
+ * Replaces the credentials of a running agent. Resolves once the agent has answered on a new connection that uses only
+ * the new credentials. Idempotent after a crash at any point, because it finds out whether the agent accepts the old
+ * ones, the new ones, or a mixture.
  */
 export async function handOver(
   dial: DialWith,
@@ -65,7 +65,7 @@ export async function handOver(
 ): Promise<void> {
   const { reachTimeoutMs, signal } = limits;
   const mixtures = mixturesOf(old, fresh, false);
-  // All files again where the agent has read some of them, and so ended the connection.
+  // The agent may reload after some of the files and end the connection. A retry therefore writes all of them again.
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
     for (const { path, content } of files) await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });

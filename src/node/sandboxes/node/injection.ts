@@ -19,24 +19,25 @@ import {
 import { entryEnd, entryHead, TAR_END } from "../../tar/index.ts";
 import { SandboxError, type VolumeMount } from "../substrate/index.ts";
 
-/** Mount point of the agent; the substrate refuses most other places. */
+/** Mount point of the agent's volume; the substrate refuses most other directories. */
 export const AGENT_MOUNT: string = "/srv/guest-agent";
 const CREDENTIALS_MOUNT = "/srv/credentials";
 const PROCESS_FILE = "process.json";
 const HOOKS_FILE = "hooks.json";
-/** The process spec in the guest. */
 export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
-/** The hooks spec in the guest. */
 export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
 
 /**
- * How long new certificates are valid. A copy of a node's folder is worthless after a year at the latest. A shorter
- * time would shut the node out of a sandbox whose operator has forgotten it: the agent refuses what has expired, by its
- * guest's clock.
+ * How long new certificates are valid. After a year at the latest, a stolen copy of a node's directory is worthless.
+ * With a shorter time an operator who forgets a sandbox would lose access to it, because the agent refuses expired
+ * certificates (by the guest's clock).
  */
 const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
 
-/** Volumes of an instance: the agent's, which all share, and that of its credentials, with a layer for later ones. */
+/**
+ * The volumes of an instance: the agent's, which all instances share, and the sandbox's credentials, with a writable
+ * overlay for those that later replace them.
+ */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
   return [
     { volumeId: agentVolumeId, mountPath: AGENT_MOUNT },
@@ -44,7 +45,10 @@ export function mounts(agentVolumeId: string, credentialVolumeId: string): reado
   ];
 }
 
-/** The agent's environment in the guest. It has no secret, because every read of the instance returns it. */
+/**
+ * The agent's environment variables in the guest. They contain no secret, because the substrate shows them to everyone
+ * who can read the instance.
+ */
 export function agentEnvironment(port: number): Readonly<Record<string, string>> {
   return {
     SVC_GUEST_PORT: String(port),
@@ -55,7 +59,10 @@ export function agentEnvironment(port: number): Readonly<Record<string, string>>
   };
 }
 
-/** The files of a credential set, in the order in which a fork gets new ones: key and certificate side by side. */
+/**
+ * The files of a credential set, in the order in which a fork receives new ones. The key and its certificate are
+ * adjacent, to keep the time in which they do not match short.
+ */
 const FILE_VARIABLES = [
   "SVC_TLS_KEY_FILE",
   "SVC_TLS_CERT_FILE",
@@ -63,14 +70,17 @@ const FILE_VARIABLES = [
   "SVC_INSTANCE_TOKEN_FILE",
 ] as const;
 
-/** A file for the guest. */
+/** A file to write in the guest. */
 export interface GuestFile {
   /** Absolute path in the guest. */
   readonly path: string;
   readonly content: Buffer;
 }
 
-/** Credential folders of a node, one for each sandbox and snapshot, as `guestctl --credentials` takes them. */
+/**
+ * Credential directories of a node, one for each sandbox and snapshot, in the layout that `guestctl --credentials`
+ * expects.
+ */
 export class CredentialStore {
   readonly #folder: string;
   readonly #lifetimeMs: number;
@@ -85,8 +95,8 @@ export class CredentialStore {
   }
 
   /**
-   * Issues an authority, certificates and a token, valid from 1970 on, as the guest may boot without a clock. Rejects
-   * with SandboxError (MISSING_PACKAGE) without the packages for it.
+   * Issues a certificate authority, certificates and a token. They are valid from 1970 on, because the guest may boot
+   * with a wrong clock. Rejects with SandboxError (MISSING_PACKAGE) if the packages for it are not installed.
    */
   async issue(name: string): Promise<void> {
     prepareFolder(this.folderOf(name), true);
@@ -98,7 +108,7 @@ export class CredentialStore {
     }
   }
 
-  /** Copies a folder: a snapshot or fork wakes up with the credentials that its origin had. */
+  /** Copies a credential directory, because a snapshot or fork wakes up with the credentials of its origin. */
   async copy(from: string, to: string): Promise<void> {
     await mkdir(this.#folder, { recursive: true, mode: 0o700 });
     await cp(this.folderOf(from), this.folderOf(to), { recursive: true });
@@ -108,32 +118,35 @@ export class CredentialStore {
     return readClientCredentials(this.folderOf(name));
   }
 
-  /** What a restore needs of a set, read at once. */
+  /** Reads synchronously what a restore needs of a credential set. */
   forRestore(name: string): RestoreCredentials {
     return readForRestore(this.folderOf(name));
   }
 
-  /** The certificate of a sandbox's agent, with which its key is recognized. */
+  /** The certificate of a sandbox's agent. Its key identifies the agent even after the certificate has expired. */
   serverCertificate(name: string): Promise<Buffer> {
     return readServerCertificate(this.folderOf(name));
   }
 
-  /** When the first certificate of a sandbox expires, in milliseconds of the epoch. */
+  /** When the first certificate of a sandbox's set expires, in milliseconds of the epoch. */
   async expiryMs(name: string): Promise<number> {
     return (await readExpiry(this.folderOf(name))).getTime();
   }
 
-  /** Issues the credentials that are to replace a sandbox's, unless an earlier rotation has issued them. */
+  /**
+   * Issues the credentials that will replace a sandbox's current ones, unless an interrupted rotation has issued them
+   * already.
+   */
   async issueNext(name: string): Promise<void> {
     if (!this.hasNext(name)) await this.issue(nextOf(name));
   }
 
-  /** Whether a rotation has issued credentials that are not in force yet, as far as this node knows. */
+  /** Whether a rotation has issued credentials that this node has not yet recorded as in force. */
   hasNext(name: string): boolean {
     return isWhole(this.folderOf(nextOf(name)));
   }
 
-  /** Puts the next credentials in place of the present ones, which are gone then. Repeatable after a crash. */
+  /** Replaces the current credentials by the next ones and deletes the old ones. Idempotent after a crash. */
   async replace(name: string): Promise<void> {
     const [present, next, old] = [name, nextOf(name), oldOf(name)].map((each) => this.folderOf(each)) as [
       string,
@@ -141,7 +154,7 @@ export class CredentialStore {
       string,
     ];
     if (this.hasNext(name)) {
-      // Two renames: what reads in between finds nothing rather than a mixture.
+      // Two renames: a concurrent reader may find no directory, but never a mixture of two sets.
       if (isWhole(present)) {
         await rm(old, { recursive: true, force: true });
         await rename(present, old);
@@ -151,18 +164,18 @@ export class CredentialStore {
     await rm(old, { recursive: true, force: true });
   }
 
-  /** Removes a set, and what a rotation has left of it. */
+  /** Removes a credential set and the leftovers of an interrupted rotation. */
   async remove(name: string): Promise<void> {
     for (const each of [name, nextOf(name), oldOf(name)])
       await rm(this.folderOf(each), { recursive: true, force: true });
   }
 
-  /** Names of all folders. */
+  /** Names of all credential directories. */
   async names(): Promise<readonly string[]> {
     return readdir(this.#folder).catch(() => []);
   }
 
-  /** The guest's part of a credential set, for WriteFile. */
+  /** The files of a credential set that belong in the guest, with their paths there. */
   guestFiles(name: string): Promise<readonly GuestFile[]> {
     const here = agentVariables(this.folderOf(name));
     const there = agentVariables(CREDENTIALS_MOUNT);
@@ -174,7 +187,7 @@ export class CredentialStore {
     );
   }
 
-  /** The guest's part and the specs, as the .tar.gz that the substrate makes a volume from. */
+  /** The guest's credential files and both specs, as the .tar.gz that the substrate creates a volume from. */
   async archive(name: string, processSpec: object, hooksSpec: object): Promise<Buffer> {
     const specs = [
       { path: PROCESS_FILE, content: Buffer.from(JSON.stringify(processSpec)) },
@@ -194,7 +207,7 @@ export class CredentialStore {
   }
 }
 
-/** Name of the folder with the credentials that a rotation is putting in force. */
+/** Name of the directory with the credentials that a rotation is about to put in force. */
 export function nextOf(name: string): string {
   return `${name}.next`;
 }
@@ -203,7 +216,7 @@ function oldOf(name: string): string {
   return `${name}.old`;
 }
 
-/** Names of all folders that the credentials of a sandbox may have during a rotation. */
+/** Names of all directories that a sandbox's credentials may be in during a rotation. */
 export function credentialFolders(name: string): readonly string[] {
   return [name, nextOf(name), oldOf(name)];
 }

@@ -7,10 +7,10 @@ import type { Turns } from "./turns.ts";
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
 
-/** Identifies the result of a call whose answer was lost. Forks have their origin's. */
+/** Tag that identifies an instance whose creation was not answered. A fork has the tag of its origin. */
 export const OPERATION_TAG = "svc.operation";
 
-/** The instances of a node's sandboxes at the substrate. */
+/** Finds and changes the instances of a node's sandboxes at the substrate. */
 export class Instances {
   readonly #substrate: Substrate;
   readonly #tags: Tags;
@@ -18,7 +18,7 @@ export class Instances {
   readonly #settleTimeoutMs: number;
 
   /**
-   * @param tags of all that the node makes
+   * @param tags on everything that this node creates
    * @param settleTimeoutMs how long to look for the outcome of a call whose answer was lost
    */
   constructor(substrate: Substrate, tags: Tags, turns: Turns, settleTimeoutMs: number = DEFAULT_SETTLE_MS) {
@@ -28,7 +28,10 @@ export class Instances {
     this.#settleTimeoutMs = settleTimeoutMs;
   }
 
-  /** The instance of a sandbox: by its id, else by name and tags, as other nodes may use the name. Undefined: none. */
+  /**
+   * Finds the instance of a sandbox by its id, or, if the id is not known, by name and tags: the name alone is
+   * ambiguous, because other nodes may use it. Undefined: there is no instance.
+   */
   async find({ name, instanceName = name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.#substrate.instance(instanceId);
     const { [OPERATION_TAG]: operation } = tags;
@@ -36,14 +39,14 @@ export class Instances {
     return (await this.#substrate.instances(own)).find((instance) => instance.name === instanceName);
   }
 
-  /** All instances of this node, by id: one listing in place of a request for each. */
+  /** Lists all instances of this node, by id, in one request. */
   async listed(): Promise<ReadonlyMap<string, Instance>> {
     return new Map((await this.#substrate.instances(this.#tags)).map((instance) => [instance.id, instance]));
   }
 
   /**
-   * The instance of a sandbox as in a listing that has just been made. Asks for one that the listing lacks, and whose
-   * id is known.
+   * Finds the instance of a sandbox in a listing that was just made. If the listing lacks an instance whose id is
+   * known, it is requested from the substrate.
    */
   async findIn(listed: ReadonlyMap<string, Instance>, entry: SandboxEntry): Promise<Instance | undefined> {
     const { name, instanceName = name, instanceId, tags } = entry;
@@ -54,28 +57,28 @@ export class Instances {
     return undefined;
   }
 
-  /** A sandbox as `ending` needs it. */
   subject(entry: SandboxEntry): Subject {
     const { name, agentPort } = entry;
     return { name, agentPort, substrate: this.#substrate, instance: () => this.find(entry) };
   }
 
-  /** The instance of a sandbox. Rejects with SandboxError (NOT_FOUND) where there is none. */
+  /** Returns the instance of a sandbox. Rejects with SandboxError (NOT_FOUND) if it does not exist. */
   async existing(entry: SandboxEntry): Promise<Instance> {
     const instance = await this.find(entry);
     if (instance !== undefined) return instance;
     throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
   }
 
-  /** Looks at an instance until it is as wanted, or the time is up. Resolves with what it is then. */
+  /** Polls an instance until `isWanted` accepts it or the time is up. Resolves with the last instance seen. */
   awaited(entry: SandboxEntry, isWanted: (instance: Instance) => boolean, limitMs: number): Promise<Instance> {
     return polled(() => this.existing(entry), isWanted, { pauseMs: SETTLE_PAUSE_MS, limitMs });
   }
 
   /**
-   * Makes an instance, or changes its state. Where the answer is lost, looks for the instance, in the wanted state if
-   * one is named, until the time is up or the daemon is away. An internal error says as little, because the daemon
-   * cancels every call after a minute and answers so. But the call is then over, so one look is enough.
+   * Creates an instance or changes its state. If the answer is lost, polls for the instance (in the wanted state, if
+   * one is named) until the time is up or the daemon does not answer. An internal error is treated like a lost answer,
+   * because the daemon cancels every call after a minute and answers that way. The call has ended by then, so one check
+   * is enough.
    */
   async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {
@@ -94,12 +97,15 @@ export class Instances {
   }
 }
 
-/** Whether a call may have taken effect although it failed. */
+/** Whether a failed call may have taken effect nevertheless. */
 export function isUnknownOutcome(error: unknown): error is SandboxError {
   return error instanceof SandboxError && ["SUBSTRATE_UNAVAILABLE", "SUBSTRATE_FAILED"].includes(error.code);
 }
 
-/** "Initializing" too: the agent answers before the substrate notices that init has started the entrypoint. */
+/**
+ * "Initializing" counts as running: the agent answers before the substrate notices that init has started the
+ * entrypoint.
+ */
 export function isRunning(state: string): boolean {
   return state === "Running" || state === "Initializing";
 }

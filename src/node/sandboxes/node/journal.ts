@@ -10,7 +10,7 @@ import type { SnapshotKeys } from "./keys.ts";
 import { type Holder, Locks, LOCKS_SCHEMA } from "./locks.ts";
 import { retried, Writes } from "./writes.ts";
 
-/** How far an entry has come. After a restart of the node, the sweep removes what is not "ready". */
+/** How far the creation or removal of an entry has come. A sweep after a crash removes entries that are not "ready". */
 export type Phase = "creating" | "ready" | "removing";
 
 /** How a hook ended. */
@@ -19,135 +19,154 @@ export type HookOutcome = Pick<HookResult, "ran" | "timedOut" | "exitCode">;
 /** How a sandbox was prepared for its suspension: the results of the PRE_SNAPSHOT hook and of the freeze. */
 export interface SuspendReport extends HookOutcome {
   /**
-   * "frozen": its session stays frozen until the duties. "off": nobody asked for it. "unsupported": the agent is older
-   * than that. "failed": see `freezeProblem`.
+   * "frozen": the session stays frozen until its restore steps are done. "off": no freeze was requested. "unsupported":
+   * the agent is too old to freeze. "failed": see `freezeProblem`.
    */
   readonly freeze: "frozen" | "off" | "unsupported" | "failed";
-  /** The agent's words (docs/agent/operations.md, freeze_problem). */
+  /** The agent's reason (docs/agent/operations.md, freeze_problem). */
   readonly freezeProblem?: string | undefined;
 }
 
 /** Fields that sandboxes and snapshots share. */
 export interface Entry {
-  /** Unique among the node's sandboxes and snapshots, and the name of the instance or snapshot at the substrate. */
+  /** Unique among the node's sandboxes and snapshots. Also the name of the instance or snapshot at the substrate. */
   readonly name: string;
   readonly phase: Phase;
-  /** By the host's clock, in milliseconds of the epoch. */
+  /** Creation time by the host's clock, in milliseconds of the epoch. */
   readonly createdMs: number;
   readonly image: string;
   readonly hypervisor: string;
-  /** Its credential volume; a fork shares that of its origin. */
+  /** Id of the credential volume; a fork shares that of its origin. */
   readonly volumeId: string;
-  /** The volume of its agent: `guest-agent-` and the digest of the archive. */
+  /** Id of the agent's volume: `guest-agent-` and the digest of the archive. */
   readonly agentVolumeId: string;
-  /** In milliseconds; undefined: none. */
+  /** Time to live, in milliseconds; undefined: unlimited. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
-  /** Of the agent in it, which its snapshots and forks keep. Its build is `agentVolumeId`. */
+  /** Version of the agent in the sandbox, which its snapshots and forks keep. `agentVolumeId` identifies the build. */
   readonly agentVersion?: string | undefined;
-  /** HealthResponse.services at its last answer; empty: an agent of 0.2.0 or older. Undefined: an older node wrote this. */
+  /**
+   * HealthResponse.services of the agent's last answer; empty: the agent is 0.2.0 or older. Undefined: an older version
+   * of this program wrote the entry.
+   */
   readonly agentServices?: readonly string[] | undefined;
-  /** HealthResponse.process_env_version at its last suspension; 0 or undefined: its environment cannot change. */
+  /** HealthResponse.process_env_version at the last suspension; 0 or undefined: the environment cannot be changed. */
   readonly processEnvVersion?: number | undefined;
-  /** Port of its agent. */
+  /** Port of the agent. */
   readonly agentPort: number;
-  /** The keys that a restore compares, as of its last suspension; before the first, only the template is valid. */
+  /**
+   * The keys that a restore compares, as they were at the last suspension. Before the first suspension only `template`
+   * is valid.
+   */
   readonly keys: SnapshotKeys;
-  /** How it was prepared for its last suspension. */
+  /** How the sandbox was prepared for its last suspension. */
   readonly preSnapshot?: SuspendReport | undefined;
 }
 
-/** A hostname of the substrate's ingress that leads to a port of a sandbox. */
+/** A hostname of the substrate's ingress that is routed to a port of a sandbox. */
 export interface Publication {
   readonly hostname: string;
-  /** Port of the host that the ingress listens on. */
+  /** Port of the host on which the ingress listens. */
   readonly listenPort: number;
-  /** Port in the sandbox. */
+  /** Target port in the sandbox. */
   readonly port: number;
   /** Name of the ingress at the substrate. */
   readonly ingress: string;
-  /** The substrate's id; undefined: not known yet. */
+  /** The ingress's id at the substrate; undefined: not known yet. */
   readonly ingressId?: string | undefined;
 }
 
-/** A wake-up of a session that was not frozen until its restore steps. */
+/** A record that a session woke up without being frozen until its restore steps. */
 export interface RanUnfrozen {
-  /** What it was suspended for, or what woke it up: "fork", "resume", … */
+  /** The operation that woke it up or suspended it: "fork", "resume", … */
   readonly operation: string;
-  /** By the host's clock, in milliseconds of the epoch. */
+  /** Time by the host's clock, in milliseconds of the epoch. */
   readonly atMs: number;
-  /** Why it was not, in words. */
+  /** Why the session was not frozen, as text. */
   readonly problem: string;
 }
 
-/** A sandbox. */
 export interface SandboxEntry extends Entry {
   readonly kind: "sandbox";
   readonly tags: Tags;
-  /** The instance's name where that is not the sandbox's, which a ghost of the daemon has. */
+  /**
+   * Name of the instance, if it differs from the sandbox's name because an orphaned record of the daemon occupies that
+   * name.
+   */
   readonly instanceName?: string | undefined;
-  /** The substrate's id; undefined: not known yet. */
+  /** The instance's id at the substrate; undefined: not known yet. */
   readonly instanceId?: string | undefined;
   /**
-   * Host's time after the answer to the last duties, or before the boot, in milliseconds of the epoch. Undefined: it
-   * was suspended, and has not done its duties since.
+   * The host's time after the agent's last restore steps, or before the boot, in milliseconds of the epoch. Undefined:
+   * the sandbox was suspended, and has not run its restore steps since.
    */
   readonly runEpochMs?: number | undefined;
   /**
-   * When its frozen session thaws by itself, without its duties, at the earliest and by the host's clock. Undefined: it
-   * is not frozen, or it was suspended before 0.4.0.
+   * The earliest time, by the host's clock, at which the frozen session thaws by itself, without its restore steps.
+   * Undefined: the session is not frozen, or a version before 0.4.0 suspended it.
    */
   readonly thawsAtMs?: number | undefined;
-  /** When its present credentials were issued, by the host's clock. Undefined: with it, or by a version before 0.4.0. */
+  /**
+   * When the current credentials were issued, by the host's clock. Undefined: at the sandbox's creation, or by a
+   * version before 0.4.0.
+   */
   readonly credentialsIssuedMs?: number | undefined;
-  /** A rotation of its credentials has begun and is not known to have ended. */
+  /** When a credential rotation began that is not known to have ended. */
   readonly rotatingSinceMs?: number | undefined;
-  /** It was stopped and boots anew since then, by the host's clock; undefined: it does not, or its agent has answered. */
+  /**
+   * When the stopped sandbox was booted again, by the host's clock. Undefined: it is not booting, or its agent has
+   * answered since.
+   */
   readonly bootingSinceMs?: number | undefined;
-  /** Its address at its last suspension: needed while the daemon is away, because its session may be frozen. */
+  /**
+   * The instance's address at the last suspension. It is needed when the daemon does not answer, because the session
+   * may be frozen until the agent is reached.
+   */
   readonly lastIp?: string | undefined;
   /**
-   * The last time since its boot that it ran before its restore steps, because its session was not frozen until then:
-   * from then on clones of it may have drawn the same random numbers and keys. Undefined: it never did.
+   * The last time since its boot that the session ran before its restore steps because it was not frozen. Since then
+   * its clones may have drawn the same random numbers and keys. Undefined: never.
    */
   readonly ranUnfrozen?: RanUnfrozen | undefined;
-  /** Why it sleeps unasked: it could not be restored after a snapshot or fork was taken of it. */
+  /** Why the sandbox is suspended although nobody asked for it: it could not be resumed after a snapshot or fork of it. */
   readonly asleepBecause?: string | undefined;
   /**
-   * What the daemon was asked to do with it; undefined: nothing whose end is not known. The daemon may still be at it
-   * where the process that asked has ended.
+   * The operation that the daemon was asked for and whose outcome is not known; undefined: none. The daemon may still
+   * be executing it even if the process that asked has ended.
    */
   readonly asked?: { readonly operation: string; readonly atMs: number } | undefined;
   /**
-   * The guests of one such name have the same vsock number, and under QEMU only one of them runs at a time. Undefined:
-   * `volumeId`.
+   * A name that guests share if they have the same vsock CID; under QEMU only one of them can run at a time. Undefined:
+   * `volumeId` is that name.
    */
   readonly vsock?: string | undefined;
-  /** Its hostnames; undefined: none. They stay while it sleeps or is stopped, and no fork has them. */
+  /**
+   * Published hostnames; undefined: none. They remain while the sandbox is suspended or stopped, and forks do not
+   * inherit them.
+   */
   readonly published?: readonly Publication[] | undefined;
 }
 
-/** A snapshot. */
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;
-  /** Value of the operation's tag, by which it is found where the answer to its making was lost. */
+  /** Value of the operation tag, by which the snapshot is found if the answer to its creation was lost. */
   readonly operation?: string | undefined;
-  /** As in SandboxEntry: of its source when it was taken. */
+  /** `SandboxEntry.vsock` of the source when the snapshot was taken. */
   readonly vsock?: string | undefined;
-  /** Its size on disk when it was taken, in bytes; the daemon may compress it later. */
+  /** Size on disk when the snapshot was taken, in bytes; the daemon may compress it later. */
   readonly sizeBytes?: number | undefined;
-  /** Name of the sandbox that it was taken of. */
+  /** Name of the sandbox from which the snapshot was taken. */
   readonly source: string;
 }
 
 export type JournalEntry = SandboxEntry | SnapshotEntry;
 
-/** The first version that has node:sqlite without a flag. */
+/** The first version of Node that has node:sqlite without a flag. */
 const NODE_NEEDED = "22.13";
 /**
- * How long a read waits inside SQLite, which blocks the event loop. In WAL mode it waits only while another process
- * recovers the journal after a crash. By a pragma: Node's option is newer than 22.13.
+ * How long SQLite waits for a lock inside a call, which blocks the event loop. In WAL mode a read waits only while
+ * another process recovers the journal after a crash. Set by a pragma, because Node's option is newer than 22.13.
  */
 const BUSY_MS = 50;
 const SCHEMA = `
@@ -156,9 +175,9 @@ const SCHEMA = `
 `;
 
 /**
- * What a node has at the substrate: a SQLite database in a private folder. An entry is written before the call that
- * makes its instance or snapshot, and removed after the call that removes it. So everything that a crash leaves has an
- * entry.
+ * The record of everything that a node has at the substrate: a SQLite database in a private directory. An entry is
+ * written before the call that creates its instance or snapshot, and removed after the call that removes it. So
+ * whatever a crash leaves behind has an entry.
  */
 export class Journal {
   readonly #database: Sqlite.DatabaseSync;
@@ -166,9 +185,9 @@ export class Journal {
   readonly #entries: Entries<JournalEntry>;
   readonly #writes = new Writes();
   readonly #statements: Readonly<Record<"add" | "put" | "remove", Sqlite.StatementSync>>;
-  /** Whether this process has changed it. */
+  /** Whether this process has written to the journal. */
   isChanged = false;
-  /** Names this journal in tags: a sweep must not remove what another journal of the same node has made. */
+  /** Identifies this journal in tags, because a sweep must not remove what another journal of the same node has created. */
   readonly id: string;
 
   private constructor(database: Sqlite.DatabaseSync, locks: Locks) {
@@ -185,8 +204,8 @@ export class Journal {
   }
 
   /**
-   * Opens the journal of a folder, or makes it; any number of processes may have it open. With `readOnly` a missing
-   * journal reads as empty. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE for a Node without
+   * Opens the journal in a directory, or creates it; several processes may have it open. With `readOnly`, a missing
+   * journal reads as empty. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE if this Node has no
    * node:sqlite.
    */
   static async open(folder: string, readOnly: boolean): Promise<Journal> {
@@ -202,7 +221,8 @@ export class Journal {
       try {
         database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
         if (isWritten) {
-          // FULL: a commit outlives a power cut. A sandbox that the journal has lost would run on unseen.
+          // FULL: a commit must survive a power cut. Otherwise a sandbox could keep running without an entry, and
+          // nobody would notice it.
           database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL`);
           database.exec(`BEGIN IMMEDIATE; ${SCHEMA} ${LOCKS_SCHEMA} ${ENTRIES_SCHEMA}`);
           database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
@@ -217,7 +237,10 @@ export class Journal {
     return attempted(`open the journal in ${folder}`, () => retried(open));
   }
 
-  /** All entries, which nobody may change. Throws SandboxError (JOURNAL_FAILED), as every method below. */
+  /**
+   * All entries; the caller must not change them. This and every method below reports failures as SandboxError
+   * (JOURNAL_FAILED).
+   */
   all(): readonly JournalEntry[] {
     return attempt("read the journal", () => this.#entries.all());
   }
@@ -226,33 +249,33 @@ export class Journal {
     return attempt("read the journal", () => this.#entries.get(name));
   }
 
-  /** The entry of a sandbox or snapshot in any phase. Throws SandboxError (NOT_FOUND). */
+  /** The entry of a sandbox or snapshot, in any phase. Throws SandboxError (NOT_FOUND). */
   entry(name: string): JournalEntry {
     const entry = this.get(name);
     if (entry !== undefined) return entry;
     throw new SandboxError("NOT_FOUND", `there is no sandbox or snapshot ${JSON.stringify(name)}`);
   }
 
-  /** The entry of a sandbox in any phase. Throws SandboxError (NOT_FOUND). */
+  /** The entry of a sandbox, in any phase. Throws SandboxError (NOT_FOUND). */
   sandbox(name: string): SandboxEntry {
     const entry = this.get(name);
     if (entry?.kind === "sandbox") return entry;
     throw new SandboxError("NOT_FOUND", `there is no sandbox ${JSON.stringify(name)}`);
   }
 
-  /** Adds an entry; it is on disk when this resolves. Rejects with ALREADY_EXISTS for a taken name. */
+  /** Adds an entry, which is on disk when this resolves. Rejects with ALREADY_EXISTS if the name is taken. */
   async add(entry: JournalEntry): Promise<void> {
     const body = JSON.stringify(entry);
     const isAdded = await this.#run(entry.name, body, () => this.#statements.add.run(entry.name, body));
     if (!isAdded) throw taken(entry.name);
   }
 
-  /** Throws ALREADY_EXISTS for a taken name. */
+  /** Throws ALREADY_EXISTS if the name is taken. */
   demandFree(name: string): void {
     if (this.get(name) !== undefined) throw taken(name);
   }
 
-  /** Writes an entry; it is on disk when this resolves. One that was removed meanwhile stays removed. */
+  /** Overwrites an entry, which is on disk when this resolves. An entry that was removed meanwhile stays removed. */
   async put(entry: JournalEntry): Promise<void> {
     const body = JSON.stringify(entry);
     await this.#run(entry.name, body, () => this.#statements.put.run(body, entry.name));
@@ -262,7 +285,7 @@ export class Journal {
     await this.#run(name, undefined, () => this.#statements.remove.run(name));
   }
 
-  /** Takes a name for this process. Returns the other holder; undefined: taken, until this process releases it. */
+  /** Locks a name for this process, until `release`. Returns the other holder, or undefined if the lock was taken. */
   take(name: string, operation: string): Promise<Holder | undefined> {
     return attempted("lock the journal", () => this.#writes.run(() => this.#locks.take(name, operation)));
   }
@@ -271,7 +294,7 @@ export class Journal {
     return attempted("unlock the journal", () => this.#writes.run(() => this.#locks.release(name)));
   }
 
-  /** The other process that works on it; undefined: none. */
+  /** The other process that holds the lock of a name; undefined: none. */
   holder(name: string): Holder | undefined {
     return attempt("read the journal", () => this.#locks.holder(name));
   }
@@ -281,7 +304,7 @@ export class Journal {
     this.#database.close();
   }
 
-  /** Changes an entry, and then what is known of it. Resolves with whether there was something to change. */
+  /** Changes an entry in the database, then in the cache. Resolves with whether a row was changed. */
   #run(name: string, body: string | undefined, change: () => { readonly changes: number | bigint }): Promise<boolean> {
     this.isChanged = true;
     const transaction = (): boolean => {
@@ -293,19 +316,22 @@ export class Journal {
   }
 }
 
-/** The entry if it is ready. Throws SandboxError (WRONG_STATE) while its sandbox or snapshot is made or removed. */
+/**
+ * Returns the entry if it is ready. Throws SandboxError (WRONG_STATE) while its sandbox or snapshot is being created or
+ * removed.
+ */
 export function ready<Each extends JournalEntry>(entry: Each): Each {
   if (entry.phase === "ready") return entry;
   const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; if the command was interrupted, sweep`;
   throw new SandboxError("WRONG_STATE", message);
 }
 
-/** The error about a name that has an entry, or on which this process works. */
+/** The error about a name that is taken by an entry, or by an operation of this process. */
 export function taken(name: string): SandboxError {
   return new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
 }
 
-/** Rejects with SandboxError, MISSING_PACKAGE, for a Node without node:sqlite. */
+/** Rejects with SandboxError (MISSING_PACKAGE) if this Node has no node:sqlite. */
 export async function loadSqlite(): Promise<Pick<typeof Sqlite, "DatabaseSync">> {
   try {
     return await import("node:sqlite");

@@ -3,37 +3,46 @@ import { readFile } from "node:fs/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import { type DaemonFacts, type Image, SandboxError } from "../substrate/index.ts";
 
-/** What must be the same at a restore as at the suspension. The substrate compares none of it, and keeps little. */
+/**
+ * What must be the same at a restore as it was at the suspension. The node checks it, because the substrate compares
+ * none of it and stores little of it.
+ */
 export interface SnapshotKeys {
-  /** Digest of the image at the sandbox's creation. */
+  /** Digest of the image that the sandbox was created from. */
   readonly template: string;
-  /** Type of the hypervisor, version of the daemon and version of the agent: `qemu 1a2b3c4 0.1.0`. */
+  /** Hypervisor, version of the daemon, and version of the agent: `qemu 1a2b3c4 0.1.0`. */
   readonly bundle: string;
-  /** Class of the host's processors: programs in memory rely on the instructions that they found at their start. */
+  /** Class of the host's processors. Programs in memory rely on the CPU features that they detected when they started. */
   readonly cpuClass: string;
 }
 
-/** What a caller accepts at a restore or fork. */
+/** Deviations that a caller accepts at a restore or fork. */
 export interface RestoreChoices {
-  /** Restore under another hypervisor or with another agent than it was suspended under. It is noted in the journal. */
+  /**
+   * Restore although the hypervisor or the agent's version differs from that of the suspension. The result has a
+   * warning then.
+   */
   readonly acceptBundle?: boolean | undefined;
-  /** Rejects with AGENT_TOO_OLD before anything wakes up, where the agent in it is older. Default: any. */
+  /**
+   * The oldest acceptable agent version. Rejects with AGENT_TOO_OLD, before anything wakes up, if the agent is older.
+   * Default: any version.
+   */
   readonly minAgentVersion?: string | undefined;
   /**
-   * Accept, with `env`, what was not frozen for its suspension: it may have used the secrets that `env` replaces.
-   * Default: rejects with NOT_FROZEN before anything is cloned or woken up, unless `freeze` is "off".
+   * With `env`: accept a session that was not frozen when it was suspended, although it may have used the secrets that
+   * `env` replaces. Default: rejects with NOT_FROZEN before anything is cloned or woken up, unless `freeze` is "off".
    */
   readonly acceptUnfrozen?: boolean | undefined;
 }
 
-/** The bundle that a sandbox runs on. */
+/** Formats `SnapshotKeys.bundle`. */
 export function bundleOf(hypervisor: string, daemonVersion: string, agentVersion: string): string {
   return `${hypervisor} ${daemonVersion} ${agentVersion}`;
 }
 
 /**
- * The class of this host's processors: a digest of their sorted instruction set extensions ("flags" in /proc/cpuinfo,
- * on arm64 "Features"). Rejects with SandboxError (CAPABILITY_MISSING) where the kernel does not show them.
+ * The class of this host's processors: a digest of their sorted CPU flags ("flags" in /proc/cpuinfo, "Features" on
+ * arm64). Rejects with SandboxError (CAPABILITY_MISSING) if the kernel does not list them.
  */
 export async function hostCpuClass(path = "/proc/cpuinfo"): Promise<string> {
   let text;
@@ -55,7 +64,7 @@ function noCpuClass(problem: string): SandboxError {
   );
 }
 
-/** The present values, at a restore or fork. */
+/** The current values, to compare with the keys of a suspension. */
 export interface Present {
   readonly daemon: DaemonFacts;
   readonly images: readonly Image[];
@@ -65,9 +74,9 @@ export interface Present {
 }
 
 /**
- * Compares the keys of a suspended sandbox with the present. Throws SandboxError: SNAPSHOT_INVALIDATED, BUNDLE_MISMATCH
- * or CPU_CLASS_MISMATCH. Returns in words what differs but was accepted, or is harmless as another build of the daemon
- * is.
+ * Compares the keys of a suspended sandbox with the current values. Throws SandboxError: SNAPSHOT_INVALIDATED,
+ * BUNDLE_MISMATCH or CPU_CLASS_MISMATCH. Returns a sentence about a difference that the caller accepted, or that is
+ * harmless (another build of the daemon).
  */
 export function differences(
   what: string,

@@ -4,15 +4,15 @@ import { join } from "node:path";
 import type * as Sqlite from "node:sqlite";
 import { messageOf } from "../../../shared/errors.ts";
 
-/** The process that works on a sandbox or snapshot. */
+/** The process that holds the lock of a sandbox or snapshot. */
 export interface Holder {
   readonly pid: number;
   readonly operation: string;
-  /** By the host's clock, in milliseconds of the epoch. */
+  /** When it took the lock, by the host's clock, in milliseconds of the epoch. */
   readonly sinceMs: number;
 }
 
-/** The table of the journal that says who works on what. */
+/** The journal's table of locks. */
 export const LOCKS_SCHEMA = `
   CREATE TABLE IF NOT EXISTS lock (
     name TEXT PRIMARY KEY, process TEXT NOT NULL, pid INTEGER NOT NULL, operation TEXT NOT NULL, since_ms INTEGER NOT NULL
@@ -24,29 +24,32 @@ const HOLDER = "SELECT process, pid, operation, since_ms AS sinceMs FROM lock WH
 const ENDING = ".sqlite";
 
 /**
- * Which process works on which sandbox or snapshot of a journal. Rows name the processes. Each process locks a file of
- * its own, and the kernel drops that lock when the process ends, however it ends. So a dead holder holds nothing, even
+ * Locks on sandboxes and snapshots, held by processes. Each row names its process. Each process also locks a file of
+ * its own, and the kernel drops that lock when the process ends, however it ends. So a dead process holds nothing, even
  * if its pid is reused.
  */
 export class Locks {
   readonly #Database: typeof Sqlite.DatabaseSync;
   readonly #journal: Sqlite.DatabaseSync;
-  /** Names of the processes' files. */
+  /** Directory of the files that the processes lock. */
   readonly #folder: string;
   readonly #process = randomUUID();
-  /** Prepared at their first use: a journal that is only read may be older than the table. */
+  /** Prepared at the first use: a journal that is opened read-only may be older than the table. */
   readonly #statements = new Map<string, Sqlite.StatementSync>();
-  /** This process's locked file; undefined: it has taken nothing yet. */
+  /** This process's locked file. Undefined until it takes its first lock. */
   #life: Sqlite.DatabaseSync | undefined;
 
-  /** @param journal the database with the rows */
+  /** @param journal the database with the lock table */
   constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, folder: string) {
     this.#Database = Database;
     this.#journal = journal;
     this.#folder = join(folder, "processes");
   }
 
-  /** Takes a name for this process. Returns the other holder; undefined: taken. Throws errors of SQLite. */
+  /**
+   * Takes a lock for this process. Returns the other holder, or undefined if the lock was taken. Throws errors of
+   * SQLite.
+   */
   take(name: string, operation: string): Holder | undefined {
     return this.#whole(() => {
       this.#live();
@@ -61,20 +64,20 @@ export class Locks {
     this.#unsynced(() => this.#prepared(RELEASE).run(name, this.#process));
   }
 
-  /** The living process, other than this one, that holds a name; undefined: none. */
+  /** The living process, other than this one, that holds a lock; undefined: none. */
   holder(name: string): Holder | undefined {
     const row = this.#prepared(HOLDER).get(name, this.#process) as (Holder & { readonly process: string }) | undefined;
     return row !== undefined && this.#isAlive(row.process) ? row : undefined;
   }
 
-  /** From then on this process holds nothing. */
+  /** Releases all locks of this process. */
   close(): void {
     if (this.#life === undefined) return;
     this.#life.close();
     rmSync(this.#pathOf(this.#process), { force: true });
   }
 
-  /** Makes and locks the file of this process, and removes those of processes that have died. */
+  /** Creates and locks the file of this process, and removes the files of dead processes. */
   #live(): void {
     if (this.#life !== undefined) return;
     mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
@@ -83,7 +86,7 @@ export class Locks {
         rmSync(join(this.#folder, file), { force: true });
     }
     const life = new this.#Database(this.#pathOf(this.#process));
-    // Without a SQLite journal, which would be a file that a killed process leaves.
+    // The rollback journal is kept in memory: as a file, it would remain when the process is killed.
     life.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE");
     this.#life = life;
   }
@@ -114,12 +117,15 @@ export class Locks {
     return statement;
   }
 
-  /** In the meantime no other process takes a name, or makes or removes a file. */
+  /** Runs an action in a transaction, during which no other process takes a lock, or creates or removes a process file. */
   #whole<Value>(action: () => Value): Value {
     return this.#unsynced(() => this.#transaction(action));
   }
 
-  /** A power cut ends all holders, so what they held need not be on disk. Saves an fsync for each commit. */
+  /**
+   * Runs an action without an fsync for each commit. A power cut ends all processes, so their locks need not be
+   * durable.
+   */
   #unsynced<Value>(action: () => Value): Value {
     this.#journal.exec("PRAGMA synchronous = NORMAL");
     try {
@@ -139,7 +145,7 @@ export class Locks {
       try {
         this.#journal.exec("ROLLBACK");
       } catch {
-        // After a full disk SQLite has already rolled back.
+        // SQLite has already rolled back, for example because the disk is full.
       }
       throw error;
     }

@@ -13,53 +13,55 @@ import { type OnStep, type Step, Turns } from "./turns.ts";
 
 const DEFAULT_REACH_MS = 60_000;
 
-/** Options of a node. */
 export interface NodeOptions {
   readonly substrate: Substrate;
-  /** Folder of the journal and the credentials, for this node alone; made with mode 0700. */
+  /** Directory of the journal and the credentials, used by this node alone; created with mode 0700. */
   readonly folder: string;
-  /** Value of the tag `svc.node_id` of all that this node makes. No two nodes of one substrate may have the same. */
+  /**
+   * Value of the tag `svc.node_id` on everything that this node creates. It must be unique among the nodes of a
+   * substrate.
+   */
   readonly nodeId: string;
-  /** The agent to put into sandboxes; without it none can be created. */
+  /** The agent build to install in sandboxes; without it, no sandbox can be created. */
   readonly agent?: AgentSource | undefined;
-  /** Port of the agent in the sandboxes that are made; the journal keeps it. Default: DEFAULT_PORT. */
+  /** Port of the agent in newly created sandboxes; the journal records it. Default: DEFAULT_PORT. */
   readonly agentPort?: number | undefined;
-  /** The daemon's own folder, if it can be read here: it shows what images take of the disk. Default: not known. */
+  /** The daemon's data directory, if this process can read it, to measure the disk space of images. Default: not known. */
   readonly daemonFolder?: string | undefined;
-  /** Address of the daemon's ingress as this node reaches it, to see whether it serves. Default: 127.0.0.1. */
+  /** Host at which this node reaches the daemon's ingress, to check whether the ingress serves. Default: 127.0.0.1. */
   readonly ingressHost?: string | undefined;
-  /** How long an agent may take to answer, booting included, in milliseconds. Default: 60 s. */
+  /** How long an agent may take to answer, including the boot, in milliseconds. Default: 60 s. */
   readonly reachTimeoutMs?: number | undefined;
-  /** Time allowed for each hook, in milliseconds. Default: the agent's, 30 s. */
+  /** Timeout of each hook, in milliseconds. Default: the agent's, 30 s. */
   readonly hookTimeoutMs?: number | undefined;
-  /** Whether the session is frozen for a suspension, until the duties. Default: "on". */
+  /** Whether sessions are frozen for a suspension until the restore steps are done. Default: "on". */
   readonly freeze?: Freeze | undefined;
   /** How long to look for the outcome of a call whose answer was lost, in milliseconds. Default: 30 s. */
   readonly settleTimeoutMs?: number | undefined;
   /** How long new certificates of sandboxes are valid, in milliseconds. Default: 365 days. */
   readonly credentialLifetimeMs?: number | undefined;
-  /** Name of this host's class of processors. Default: a digest of the flags in /proc/cpuinfo. */
+  /** Name of this host's CPU class. Default: a digest of the flags in /proc/cpuinfo. */
   readonly cpuClass?: string | undefined;
   /** How long to wait for another process that works on the same sandbox, in milliseconds. Default: 30 s. */
   readonly lockTimeoutMs?: number | undefined;
-  /** Only read the journal: one that is not there is not made. */
+  /** Open the journal read-only and do not create a missing one. */
   readonly readOnly?: boolean | undefined;
-  /** Called before each step, for progress, and while a step sends much. */
+  /** Called before each step, and repeatedly during an upload, to show progress. */
   readonly onStep?: ((step: Step) => void) | undefined;
 }
 
-/** Tags by which a node finds its things. */
+/** Tags by which a node finds the objects that it has created. */
 export const NODE_TAG = "svc.node_id";
 export const JOURNAL_TAG = "svc.journal";
-/** Id of the agent's volume that a sandbox, its snapshots and forks need. */
+/** Tag with the id of the agent volume that a sandbox, its snapshots and its forks need. */
 export const AGENT_VOLUME_TAG = "svc.agent_volume";
 
-/** What operations work with. */
+/** The parts of a node that its operations use. */
 export interface NodeParts {
   readonly nodeId: string;
-  /** Folder of journal and credentials. */
+  /** Directory of the journal and the credentials. */
   readonly folder: string;
-  /** The tags of all that this node makes. */
+  /** The tags on everything that this node creates. */
   readonly tags: Tags;
   readonly substrate: Substrate;
   readonly journal: Journal;
@@ -68,22 +70,21 @@ export interface NodeParts {
   readonly turns: Turns;
   readonly instances: Instances;
   readonly guests: GuestAccess;
-  /** All ingresses of the daemon. Callers at the same time share one request. */
+  /** Lists all ingresses of the daemon. Concurrent callers share one request. */
   readonly allIngresses: () => Promise<readonly Ingress[]>;
-  /** Places for connections that are being made. */
+  /** Limits the connections that are being established. */
   readonly dials: Dials;
-  /** Name of the class of this host's processors. */
   readonly cpuClass: () => Promise<string>;
   readonly ingressHost: string;
   readonly daemonFolder: string | undefined;
-  /** Called before each step, for progress. */
+  /** Called before each step, to show progress. */
   readonly step: OnStep;
 }
 
-/** The parts that one operation needs. */
+/** The parts that an operation needs. */
 export type Needs<Names extends keyof NodeParts> = Pick<NodeParts, Names>;
 
-/** Puts a node together. */
+/** Creates the parts of a node. */
 export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   const {
     substrate,
@@ -130,7 +131,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   };
 }
 
-/** Name of the folder with the credentials of a fork's origin, with which the fork wakes up. */
+/** Name of the directory with the credentials of a fork's origin, with which the fork wakes up. */
 export function parentOf(name: string): string {
   return `${name}.parent`;
 }

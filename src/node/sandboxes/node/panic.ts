@@ -2,20 +2,20 @@ import { connect } from "node:tls";
 import { errnoOf } from "../../../shared/errors.ts";
 import type { Instance, Substrate } from "../substrate/index.ts";
 
-/** What a kernel prints that has come to its end. */
+/** The kernel's console line about a panic. */
 const PANIC = /Kernel panic - not syncing: (.*)/;
 const SHOWN_LINES = 10;
-/** Time for the first bytes of an agent's handshake. */
+/** How long an agent may take to send the first bytes of its TLS handshake. */
 const PROBE_MS = 5_000;
 
-/** A panic of a guest's kernel, as on its console. */
+/** A kernel panic of a guest. */
 export interface Panic {
   readonly line: string;
-  /** The console from that line on. */
+  /** The console lines from the panic on. */
   readonly consoleTail: readonly string[];
 }
 
-/** The panic on a console; undefined: there is none. */
+/** Finds a panic in console lines; undefined: there is none. */
 export function panicIn(lines: readonly string[]): Panic | undefined {
   const at = lines.findIndex((line) => PANIC.test(line));
   const line = lines[at]?.trim();
@@ -23,8 +23,8 @@ export function panicIn(lines: readonly string[]): Panic | undefined {
 }
 
 /**
- * The panic of an instance that ran before: its console has the words, and nothing answers at its agent's port. The
- * words alone say nothing, because a workload may print them.
+ * Detects a kernel panic of an instance that ran before. The console must have a panic line, and the agent's port must
+ * not answer: the line alone proves nothing, because a workload may print it.
  */
 export async function panicOf(
   substrate: Substrate,
@@ -37,8 +37,8 @@ export async function panicOf(
 }
 
 /**
- * Whether a TLS handshake with an agent's port gets no answer. A proxy before a dead machine may accept a connection,
- * and may end it.
+ * Whether a TLS handshake with an agent's port gets no answer. A mere TCP connection is no proof of life, because a
+ * proxy may accept it on behalf of a dead VM.
  */
 function isSilent(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {
@@ -49,7 +49,7 @@ function isSilent(host: string, port: number): Promise<boolean> {
     };
     socket.once("secureConnect", () => done(false));
     socket.once("timeout", () => done(true));
-    // A kernel that refuses is alive; so is what answers with an alert of TLS.
+    // A guest that refuses the connection has a live kernel, and so does a guest that answers with a TLS alert.
     socket.on("error", (error) => done(!/^(?:ECONNREFUSED|ERR_SSL_|EPROTO)/.test(errnoOf(error) ?? "")));
     socket.once("close", () => done(true));
   });

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
 
 /**
- * Looks until what is seen will do, the next look would come too late, or the signal is aborted. Resolves with the last
- * that was seen.
+ * Polls until `isEnough` accepts a result, the next check would be too late, or the signal is aborted. Resolves with
+ * the last result.
  */
 export async function polled<Seen>(
   look: () => Promise<Seen>,

@@ -1,6 +1,6 @@
 /**
- * Makes callers at the same time share one question. Each gets an answer to one that was asked after its own call, so
- * the answer is never older than the call.
+ * Lets concurrent callers share one request. A caller never joins a request that has already begun, so its answer is
+ * never older than its call.
  */
 export function shared<Value>(ask: () => Promise<Value>): () => Promise<Value> {
   let running: Promise<unknown> = Promise.resolve();

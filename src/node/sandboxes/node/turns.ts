@@ -5,27 +5,30 @@ import { polled } from "./polled.ts";
 const DEFAULT_LOCK_WAIT_MS = 30_000;
 const LOCK_PAUSE_MS = 100;
 
-/** The next step of an operation. */
+/** A step of an operation that is about to begin. */
 export interface Step {
   readonly operation: string;
-  /** The sandbox or snapshot. */
+  /** Name of the sandbox or snapshot. */
   readonly name: string;
   readonly step: string;
-  /** Of a step that sends much: how far it is. */
+  /** Progress of an upload. */
   readonly bytes?: { readonly sent: number; readonly total: number } | undefined;
 }
 
-/** Called before each step, for progress. */
+/** Called before each step, to show progress. */
 export type OnStep = (operation: string, name: string, step: string, bytes?: Step["bytes"]) => void;
 
-/** Who works on which sandbox or snapshot, in this process and in others, and what its end would leave undone. */
+/**
+ * Serializes the operations on each sandbox and snapshot, among this process and others, and records what would remain
+ * unfinished if this process ended now.
+ */
 export class Turns {
   readonly #journal: Journal;
   readonly #step: OnStep;
   readonly #timeoutMs: number;
-  /** By name: what ends badly if this process ends now. */
+  /** By name: the consequence if this process ends now. */
   readonly #atRisk = new Map<string, string>();
-  /** The last operation of each name, which the next one waits for. */
+  /** The last operation on each name, which the next one waits for. */
   readonly #last = new Map<string, Promise<unknown>>();
 
   constructor(journal: Journal, step: OnStep, timeoutMs: number = DEFAULT_LOCK_WAIT_MS) {
@@ -34,18 +37,21 @@ export class Turns {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** What the end of this process would leave undone or frozen until somebody sweeps. */
+  /** What would remain unfinished or frozen until the next sweep if this process ended now. */
   get atRisk(): readonly string[] {
     return [...this.#atRisk].map(([name, why]) => `${name}: ${why}`);
   }
 
-  /** Notes it until its operation ends, or until `why` is undefined. */
+  /** Records a risk until the operation on the name ends, or until `why` is undefined. */
   risk(name: string, why: string | undefined): void {
     if (why === undefined) this.#atRisk.delete(name);
     else this.#atRisk.set(name, why);
   }
 
-  /** Waits for a call that changes something. If this process ends before, nobody knows what has become of it. */
+  /**
+   * Waits for a call that changes something at the substrate. If this process ends before the answer, the outcome is
+   * unknown, so the name is at risk meanwhile.
+   */
   async answered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
     const before = this.#atRisk.get(name);
     this.risk(name, before ?? "the daemon has not answered yet");
@@ -57,8 +63,8 @@ export class Turns {
   }
 
   /**
-   * Runs an operation on a sandbox or snapshot once all earlier ones on it have ended, in this process and in others.
-   * Rejects with SandboxError, such as SANDBOX_BUSY where another process does not end its own in time.
+   * Runs an operation on a sandbox or snapshot once all earlier operations on it have ended, in this process and in
+   * others. Rejects with SandboxError, for example SANDBOX_BUSY if another process does not finish in time.
    */
   async alone<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
     const before = this.#last.get(name) ?? Promise.resolve();
@@ -74,7 +80,7 @@ export class Turns {
     }
   }
 
-  /** Whether a process works on it, so that it is not left over from an earlier one. */
+  /** Whether a process works on the sandbox or snapshot, which is then not a leftover of a crash. */
   isBusy(name: string): boolean {
     return this.#last.has(name) || this.#journal.holder(name) !== undefined;
   }
@@ -98,7 +104,7 @@ export class Turns {
       try {
         await this.#journal.release(name);
       } catch {
-        // For example on a full disk. The name then stays this process's for as long as it lives.
+        // The lock cannot be released, for example because the disk is full. This process then keeps it until it ends.
       }
     }
   }

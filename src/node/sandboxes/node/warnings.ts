@@ -1,22 +1,19 @@
 import type { RestoreWarning } from "../../client/index.ts";
 import type { JournalEntry, RanUnfrozen, SandboxEntry, SuspendReport } from "./journal.ts";
 
-/** A problem of an operation that succeeded. */
+/** A problem of an operation that succeeded nevertheless. */
 export interface Warning {
   readonly code: RestoreWarning["code"] | "BUNDLE_DIFFERS" | "NOT_FROZEN" | "STOP_BOUNDED" | "STOP_FORCED";
   readonly message: string;
 }
 
-/**
- * Why the freeze that a suspension asked for did not happen; undefined: the session was frozen, or no freeze was asked
- * for.
- */
+/** Why a requested freeze failed; undefined if the session was frozen, or no freeze was requested. */
 export function unfrozenBecause(report: SuspendReport | undefined): string | undefined {
   if (report?.freeze === "unsupported") return "its agent is too old for that";
   return report?.freeze === "failed" ? `the agent says ${report.freezeProblem}` : undefined;
 }
 
-/** Warnings about a suspension: NOT_FROZEN if its session ran on. */
+/** Warnings about a suspension: NOT_FROZEN if the session could not be frozen. */
 export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   const because = unfrozenBecause(report);
   if (because === undefined) return [];
@@ -26,21 +23,21 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   return [{ code: "NOT_FROZEN", message }];
 }
 
-/** The same about a sandbox that has woken up from its last suspension, or is a fork of it. */
+/** The same warning about a sandbox that has been resumed from its last suspension, or about a fork of it. */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, isFork = false): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
   if (because === undefined) return [];
   const secrets = isFork ? ", and with the secrets of its origin" : "";
   const message =
-    `the session was not frozen for its suspension (${because}): it ran before its restore steps, with the old time and ` +
+    `the session was not frozen when it was suspended (${because}), so it ran before its restore steps, with the old time and ` +
     `with random numbers that clones of it draw too${secrets}`;
   return [{ code: "NOT_FROZEN", message }];
 }
 
 /**
- * What the journal remembers of such a wake-up; undefined: nothing new.
+ * The record of a wake-up that ran before its restore steps; if this wake-up did not, the entry's earlier record.
  *
- * @param isLate its session thawed by itself before its duties
+ * @param isLate the session thawed by itself before its restore steps
  */
 export function ranUnfrozen(operation: string, entry: SandboxEntry, isLate = false): RanUnfrozen | undefined {
   const problem = isLate ? "its freeze had reached its time limit" : unfrozenBecause(entry.preSnapshot);

@@ -1,21 +1,27 @@
 import { setTimeout as pause } from "node:timers/promises";
 
-/** How long a write tries again while other processes write, in milliseconds. Their transactions are short. */
+/**
+ * How long a write is retried while other processes write, in milliseconds. Their transactions are short, so a longer
+ * wait has another cause.
+ */
 const LIMIT_MS = 30_000;
-/** Longest pause between two tries. Random pauses keep two processes from colliding again and again. */
+/** The longest pause between two tries. Pauses are random to keep two processes from colliding repeatedly. */
 const LONGEST_PAUSE_MS = 25;
-/** SQLITE_BUSY (sqlite3.h). Extended codes have it in their low byte. */
+/** SQLITE_BUSY (sqlite3.h). The low byte of an extended error code is the primary code. */
 const BUSY = 5;
 
 /**
- * Runs the writes of one process in their order. SQLite waits for another process inside its call, which blocks the
- * event loop. So no write waits there: one that finds the journal busy is tried again after a pause.
+ * Serializes the writes of this process. SQLite would wait for other processes inside its call, which blocks the event
+ * loop, so a write that finds the database locked is retried after a pause instead.
  */
 export class Writes {
   #last: Promise<unknown> = Promise.resolve();
   #waiting = 0;
 
-  /** Runs a transaction at once if it can. Rejects with the transaction's error, which is SQLITE_BUSY after 30 s. */
+  /**
+   * Runs a transaction, at once if possible. Rejects with the transaction's error, which is SQLITE_BUSY after 30 s of
+   * retries.
+   */
   async run<Value>(transaction: () => Value): Promise<Value> {
     if (this.#waiting === 0) {
       try {

@@ -28,10 +28,13 @@ import {
 import { making } from "./removal.ts";
 
 const OPERATION = "create";
-/** An image that starts one of these is booted with it, whatever the entrypoint (hypeman, lib/images/systemd.go). */
+/**
+ * The substrate boots an image whose first word is one of these with it, whatever entrypoint the node names, so the
+ * agent could not start (hypeman, lib/images/systemd.go).
+ */
 const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
 
-/** Makes a sandbox from a checked specification. If any step fails, everything made is removed again. */
+/** Creates a sandbox from a validated specification. If a step fails, everything created so far is removed. */
 export async function create(node: NodeParts, spec: SandboxSpec): Promise<SandboxEntry> {
   const name = spec.name ?? randomName("sandbox");
   return node.turns.alone(OPERATION, name, async () => {
@@ -40,7 +43,7 @@ export async function create(node: NodeParts, spec: SandboxSpec): Promise<Sandbo
   });
 }
 
-/** The journal entry, before anything is made. */
+/** Checks everything that can be checked in advance, and composes the journal entry. Creates nothing. */
 async function plan(
   node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "cpuClass" | "step" | "allIngresses">,
   name: string,
@@ -73,8 +76,9 @@ async function plan(
 }
 
 /**
- * Snapshots and forks of an earlier sandbox of this name may still use its volume, or the daemon may have kept it. That
- * of another node stays in the way: so two nodes find out that they want one name.
+ * Chooses the id of the credential volume. Snapshots and forks of an earlier sandbox of this name may still use the
+ * usual id, or the daemon may have kept the volume. A volume of another node is not avoided: the conflict then reports
+ * that two nodes use the same name.
  */
 async function freeVolumeId({ journal, substrate }: Needs<"substrate" | "journal">, name: string): Promise<string> {
   const usual = `${name}-credentials`;
@@ -95,7 +99,10 @@ async function suitableImage(node: Needs<"substrate">, found: Image | undefined,
   throw new SandboxError("IMAGE_UNSUITABLE", message);
 }
 
-/** Throws SandboxError (CAPABILITY_MISSING) for requests that the daemon at best answers with an internal error. */
+/**
+ * Throws SandboxError (CAPABILITY_MISSING) for hypervisor features that this host lacks: the daemon would answer such a
+ * request with an internal error at best.
+ */
 function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAction }: SandboxSpec): void {
   if (features === undefined) return;
   const own = features.get(hypervisor);
@@ -113,7 +120,7 @@ function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAc
     );
 }
 
-/** Rejects with SandboxError (CAPABILITY_MISSING) for more than the host has at all. */
+/** Rejects with SandboxError (CAPABILITY_MISSING) if a size exceeds everything that the host has. */
 async function checkSizes(
   node: Needs<"substrate">,
   { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec,
@@ -122,7 +129,7 @@ async function checkSizes(
   for (const [field, wanted, most] of [
     ["vcpus", vcpus, capacity.vcpus],
     ["memory", sizeBytesOf(memory) ?? 0, capacity.memoryBytes],
-    // 0 means that the daemon does not know.
+    // 0: the daemon does not report it.
     ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
   ] as const) {
     if (wanted <= most) continue;
@@ -135,14 +142,17 @@ function amount(field: string, value: number): string {
   return field === "vcpus" ? `${value} processors` : `${Number((value / 2 ** 20).toFixed(1))} MiB`;
 }
 
-/** What a daemon allows one instance where its operator has not said otherwise (hypeman 8853445, config.go). */
+/** The daemon's default limits per instance, which its operator may have changed (hypeman 8853445, config.go). */
 const USUAL_LIMITS = [
   ["vcpus", 16, "limits.max_vcpus_per_instance"],
   ["memory", 32 * 2 ** 30, "limits.max_memory_per_instance"],
   ["overlaySize", 100 * 2 ** 30, "limits.max_overlay_size"],
 ] as const;
 
-/** The daemon's own limits for one instance: it answers a bare internal error (lib/instances/create.go:197-210). */
+/**
+ * Explains an internal error that probably comes from the daemon's own limits per instance: the daemon does not report
+ * the reason (lib/instances/create.go:197-210).
+ */
 function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): unknown {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return error;
   const wanted = { vcpus, memory: sizeBytesOf(memory) ?? 0, overlaySize: sizeBytesOf(overlaySize) ?? 0 };
@@ -166,7 +176,7 @@ async function build(
   node.step(OPERATION, name, "create the credential volume");
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
   const agent = await node.agents.own();
-  // Before the lookup of the agent's volume: a sweep that sees this volume does not remove the agent's.
+  // Created before the agent's volume is looked up: a concurrent sweep that sees this volume keeps the agent's volume.
   await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
   let parts: InstanceParts = {
     name,
@@ -205,22 +215,31 @@ async function build(
   return ready;
 }
 
-/** Whether the daemon refused because another node's sweep removed the agent's volume before it saw this one. */
+/**
+ * Whether the creation failed because another node's sweep removed the agent's volume before it could see this
+ * sandbox's volume.
+ */
 async function isAgentSwept(node: Needs<"substrate">, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
   return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;
 }
 
-/** Whether the daemon refused a name only because of an instance that it lists and does not have (a ghost). */
+/**
+ * Whether the daemon refused the name only because of an orphaned record: it lists an instance of that name, but
+ * answers 404 for it.
+ */
 async function isGhosts({ substrate }: Needs<"substrate">, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
   const named = (await substrate.instances({})).filter((instance) => instance.name === name);
-  // Several records without an instance: 409.
+  // The daemon answers 409 for an id with several records, even if none of them is this instance.
   const found = await Promise.all(named.map(({ id }) => substrate.instance(id).catch(ifAmbiguous)));
   return named.length > 0 && found.every((instance) => instance?.name !== name);
 }
 
-/** A daemon older than API 0.3.0 drops fields that it does not know, such as the tags. */
+/**
+ * Throws if the daemon dropped the tags. A daemon older than API 0.3.0 ignores fields that it does not know, and a
+ * sandbox without tags could not be found again.
+ */
 function checkAnswer(node: Needs<"nodeId">, { tags }: Instance): void {
   if (tags[NODE_TAG] === node.nodeId) return;
   throw new SandboxError(

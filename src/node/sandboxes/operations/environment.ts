@@ -16,13 +16,16 @@ import {
   unfrozenBecause,
 } from "../node/index.ts";
 
-/** Variables of `Process.env` that a fork or a resumed sandbox has, in place of its origin's of the same names. */
+/**
+ * Environment variables of a fork or a resumed sandbox. They are merged into `Process.env` and override variables of
+ * the same name.
+ */
 export type Variables = Readonly<Record<string, string>>;
 
-/** The agent's limit of a spec file. */
+/** The agent's size limit of a spec file. */
 const SPEC_LIMIT_BYTES = 2 ** 20;
 
-/** Throws SandboxError (INVALID_SPEC) that names the variable and never its value. */
+/** Throws SandboxError (INVALID_SPEC). The error names the variable, never its value. */
 export function checkVariables(env: Variables | undefined): void {
   for (const [name, value] of Object.entries(env ?? {})) {
     const shown = JSON.stringify(name.slice(0, 100));
@@ -33,7 +36,10 @@ export function checkVariables(env: Variables | undefined): void {
   }
 }
 
-/** Throws SandboxError (ENV_UNSUPPORTED) where the agent keeps the variables of its start. Nothing has woken up by then. */
+/**
+ * Throws SandboxError (ENV_UNSUPPORTED) if the agent cannot change its environment after its start. Checked before
+ * anything wakes up.
+ */
 export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: JournalEntry): void {
   if (processEnvVersion > 0) return;
   const agent = agentVersion === undefined ? "its agent" : `its agent, ${agentVersion},`;
@@ -44,8 +50,8 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
 }
 
 /**
- * Throws SandboxError (NOT_FROZEN) for variables of a suspended sandbox or snapshot whose session was not frozen: it
- * runs with those of its origin until its restore steps. Nothing has woken up by then.
+ * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
+ * frozen: until its restore steps it would run with the variables of its origin. Checked before anything wakes up.
  */
 export function demandFrozen(
   { guests }: Needs<"guests">,
@@ -63,8 +69,9 @@ export function demandFrozen(
 }
 
 /**
- * Duties that leave the session as frozen as it is, so that files can be written before anything of it runs. Rejects
- * with SandboxError (ENV_NOT_TAKEN) if the agent refuses a spec file that is there already: nothing is thawed then.
+ * Runs the restore steps without thawing the session, so that files can be written before any process of a frozen
+ * session runs. Rejects with SandboxError (ENV_NOT_TAKEN) if the agent refuses a spec file that is in the guest
+ * already; nothing is thawed then.
  */
 export async function dutiesBeforeFiles(
   node: Needs<"guests" | "substrate">,
@@ -79,21 +86,24 @@ export async function dutiesBeforeFiles(
   if (hasRefusedSpec(duties)) throw await refusedSpec(node, entry);
 }
 
-/** What duties before files are for. */
+/** Options of `dutiesBeforeFiles`. */
 export interface BeforeFiles {
   readonly env: Variables | undefined;
-  /** Whether they set the clock. Not with expired credentials: the agent would refuse those from then on. */
+  /**
+   * Whether the clock is set. It must not be if the credentials have expired: with the right time the agent would
+   * refuse them.
+   */
   readonly hostTime: boolean;
   readonly signal: AbortSignal;
 }
 
-/** Whether the session has stayed frozen because its agent refused a spec file. */
+/** Whether an error says that the session stays frozen because the agent refused a spec file. */
 export function isSpecRefused(error: unknown): boolean {
   const cause = error instanceof SandboxError ? error.cause : error;
   return cause instanceof GuestError && cause.code === "SPEC_REFUSED";
 }
 
-/** The error about a spec file in the guest that the agent refuses, with its reason. */
+/** The error about a spec file in the guest that the agent refuses, with the agent's reason. */
 export async function refusedSpec(
   { substrate }: Needs<"substrate">,
   { name, instanceId = "" }: SandboxEntry,
@@ -109,14 +119,15 @@ export async function refusedSpec(
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest are JSON. Asked before duties with
- * keep_frozen: if these refuse a file, the session stays frozen until it is repaired, and is killed otherwise.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Checked before
+ * restore steps with keep_frozen: if those refuse a file, the session stays frozen until the file is repaired, and is
+ * killed when the freeze reaches its time limit.
  */
 export async function demandReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
 }
 
-/** A spec file in the guest. The host keeps no copy of its secrets. */
+/** Reads a spec file from the guest, because the host keeps no copy of the secrets in it. */
 async function readSpec(
   client: GuestClient,
   path: string,
@@ -129,21 +140,21 @@ async function readSpec(
     if (typeof spec === "object" && spec !== null && !Array.isArray(spec)) return { content, spec };
   } catch (error) {
     if (error instanceof GuestError && error.status !== "NOT_FOUND") throw error;
-    // The parser's message would quote the spec.
+    // The parser's message is dropped, because it would quote the spec.
   }
   const message = `${path} in the guest is missing or not a JSON object: its workload has changed it`;
   throw new SandboxError("ENV_NOT_TAKEN", message, undefined, { remedy });
 }
 
-/** The workload has run with the variables of its origin, which the freeze was to prevent. */
+/** The error about a workload that ran with the variables of its origin although its session was to stay frozen. */
 function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before it had its own environment: it may have used its origin's`;
   return new SandboxError("ENV_NOT_TAKEN", message);
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent has put the written variables in force, and no frozen
- * session has run before.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent has put the written variables in force. Also rejects if a
+ * frozen session ran before that.
  */
 export async function demandInForce(
   client: GuestClient,
@@ -158,7 +169,7 @@ export async function demandInForce(
   throw new SandboxError("ENV_NOT_TAKEN", message);
 }
 
-/** Writes the guest's process spec with these variables, whole. Resolves with what it was before. */
+/** Merges variables into the guest's process spec. Resolves with the previous content of the file. */
 export async function writeVariables(client: GuestClient, env: Variables): Promise<Buffer> {
   const { content, spec } = await readSpec(client, PROCESS_SPEC_PATH);
   const before: unknown = "env" in spec ? spec.env : {};
@@ -167,12 +178,14 @@ export async function writeVariables(client: GuestClient, env: Variables): Promi
   return content;
 }
 
-/** Writes the guest's process spec. */
 export async function writeSpec(client: GuestClient, content: Uint8Array): Promise<void> {
   await client.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, timeoutMs: CALL_MS });
 }
 
-/** What the agent of a running sandbox says of its environment; undefined: it cannot be asked. */
+/**
+ * The process_env_version that the agent of a running sandbox reports. Rejects with SandboxError (AGENT_UNREACHABLE) if
+ * the agent does not answer.
+ */
 export async function environmentVersion(node: Needs<"guests">, entry: SandboxEntry): Promise<number> {
   try {
     const health = await node.guests.ask(entry, (client) => client.health({ timeoutMs: CALL_MS }));

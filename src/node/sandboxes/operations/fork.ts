@@ -40,8 +40,8 @@ import { making } from "./removal.ts";
 import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 
 /**
- * Makes another running sandbox from a sandbox or a snapshot, with its own credentials and randomness and the current
- * time.
+ * Creates a running sandbox from another sandbox or a snapshot, with its own credentials, random numbers and the
+ * current time.
  */
 export async function fork(
   node: Needs<
@@ -110,12 +110,13 @@ export async function fork(
         const isForSecrets = env !== undefined && choices.acceptUnfrozen !== true;
         const source = (suspended = await quiesced(node, "fork", parent, choices, isForSecrets));
         const forked = await copy(node, source, entry);
-        // The fork has kept the number, and the source another (hypeman 8853445, lib/instances/fork.go:72).
+        // The fork keeps the vsock CID, and the daemon gives the source a new one (hypeman 8853445,
+        // lib/instances/fork.go:72).
         const rotated = { ...source, vsock: randomUUID() };
         await node.journal.put(rotated);
-        // If the fork's answer was lost.
+        // The daemon resumes the source itself, unless the fork's answer was lost.
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
-        // In parallel: neither must wait for the other's duties.
+        // In parallel: neither sandbox should stay frozen while the other runs its restore steps.
         const awakening = node.guests.awaken("fork", rotated);
         const made = welcomed(forked);
         await Promise.allSettled([awakening, made]);
@@ -124,11 +125,11 @@ export async function fork(
   );
 }
 
-/** How to fork. `freeze` is about a source that runs. */
+/** Options of a fork. `freeze` applies only to a running source. */
 export interface ForkOptions extends RestoreChoices, SuspendOptions {
-  /** Default: a random one. */
+  /** Default: a random name. */
   readonly name?: string | undefined;
-  /** Variables of its Process.env, in place of the origin's of the same names; as of `ResumeOptions`. */
+  /** Environment variables, as in `ResumeOptions`: merged into the source's Process.env. */
   readonly env?: Variables | undefined;
   /** Accept a fork whose random number generators could not be reseeded. */
   readonly acceptDegraded?: boolean | undefined;
@@ -140,8 +141,8 @@ interface Welcomed {
 }
 
 /**
- * Forks at the substrate, and keeps both sets of credentials here: the origin's, with which the fork wakes up, and its
- * own.
+ * Forks at the substrate. In the node's directory the fork then has two credential sets: its origin's, with which it
+ * wakes up, and its own.
  */
 async function copy(
   node: Needs<"substrate" | "journal" | "credentials" | "instances" | "step">,
@@ -163,9 +164,10 @@ async function copy(
 }
 
 /**
- * Gives a fork that has woken up credentials and variables of its own: duties, which end its origin's connections and
- * leave its session frozen; the new files; duties once more, which read them and thaw it. In between the agent may
- * accept any mixture of old and new, so all mixtures are tried. Resolves once it answers to the new ones.
+ * Gives a fork its own credentials and variables. The restore steps run twice: first to end the connections of the
+ * origin, with the session left frozen; then, after the new files are written, to read them and thaw the session. In
+ * between the agent may accept any combination of old and new credentials, so all combinations are tried. Resolves once
+ * the agent answers to the new ones.
  */
 async function welcome(
   node: Needs<"substrate" | "journal" | "credentials" | "guests" | "step">,
@@ -178,7 +180,8 @@ async function welcome(
   node.step("fork", name, "restore steps, new credentials, restore steps, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
-  // A snapshot may be older than its certificates, by this host's clock. The guest's still stands at that time.
+  // A snapshot may be older than its certificates. They have expired by this host's clock, but not yet by the guest's,
+  // so the clock must not be set before they are replaced.
   const hostTime = (await node.credentials.expiryMs(parentOf(name))) > Date.now();
   const dial = (credentials: ClientCredentials): Promise<GuestClient> =>
     node.guests.dial(entry, { credentials, expiredOf: parentOf(name) });
@@ -188,7 +191,7 @@ async function welcome(
   await dutiesBeforeFiles(node, entry, inherited, { env, hostTime, signal });
   const files = await node.credentials.guestFiles(name);
   let dialAgain = inherited;
-  // Write all files again if the agent read some of them and so ended the connection.
+  // The agent may reload after some of the files and end the connection. A retry therefore writes all of them again.
   const write = async (): Promise<void> => {
     using client = await dialAgain();
     dialAgain = () => accepted(false);
@@ -201,7 +204,7 @@ async function welcome(
   const awakening = await awaken(accepted, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
-  // An agent of before 0.4.0 thaws the session all the same.
+  // An agent older than 0.4.0 reports the refusal, but thaws the session nevertheless.
   if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");

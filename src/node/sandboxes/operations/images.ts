@@ -2,27 +2,33 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { type Image, SandboxError } from "../substrate/index.ts";
 
-/** Longer than a conversion takes. */
+/** Longer than any conversion takes: an image that is still pending after this time has a problem. */
 const LONG_MS = 10 * 60_000;
 const BLOCK_BYTES = 512;
 
-/** An image of the substrate, and what to do if it is not ready. */
+/** An image of the substrate, and the next step if it is not ready. */
 export interface ImageInfo {
   readonly name: string;
-  /** Empty until the daemon knows it. */
+  /** Empty until the daemon knows the digest. */
   readonly digest: string;
   /** pending, pulling, converting, ready or failed. */
   readonly status: string;
-  /** Length of its disk, in bytes; undefined until it is ready. */
+  /** Length of the image's disk file, in bytes; undefined until the image is ready. */
   readonly apparentBytes: number | undefined;
-  /** Bytes allocated on the host: disks are sparse. Undefined: the daemon's folder is not known here. */
+  /**
+   * Disk space that the file uses on the host, in bytes; less than its length, because it is sparse. Undefined: this
+   * process cannot read the daemon's data directory.
+   */
   readonly allocatedBytes: number | undefined;
-  /** Why it is not ready, if known. */
+  /** Why the image is not ready, if known. */
   readonly problem: string | undefined;
   readonly nextStep: string | undefined;
 }
 
-/** All images, with their problems. The API has only the lengths of disks; the daemon's folder, what they take. */
+/**
+ * Describes all images and their problems. The API reports only the files' lengths; the space that they use comes from
+ * the daemon's data directory.
+ */
 export function imageInfos(images: readonly Image[], daemonFolder: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(
     images.map(async (image) => ({
@@ -39,8 +45,8 @@ export function imageInfos(images: readonly Image[], daemonFolder: string | unde
 }
 
 /**
- * The image of a reference in the list. By its tag the daemon finds an image only once it is ready (hypeman 8853445,
- * lib/images/manager.go:512, :645-650); the list has it from its adding on, by its full name
+ * Finds the image of a reference in the listing. The daemon finds an image by its tag only once it is ready (hypeman
+ * 8853445, lib/images/manager.go:512, :645-650). The listing has it from the beginning, under its full name
  * (lib/images/reference.go).
  */
 export function listedImage(images: readonly Image[], reference: string): Image | undefined {
@@ -59,7 +65,7 @@ export function unknownImage(name: string): SandboxError {
   return new SandboxError("IMAGE_NOT_READY", message, undefined, { nextStep });
 }
 
-/** The error about an image that is not ready, with what to do about it. */
+/** The error about an image that is not ready, with a next step. */
 export function notReady(image: Image, images: readonly Image[]): SandboxError {
   const { problem, nextStep } = obstacle(image, images) ?? { problem: "", nextStep: undefined };
   const message = `the image ${image.name} is ${image.status}, not ready: ${problem}`;
@@ -67,8 +73,8 @@ export function notReady(image: Image, images: readonly Image[]): SandboxError {
 }
 
 /**
- * Why an image is not ready. A build that names its image leaves the name pending for ever, while its own handle,
- * builds/ID@DIGEST, is ready (the second contract's deviation 8).
+ * Why an image is not ready. One special case: if a build is given an image name, the image of that name stays pending
+ * forever, while the same image is ready as builds/ID@DIGEST (the second contract's deviation 8).
  */
 function obstacle(
   image: Image,
@@ -97,7 +103,7 @@ function obstacle(
   };
 }
 
-/** The disk of an image, where the daemon keeps it (hypeman 8853445, lib/paths/paths.go:145-158). */
+/** Disk space of an image, from the file in the daemon's data directory (hypeman 8853445, lib/paths/paths.go:145-158). */
 async function allocatedBytes(daemonFolder: string, { name, digest }: Image): Promise<number | undefined> {
   const [, hex] = /^sha256:([0-9a-f]+)$/.exec(digest) ?? [];
   const repository = withoutTag(name);
@@ -107,7 +113,7 @@ async function allocatedBytes(daemonFolder: string, { name, digest }: Image): Pr
     const disk = (await readdir(folder)).find((file) => file.startsWith("rootfs."));
     return disk === undefined ? undefined : (await stat(join(folder, disk))).blocks * BLOCK_BYTES;
   } catch {
-    // Missing, or unreadable for this user, as on another host.
+    // The file is missing or unreadable for this user, for example because the daemon is on another host.
     return undefined;
   }
 }

@@ -5,20 +5,23 @@ import { isUnknownOutcome, type Needs, OPERATION_TAG, type Publication, type San
 import { ingressAnswers } from "./probe.ts";
 
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
-/** The daemon's API and its proxy's admin port: a proxy that has one of them keeps the daemon from starting again. */
+/**
+ * Ports of the daemon's API and of its proxy's admin interface. If the proxy listened on one of them, the daemon could
+ * not start again.
+ */
 const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 
-/** How to publish a port. */
+/** Options of a publication. */
 export interface PublishOptions {
-  /** The host's port that the ingress listens on. Default: 80. */
+  /** Port of the host on which the ingress listens. Default: 80. */
   readonly listenPort?: number | undefined;
-  /** How long to wait until the sandbox answers through the ingress, in milliseconds. Default: not at all. */
+  /** How long to wait until the sandbox answers through the ingress, in milliseconds. Default: do not wait. */
   readonly timeoutMs?: number | undefined;
 }
 
 /**
- * Makes the daemon's ingress lead a hostname to a port of a sandbox. Repeatable. If it fails, the hostname leads
- * nowhere.
+ * Routes a hostname of the daemon's ingress to a port of a sandbox. Idempotent. If it fails, the hostname is not
+ * routed.
  */
 export async function publish(
   node: Needs<"tags" | "substrate" | "journal" | "instances" | "step">,
@@ -34,7 +37,7 @@ export async function publish(
     const message = `${hostname} is routed to port ${known.port} of ${entry.name} already; unpublish it first`;
     throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it again" });
   }
-  // An earlier attempt may have left it.
+  // An earlier attempt left it unfinished.
   if (known !== undefined) await withdraw(node, "publish", entry, known);
   const { id: instanceId } = await node.instances.existing(entry);
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
@@ -45,7 +48,7 @@ export async function publish(
     const { id } = await made(node, planned, instanceId);
     return await noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
-    // If it cannot be withdrawn now, the next sweep does it.
+    // If the withdrawal fails too, the next sweep repeats it.
     await withdraw(node, "publish", node.journal.sandbox(entry.name), planned).catch(() => undefined);
     throw error;
   }
@@ -54,7 +57,7 @@ export async function publish(
 /**
  * Resolves once the sandbox answers through its ingress. Rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING.
  *
- * @param hint what the guest tells about who listens on the port
+ * @param hint asks the guest whether its server listens only where the ingress cannot reach it
  */
 export async function served(
   node: Needs<"ingressHost" | "step">,
@@ -75,7 +78,7 @@ export async function served(
   throw new SandboxError("GUEST_NOT_LISTENING", message);
 }
 
-/** Ends a publication. Rejects with NOT_FOUND where that hostname has none, or one on another port of the host. */
+/** Ends a publication. Rejects with NOT_FOUND if the sandbox does not publish that hostname on that port of the host. */
 export async function unpublish(
   node: Needs<"tags" | "substrate" | "journal" | "step">,
   entry: SandboxEntry,
@@ -94,7 +97,10 @@ export async function unpublish(
   await withdraw(node, "unpublish", entry, known);
 }
 
-/** Ends all publications of a sandbox, before its instance goes: an ingress leads to whatever has that name. */
+/**
+ * Ends all publications of a sandbox. It must run before the instance is deleted, because an ingress routes to any
+ * instance of the name.
+ */
 export async function withdrawAll(
   node: Needs<"tags" | "substrate" | "journal" | "step">,
   operation: string,
@@ -107,8 +113,9 @@ export async function withdrawAll(
 }
 
 /**
- * Rejects with ALREADY_EXISTS if an ingress still leads to this name: it would lead to the new sandbox. Nobody can make
- * one later for a name without an instance (hypeman 8853445, lib/ingress/manager.go:317-320).
+ * Rejects with ALREADY_EXISTS if an ingress still routes to this name, because it would route to the new sandbox. A
+ * later one is impossible, because the daemon refuses an ingress to a name without an instance (hypeman 8853445,
+ * lib/ingress/manager.go:317-320).
  */
 export async function demandUnpublished(node: Needs<"allIngresses">, name: string): Promise<void> {
   const all = await node.allIngresses();
@@ -120,25 +127,26 @@ export async function demandUnpublished(node: Needs<"allIngresses">, name: strin
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });
 }
 
-/** A sandbox's publications that an earlier process did not finish. */
+/** A sandbox's publications that an earlier process did not complete. */
 export function unfinished({ published = [] }: SandboxEntry): readonly Publication[] {
   return published.filter(({ ingressId }) => ingressId === undefined);
 }
 
-/** Deletes an ingress, and then forgets the publication. */
+/** Deletes an ingress, and then removes its publication from the journal. */
 export async function withdraw(
   node: Needs<"tags" | "substrate" | "journal" | "step">,
   operation: string,
   { name }: SandboxEntry,
   publication: Publication,
 ): Promise<void> {
-  // A missing ingress is no error, so only one whose id is not known is looked for.
+  // An ingress with a known id need not be looked up, because deleting a missing one succeeds.
   const found = publication.ingressId === undefined ? await listed(node, publication) : { id: publication.ingressId };
   if (found !== undefined) {
     try {
       await node.substrate.deleteIngress(found.id);
     } catch (error) {
-      // Only the answer was lost. After a 500 the rule may be gone and still served (lib/ingress/manager.go:494-518).
+      // If the ingress is gone, only the answer was lost. After a 500, however, the daemon may have deleted the record
+      // and still serve the rule (lib/ingress/manager.go:494-518).
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }
   }
@@ -153,7 +161,7 @@ function listed(node: Needs<"tags" | "substrate">, { ingress, ingressId }: Publi
   return node.substrate.ingresses(node.tags).then((all) => all.find(isThis));
 }
 
-/** Makes the ingress. Where the answer was lost, looks for it once, by its name and tags. */
+/** Creates the ingress. If the answer is lost, looks for it once, by its tags. */
 async function made(
   node: Needs<"tags" | "substrate">,
   { ingress: name, ...rule }: Publication,
@@ -171,7 +179,7 @@ async function made(
   }
 }
 
-/** Records a publication in the journal, new or changed. */
+/** Adds a publication to the journal, or replaces it. */
 async function noted(node: Needs<"journal">, name: string, publication: Publication): Promise<Publication> {
   const entry = node.journal.sandbox(name);
   const others = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
@@ -193,7 +201,7 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
   if (port === agentPort)
     throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, and only its node may use it`);
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
-  // The substrate also accepts patterns, which lead to all sandboxes, and treats capitals as a different name.
+  // The substrate also accepts patterns, which route to all sandboxes, and treats capitals as a different name.
   const message = "hostname requires a name in lowercase without a pattern, such as web.example.com";
   throw new SandboxError("INVALID_SPEC", message);
 }

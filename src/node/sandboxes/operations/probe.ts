@@ -2,17 +2,20 @@ import { request } from "node:http";
 import { messageOf } from "../../../shared/errors.ts";
 import { polled } from "../node/index.ts";
 
-/** Time of each attempt, even the last: a shortened attempt would prove nothing. */
+/** Deadline of each attempt, even the last: with a shorter one, a slow answer would look like no answer. */
 const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
-/** Bytes of a body to read. */
+/** Length of the beginning of a response body that is examined. */
 const BEGINNING_CHARACTERS = 256;
-/** The answer of a daemon's proxy that has no such rule (hypeman 8853445, lib/ingress/config.go:436-447). */
+/**
+ * The response of the daemon's proxy if it has no rule for the hostname (hypeman 8853445,
+ * lib/ingress/config.go:436-447).
+ */
 const NO_RULE = /no ingress configured for hostname/;
 
-/** Where to ask, and for how long. */
+/** The hostname to request, where, and for how long. */
 export interface Probe {
-  /** Address of the daemon's reverse proxy. */
+  /** Host of the daemon's reverse proxy. */
   readonly host: string;
   readonly listenPort: number;
   readonly hostname: string;
@@ -21,14 +24,18 @@ export interface Probe {
 
 /** Why a sandbox does not answer through its ingress. */
 export interface Problem {
-  /** The proxy is not there, or has no rule for the hostname. Else nothing answers behind it. */
+  /**
+   * True: the proxy does not answer or has no rule for the hostname. False: the server behind the proxy does not
+   * answer.
+   */
   readonly isProxys: boolean;
   readonly said: string;
 }
 
 /**
- * Asks the daemon's ingress for a hostname until a sandbox answers, with whatever status, or the time is up: then
- * resolves with the last problem. A 201 for an ingress proves nothing (the second contract's deviation 2).
+ * Requests a hostname from the daemon's ingress until a server in a sandbox answers, with any status, or the time is
+ * up; then resolves with the last problem. The request is necessary because the daemon answers 201 to the creation of
+ * an ingress even if it is not served (the second contract's deviation 2).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
   const limits = { pauseMs: PAUSE_MS, limitMs: probe.timeoutMs };
@@ -45,7 +52,7 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
     answer = await get(host, listenPort, hostname);
   } catch (error) {
     const said = `its proxy at ${host}:${listenPort} does not answer: ${messageOf(error)}`;
-    // The proxy waits longer for the guest than this attempt.
+    // A timeout is not the proxy's fault: the proxy waits for the guest longer than this attempt does.
     return { isProxys: !isTimeout(error), said: isTimeout(error) ? "nothing has answered" : said };
   }
   const { status, isGuests, beginning } = answer;
@@ -53,12 +60,12 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
   if (status === 404 && NO_RULE.test(beginning))
     return { isProxys: true, said: `its proxy at ${host}:${listenPort} has no such rule (404)` };
   if (status < 502 || status > 504) return undefined;
-  return { isProxys: false, said: `nothing answers there (${status} of the proxy)` };
+  return { isProxys: false, said: `nothing answers at that address (the proxy returned ${status})` };
 }
 
 interface Answer {
   readonly status: number;
-  /** Caddy adds Via (RFC 9110, 7.6.3) to answers that it passes on, and not to its own. */
+  /** Whether the guest answered. Caddy adds Via (RFC 9110, 7.6.3) to answers that it forwards, and not to its own. */
   readonly isGuests: boolean;
   readonly beginning: string;
 }

@@ -12,8 +12,8 @@ import {
 } from "../node/index.ts";
 
 /**
- * Removes all that belongs to an entry of any phase, and the entry last. Rejects with LEFT_BEHIND where the daemon
- * keeps the volume: all else is gone then.
+ * Removes everything that belongs to an entry in any phase, and finally the entry. Rejects with LEFT_BEHIND if the
+ * daemon refuses to delete the volume; everything else is removed then.
  */
 export async function discard(
   node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "step">,
@@ -26,7 +26,7 @@ export async function discard(
   const step = (what: string): void => node.step(operation, name, what);
   if (entry.kind === "sandbox") await discardInstance(node, entry, step);
   else await discardSnapshot(node, entry, step);
-  // Forks share the volume of their origin: it goes with the last of them.
+  // Forks share the credential volume of their origin. It is deleted with the last entry that uses it.
   const isShared = (): boolean =>
     node.journal.all().some((other) => other.name !== name && other.volumeId === volumeId);
   const wasShared = isShared();
@@ -37,12 +37,16 @@ export async function discard(
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "forget it");
   await node.journal.remove(name);
-  // The others may have been removed in the meantime, each while it was not the last.
+  // Check again: if the entries that shared the volume were removed concurrently, none of them was the last at its
+  // check.
   if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId, step));
   if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
 }
 
-/** The error about a volume that the daemon keeps for an instance that it does not have (volumes/manager.go:369). */
+/**
+ * The error about a volume that the daemon does not delete because it records an attachment to an instance that does
+ * not exist (volumes/manager.go:369).
+ */
 export function volumeLeft(id: string, before = ""): SandboxError {
   const message = `${before}the volume ${id}: the daemon says that an instance has it, and has no such instance`;
   const nextStep =
@@ -51,19 +55,22 @@ export function volumeLeft(id: string, before = ""): SandboxError {
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
 }
 
-/** The error about an instance that is in the daemon's list, and that it does not find (a broken-off fork's). */
+/**
+ * The error about an orphaned record, which an interrupted fork leaves: the daemon lists an instance, but answers 404
+ * for it.
+ */
 export function ghost(id: string, name: string): SandboxError {
   const message = `the daemon lists an instance ${name} with the id ${id}, and answers 404 for it: nothing of it runs`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 
-/** The same about one that is there, and listed more than once. */
+/** The error about an instance that exists, but is listed more than once because of orphaned records. */
 export function orphanedRecords({ id, name, records = 1 }: Instance): SandboxError {
   const message = `the daemon lists ${name} ${records} times under the id ${id}: only one of these records is of the sandbox`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 
-/** Says what is done, once it is known that there is something to do. */
+/** Reports a step. Called only once it is known that there is something to remove. */
 type Say = (what: string) => void;
 
 async function discardInstance(
@@ -81,7 +88,10 @@ async function discardInstance(
   );
 }
 
-/** Deletes the volume, unless another node made it under the same id. Resolves with false where the daemon keeps it. */
+/**
+ * Deletes the credential volume, unless another node created the volume of that id. Resolves with false if the daemon
+ * refuses to delete it.
+ */
 async function discardVolume(
   { substrate, journal }: Needs<"substrate" | "journal">,
   id: string,
@@ -106,7 +116,10 @@ async function discardSnapshot(
   await gone(node.substrate.deleteSnapshot(id), isGone);
 }
 
-/** Waits for a removal. Ignores a failure if the thing is gone: only the answer was lost. False: it was refused. */
+/**
+ * Waits for a deletion. If it fails although the object is gone, only the answer was lost, and the failure is ignored.
+ * Resolves with false if the daemon refused the deletion.
+ */
 async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<boolean> {
   try {
     return (await removal) !== false;
@@ -117,8 +130,8 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
 }
 
 /**
- * Writes an entry, then makes the thing that it names. If that fails, removes all of it, or leaves it to the next
- * sweep.
+ * Adds an entry to the journal, and then creates the sandbox or snapshot. If that fails, everything is removed now, or
+ * by the next sweep.
  */
 export async function making<Made>(
   node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "step">,

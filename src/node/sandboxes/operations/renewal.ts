@@ -11,8 +11,9 @@ import {
 } from "./environment.ts";
 
 /**
- * Awakens a frozen sandbox with other variables. If its agent refuses them, its spec file is put back, so that its
- * session is not killed at the end of its freeze: it stays frozen for another resume.
+ * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, the old
+ * file is restored, and the session stays frozen so that the caller can resume again. With the refused file, the
+ * session would be killed when its freeze reaches the time limit.
  */
 export async function awakenWith(
   node: Needs<"substrate" | "instances" | "guests" | "step">,

@@ -4,9 +4,9 @@ import { handOver, isRunning, type Needs, nextOf, type SandboxEntry } from "../n
 import { paused, unreached, wrongState } from "./suspend.ts";
 
 /**
- * Gives a running sandbox a new authority, certificates and token: issued beside the present ones, written into the
- * guest, in force, and proved by a new connection; then the old ones go, here and there. A rotation that was broken off
- * is taken up where it was.
+ * Gives a running sandbox a new certificate authority, certificates and token. They are issued next to the current
+ * ones, written into the guest, and tested with a new connection; then the old ones are removed in the guest and on the
+ * host. An interrupted rotation is continued where it stopped.
  */
 export async function rotate(
   node: Needs<"journal" | "credentials" | "instances" | "guests" | "step">,
@@ -21,21 +21,22 @@ export async function rotate(
   return finishRotation(node, { ...entry, rotatingSinceMs: entry.rotatingSinceMs ?? Date.now() });
 }
 
-/** The same for a sandbox of which it is known that it runs. */
+/** Performs or continues the rotation of a sandbox that is known to be running. */
 export async function finishRotation(
   node: Needs<"journal" | "credentials" | "guests" | "step">,
   rotating: SandboxEntry,
 ): Promise<SandboxEntry> {
   const { name } = rotating;
   const { credentials, guests, journal, step } = node;
-  // Before anything is issued: a crash from here on leaves credentials of which only the journal knows.
+  // Recorded before anything is issued: after a crash, only the entry shows that the new credentials belong to this
+  // sandbox.
   const isBegun = journal.sandbox(name).rotatingSinceMs !== undefined;
   if (!isBegun) await journal.put(rotating);
   if (!isBegun || credentials.hasNext(name)) {
     step("rotate", name, "issue credentials");
     await credentials.issueNext(name);
     const [old, fresh, files] = await Promise.all([
-      // Missing only after a crash between the two renames of the replacement.
+      // The directory is missing only after a crash between the two renames of `replace`.
       credentials.client(name).catch(() => credentials.client(nextOf(name))),
       credentials.client(nextOf(name)),
       credentials.guestFiles(nextOf(name)),

@@ -15,7 +15,10 @@ import { making } from "./removal.ts";
 import type { Snapshot } from "../substrate/index.ts";
 import { inheritance, orRestored, quiesced, suspendable, type Suspended, type SuspendOptions } from "./suspend.ts";
 
-/** Takes a snapshot of a running sandbox, which the substrate suspends for it and which then does its duties. */
+/**
+ * Takes a snapshot of a running sandbox. The substrate suspends and resumes the sandbox for it, and its restore steps
+ * are run afterwards.
+ */
 export async function snapshot(
   node: Needs<
     "tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "cpuClass" | "step"
@@ -64,7 +67,7 @@ async function take(
     ...node.tags,
     [OPERATION_TAG]: operation,
     [AGENT_VOLUME_TAG]: entry.agentVolumeId,
-    // For tools without the journal.
+    // For tools that cannot read the journal.
     "svc.template": template,
     "svc.bundle": bundle,
     "svc.cpu_class": cpuClass,
@@ -85,7 +88,10 @@ async function take(
   return keptSnapshot(node, planned, made);
 }
 
-/** The snapshot of an entry whose making nobody has confirmed; undefined: the daemon has none, or none that is whole. */
+/**
+ * Finds the snapshot of an entry whose creation was not confirmed. Undefined: the daemon has no complete snapshot of
+ * it.
+ */
 export async function madeSnapshot(
   { substrate, tags }: Needs<"tags" | "substrate">,
   { operation }: SnapshotEntry,
@@ -93,7 +99,7 @@ export async function madeSnapshot(
   return operation === undefined ? undefined : (await substrate.snapshots({ ...tags, [OPERATION_TAG]: operation }))[0];
 }
 
-/** Writes down that a snapshot is there. */
+/** Records in the journal that a snapshot is complete. */
 export async function keptSnapshot(
   node: Needs<"journal">,
   entry: SnapshotEntry,

@@ -14,32 +14,41 @@ import {
 } from "../node/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
 
-/** Between two looks at the console of an instance that does not answer: each look starts a process of the daemon. */
+/**
+ * Pause between two reads of the console of an instance that does not answer. The daemon starts a process for each
+ * read.
+ */
 const LOOK_PAUSE_MS = 1_000;
 const SHOWN_LINES = 10;
-/** A booted guest reads its machine's clock in whole seconds. If it is further off than that, it gets the host's time. */
+/**
+ * A booted guest reads its machine's clock in whole seconds. If its time differs by more than this limit, the host's
+ * time is set.
+ */
 const CLOCK_LIMIT_MS = 2_000;
-/** What the substrate's init prints if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
+/** Printed by the substrate's init if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /**
- * What shells print if the image's WORKDIR does not exist: init runs `cd WORKDIR && exec …` (hypeman 8853445,
- * lib/system/init/mode_exec.go:117).
+ * Printed by the shell if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …` (hypeman
+ * 8853445, lib/system/init/mode_exec.go:117). Different shells word it differently.
  */
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =
   "make that directory in the image, or remove its WORKDIR: the substrate's init changes to it before it starts the agent";
 const PANIC_STEP =
   "try again; if it happens each time, check the kernel and the hypervisor of the daemon with the lines of the console";
-/** What a kernel prints that cannot start init: -8 is ENOEXEC, a program for other processors. */
+/**
+ * Printed by a kernel that cannot start init. Error -8 is ENOEXEC: the program is built for another processor
+ * architecture.
+ */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =
   "the daemon's init is made for other processors, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put init and " +
   "agent for this host's into its initrd, or take another release";
 
 /**
- * Waits for the first answer of a booted agent, and sets the guest's clock if its machine has started it with a wrong
- * time. The run epoch is the time before the boot (`sinceMs`), because a workload may declare itself idle first thing.
- * Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, all with the end of the console.
+ * Waits for the first answer of a booted agent, and sets the guest's clock if it is wrong. `runEpochMs` becomes the
+ * time before the boot (`sinceMs`), because a workload may declare itself idle as soon as it starts. Rejects with
+ * SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, all with the last console lines.
  */
 export async function booted(
   node: Needs<"substrate" | "instances" | "guests">,
@@ -82,16 +91,16 @@ export async function booted(
 }
 
 /**
- * Whether the guest booted with a time that is not the host's, as a machine without a battery does (1970, 1980). Every
- * TLS client in it would refuse the certificates of today. An agent that sends no time is left alone.
+ * Whether the guest's time differs from the host's, as on a machine without a clock battery (1970, 1980). TLS clients
+ * in the guest would then refuse today's certificates. If an agent sends no time, its clock is not touched.
  */
 function isClockWrong({ guestTime }: Pick<Health, "guestTime">): boolean {
   return guestTime !== undefined && Math.abs(guestTime.getTime() - Date.now()) > CLOCK_LIMIT_MS;
 }
 
 /**
- * Rejects if init could not start the entrypoint, or the kernel panicked: then the instance initializes until it is
- * deleted.
+ * Rejects if the console shows that init could not start the entrypoint, or that the kernel panicked. Such an instance
+ * would stay "Initializing" until it is deleted.
  */
 async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const lines = await consoleTail(node.substrate, id, WHOLE_CONSOLE_LINES);
@@ -106,7 +115,7 @@ async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, {
     const nextStep = isInits ? NO_INIT_STEP : PANIC_STEP;
     throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { consoleTail: panicTail, nextStep });
   }
-  // A workload may print the same later.
+  // Only the lines before the agent's first, because a workload may print the same words later.
   for (const [at, line] of linesBeforeAgent(lines).entries()) {
     const [, problem] = NOT_STARTED.exec(line) ?? [];
     const [, workdir] = NO_WORKDIR.exec(line) ?? [];
@@ -119,11 +128,11 @@ async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, {
 }
 
 /**
- * Starts a sandbox from memory: a sleeping one, or a fork of that or of a snapshot. Rejects with SIBLING_RUNNING, a
- * cause that the daemon does not report. Under QEMU such a fork keeps the number of its origin's vsock device, and no
- * two with one number can run (hypeman 8853445: lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22).
- * Siblings have the same number; a fork of a running source leaves it to the fork, and gives the source another
- * (fork.go:72).
+ * Starts a sandbox from memory: a suspended one, or a fork of a suspended sandbox or of a snapshot. Rejects with
+ * SIBLING_RUNNING, a cause that the daemon does not report. Under QEMU such a fork keeps the vsock CID of its origin,
+ * and no two guests with the same CID can run (hypeman 8853445: lib/instances/snapshot.go:461,
+ * lib/hypervisor/qemu/diagnostics.go:22). Siblings have the same CID. At a fork of a running source, the fork keeps the
+ * CID and the source gets a new one (fork.go:72).
  */
 export async function besideSiblings<Value>(
   node: Needs<"journal" | "instances">,

@@ -3,19 +3,19 @@ import { type Instance, SandboxError } from "../substrate/index.ts";
 import { CALL_MS, type Needs, type SandboxEntry, type Warning } from "../node/index.ts";
 import { orAwaken, running } from "./suspend.ts";
 
-/** Time on top of the workload's grace, for commands, last frames and the substrate's init to end. */
+/** Time on top of the workload's grace period, for commands, last answers and the substrate's init to end. */
 const MARGIN_MS = 5_000;
 
-/** How a sandbox was stopped. */
+/** The result of stopping a sandbox. */
 export interface Stopping {
-  /** Why its workload may not have had all of its grace; empty: it had. */
+  /** Why the workload may not have had its whole grace period; empty if it had. */
   readonly warnings: readonly Warning[];
 }
 
 /**
- * Stops a sandbox: memory is lost, disks stay. Asks the agent first, which gives the workload its whole grace. The
- * substrate's own stop kills after five seconds (hypeman 8853445, lib/instances/stop.go:22); it is used if the agent
- * does not end.
+ * Stops a sandbox: its memory is lost, its disks remain. The agent is asked first, because it gives the workload its
+ * whole grace period. The substrate's own stop kills after five seconds (hypeman 8853445, lib/instances/stop.go:22), so
+ * it is only used if the agent does not exit.
  */
 export async function stop(
   node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
@@ -43,14 +43,14 @@ export async function stop(
     try {
       await node.instances.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {
-      // Refused, because the instance ended by itself in the meantime.
+      // The substrate refuses the stop if the instance powered off by itself meanwhile.
       if ((await node.instances.existing(stopping)).state !== "Stopped") throw error;
     }
   });
   return { warnings: [warning] };
 }
 
-/** Resolves with the longest time that its workload gets, or with why the agent does not stop. */
+/** Resolves with the workload's longest grace period, or with the reason why the agent does not stop. */
 async function askAgent(
   node: Needs<"guests">,
   entry: SandboxEntry,
@@ -60,7 +60,7 @@ async function askAgent(
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
-    // The agent was asked before, so its workload's remaining time is not known.
+    // The agent was asked earlier, so how much of the grace period is left is not known.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
       return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };

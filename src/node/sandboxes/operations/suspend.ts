@@ -27,7 +27,7 @@ import { GuestError } from "../../client/index.ts";
 import { checkVariables, demandFrozen, demandRenewable, type Variables } from "./environment.ts";
 import { awakenWith } from "./renewal.ts";
 
-/** How to suspend a sandbox. */
+/** Options of a suspension. */
 export interface SuspendOptions {
   /** Default: the node's. */
   readonly freeze?: Freeze | undefined;
@@ -35,11 +35,11 @@ export interface SuspendOptions {
 
 /** The result of a suspension. */
 export interface Suspension extends SuspendReport {
-  /** NOT_FROZEN: the freeze that was asked for did not happen. */
+  /** NOT_FROZEN: the requested freeze failed. */
   readonly warnings: readonly Warning[];
 }
 
-/** Suspends a running sandbox to disk: from then on it takes no memory or processor. */
+/** Suspends a running sandbox to disk, which frees its memory and CPU. */
 export async function standby(
   node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
   entry: SandboxEntry,
@@ -58,8 +58,9 @@ export async function standby(
 }
 
 /**
- * Runs an action that suspends or stops a sandbox. If it fails and the sandbox still runs, the sandbox does its duties,
- * because it may have been suspended in between. Rejects with PAUSED if it then neither runs nor is on standby.
+ * Runs an action that suspends or stops a sandbox. If it fails and the sandbox is still running, its restore steps are
+ * run, because it may have been suspended and resumed meanwhile. Rejects with PAUSED if the sandbox neither runs nor is
+ * on standby.
  */
 export async function orAwaken<Value>(
   node: Needs<"journal" | "instances" | "guests">,
@@ -77,7 +78,7 @@ export async function orAwaken<Value>(
   }
 }
 
-/** State of a sandbox's instance; "gone": there is none. "unknown": the daemon does not report it. */
+/** State of a sandbox's instance. "gone": there is no instance. "unknown": the daemon does not answer. */
 type KnownState = InstanceState | "gone" | "unknown";
 
 async function stateOf(node: Needs<"instances">, entry: SandboxEntry): Promise<KnownState> {
@@ -88,7 +89,7 @@ async function stateOf(node: Needs<"instances">, entry: SandboxEntry): Promise<K
   }
 }
 
-/** Has a sandbox, which may be frozen, do its duties after a failure. Waits less in an unknown state: it may sleep. */
+/** Runs the restore steps after a failure. In an unknown state it waits less: a suspended agent would never answer. */
 async function awakenAfter(
   node: Needs<"guests">,
   operation: string,
@@ -101,11 +102,11 @@ async function awakenAfter(
 }
 
 /**
- * Runs an action for which the substrate suspends a running sandbox. If it fails, everything that it made is already
- * removed, and its memory is free. A sleeping sandbox is then restored once, and does its duties. Rejects with the
- * failure, or with SOURCE_ASLEEP, whose message has the failure, if the restore is refused again.
+ * Runs an action for which the substrate suspends a running sandbox. An action that fails must have removed what it
+ * created. If the sandbox is suspended then, it is restored once, and its restore steps are run. Rejects with the
+ * action's error; or, if the restore fails too, with SOURCE_ASLEEP, whose message contains that error.
  *
- * @param suspended the sandbox, once its PRE_SNAPSHOT hook has run
+ * @param suspended returns the sandbox, once its PRE_SNAPSHOT hook has run
  */
 export async function orRestored<Value>(
   node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
@@ -127,7 +128,10 @@ export async function orRestored<Value>(
   }
 }
 
-/** Restores a sandbox that the substrate has left asleep. Rejects with SOURCE_ASLEEP, which the journal keeps. */
+/**
+ * Restores a sandbox that the substrate has left suspended. Rejects with SOURCE_ASLEEP and records the reason in the
+ * journal.
+ */
 async function restoredAgain(
   node: Needs<"substrate" | "journal" | "instances" | "step">,
   operation: string,
@@ -145,7 +149,7 @@ async function restoredAgain(
   }
 }
 
-/** Restores a sleeping sandbox. The substrate may be restoring it already, and then refuses because it runs. */
+/** Restores a suspended sandbox. A refusal because the substrate is restoring it already counts as success. */
 export async function wake(node: Needs<"substrate" | "instances">, entry: SandboxEntry): Promise<void> {
   try {
     await node.instances.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
@@ -154,12 +158,12 @@ export async function wake(node: Needs<"substrate" | "instances">, entry: Sandbo
   }
 }
 
-/** The error about a sandbox that sleeps although nobody asked it to, with the call that wakes it. */
+/** The error about a sandbox that is suspended although nobody asked for it. The remedy wakes it up. */
 export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
 
-/** The error about a sandbox whose suspension or restore was broken off. Its hypervisor may still have its memory. */
+/** The error about a sandbox whose suspension or restore was interrupted. Its hypervisor may have its memory. */
 export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
@@ -170,7 +174,7 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
 
-/** The same after a call of this process. If the daemon has answered, it does not carry out the call any more. */
+/** The `paused` error after a failed call. A daemon that has answered is not executing the call any more. */
 async function pausedAfter(node: Needs<"journal">, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
   if (isAnswered) await node.journal.put({ ...entry, asked: undefined });
@@ -178,9 +182,8 @@ async function pausedAfter(node: Needs<"journal">, entry: SandboxEntry, failure:
 }
 
 /**
- * The error about a sandbox whose hypervisor the daemon does not reach. One that has died unnoticed, as while the
- * daemon was away, leaves its socket, and the daemon refuses all but deletion (hypeman 8853445,
- * lib/instances/state.go:62-65).
+ * The error about a sandbox whose hypervisor the daemon cannot reach. If the hypervisor died unnoticed, its socket
+ * remains, and the daemon refuses everything but deletion (hypeman 8853445, lib/instances/state.go:62-65).
  */
 export function unreached(name: string, because = "it gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon does not reach its hypervisor (${because})`;
@@ -189,16 +192,16 @@ export function unreached(name: string, because = "it gives no reason"): Sandbox
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 
-/** How to resume. */
+/** Options of `resume`. */
 export interface ResumeOptions extends RestoreChoices {
   /**
-   * Variables of Process.env, merged into those that it has. In force before anything of a frozen session runs; the
-   * call resolves once new commands have them. What runs keeps its own.
+   * Environment variables, merged into the sandbox's Process.env. In a frozen session they are in force before any
+   * process runs again. The call resolves once new commands have them; running processes keep their own.
    */
   readonly env?: Variables | undefined;
 }
 
-/** Brings a sandbox back from standby, or makes it do its missing duties; a stopped one boots anew: undefined. */
+/** Resumes a suspended sandbox, runs missing restore steps, or boots a stopped one: then it resolves with undefined. */
 export async function resume(
   node: Needs<"substrate" | "journal" | "instances" | "guests" | "cpuClass" | "step">,
   entry: SandboxEntry,
@@ -241,14 +244,14 @@ export async function resume(
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 
-/** The refusal of variables for a sandbox that boots: its workload starts before anything could be written. */
+/** The error about variables for a sandbox that boots: its workload starts before they could be written. */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
   const message = `${name} ${how}: its workload starts with the variables on its disk, and env replaces those of what was suspended only`;
   return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "suspendFirst", name } });
 }
 
-/** Waits for the agent of a sandbox that boots anew: it has no duties, as nothing was restored. */
+/** Waits for the agent of a sandbox that boots again. Nothing was restored, so there are no restore steps. */
 async function bootedAnew(
   node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
   entry: SandboxEntry,
@@ -264,7 +267,7 @@ async function bootedAnew(
   });
 }
 
-/** Fields that a snapshot or fork takes from its original. */
+/** Fields that a snapshot or fork inherits from its origin. */
 export function inheritance(
   original: JournalEntry,
 ): Omit<Entry, "name" | "phase" | "createdMs"> & Pick<SandboxEntry, "vsock"> {
@@ -274,15 +277,14 @@ export function inheritance(
   return { ...ofItself, agentVersion, agentServices, processEnvVersion, agentPort, keys, preSnapshot, vsock };
 }
 
-/** A sandbox whose PRE_SNAPSHOT hook has run, with a frozen session. It counts as suspended until its next duties. */
+/** A sandbox whose PRE_SNAPSHOT hook has run. It counts as suspended until its next restore steps. */
 export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
 
 /**
- * Runs PRE_SNAPSHOT and freezes the session, and notes the keys that a restore will need. Where any of it fails, the
- * sandbox does its duties, so that nothing of it stays frozen. Rejects with NOT_FROZEN where the freeze is required and
- * did not come about.
+ * Runs PRE_SNAPSHOT, freezes the session, and records the keys that a restore will compare. If a step fails, the
+ * restore steps thaw the session. Rejects with NOT_FROZEN if the freeze was required and failed.
  *
- * @param isForSecrets a freeze that is "on" is required, too: without it, a fork would use the secrets of its origin
+ * @param isForSecrets makes the freeze required if it is "on": without it, a fork would use the secrets of its origin
  */
 export async function quiesced(
   node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
@@ -297,14 +299,14 @@ export async function quiesced(
     node.cpuClass(),
     node.instances.existing(entry),
   ]);
-  // The guest's time begins later, when its hook has ended.
+  // A lower bound: the guest's freeze begins later, when its hook has ended.
   const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
-  // An agent that cannot be reached has frozen nothing.
+  // If the agent cannot be reached, this fails before anything is frozen.
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
     client.health({ timeoutMs: CALL_MS }),
   );
-  // From here on its session may be frozen, even if this process ends now: the next sweep makes it do its duties.
+  // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws it.
   node.turns.risk(entry.name, "its session is frozen until its duties");
   await node.journal.put(suspending);
   try {
@@ -324,7 +326,7 @@ export async function quiesced(
   }
 }
 
-/** Runs PRE_SNAPSHOT; once more after duties where the session is frozen already, by a call whose answer was lost. */
+/** Runs PRE_SNAPSHOT and the freeze; again after the restore steps if an earlier call left the session frozen. */
 async function atRest(
   node: Needs<"journal" | "guests">,
   operation: string,
@@ -351,7 +353,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
   return new SandboxError("NOT_FROZEN", message, undefined, { remedy: kind && { kind, name } });
 }
 
-/** As `running`, once init is done: until then the substrate refuses to suspend it. Waits as long as for an agent. */
+/** Checks like `running`, after init has finished: before that, the substrate refuses to suspend the instance. */
 export async function suspendable(node: Needs<"instances" | "guests" | "step">, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
@@ -361,7 +363,7 @@ export async function suspendable(node: Needs<"instances" | "guests" | "step">, 
   await running(node, entry);
 }
 
-/** The instance once it has left these states, or the time is up. Of a hypervisor too busy to answer it is "Unknown". */
+/** Waits until the instance has left the given states, or the time is up. A busy hypervisor makes it "Unknown". */
 async function known(
   node: Needs<"instances" | "guests" | "step">,
   entry: SandboxEntry,
@@ -374,7 +376,7 @@ async function known(
   return node.instances.awaited(entry, hasPassed, node.guests.patience.reachTimeoutMs);
 }
 
-/** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox runs and has done its duties. */
+/** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox is running and its restore steps are done. */
 export async function running(node: Needs<"instances">, entry: SandboxEntry): Promise<void> {
   const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry);

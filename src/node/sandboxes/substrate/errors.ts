@@ -3,8 +3,8 @@ import { CredentialsError } from "../../credentials/index.ts";
 import { messageOf } from "../../../shared/errors.ts";
 
 /**
- * Why operations fail, for programs, and what to do; undefined: each message says it. The first four are the
- * contract's.
+ * The default next step of each error code; undefined: each message contains its own. The contract defines the first
+ * four codes.
  */
 export const NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
@@ -32,7 +32,7 @@ export const NEXT_STEPS = {
   AGENT_ENDED: "look at the instance's console: the agent says there why it left",
   HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
   INGRESS_NOT_SERVED:
-    "look whether the daemon's proxy runs, for which its admin port (127.0.0.1:2019), its DNS port and the published one must be free; a restart of the daemon loads all rules anew",
+    "check that the daemon's proxy is running: its admin port (127.0.0.1:2019), its DNS port and the published port must be free; restarting the daemon reloads all rules",
   GUEST_NOT_LISTENING:
     "look whether the server in the sandbox runs, and listens on all addresses (0.0.0.0), not on 127.0.0.1",
   SUBSTRATE_UNAVAILABLE: "check whether the daemon runs and where it listens; sweep once it is back",
@@ -46,23 +46,26 @@ export const NEXT_STEPS = {
   MISSING_PACKAGE: undefined,
 } as const;
 
-/** Why an operation failed. */
+/** Stable code of a failed operation, for programs. */
 export type SandboxCode = keyof typeof NEXT_STEPS;
 
-/** Longest excerpt of an answer in a message. */
+/** Longest excerpt of the daemon's answer in a message. */
 const EXCERPT_CHARACTERS = 300;
 
-/** Scopes that the node's token needs (hypeman 8853445, lib/scopes/scopes.go:203-290). */
+/** OAuth scopes that the node's token requires (hypeman 8853445, lib/scopes/scopes.go:203-290). */
 const SCOPES =
   "resource:read image:read instance:read instance:write instance:delete snapshot:read snapshot:write snapshot:delete " +
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
-/** What only the daemon's operator can do about records of one id that forks have left. */
+/**
+ * The next step about orphaned records with a duplicate id, which interrupted forks leave. Only the daemon's operator
+ * can remove them.
+ */
 export const ORPHANED_RECORDS_STEP: string =
   "a daemon that was killed in a fork of a snapshot leaves such a record, which only its operator can remove: stop the daemon, " +
   "delete each directory of guests/ in its data directory whose metadata.json has an id that is not the directory's name, and start it";
 
-/** What to call about a sandbox, snapshot or option of that name. */
+/** Next steps that name calls or options of this library. `name` is a sandbox or snapshot. */
 const REMEDIES = {
   resume: (name: string) => `first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it anew: sandboxes.resume("${name}")`,
@@ -79,29 +82,35 @@ const REMEDIES = {
   archive: () => "name the .tar.gz of the build as agent.archive",
 } as const;
 
-/** A next step that names calls or options of this library, for programs that have other names for them. */
+/**
+ * A next step in a form that programs can translate. guestctl, for example, names its own commands instead of the
+ * library's calls.
+ */
 export interface Remedy {
   readonly kind: keyof typeof REMEDIES;
-  /** Of the sandbox or snapshot. */
+  /** Name of the sandbox or snapshot. */
   readonly name: string;
 }
 
 interface ErrorDetails {
-  /** Default: that of the remedy, or else of the code. */
+  /** Default: the next step of the remedy, or else of the code. */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
   readonly consoleTail?: readonly string[] | undefined;
 }
 
-/** The only error of this library. Everything that the failed operation made is removed, or left to the next sweep. */
+/**
+ * The only error that this library's operations throw. Everything that the failed operation created is removed, now or
+ * by the next sweep.
+ */
 export class SandboxError extends Error {
   override readonly name = "SandboxError";
   readonly code: SandboxCode;
-  /** What to do; undefined where the message says it. */
+  /** What to do next; undefined if the message says it. */
   readonly nextStep: string | undefined;
-  /** The same for programs; undefined where no call of the library is the next step. */
+  /** The next step for programs; undefined if it is not a call of this library. */
   readonly remedy: Remedy | undefined;
-  /** The end of the instance's console, as the guest wrote it; empty if it says nothing about the failure. */
+  /** The last lines of the instance's console, as the guest wrote them; empty if they are unrelated to the failure. */
   readonly consoleTail: readonly string[];
 
   constructor(code: SandboxCode, message: string, cause?: unknown, more: ErrorDetails = {}) {
@@ -113,7 +122,7 @@ export class SandboxError extends Error {
   }
 }
 
-/** The SandboxError for an error of the agent or the file system; any other error as it is. */
+/** Converts an error of the agent or the file system to a SandboxError. Any other error is returned unchanged. */
 export function sandboxError(error: unknown): unknown {
   if (error instanceof GuestError) {
     const reason = error.reason === undefined ? error.status : `${error.status}, ${error.reason}`;
@@ -129,18 +138,18 @@ function isSystemError(error: unknown): boolean {
   return error instanceof Error && "syscall" in error;
 }
 
-/** HTTP status that a failed call of the substrate was answered with; undefined where no answer came. */
+/** HTTP status of the daemon's answer to a failed call; undefined if there was no answer. */
 export function statusOf(error: unknown): number | undefined {
   const { status } = ((error instanceof SandboxError ? error.cause : error) ?? {}) as { readonly status?: unknown };
   return typeof status === "number" ? status : undefined;
 }
 
-/** Undefined for a lookup that several records match; any other error is thrown. */
+/** Returns undefined if several records matched a lookup; throws any other error. */
 export function ifAmbiguous(error: unknown): undefined {
   if (codeOf(error) !== "ambiguous") throw error;
 }
 
-/** The code in the JSON of the answer that a call of the substrate failed with; undefined where it has none. */
+/** The `code` in the JSON body of the daemon's answer to a failed call; undefined if there is none. */
 export function codeOf(error: unknown): unknown {
   return bodyOf(error instanceof SandboxError ? error.cause : error)["code"];
 }
@@ -151,9 +160,10 @@ function bodyOf(error: unknown): Record<string, unknown> {
 }
 
 /**
- * The SandboxError for an error of the substrate's client, by its shape: the package may not be installed.
+ * Converts an error of the substrate's client to a SandboxError. It examines the error's fields instead of its class,
+ * because the client's package is optional.
  *
- * @param url where the daemon was looked for
+ * @param url the daemon's address
  */
 export function substrateError(error: unknown, url: string): SandboxError {
   const status = statusOf(error);
@@ -183,13 +193,14 @@ export function substrateError(error: unknown, url: string): SandboxError {
 }
 
 function substrateCode(status: number, code: unknown, text: string): SandboxCode {
-  // cmd/api/api/instances.go:358, volumes.go:148; a fork of a snapshot says "conflict" for every reason.
+  // cmd/api/api/instances.go:358, volumes.go:148. A fork of a snapshot answers "conflict" for every reason, so only its
+  // text distinguishes them.
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
-  // Several records have one id or name (cmd/api/api/resolvers.go:111).
+  // Several records have the same id or name (cmd/api/api/resolvers.go:111).
   if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  // 8853445: cmd/api/api/ingress.go:54-90; a port that is taken comes as config_validation_failed
+  // 8853445: cmd/api/api/ingress.go:54-90; a port that is in use is reported as config_validation_failed
   // (lib/ingress/manager.go:372).
   if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
   if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";
@@ -200,7 +211,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
 }
 
-/** The reason below fetch's "fetch failed", such as ECONNREFUSED. */
+/** The system error below fetch's unspecific "fetch failed", such as ECONNREFUSED. */
 function causeOf(cause: unknown): string {
   const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
   const { code } = inner as { readonly code?: unknown };

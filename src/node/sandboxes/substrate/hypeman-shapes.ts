@@ -12,7 +12,7 @@ import {
 
 export type SdkInstance = Hypeman.Instance;
 
-/** Body of the create call. */
+/** Body of the request that creates an instance. */
 export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.InstanceCreateParams {
   const { image, hypervisor, vcpus, memory, overlaySize } = spec;
   const { name, entrypoint, env, tags, volumes } = parts;
@@ -20,17 +20,17 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     name,
     image,
     entrypoint: [entrypoint],
-    // An empty list would mean the image's command, which the agent refuses.
+    // With an empty list the daemon would use the image's command, which the agent refuses as an argument.
     cmd: ["run"],
     env,
     tags,
-    // Needed: a standby waits for the substrate's own agent.
+    // The substrate's own agent must run, because a standby waits for it.
     skip_guest_agent: false,
     network: { enabled: true },
     volumes: volumes.map((mount) => ({
       volume_id: mount.volumeId,
       mount_path: mount.mountPath,
-      // The substrate forks no instance with a writable volume.
+      // The substrate cannot fork an instance with a writable volume.
       readonly: true,
       ...(mount.overlaySize !== undefined && { overlay: true, overlay_size: mount.overlaySize }),
     })),
@@ -49,7 +49,7 @@ export function instanceOf(instance: SdkInstance): Instance {
     name,
     state,
     stateError: stateError ?? undefined,
-    // A fork that was just made has an empty one.
+    // A newly created fork has an empty address.
     ip: network?.ip === "" ? undefined : (network?.ip ?? undefined),
     hypervisor,
     tags,
@@ -82,7 +82,7 @@ export function imageOf(image: Hypeman.Image): Image {
   };
 }
 
-/** Filters once more: a daemon that does not know the filter answers with everything. */
+/** Filters the daemon's answer again, because a daemon that does not support the filter answers with everything. */
 export function has(tags: Tags, wanted: Tags): boolean {
   return Object.entries(wanted).every(([key, value]) => tags[key] === value);
 }

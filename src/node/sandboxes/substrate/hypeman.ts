@@ -25,28 +25,34 @@ import type {
   VolumeContent,
 } from "./substrate.ts";
 
-/** The daemon answers calls that boot, suspend or copy only when that is done, within a minute. */
+/**
+ * Longer than the daemon's limit of one minute for a call. It answers calls that boot, suspend or copy an instance only
+ * at their end.
+ */
 const DEFAULT_TIMEOUT_MS = 90_000;
-/** The least size of a volume; the content is far smaller. */
+/** The smallest size that the daemon accepts for a volume; the content is far smaller. */
 const VOLUME_SIZE_GB = 1;
-/** A listing without a state may lack instances in these. */
+/** States that must be listed explicitly: a listing without a state may lack such instances. */
 const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
 
-/** How the daemon is reached. */
+/** Address and credentials of the daemon. */
 export interface HypemanOptions {
-  /** Such as "http://localhost:4973", which is the default. */
+  /** Default: "http://localhost:4973". */
   readonly baseUrl?: string | undefined;
   readonly apiToken: string;
-  /** Longest wait for any one answer, its body included, in milliseconds. Default: 90 s. */
+  /** Deadline of a call, including the body of its answer, in milliseconds. Default: 90 s. */
   readonly timeoutMs?: number | undefined;
 }
 
-/** Connects to the daemon over its official client. Rejects with SandboxError (MISSING_PACKAGE) without that. */
+/**
+ * Connects to the daemon through its official client. Rejects with SandboxError (MISSING_PACKAGE) if that is not
+ * installed.
+ */
 export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
   return HypemanSubstrate.connect(options);
 }
 
-/** The substrate's API, as far as sandboxes need it, for whoever has another client of it. */
+/** The part of the substrate's API that sandboxes need. A program that has another client of the API can implement it. */
 export type Substrate = Pick<HypemanSubstrate, keyof HypemanSubstrate>;
 
 function isReading(method = "GET"): boolean {
@@ -54,8 +60,9 @@ function isReading(method = "GET"): boolean {
 }
 
 /**
- * The API over the official client. Every method rejects with SandboxError: SUBSTRATE_UNAVAILABLE where no answer came,
- * so that it is not known whether the call took effect. No call that changes something is made twice.
+ * The substrate's API, through its official client. Every method rejects with SandboxError. SUBSTRATE_UNAVAILABLE means
+ * that there was no answer, so it is not known whether the call took effect. A call that changes something is never
+ * retried.
  */
 class HypemanSubstrate {
   readonly #client: Hypeman;
@@ -79,18 +86,18 @@ class HypemanSubstrate {
       apiKey: apiToken,
       baseURL: baseUrl ?? null,
       timeout: timeoutMs,
-      // A call that reads may end with this process; one that changes something may not.
+      // A read may be cancelled when this process ends; a call that changes something must not be.
       fetch: (url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init)),
-      // No retries: a repeated call could make two instances. A caller whose answer is lost looks the outcome up by
-      // name.
+      // No retries: a repeated call could create two instances. If an answer is lost, the caller looks for the outcome
+      // by name or tags.
       maxRetries: 0,
-      // Otherwise the client would write to the console of the program that uses it.
+      // Otherwise the client would write to the console of the program that uses this library.
       logLevel: "off",
     });
     return new HypemanSubstrate(client, timeoutMs);
   }
 
-  /** Resolves if the daemon is there at all, whatever the token. */
+  /** Resolves if the daemon answers, even if the token is invalid. */
   async health(): Promise<void> {
     await this.#call((client, options) => client.health.check(options));
   }
@@ -100,7 +107,8 @@ class HypemanSubstrate {
       if (statusOf(error) !== 404) throw error;
     });
     if (facts === undefined) {
-      // /capabilities is newer than API 0.3.0. Without it, ask for /resources.
+      // /capabilities is newer than API 0.3.0. Without it, request /resources to find out whether the token is
+      // accepted.
       await this.capacity();
       return { version: "unknown", defaultHypervisor: undefined, features: undefined };
     }
@@ -128,13 +136,13 @@ class HypemanSubstrate {
     return (await this.#call((client, options) => client.images.list({}, options))).map(imageOf);
   }
 
-  /** Undefined: there is none of that name (a repository with its tag or digest). */
+  /** Finds an image by its name (a repository with a tag or digest); undefined: there is none. */
   async image(name: string): Promise<Image | undefined> {
     const found = await this.#found((client, options) => client.images.get(name, options));
     return found && imageOf(found);
   }
 
-  /** Undefined: there is none with that id. */
+  /** Undefined: there is no volume with that id. */
   async volume(id: string): Promise<Volume | undefined> {
     const found = await this.#found((client, options) => client.volumes.get(id, options));
     return found && volumeOf(found);
@@ -145,13 +153,12 @@ class HypemanSubstrate {
     return volumes.map(volumeOf).filter((volume) => has(volume.tags, tags));
   }
 
-  /** Makes a volume. */
   async createVolume({ id, tags }: Omit<Volume, "createdMs">, content: VolumeContent): Promise<void> {
     const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
     if (content instanceof Uint8Array)
       await this.#call((client, options) => client.volumes.createFromArchive(content, about, options));
     else {
-      // By the path: the declared types of the client's own method have no streams.
+      // Posts to the path directly, because the declared types of the client's method do not accept streams.
       const headers = { "content-type": "application/gzip", "content-length": String(content.sizeBytes) };
       const body = ReadableStream.from(content.chunks);
       await this.#call((client, options) =>
@@ -160,7 +167,7 @@ class HypemanSubstrate {
     }
   }
 
-  /** Resolves with false if an instance still has it. A missing volume is no error. */
+  /** Resolves with false if an instance still uses the volume. Deleting a missing volume succeeds. */
   async deleteVolume(id: string): Promise<boolean> {
     try {
       await this.#found((client, options) => client.volumes.delete(id, options));
@@ -171,13 +178,13 @@ class HypemanSubstrate {
     }
   }
 
-  /** Undefined: there is none with that id. */
+  /** Undefined: there is no instance with that id. */
   async instance(id: string): Promise<Instance | undefined> {
     const found = await this.#found((client, options) => client.instances.get(id, options));
     return found && instanceOf(found);
   }
 
-  /** All instances with these tags, in whatever state. */
+  /** All instances with these tags, in any state. */
   async instances(tags: Tags): Promise<readonly Instance[]> {
     const queries = [{ tags }, ...STATES_NOT_LISTED.map((state) => ({ tags, state }))];
     const lists = await Promise.all(
@@ -189,9 +196,9 @@ class HypemanSubstrate {
   }
 
   /**
-   * Asks for each instance that is listed more than once, or in different states. A fork of a snapshot that was broken
-   * off leaves a record with the id, name and tags of its source (hypeman 8853445, lib/instances/snapshot.go:415),
-   * whose state must not pass for that of the source.
+   * Requests each instance that is listed more than once or in different states. An interrupted fork of a snapshot
+   * leaves a record with the id, name and tags of its source (hypeman 8853445, lib/instances/snapshot.go:415), whose
+   * state must not be mistaken for that of the source.
    */
   async #resolve(byId: Map<string, Instance>, lists: readonly (readonly SdkInstance[])[]): Promise<void> {
     const listed = new Map<string, { records: number; readonly states: Set<string> }>();
@@ -213,7 +220,7 @@ class HypemanSubstrate {
     );
   }
 
-  /** The last lines that the instance has written on its console, oldest first; none where there is none. */
+  /** The last lines of the instance's console, oldest first; empty if it has no console. */
   async console(id: string, lines: number): Promise<readonly string[]> {
     const query = { tail: lines, follow: false, source: "app" } as const;
     const read = async (client: Hypeman, options: CallOptions): Promise<string[]> => {
@@ -228,7 +235,7 @@ class HypemanSubstrate {
     return this.#instance((client, options) => client.instances.create(createBody(spec, parts), options));
   }
 
-  /** A missing one is no error. */
+  /** Deleting a missing instance succeeds. */
   async deleteInstance(id: string): Promise<void> {
     await this.#found((client, options) => client.instances.delete(id, {}, options));
   }
@@ -249,7 +256,7 @@ class HypemanSubstrate {
     return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
-  /** Makes a running instance from another, which is suspended meanwhile where it runs. */
+  /** Creates a running instance from another one. A running source is suspended meanwhile. */
   fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
     return this.#instance((client, options) => client.instances.fork(id, body, options));
@@ -266,12 +273,12 @@ class HypemanSubstrate {
     return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
   }
 
-  /** A missing one is no error. */
+  /** Deleting a missing snapshot succeeds. */
   async deleteSnapshot(id: string): Promise<void> {
     await this.#found((client, options) => client.snapshots.delete(id, options));
   }
 
-  /** Makes a running instance from a snapshot. */
+  /** Creates a running instance from a snapshot. */
   forkSnapshot(id: string, name: string): Promise<Instance> {
     const body = { name, target_state: "Running" } as const;
     return this.#instance((client, options) => client.snapshots.fork(id, body, options));
@@ -288,12 +295,15 @@ class HypemanSubstrate {
     return ingressOf(await this.#call((client, options) => client.ingresses.create(body, options)));
   }
 
-  /** A missing one is no error. */
+  /** Deleting a missing ingress succeeds. */
   async deleteIngress(id: string): Promise<void> {
     await this.#found((client, options) => client.ingresses.delete(id, options));
   }
 
-  /** The client's own timeout covers only the head of an answer; the signal covers a body that never ends, too. */
+  /**
+   * Makes a call with a deadline. The client's own timeout covers only the head of an answer; this signal also covers a
+   * body that never ends.
+   */
   async #call<Answer>(call: Call<Answer>): Promise<Answer> {
     const signal = AbortSignal.timeout(this.#timeoutMs);
     try {
@@ -306,8 +316,8 @@ class HypemanSubstrate {
   }
 
   /**
-   * The same; undefined: the daemon says that it is not there. Any other 404 says nothing about that: it may be of
-   * another server, or of a route that an older daemon lacks.
+   * Makes a call; undefined: the daemon says that the object does not exist. Any other 404 is an error, because it may
+   * come from another server, or from an older daemon that lacks the route.
    */
   async #found<Answer>(call: Call<Answer>, codes: readonly unknown[] = ["not_found"]): Promise<Answer | undefined> {
     try {

@@ -5,28 +5,28 @@ import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 
 /**
- * Longer than what the daemon's server may have read ahead of a request's end: bufio's 4 KiB (Go 1.26,
- * net/http/server.go:831, bufio.go:19). Bytes in that buffer are not looked at while a call goes on.
+ * As large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26, net/http/server.go:831, bufio.go:19). If
+ * the follower fitted into that buffer together with the request's end, the server would not notice it while the call
+ * is in progress.
  */
 const PADDING_BYTES = 4096;
 const FOLLOWER_PATH = "/health";
 
 /**
- * `fetch` for a call that changes something: the daemon carries it out even if this process ends, or its connection. Go
- * cancels a request whose client goes away, and the daemon then leaves an instance Paused for ever (hypeman 8853445,
- * lib/instances/standby.go:165). But Go stops looking for that once it has read a byte behind the request
- * (net/http/server.go:701-739). So `GET /health` is written behind it, in one write, on a connection of its own. Its
- * answer is not read.
- *
- * Only HTTP/1.1 can do so, which is also what TLS agrees on here. Rejects with the connection's error, or the reason of
- * the signal: then the daemon goes on all the same.
+ * A `fetch` for calls that change something. The daemon completes such a call even if this process ends or the
+ * connection breaks. Normally Go cancels a request when its client disconnects, and the daemon then leaves an instance
+ * Paused forever (hypeman 8853445, lib/instances/standby.go:165). But Go stops watching for a disconnect once it has
+ * read a byte that follows the request (net/http/server.go:701-739). Therefore each call uses a connection of its own,
+ * and a `GET /health` follows the request in the same write. The answer to the follower is not read. This requires
+ * HTTP/1.1 pipelining; the TLS handshake here negotiates HTTP/1.1, too. Rejects with the connection's error or the
+ * signal's reason; the daemon completes the call nevertheless.
  */
 export async function lastingFetch(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
   const { method = "GET", body, signal } = init;
   const url = new URL(input instanceof Request ? input.url : input);
   const headers = Object.fromEntries(new Headers(init.headers));
   const send = url.protocol === "https:" ? requestHttps : requestHttp;
-  // "close" would have the daemon end the connection over the unread request, and its answer could be lost.
+  // With "close", the daemon would reset the connection because of the unread follower, and its answer could be lost.
   const options = {
     method,
     headers: { ...headers, connection: "keep-alive" },
@@ -41,7 +41,7 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
   return answer;
 }
 
-/** Sends all but the last chunk, and that with the request behind it. Stops where the daemon answers before. */
+/** Sends a streamed body. The last chunk is sent together with the follower. Stops if the daemon answers before the end. */
 async function streamed(request: ClientRequest, body: ReadableStream<Uint8Array>, url: URL): Promise<void> {
   let last: Uint8Array | undefined;
   const others = async function* (): AsyncGenerator<Uint8Array> {
@@ -60,7 +60,7 @@ function ended(request: ClientRequest, last: unknown, url: URL): void {
   request.end(last);
 }
 
-/** Holds back what is written, until the request and the one behind it can be written at once. */
+/** Corks the socket until the end of the request and the follower can be sent in one write. */
 function followed(socket: Socket, { host }: URL): void {
   socket.cork();
   process.nextTick(() => {

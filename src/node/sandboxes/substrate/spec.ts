@@ -1,33 +1,36 @@
 import { randomBytes } from "node:crypto";
 import { SandboxError } from "./errors.ts";
 
-/** Tags by key. The substrate takes at most 50, with keys of 128 and values of 256 characters. */
+/** Tags by key. The substrate accepts at most 50, with keys of at most 128 and values of at most 256 characters. */
 export type Tags = Readonly<Record<string, string>>;
 
 /** What `watch` does with a sandbox whose workload has declared itself idle. */
 export type IdleAction = "none" | "standby" | "stop";
 
-/** What a sandbox is made of. */
+/** The specification of a sandbox. */
 export interface SandboxSpec {
   /** Image reference, as the substrate knows it. */
   readonly image: string;
-  /** Lowercase letters, digits and dashes. Default: a random one. */
+  /** At most 48 lowercase letters, digits and dashes. Default: a random name. */
   readonly name?: string | undefined;
-  /** The workload: `Process` as proto3 JSON. It may hold declared secrets. Default: none; the agent stays. */
+  /**
+   * The workload: `Process` as proto3 JSON. It may contain declared secrets. Default: no workload; the agent runs
+   * alone.
+   */
   readonly process?: object | undefined;
   /** `Hooks` as proto3 JSON. */
   readonly hooks?: object | undefined;
-  /** Keys that begin with "svc." are the node's own. */
+  /** Keys that begin with "svc." are reserved for the node. */
   readonly tags?: Tags | undefined;
   readonly network?: NetworkSpec | undefined;
-  /** Default of this and the next three: the daemon's. */
+  /** Default of this and the next three fields: the daemon's. */
   readonly hypervisor?: string | undefined;
   readonly vcpus?: number | undefined;
-  /** With its unit, such as "1GB". */
+  /** A size with its unit, such as "1GB". */
   readonly memory?: string | undefined;
   /** Size of the writable layer over the image, with its unit. */
   readonly overlaySize?: string | undefined;
-  /** `watch` removes the sandbox when its user has done nothing for so long, in milliseconds. Default: never. */
+  /** `watch` removes the sandbox after this time without user activity, in milliseconds. Default: never. */
   readonly ttlMs?: number | undefined;
   /** Default: "none". */
   readonly idleAction?: IdleAction | undefined;
@@ -35,22 +38,25 @@ export interface SandboxSpec {
 
 /** The sandbox's network. */
 export interface NetworkSpec {
-  /** Mediated egress. Refused where enabled, because the substrate accepts it and enforces nothing. */
+  /**
+   * Mediated egress. Rejected unless `enabled` is false, because the substrate accepts the policy but does not enforce
+   * it.
+   */
   readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
 }
 
-/** How many of the substrate's 50 tags the node needs itself. */
+/** How many of the substrate's 50 tags are reserved for the node. */
 const OWN_TAGS = 10;
 const TAGS_LIMIT = 50;
 const TAG_KEY_CHARACTERS = 128;
 const TAG_VALUE_CHARACTERS = 256;
-/** Of keys, and of values that are not empty. */
+/** Allowed in keys and in values that are not empty. */
 const TAG_TEXT = /^[A-Za-z0-9 _.:/=+@-]+$/;
 const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*$/i;
 const SIZE_UNITS = ["", "K", "M", "G", "T"];
 const IDLE_ACTIONS: ReadonlySet<unknown> = new Set<IdleAction>(["none", "standby", "stop"]);
 
-/** Check of each field. The substrate would accept unknown fields and drop them. */
+/** The check of each field. Fields that are not in this table are rejected: the substrate would silently drop them. */
 const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (value: unknown) => boolean]>> = {
   image: ["an image reference", isText],
   name: ["lowercase letters, digits and dashes, at most 48", isName],
@@ -69,7 +75,10 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
   idleAction: ["none, standby or stop", (value) => IDLE_ACTIONS.has(value)],
 };
 
-/** Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for what the substrate accepts but does not do. */
+/**
+ * Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for a feature that the substrate accepts but does not
+ * implement.
+ */
 export function checkSpec(spec: SandboxSpec): void {
   if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "a sandbox is made of an object with an image");
   for (const [field, value] of Object.entries(spec) as [string, unknown][]) {
@@ -89,13 +98,13 @@ export function checkSpec(spec: SandboxSpec): void {
   }
 }
 
-/** A size such as "512MB" in bytes, by powers of 1024 as the substrate counts; undefined: not a size. */
+/** Converts a size such as "512MB" to bytes. Units are powers of 1024, as at the substrate. Undefined: not a size. */
 export function sizeBytesOf(text: string): number | undefined {
   const [, number, unit = ""] = SIZE.exec(text) ?? [];
   return number === undefined ? undefined : Number(number) * 1024 ** SIZE_UNITS.indexOf(unit.toUpperCase());
 }
 
-/** Throws SandboxError (INVALID_SPEC) for an invalid node id, which must fit into a tag. */
+/** Throws SandboxError (INVALID_SPEC) for an invalid node id. It must be valid as the value of a tag. */
 export function checkNodeId(nodeId: string): void {
   if (isTagText(nodeId, TAG_VALUE_CHARACTERS)) return;
   const message = `nodeId requires 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, as it is the value of a tag`;
@@ -108,7 +117,6 @@ export function checkName(name: string): void {
   if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name requires ${wanted}, not ${JSON.stringify(name)}`);
 }
 
-/** A random name. */
 export function randomName(prefix: string): string {
   return `${prefix}-${randomBytes(8).toString("hex")}`;
 }
@@ -125,7 +133,7 @@ function isTagText(value: unknown, mostCharacters: number): boolean {
   return typeof value === "string" && value.length <= mostCharacters && TAG_TEXT.test(value);
 }
 
-/** Leaves room for what the node appends. */
+/** At most 48 characters, because the node appends suffixes to the name. */
 function isName(value: unknown): boolean {
   return typeof value === "string" && /^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/.test(value);
 }

@@ -48,7 +48,7 @@ describe("guestctl exec -it at a keyboard", () => {
       const pid = await startCat(terminal);
       terminal.type("~.");
       await terminal.expect(
-        /^~\.\nguestctl: disconnected by the escape key; the agent sends the command SIGHUP\nstatus-125$/m,
+        /^~\.\nguestctl: disconnected by the escape key; the agent sends SIGHUP to the command\nstatus-125$/m,
       );
       assert.equal(await modes(terminal), original);
       await run(terminal, `while kill -0 ${pid} 2> /dev/null; do sleep 0.05; done; echo gone-$((1))`);
