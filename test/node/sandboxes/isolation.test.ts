@@ -46,7 +46,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).ranUnfrozen, undefined);
     assert.match(
       notFrozen(await node.standby("box")),
-      new RegExp(`could not be frozen \\(${PROBLEM}\\): it ran on until`),
+      new RegExp(`could not be frozen \\(${PROBLEM}\\): it ran until`),
     );
     assert.match(
       notFrozen(await node.resume("box")),
