@@ -2,6 +2,7 @@ export { fileContent } from "./content.ts";
 export { becameShorter, EntryError, entryErrorOf } from "./entry-error.ts";
 export { BLOCK_BYTES, readHeader, readPax, TarError, writeHeader, writePax } from "./format.ts";
 export type { TarHeader, TarType } from "./format.ts";
+export { EventLoopTurns } from "./event-loop.ts";
 export { type Hole, isHole, type Piece, withHoles, withZeros } from "./holes.ts";
 export { localEntry, type LocalTarEntry, localTree } from "./local-tree.ts";
 export { LinkedNames } from "./linked-names.ts";

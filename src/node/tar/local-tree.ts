@@ -39,9 +39,10 @@ export interface WalkOptions {
 
 /**
  * Walks a directory: yields the root itself first, parents before children, sorted by name. Does not follow links below
- * the root, unless `followsLinks` is set. Throws the error of the system call if the root cannot be read.
+ * the root, unless `followsLinks` is set. Yields undefined for each entry that is skipped, so that the caller can let
+ * the event loop run while millions of them are. Throws the error of the system call if the root cannot be read.
  */
-export function* localTree(root: string | Buffer, options: WalkOptions): Generator<LocalEntry, void, undefined> {
+export function* localTree(root: string | Buffer, options: WalkOptions): Generator<LocalEntry | undefined, void> {
   const path = Buffer.from(root);
   const stats = statSync(path, { bigint: true });
   yield { name: NONE, path, stats };
@@ -61,20 +62,27 @@ type Walk = WalkOptions & {
   readonly above: readonly BigIntStats[] | undefined;
 };
 
-function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry, void, undefined> {
+function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry | undefined, void> {
   // Synchronous: handing over to a thread of the pool costs ten times as much.
   for (const child of children.toSorted((one, other) => one.compare(other))) {
     const path = Buffer.concat([folder, SLASH, child]);
     const name = path.subarray(walk.nameAt);
-    if (walk.isExcluded?.(name) === true) continue;
+    if (walk.isExcluded?.(name) === true) {
+      yield undefined;
+      continue;
+    }
     const stats = read(
       path,
       () => (walk.above === undefined ? lstatSync : statSync)(path, { bigint: true }),
       (error) => walk.onUnreadable(name, error),
     );
-    if (stats === undefined) continue;
+    if (stats === undefined) {
+      yield undefined;
+      continue;
+    }
     if (stats.isDirectory() && walk.above?.some(({ dev, ino }) => dev === stats.dev && ino === stats.ino) === true) {
       walk.onUnreadable(name, new EntryError("ELOOP", `${path.toString()} is a link to a directory above it`));
+      yield undefined;
       continue;
     }
     yield { name, path, stats };

@@ -1,4 +1,5 @@
 import { matching } from "../../shared/patterns.ts";
+import { EventLoopTurns } from "./event-loop.ts";
 
 const SLASH = 0x2f;
 
@@ -21,7 +22,9 @@ export async function* withoutExcluded<Entry extends { readonly name: Buffer }>(
     yield* entries;
     return;
   }
+  const turns = new EventLoopTurns();
   for await (const entry of entries) {
+    if (turns.isDue) await turns.next();
     const { name } = entry;
     let isOut = isExcluded(name);
     for (let at = name.indexOf(SLASH); at > 0 && !isOut; at = name.indexOf(SLASH, at + 1))

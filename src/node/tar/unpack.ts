@@ -21,13 +21,13 @@ import {
   write,
   writeSync,
 } from "node:fs";
-import { setImmediate as nextTick } from "node:timers/promises";
 import { join } from "node:path";
 import { promisify } from "node:util";
 import { errnoOf } from "../../shared/errors.ts";
 import { hasHole, SparseFile } from "../../shared/sparse-file.ts";
 import { DeferredDirectories } from "./deferred-directories.ts";
 import { EntryError, entryErrorOf } from "./entry-error.ts";
+import { EventLoopTurns } from "./event-loop.ts";
 import { TarError } from "./format.ts";
 import { isHole } from "./holes.ts";
 import { climbs, partsOf, withoutNul } from "./names.ts";
@@ -92,12 +92,6 @@ export class UnpackError extends EntryError {
 }
 
 /**
- * Limit on the time without a turn of the event loop. Entries that have arrived are written synchronously, so signals
- * and timers would otherwise wait for thousands of small files.
- */
-const LONGEST_TICK_MS = 50;
-
-/**
  * Unpacks an archive, which may be hostile, below a directory, which is created if it is missing. Touches nothing
  * outside of it: rejects names that climb out of it, and follows no links. Rejects hard links too, unless `missingFile`
  * is set. Ignores setuid bits. Rejects with TarError if the archive is invalid, with UnpackError for failures of this
@@ -116,14 +110,12 @@ export async function unpack(
     if (onFailure === undefined || name.length === 0 || !(failed instanceof EntryError)) throw failed;
     onFailure(name, failed);
   };
-  let yieldedMs = performance.now();
+  const turns = new EventLoopTurns();
   for await (const entry of entries) {
     await unpackEntry(target, entry, unpacked).catch((error: unknown) => fail(entry.name, error));
-    if (performance.now() - yieldedMs < LONGEST_TICK_MS) continue;
-    await nextTick();
-    yieldedMs = performance.now();
+    if (turns.isDue) await turns.next();
   }
-  target.finishDirectories(fail);
+  await target.finishDirectories(turns, fail);
   return unpacked;
 }
 
@@ -251,8 +243,9 @@ class Target implements Disposable {
   }
 
   /** Sets the deferred attributes of directories. Calls `fail` for each failure. */
-  finishDirectories(fail: (name: Buffer, error: unknown) => void): void {
-    for (const { path, mode, mtimeSeconds, uid, gid } of this.#deferred.takeReversed())
+  async finishDirectories(turns: EventLoopTurns, fail: (name: Buffer, error: unknown) => void): Promise<void> {
+    for (const { path, mode, mtimeSeconds, uid, gid } of this.#deferred.takeReversed()) {
+      if (turns.isDue) await turns.next();
       try {
         if (uid !== undefined || gid !== undefined) lchownSync(path, uid ?? UNCHANGED, gid ?? UNCHANGED);
         utimesSync(path, String(mtimeSeconds), String(mtimeSeconds));
@@ -261,6 +254,7 @@ class Target implements Disposable {
       } catch (error) {
         fail(path.subarray(this.#root.length + 1), error);
       }
+    }
   }
 
   [Symbol.dispose](): void {

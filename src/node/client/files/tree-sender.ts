@@ -2,7 +2,15 @@ import { FieldWriter } from "../../../shared/field-writer.ts";
 import { itemsBytes, type SentItem, writeItems } from "../../../shared/tree-items.ts";
 import { WriteTreeRequestSchema } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type EntryError, entryErrorOf, type Hole, isHole, type Piece, withHoles } from "../../tar/index.ts";
+import {
+  type EntryError,
+  entryErrorOf,
+  EventLoopTurns,
+  type Hole,
+  isHole,
+  type Piece,
+  withHoles,
+} from "../../tar/index.ts";
 import { wholeNumber } from "../arguments.ts";
 import { encoded } from "../channel.ts";
 import { invalidOption } from "../errors.ts";
@@ -20,6 +28,9 @@ const NONE = new Uint8Array(0);
 
 /** Entries of a tree. Synchronous iterables take less CPU time than asynchronous ones. */
 export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
+
+/** As TreeEntries; undefined is not an entry, and lets the sender run the event loop while the iterator skips entries. */
+export type SentEntries = Iterable<TreeEntry | undefined> | AsyncIterable<TreeEntry | undefined>;
 
 /** Sends a message. Resolves when the next may follow, or with ANSWERED once the agent has sent its final answer. */
 export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
@@ -68,11 +79,17 @@ export class TreeSender {
   }
 
   /** Sends all entries. Closes their iterator in any case. Rejects with errors of the iterator, and with Unsendable. */
-  async send(entries: TreeEntries): Promise<void> {
+  async send(entries: SentEntries): Promise<void> {
     const iterator = Symbol.iterator in entries ? entries[Symbol.iterator]() : entries[Symbol.asyncIterator]();
+    const turns = new EventLoopTurns();
     let isFinished = false;
     try {
       for (;;) {
+        // Local trees are read synchronously.
+        if (turns.isDue) {
+          if (this.#items.length > 0) await this.#flush();
+          await turns.next();
+        }
         // If the source is slow, such as an archive from a pipe, send the entries that have arrived.
         const step = iterator.next();
         if (step instanceof Promise && this.#items.length > 0)
@@ -81,7 +98,7 @@ export class TreeSender {
         if (next === ANSWERED || this.#isAnswered) return;
         isFinished = next.done === true;
         if (next.done === true) break;
-        await this.#add(next.value);
+        if (next.value !== undefined) await this.#add(next.value);
       }
       await this.#flush();
       await this.#writing;

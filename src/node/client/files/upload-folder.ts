@@ -296,8 +296,8 @@ class Upload {
     );
   }
 
-  /** Yields everything below the directory that the guest does not have yet. */
-  *#entries(there: ReadonlySet<string>, skipped: { entries: number; bytes: number }): Generator<TreeEntry> {
+  /** Yields everything below the directory that the guest does not have yet; undefined for each entry that is skipped. */
+  *#entries(there: ReadonlySet<string>, skipped: { entries: number; bytes: number }): Generator<TreeEntry | undefined> {
     const { exclude = [], failFast = false, oneFileSystem, onBytes, followLinks, keepExisting } = this.#options;
     // With `keepExisting`, the entry under the first name may be a different file.
     const linksNames = this.#options.hardLinks === true && keepExisting !== true;
@@ -308,8 +308,11 @@ class Upload {
     };
     const walk = { onUnreadable: fail, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
     for (const local of localTree(this.#local, walk)) {
+      if (local === undefined || local.name.length === 0 || this.#left.has(local.name)) {
+        yield undefined;
+        continue;
+      }
       const { name } = local;
-      if (name.length === 0 || this.#left.has(name)) continue;
       try {
         const first = linksNames ? this.#links.firstOf(local) : undefined;
         const entry = localEntry(local, onBytes, this.#owners);
@@ -320,6 +323,7 @@ class Upload {
           this.#count(entry.size);
           skipped.entries += 1;
           skipped.bytes += entry.size;
+          yield undefined;
         } else yield entry;
       } catch (error) {
         if (!(error instanceof EntryError)) throw error;

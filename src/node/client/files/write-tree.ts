@@ -12,7 +12,7 @@ import type { Names } from "../options.ts";
 import { deferred } from "../deferred.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
 import { isServiceError, type LeftEntry, leftOf, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
-import { type TreeEntries, TreeSender, type Write } from "./tree-sender.ts";
+import { type SentEntries, TreeSender, type Write } from "./tree-sender.ts";
 import { sourceFailure, untilAnswered } from "./write.ts";
 
 /** Limit on the failures in a result. */
@@ -60,7 +60,7 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 export async function writeTree(
   channel: Channel,
   path: GuestPath,
-  entries: TreeEntries,
+  entries: SentEntries,
   options: WriteTreeOptions = {},
   onSent?: (entry: TreeEntry) => void,
 ): Promise<TreeResult> {

@@ -1,7 +1,7 @@
 import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { localTree } from "../../tar/index.ts";
+import { EventLoopTurns, localTree } from "../../tar/index.ts";
 import { absoluteForm, CliError, nameOf, textOf, UsageError, withoutEscapes } from "../cli/index.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
 import { isReason, statIfThere } from "./guest-paths.ts";
@@ -89,7 +89,7 @@ async function upload(local: string, remote: string, folder: string | undefined,
       `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
     );
   // Only a terminal shows it, and all of a directory has to be looked at for it.
-  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? treeBytes(local) : undefined;
+  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await treeBytes(local) : undefined;
   const totalBytes = stats.isFile() ? Number(stats.size) : ofFolder;
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
@@ -139,10 +139,13 @@ async function download(remote: string, local: string, context: CopyContext): Pr
     : resumed(context, () => downloadFile(parts, remote, attributes, local)));
 }
 
-function treeBytes(root: string): number {
+async function treeBytes(root: string): Promise<number> {
+  const turns = new EventLoopTurns();
   let bytes = 0;
-  for (const { stats } of localTree(nameOf(root), { onUnreadable: () => undefined }))
-    if (stats.isFile()) bytes += Number(stats.size);
+  for (const entry of localTree(nameOf(root), { onUnreadable: () => undefined })) {
+    if (entry?.stats.isFile() === true) bytes += Number(entry.stats.size);
+    if (turns.isDue) await turns.next();
+  }
   return bytes;
 }
 

@@ -5,6 +5,7 @@ import {
   entryEnd,
   entryErrorOf,
   entryHead,
+  EventLoopTurns,
   ownerIn,
   partsOf,
   TAR_END,
@@ -29,7 +30,10 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   const attributes = await client.statPath(nameOf(remote));
   const isDirectory = attributes.type === FileType.DIRECTORY;
   const names = new ArchiveNames();
+  // A file takes what is written to it synchronously, and entries have arrived by the thousand.
+  const turns = new EventLoopTurns();
   for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
+    if (turns.isDue) await turns.next();
     names.check(entry);
     const below = entry.name.length === 0 ? [] : [Buffer.from("/"), entry.name];
     const end = entry.type === "directory" ? [Buffer.from("/")] : [];
@@ -39,7 +43,7 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
     // As in any archive: who unpacks it decides whether they count.
     const { uid, gid } = ownerIn({ ...options.owners, keepOwners: true }, entry);
     await writeAll(output, entryHead({ ...entry, name, linkTarget, uid, gid }));
-    await writeContent(entry, output, (error) =>
+    await writeContent(entry, output, turns, (error) =>
       report.skip(`:${posix.join(remote, entry.name.toString())}`, `${error}; the rest is filled with zeros`),
     );
     await writeAll(output, entryEnd(entry.size));
@@ -51,20 +55,24 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
 async function writeContent(
   { content, size }: TarEntry,
   output: NodeJS.WritableStream,
+  turns: EventLoopTurns,
   fail: (why: string) => void,
 ): Promise<void> {
   let leftBytes = size;
   try {
     for await (const bytes of content) {
       leftBytes -= bytes.length;
+      if (turns.isDue) await turns.next();
       await writeAll(output, bytes);
     }
   } catch (error) {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;
     fail(errnoWords(failed.errno));
-    for (; leftBytes > 0; leftBytes -= ZEROS.length)
+    for (; leftBytes > 0; leftBytes -= ZEROS.length) {
+      if (turns.isDue) await turns.next();
       await writeAll(output, ZEROS.subarray(0, Math.min(leftBytes, ZEROS.length)));
+    }
   }
 }
 

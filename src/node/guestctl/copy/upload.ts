@@ -5,6 +5,7 @@ import { type LeftEntry, type TreeEntry as GuestTreeEntry, type WriteTreeOptions
 import {
   EntryError,
   entryErrorOf,
+  EventLoopTurns,
   exclusion,
   type LocalTarEntry,
   localEntry,
@@ -181,14 +182,17 @@ function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEn
 }
 
 /** Those of a directory, for an older agent. */
-function* localEntries({ report, options, progress }: CopyParts, local: string): Generator<LocalTarEntry> {
+async function* localEntries({ report, options, progress }: CopyParts, local: string): AsyncGenerator<LocalTarEntry> {
   const onUnreadable = (name: Buffer, error: EntryError): void => {
     if (options.failFast) throw error;
     report.skip(join(local, name.toString()), errnoWords(error.errno));
   };
   const { exclude, oneFileSystem, followLinks, owners } = options;
   const walk = { onUnreadable, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
+  const turns = new EventLoopTurns();
   for (const each of localTree(nameOf(local), walk)) {
+    if (turns.isDue) await turns.next();
+    if (each === undefined) continue;
     try {
       const entry = localEntry(each, (bytes) => progress.add(bytes), owners);
       if (entry === undefined) report.skip(each.path.toString(), NOT_COPIED);
