@@ -185,7 +185,7 @@ export class GuestClient extends FolderClient {
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
     checkOptions("the options of workloadOutput", options, OPTION_NAMES.workloadOutput);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // Manual and never called: acknowledgements would change nothing, because the agent drops the oldest output anyway.
+    // `acknowledge()` is never called: it would change nothing, because the agent drops the oldest output anyway.
     return this.#kept({ name: "", first, options: { ...options, acknowledge: "manual", forget: false } }, false);
   }
 
@@ -238,10 +238,10 @@ export class GuestClient extends FolderClient {
   /**
    * Copies a local directory with everything in it into a directory of the guest, which is created with its missing
    * parents. Copies contents, modes and times; symlinks stay symlinks. Replaces existing files and merges directories.
-   * Entries that cannot be read here or written there are reported to `onFailure`; all others are copied, and then the
-   * call rejects with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the
-   * file system's error as the cause. After a lost connection, such as after a standby, the copy continues: files that
-   * this call has written already, and that still exist, are not written again.
+   * If entries cannot be read here or written there, reports each to `onFailure`, copies all others and then rejects
+   * with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the file
+   * system's error as the cause. After a lost connection, such as after a standby, the copy continues: files that this
+   * call has written already, and that still exist, are not written again.
    */
   async uploadFolder(local: LocalPath, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
     const { uploadFolder } = await import("./files/upload-folder.ts");
@@ -251,9 +251,9 @@ export class GuestClient extends FolderClient {
   /**
    * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
    * `uploadFolder`, but does not copy setuid bits and owners, and applies the umask to modes. Touches nothing outside
-   * of that directory, whatever the guest sends. Entries that cannot be read there or written here are reported to
-   * `onFailure`; all others are copied, and then the call rejects with COPY_INCOMPLETE. If the local directory cannot
-   * be created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
+   * of that directory, whatever the guest sends. If entries cannot be read there or written here, reports each to
+   * `onFailure`, copies all others and then rejects with COPY_INCOMPLETE. If the local directory cannot be created,
+   * rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async downloadFolder(path: GuestPath, local: LocalPath, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
     const { downloadFolder } = await import("./files/download-folder.ts");

@@ -16,7 +16,7 @@ const REPEAT_OVER_MS = 50;
 const LOOKS = 3;
 /** A larger clock error at the end makes the guest's schedules, leases and log times wrong. */
 const WARN_OVER_MS = 100;
-/** The agent's token for a refused spec file (docs/agent/operations.md, degraded). */
+/** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
 /** Limit on the pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;

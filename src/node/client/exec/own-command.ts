@@ -2,7 +2,7 @@ import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessio
 import type { RedialledChannel } from "../link/redialled.ts";
 import type { ExecCall } from "./wire.ts";
 
-/** Parameters of EndExec for hanging up: SIGHUP, and the grace period before SIGKILL. */
+/** Parameters of EndExec that terminate a command: SIGHUP, and the grace period before SIGKILL. */
 const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
 /** Time limit for the agent to answer a start that the caller has cancelled, and then to end the started command. */
 const ANSWER_MS = 10_000;
@@ -33,8 +33,8 @@ export class OwnCommand {
   }
 
   /**
-   * Hangs up on the command of a cancelled start. Waits for the agent's answer, because only that says whether a
-   * command was started, and its exec_id.
+   * Terminates (SIGHUP) the command of a cancelled start. Waits for the agent's answer, because only that says whether
+   * a command was started, and its exec_id.
    */
   hangUpOnceAnswered(call: ExecCall): void {
     const timer = setTimeout(() => call.cancel(), ANSWER_MS);

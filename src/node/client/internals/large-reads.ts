@@ -48,7 +48,7 @@ export class LargeReads {
     handle.useUserBuffer(first);
   }
 
-  /** Returns the buffer of bytes that a socket has read and that are no longer in use. */
+  /** Puts the buffer of these bytes back into the pool. The bytes must not be used any more. */
   release({ buffer }: Uint8Array): void {
     if (buffer.byteLength === READ_BYTES && this.#free.length < FREE_BUFFERS) this.#free.push(buffer);
   }

@@ -159,7 +159,7 @@ interface Listening {
   readonly port: number;
 }
 
-/** A stale socket, on which nobody listens, is replaced. Rejects with GuestError. */
+/** Starts listening. Replaces a stale unix socket, on which no process listens. Rejects with GuestError. */
 async function listening(make: () => Server, listen: number | string, host: string): Promise<Listening> {
   if (typeof listen === "number") return host === LOCALHOST ? onLoopback(make, listen) : onAddress(make, listen, host);
   const server = make();
