@@ -63,6 +63,8 @@ export class Guest implements Disposable {
       specFiles: _specFiles,
       programs: _programs,
       modules: _modules,
+      hostPrograms: _hostPrograms,
+      vsock: _vsock,
       bridge,
       ...machine
     } = others;

@@ -23,6 +23,7 @@ const TOOLS: readonly Program[] = [
   { name: "gcc", package: "build-essential" },
   { name: "mke2fs", package: "e2fsprogs" },
   { name: "openssl", package: "openssl" },
+  { name: "socat", package: "socat" },
   { name: "setpriv", package: "util-linux" },
   { name: "strip", package: "binutils" },
   { name: "xz", package: "xz-utils" },

@@ -2,7 +2,7 @@ import { globSync, readFileSync, statSync } from "node:fs";
 import { join, relative } from "node:path";
 import type { Certificates } from "../../fixtures/certificates.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
-import { type GuestFile, modules } from "./guest-files.ts";
+import { type GuestFile, modules, withLibraries } from "./guest-files.ts";
 import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision.ts";
 
 /** The instance token of every guest. */
@@ -26,6 +26,10 @@ export const PROCESS_FILE: string = `${CREDENTIALS}/process.json`;
 export const HOOKS_FILE: string = `${CREDENTIALS}/hooks.json`;
 /** Drivers of every guest. */
 export const MODULES: readonly string[] = ["virtio_pci", "virtio_net", "virtio_blk", "overlay"];
+/** The agent's vsock port in guests. */
+export const VSOCK_PORT = 7071;
+/** vsock, its virtio device, and loopback connections. */
+const VSOCK_MODULES: readonly string[] = ["vsock", "vmw_vsock_virtio_transport", "vsock_loopback"];
 const USERS = "root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/home/guest:/bin/sh\n";
 const GROUPS = "root:x:0:\nguest:x:1000:\ntape:x:26:guest\n";
 
@@ -42,9 +46,13 @@ export interface SandboxOptions {
    * channel. Default: over TCP.
    */
   readonly bridge?: true;
+  /** Reach the agent over vsock: without a network and TLS, or also over TCP, both with TLS. Default: over TCP. */
+  readonly vsock?: "alone" | "beside TCP";
+  /** Programs of this machine in the image, with their libraries, by their paths there. Default: none. */
+  readonly hostPrograms?: Readonly<Record<string, string>>;
   /** More programs of test/vm/guest in the image's /bin. Default: none. */
   readonly programs?: readonly string[];
-  /** More kernel modules to load. Default: none. */
+  /** More kernel modules to load. Default: those of vsock if it is used. */
   readonly modules?: readonly string[];
 }
 
@@ -93,7 +101,7 @@ export function guestFiles(
     ...modules(kernel.modulesFolder, [
       ...MODULES,
       ...(options.bridge === undefined ? [] : ["virtio_console"]),
-      ...(options.modules ?? []),
+      ...(options.modules ?? (options.vsock === undefined ? [] : VSOCK_MODULES)),
     ]),
     ...initFiles(workFolder, busybox),
     ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: busybox })),
@@ -108,13 +116,23 @@ export function guestFiles(
 }
 
 /** Files of the instance's disk: programs beside the sandbox and in it. An initramfs would take memory for each. */
-export function diskFiles({ programs = [] }: SandboxOptions, workFolder: string): GuestFile[] {
-  return [
+export function diskFiles(options: SandboxOptions, workFolder: string): GuestFile[] {
+  const { programs = [], hostPrograms = {} } = options;
+  const built = [
     ["oracle", "oracle"],
-    ["substrate", "root/upper/opt/substrate/agent"],
-    ...["workload", ...programs].map((name) => [name, `root/upper/bin/${name}`]),
+    ["substrate", `${IMAGE_ON_DISK}opt/substrate/agent`],
+    ...["workload", ...programs].map((name) => [name, `${IMAGE_ON_DISK}bin/${name}`]),
   ].map(([name = "", path = ""]) => ({ path, content: readFileSync(buildGuestProgram(name, workFolder)) }));
+  const ofHost = Object.entries(hostPrograms).flatMap(([path, program]) => [
+    { path, content: readFileSync(program) },
+    ...withLibraries(program),
+  ]);
+  const byPath = new Map(ofHost.map((file) => [file.path, { ...file, path: IMAGE_ON_DISK + file.path }]));
+  return [...built, ...byPath.values()];
 }
+
+/** The writable layer above the image, on the instance's disk (init.sh). */
+const IMAGE_ON_DISK = "root/upper/";
 
 /** What a guest starts with: a script with busybox for its programs, and the program that it becomes. */
 export function initFiles(workFolder: string, busybox: Buffer = readFileSync(provideBusybox())): GuestFile[] {
@@ -143,16 +161,20 @@ function hooksSpec({ hooks = {} }: SandboxOptions): string {
 }
 
 function environment(options: SandboxOptions): string[] {
-  const { bridge, specFiles } = options;
+  const { bridge, specFiles, vsock } = options;
+  const vsockPort = vsock === undefined ? [] : [`SVC_GUEST_VSOCK_PORT=${VSOCK_PORT}`];
   const management =
     bridge !== undefined
       ? [`SVC_GUEST_SOCKET=${GUEST_SOCKET}`]
-      : [
-          "SVC_GUEST_PORT=7071",
-          `SVC_TLS_CERT_FILE=${CREDENTIALS}/server.pem`,
-          `SVC_TLS_KEY_FILE=${CREDENTIALS}/server.key`,
-          `SVC_TLS_CLIENT_CA_FILE=${CREDENTIALS}/ca.pem`,
-        ];
+      : vsock === "alone"
+        ? vsockPort
+        : [
+            ...vsockPort,
+            "SVC_GUEST_PORT=7071",
+            `SVC_TLS_CERT_FILE=${CREDENTIALS}/server.pem`,
+            `SVC_TLS_KEY_FILE=${CREDENTIALS}/server.key`,
+            `SVC_TLS_CLIENT_CA_FILE=${CREDENTIALS}/ca.pem`,
+          ];
   return [
     `SVC_INSTANCE_TOKEN_FILE=${TOKEN_FILE}`,
     ...management,

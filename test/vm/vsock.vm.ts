@@ -1,0 +1,48 @@
+import assert from "node:assert/strict";
+import { after, describe, test } from "node:test";
+import { dialWithin, refuses, SOCAT } from "./cases/vsock-cases.ts";
+import { Stage } from "./cases/stage.ts";
+import { Guest } from "./harness/guest.ts";
+import { VSOCK_PORT } from "./harness/sandbox.ts";
+
+/** The CIDs of vsock(7) for a loopback connection and the host. */
+const [LOOPBACK, HOST] = [1, 2];
+
+/** Without a vsock device: an emulated one needs a program that must be built with Rust. */
+describe("the vsock port of an agent that is also reached over TCP", () => {
+  // Without the driver of a VMM's device the kernel's loopback takes what is for the host, too (vsock_use_local_transport
+  // of net/vmw_vsock/af_vsock.c).
+  const stage = new Stage({ vsock: "beside TCP", modules: ["vsock", "vsock_loopback"], hostPrograms: SOCAT });
+  after(() => stage.end());
+
+  test("is listened on before there is a device, and guest-agent check reports vsock", async () => {
+    await stage.boot();
+    using client = stage.client();
+    const { stdout } = await client.run({ args: ["/opt/guest-agent/guest-agent", "check"] });
+    assert.match(stdout.toString(), /^ok +vsock +there/m);
+    await stage.machine.said(`"vsock_port":${VSOCK_PORT}`);
+  });
+
+  for (const cid of [LOOPBACK, HOST])
+    test(`closes and logs a connection that a process of the guest makes to CID ${cid}`, async () => {
+      using client = stage.client();
+      await refuses(stage.machine, LOOPBACK, async () => assert.equal((await dialWithin(client, cid)).length, 0));
+    });
+
+  test("is not in the environment of a command", async () => {
+    using client = stage.client();
+    const { stdout } = await client.run({ args: ["/bin/busybox", "env"] });
+    assert.doesNotMatch(stdout.toString(), /SVC_/);
+  });
+});
+
+describe("a vsock port in a guest whose kernel has no vsock", () => {
+  test("is a failed start that says so, with status 71, before the workload starts", async () => {
+    using guest = await Guest.prepare({ vsock: "alone", modules: [] });
+    await using machine = await guest.start();
+    await machine.ended();
+    assert.match(machine.console, /GUEST-ENTRYPOINT-ENDED exit 71/);
+    assert.match(machine.console, /vsock port 7071 cannot be listened on: this kernel does not support such sockets/);
+    assert.doesNotMatch(machine.console, /workload_started/);
+  });
+});
