@@ -44,46 +44,42 @@ const agent = forAllTests(await startAgent());
 const clients = Array.from({ length: CLIENTS }, () => forAllTests(new FileCalls(agent)));
 
 describe("file calls that stand still", () => {
-  it(
-    "are at most 64 of a connection and 256 in all; more are refused until one ends, and StatPath is answered",
-    NEEDS_INSIGHT,
-    async () => {
-      await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
-      await using own = await startAgent();
-      const path = folder.at("large");
-      const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
-      const peers: RawHttp2[] = [];
-      try {
-        for (let open = CALLS_OF_A_CONNECTION; open <= CALLS; open += CALLS_OF_A_CONNECTION) {
-          const peer = await RawHttp2.dial(own, { windowBytes: 0 });
-          peers.push(peer);
-          for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", own.token, request);
-          assert.ok(await peer.holds(() => peer.answered.size === CALLS_OF_A_CONNECTION));
-          const refusedStream = peer.call("ReadFile", own.token, request);
-          assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
-        }
-        using calls = new FileCalls(own);
-        const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
-        assert.ok(refused(failure));
-        assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
-        assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
-        assert.equal((await openFiles(own.pid)).filter((file) => file === path).length, CALLS);
-        peers[0]?.[Symbol.dispose]();
-        // The agent learns of it a moment later.
-        for (let isIn = false; !isIn;) {
-          const outcome: unknown = await calls.write({ path: folder.at("new") }, "x").catch((error: unknown) => error);
-          isIn = !(outcome instanceof Error);
-          assert.ok(isIn || refused(outcome), String(outcome));
-        }
-        assert.equal(await readFile(folder.at("new"), "utf8"), "x");
-      } finally {
-        for (const peer of peers) peer[Symbol.dispose]();
+  it("file calls are limited to 64 per connection and 256 in all", NEEDS_INSIGHT, async () => {
+    await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
+    await using own = await startAgent();
+    const path = folder.at("large");
+    const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
+    const peers: RawHttp2[] = [];
+    try {
+      for (let open = CALLS_OF_A_CONNECTION; open <= CALLS; open += CALLS_OF_A_CONNECTION) {
+        const peer = await RawHttp2.dial(own, { windowBytes: 0 });
+        peers.push(peer);
+        for (let count = 0; count < CALLS_OF_A_CONNECTION; count++) peer.call("ReadFile", own.token, request);
+        assert.ok(await peer.holds(() => peer.answered.size === CALLS_OF_A_CONNECTION));
+        const refusedStream = peer.call("ReadFile", own.token, request);
+        assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
       }
-      await until(async () => !(await openFiles(own.pid)).includes(path), `the agent has closed ${path}`);
-    },
-  );
+      using calls = new FileCalls(own);
+      const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
+      assert.ok(refused(failure));
+      assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
+      assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
+      assert.equal((await openFiles(own.pid)).filter((file) => file === path).length, CALLS);
+      peers[0]?.[Symbol.dispose]();
+      // The agent learns of it a moment later.
+      for (let isIn = false; !isIn;) {
+        const outcome: unknown = await calls.write({ path: folder.at("new") }, "x").catch((error: unknown) => error);
+        isIn = !(outcome instanceof Error);
+        assert.ok(isIn || refused(outcome), String(outcome));
+      }
+      assert.equal(await readFile(folder.at("new"), "utf8"), "x");
+    } finally {
+      for (const peer of peers) peer[Symbol.dispose]();
+    }
+    await until(async () => !(await openFiles(own.pid)).includes(path), `the agent has closed ${path}`);
+  });
 
-  it("give way after a minute without progress when their place is needed, the one that stood still for longest first", async () => {
+  it("a new call evicts the call that stalled longest, after a minute", async () => {
     await writeFile(folder.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({
@@ -167,7 +163,7 @@ async function measured(transfer: (files: FileCalls, index: number) => Promise<v
 }
 
 describe("64 transfers at once", () => {
-  it("read within the bound, to slow clients too, while Health is answered", async (t) => {
+  it("64 concurrent reads stay within the memory bound while Health answers", async (t) => {
     const path = folder.at("read");
     await writeFile(path, "");
     await truncate(path, EACH_BYTES);
@@ -183,7 +179,7 @@ describe("64 transfers at once", () => {
     assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);
   });
 
-  it("write within the bound, from stalling clients too, while Health is answered", async (t) => {
+  it("64 concurrent writes stay within the memory bound while Health answers", async (t) => {
     const extraMiB = await measured(async (files, index) => {
       async function* messages(): AsyncGenerator<WriteFileRequest> {
         yield headerMessage({ path: folder.at(`written-${index}`), size: BigInt(EACH_BYTES) });

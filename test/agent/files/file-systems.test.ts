@@ -26,7 +26,7 @@ const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
 describe("on a real file system", NEEDS_NAMESPACES, () => {
-  it("that is full, a write fails in mid-stream and leaves the old file and all of the space", async () => {
+  it("a write to a full file system keeps the old file", async () => {
     await using small = await testMount("tmpfs", () => "size=4m");
     await files.write({ path: small.at("file") }, "old");
     const parts = Array<Buffer>(40).fill(Buffer.alloc(MIB / 4));
@@ -38,7 +38,7 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
     assert.equal((await stat(small.at("other"))).size, 3.5 * MIB);
   });
 
-  it("that is read-only, a file is read but not written", async () => {
+  it("a file on a read-only file system is readable but not writable", async () => {
     await using readOnly = await testMount("tmpfs", () => "size=1m");
     await writeFile(readOnly.at("file"), "old");
     readOnly.remount("ro");
@@ -48,7 +48,7 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
     assert.equal((await files.read(readOnly.at("file"))).data.toString(), "old");
   });
 
-  it("that is an overlay, a file of the lower layer is replaced and the layer is not", async (t) => {
+  it("WriteFile on an overlay replaces the file but not the lower layer", async (t) => {
     await using base = await testMount("tmpfs", () => "size=8m");
     for (const name of ["lower", "upper", "work"]) await mkdir(base.at(name));
     await writeFile(base.at("lower/file"), "of the image", { mode: 0o751 });
@@ -67,7 +67,7 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await overlay.names()).toSorted(), ["file", "new"]);
   });
 
-  it("a file that something is mounted on is not replaced, and said to be in use", async () => {
+  it("WriteFile to a mounted-over file fails with EBUSY", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("below"), "below");
     await writeFile(folder.at("on"), "old");
@@ -80,7 +80,7 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
 });
 
 describe("an agent killed in mid-write", () => {
-  it("leaves the old file and nothing else", NEEDS_INSIGHT, async () => {
+  it("an agent killed during a write leaves only the old file", NEEDS_INSIGHT, async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "old");
     await using victim = await startAgent();
@@ -100,32 +100,28 @@ describe("an agent killed in mid-write", () => {
     assert.equal(await readFile(folder.at("file"), "utf8"), "old");
   });
 
-  it(
-    "between 50 writes that replace files leaves no more temporary names than threads were placing one",
-    NEEDS_ROOT,
-    async () => {
-      const FILE_THREADS = 3;
-      await using folder = await testFolder();
-      const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
-      await Promise.all(names.map((name) => writeFile(folder.at(name), "old")));
-      await using victim = await startAgent();
-      using calls = new FileCalls(victim);
-      let answered = 0;
-      const replacing = async (name: string): Promise<void> => {
-        for (;;) {
-          await calls.write({ path: folder.at(name) }, "new");
-          if (++answered === 200) process.kill(victim.pid, "SIGKILL");
-        }
-      };
-      const results = await Promise.allSettled(names.map(replacing));
-      assert.ok(results.every(({ status: outcome }) => outcome === "rejected"));
-      await victim.exited;
-      const left = (await folder.names()).filter((name) => !names.includes(name));
-      assert.ok(left.length <= FILE_THREADS, left.join(" "));
-    },
-  );
+  it("an agent killed during 50 writes leaves at most three temporary names", NEEDS_ROOT, async () => {
+    const FILE_THREADS = 3;
+    await using folder = await testFolder();
+    const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
+    await Promise.all(names.map((name) => writeFile(folder.at(name), "old")));
+    await using victim = await startAgent();
+    using calls = new FileCalls(victim);
+    let answered = 0;
+    const replacing = async (name: string): Promise<void> => {
+      for (;;) {
+        await calls.write({ path: folder.at(name) }, "new");
+        if (++answered === 200) process.kill(victim.pid, "SIGKILL");
+      }
+    };
+    const results = await Promise.allSettled(names.map(replacing));
+    assert.ok(results.every(({ status: outcome }) => outcome === "rejected"));
+    await victim.exited;
+    const left = (await folder.names()).filter((name) => !names.includes(name));
+    assert.ok(left.length <= FILE_THREADS, left.join(" "));
+  });
 
-  it("by SIGTERM, too, and its client is told", async () => {
+  it("SIGTERM during a write fails the call and leaves no file", async () => {
     await using folder = await testFolder();
     await using leaving = await startAgent();
     using calls = new FileCalls(leaving);

@@ -63,7 +63,7 @@ async function isEmpty(files: FileCalls, mount: string): Promise<boolean> {
 }
 
 describe("a file system that never answers", () => {
-  it("costs its own calls alone: they are given up with its mount's name, and others go on", async (t) => {
+  it("calls to a hung file system fail with its mount; others continue", async (t) => {
     await beside("hanging_mount", t, async ({ files, folder, hung, unmount }) => {
       await symlink(folder.at("hung/target"), folder.at("link"));
       const calls = (): Promise<unknown>[] => [
@@ -92,7 +92,7 @@ describe("a file system that never answers", () => {
     });
   });
 
-  it("holds up neither commands nor Health nor the agent's end", async (t) => {
+  it("a hung file system delays neither commands nor the agent's exit", async (t) => {
     await beside("hanging_mount", t, async ({ agent, files, hung }) => {
       const abort = new AbortController();
       const hanging = Array.from({ length: 8 }, async (_, index) => {
@@ -108,7 +108,7 @@ describe("a file system that never answers", () => {
 });
 
 describe("a name at which an automounter hangs", () => {
-  it("counts as hung itself, and not what holds it", async (t) => {
+  it("a hung automount name fails alone; its parent stays usable", async (t) => {
     await beside("hanging_automount", t, async ({ files, folder, hung, unmount }) => {
       for (let round = 0; round < 4; round++) {
         const calls = [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
@@ -122,7 +122,7 @@ describe("a name at which an automounter hangs", () => {
 });
 
 describe("a file system that answers late", () => {
-  it("is used again once it does, and what it answers then reaches no other call", async (t) => {
+  it("a late file system is reused once it answers, without mixing data", async (t) => {
     await beside(
       "hanging_mount",
       t,
@@ -151,30 +151,26 @@ describe("a file system that answers late", () => {
 });
 
 describe("a folder in which a dead file system is mounted", () => {
-  it(
-    "is listed, with the errno of that entry, and removed but for it; nothing else counts as dead",
-    NEEDS_FUSE,
-    async () => {
-      await using folder = await testFolder();
-      const hung = folder.at("top/hung");
-      await mkdir(folder.at("top"));
-      for (const name of ["top/a", "top/z"]) await writeFile(folder.at(name), "content");
-      await using mount = await fuseMount("hanging_mount", hung);
-      await using agent = await startAgent();
-      using calls = new TreeCalls(agent);
-      using files = new FileCalls(agent);
-      const listed = async (crossMounts: boolean): Promise<string[]> => {
-        const entries = await calls.list({ path: folder.at("top"), depth: 2, crossMounts });
-        return entries.map(({ name, errno }) => `${Buffer.from(name).toString()} ${errno}`).toSorted();
-      };
-      for (const crossMounts of [false, true])
-        assert.deepEqual(await listed(crossMounts), ["a ", "hung ETIMEDOUT", "z "]);
-      await failsWith(calls.list({ path: hung }), status.FAILED_PRECONDITION, "FILE_SYSTEM_HUNG", { mount: hung });
-      assert.equal((await files.read(folder.at("top/a"))).data.toString(), "content");
-      const removed = await calls.remove({ path: folder.at("top"), recursive: true });
-      assert.deepEqual(removed, { removed: 2, left: 1, entries: { hung: "EBUSY" } });
-      await mount[Symbol.asyncDispose]();
-      assert.deepEqual(await agent.stop(), { code: 0, signal: null });
-    },
-  );
+  it("a directory with a hung mount can be listed and emptied", NEEDS_FUSE, async () => {
+    await using folder = await testFolder();
+    const hung = folder.at("top/hung");
+    await mkdir(folder.at("top"));
+    for (const name of ["top/a", "top/z"]) await writeFile(folder.at(name), "content");
+    await using mount = await fuseMount("hanging_mount", hung);
+    await using agent = await startAgent();
+    using calls = new TreeCalls(agent);
+    using files = new FileCalls(agent);
+    const listed = async (crossMounts: boolean): Promise<string[]> => {
+      const entries = await calls.list({ path: folder.at("top"), depth: 2, crossMounts });
+      return entries.map(({ name, errno }) => `${Buffer.from(name).toString()} ${errno}`).toSorted();
+    };
+    for (const crossMounts of [false, true])
+      assert.deepEqual(await listed(crossMounts), ["a ", "hung ETIMEDOUT", "z "]);
+    await failsWith(calls.list({ path: hung }), status.FAILED_PRECONDITION, "FILE_SYSTEM_HUNG", { mount: hung });
+    assert.equal((await files.read(folder.at("top/a"))).data.toString(), "content");
+    const removed = await calls.remove({ path: folder.at("top"), recursive: true });
+    assert.deepEqual(removed, { removed: 2, left: 1, entries: { hung: "EBUSY" } });
+    await mount[Symbol.asyncDispose]();
+    assert.deepEqual(await agent.stop(), { code: 0, signal: null });
+  });
 });

@@ -24,7 +24,7 @@ function nanoseconds(time: Timestamp | undefined): bigint {
 }
 
 describe("StatPath", () => {
-  it("tells everything that stat(2) does, nanoseconds included", NEEDS_ROOT, async () => {
+  it("StatPath returns all attributes of stat(2), including nanoseconds", NEEDS_ROOT, async () => {
     const path = folder.at("file");
     await writeFile(path, "12345", { mode: 0o604 });
     await link(path, folder.at("other-name"));
@@ -40,7 +40,7 @@ describe("StatPath", () => {
     assert.equal(told.linkTarget.length, 0);
   });
 
-  it("tells every type", NEEDS_ROOT, async () => {
+  it("StatPath returns every file type", NEEDS_ROOT, async () => {
     const socket = createServer().listen(folder.at("socket"));
     await once(socket, "listening");
     await mkdir(folder.at("directory"));
@@ -61,7 +61,7 @@ describe("StatPath", () => {
     socket.close();
   });
 
-  it("tells a link's own attributes and target, which need not be UTF-8 nor exist", async () => {
+  it("StatPath with noFollow returns a link's own attributes and raw target", async () => {
     const target = Buffer.from([0x61, 0xff, 0x2f, 0xc3, 0x28]);
     await symlink(target, folder.at("odd"));
     await lutimes(folder.at("odd"), 10, 20);
@@ -73,7 +73,7 @@ describe("StatPath", () => {
 });
 
 describe("a path", () => {
-  it("may hold every character but NUL and the slash", async () => {
+  it("a path may contain every character except NUL", async () => {
     const every = String.fromCodePoint(...Array.from({ length: 0x7f }, (_, i) => i + 1)).replace("/", "");
     for (const name of [every, " ", "-rf", "...", "日本語 🚀", "é", "e\u0301", "a".repeat(255), "%2e%2e", "\\", "\n"]) {
       await files.write({ path: folder.at(name) }, name);
@@ -83,7 +83,7 @@ describe("a path", () => {
     }
   });
 
-  it("may be as long as PATH_MAX, and no longer", async () => {
+  it("a path may be as long as PATH_MAX, but not longer", async () => {
     const fill = (length: number): string => {
       let path = folder.path;
       while (length - path.length > 200) path += `/${"d".repeat(150)}`;
@@ -103,7 +103,7 @@ describe("a path", () => {
       await failsWith(call(), status.INVALID_ARGUMENT, "INVALID_FIELD", { errno: "ENAMETOOLONG" });
   });
 
-  it("that cannot be followed is an error by its errno, with the path in the details", async () => {
+  it("an unresolvable path fails with PATH_NOT_FOUND, its errno and the path", async () => {
     await writeFile(folder.at("plain"), "");
     await symlink("circle", folder.at("circle"));
     for (const [name, errno] of [
@@ -121,7 +121,7 @@ describe("a path", () => {
   });
 });
 
-test("errors that take a broken disk, or another kernel, have their status and reason, with path, step and errno", () => {
+test("rare file errors have a status, reason, path, step and errno", () => {
   for (const [step, errno, code, reason] of [
     ["chown", "EPERM", "PERMISSION_DENIED", "PATH_PERMISSION_DENIED"],
     ["chown", "EINVAL", "FAILED_PRECONDITION", "FILE_ERROR"],

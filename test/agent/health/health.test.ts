@@ -23,7 +23,7 @@ function ms(time: Timestamp | undefined): number {
 }
 
 describe("Health", () => {
-  it("tells that the workload is alive and ready, and the guest's time", async () => {
+  it("Health reports liveness, readiness and the guest's time", async () => {
     const earliest = Date.now();
     const report = await health();
     assert.deepEqual([report.alive, report.ready, report.readyCmdExit], [true, true, 0]);
@@ -31,7 +31,7 @@ describe("Health", () => {
     assert.ok(time >= earliest - 1 && time <= Date.now() + 1);
   });
 
-  it("refuses a missing and a wrong token in the same words", async () => {
+  it("Health rejects a missing and a wrong token with the same message", async () => {
     const failures = await Promise.all(
       ["", "wrong", `${agent.token}x`].map((token) =>
         health(agent, token).then(
@@ -48,7 +48,7 @@ describe("Health", () => {
 });
 
 describe("contract: last_user_activity", () => {
-  it("is refreshed by the start and the end of an exec, not by Health", async () => {
+  it("an exec's start and end are user activity, Health is not", async () => {
     const first = ms((await health()).lastUserActivity);
     assert.equal(ms((await health()).lastUserActivity), first);
     const earliest = Date.now();
@@ -58,7 +58,7 @@ describe("contract: last_user_activity", () => {
     assert.equal(ms((await health()).lastUserActivity), second);
   });
 
-  it("is now while an exec without a terminal is attached", async () => {
+  it("last_user_activity is the current time while an exec without terminal is attached", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sleep", "1000"] });
     await stream.next();
@@ -69,7 +69,7 @@ describe("contract: last_user_activity", () => {
     }
   });
 
-  it("stands still while a terminal is open and nobody types, and moves when somebody does", async () => {
+  it("an open terminal is user activity only when someone types", async () => {
     // An agent of its own: an earlier test's command may end only now, and that is activity.
     await using own = await startAgent();
     using stream = new ExecStream(own);
@@ -84,7 +84,7 @@ describe("contract: last_user_activity", () => {
 });
 
 describe("contract: idle_declared", () => {
-  it("is absent before the first DeclareIdle, then the time that DeclareIdle answered, over HTTP and JSON", async () => {
+  it("idle_declared is absent before DeclareIdle and then equals its answer", async () => {
     await using own = await startAgent();
     assert.equal((await health(own)).idleDeclared, undefined);
     const activity = ms((await health(own)).lastUserActivity);
@@ -95,7 +95,7 @@ describe("contract: idle_declared", () => {
     assert.equal(ms(report.lastUserActivity), activity);
   });
 
-  it("can be declared by the workload itself, through the socket in its environment", async () => {
+  it("the workload can declare itself idle through SVC_WORKLOAD_SOCKET", async () => {
     await using own = await startAgent({ process: { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 1000`] } });
     await until(async () => (await health(own)).idleDeclared !== undefined, "the workload has declared itself idle");
     assert.ok(ms((await health(own)).idleDeclared) <= Date.now());
@@ -103,7 +103,7 @@ describe("contract: idle_declared", () => {
 });
 
 describe("contract: the workload socket", () => {
-  it("is open to every user of the guest", async () => {
+  it("every user of the guest can access the workload socket", async () => {
     const { stdout } = await exec(agent, { args: ["stat", "-c", "%a %F", agent.workloadSocket] });
     assert.equal(String(stdout), "666 socket\n");
   });

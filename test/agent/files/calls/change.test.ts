@@ -22,27 +22,23 @@ async function reasonOf(call: Promise<unknown>): Promise<string | undefined> {
 }
 
 describe("a new folder", () => {
-  it(
-    "has exactly the mode and owner that it was given, and is left alone where it is there already",
-    NEEDS_ROOT,
-    async () => {
-      await using folder = await testFolder();
-      assert.equal(await calls.makeFolder({ path: folder.at("plain") }), true);
-      assert.equal((await fs.stat(folder.at("plain"))).mode & 0o7777, 0o755);
-      const path = folder.at("own");
-      assert.equal(await calls.makeFolder({ path, mode: 0o1777, uid: 1000, gid: 1001 }), true);
-      const { mode, uid, gid } = await fs.stat(path);
-      assert.deepEqual([mode & 0o7777, uid, gid], [0o1777, 1000, 1001]);
-      assert.equal(await calls.makeFolder({ path: `${path}/`, mode: 0o700 }), false);
-      assert.equal((await fs.stat(path)).mode & 0o7777, 0o1777);
-      assert.equal(await reasonOf(calls.makeFolder({ path, exclusive: true })), "ALREADY_EXISTS");
-      await fs.writeFile(folder.at("file"), "");
-      assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file") })), "NOT_A_FOLDER");
-      assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file/below") })), "PATH_NOT_FOUND");
-    },
-  );
+  it("MakeFolder sets the given mode and owner and keeps an existing directory", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    assert.equal(await calls.makeFolder({ path: folder.at("plain") }), true);
+    assert.equal((await fs.stat(folder.at("plain"))).mode & 0o7777, 0o755);
+    const path = folder.at("own");
+    assert.equal(await calls.makeFolder({ path, mode: 0o1777, uid: 1000, gid: 1001 }), true);
+    const { mode, uid, gid } = await fs.stat(path);
+    assert.deepEqual([mode & 0o7777, uid, gid], [0o1777, 1000, 1001]);
+    assert.equal(await calls.makeFolder({ path: `${path}/`, mode: 0o700 }), false);
+    assert.equal((await fs.stat(path)).mode & 0o7777, 0o1777);
+    assert.equal(await reasonOf(calls.makeFolder({ path, exclusive: true })), "ALREADY_EXISTS");
+    await fs.writeFile(folder.at("file"), "");
+    assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file") })), "NOT_A_FOLDER");
+    assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("file/below") })), "PATH_NOT_FOUND");
+  });
 
-  it("gets the folders above it only with parents, and takes them back where it cannot be made", async () => {
+  it("MakeFolder creates parents only on request and removes them on failure", async () => {
     await using folder = await testFolder();
     assert.equal(await reasonOf(calls.makeFolder({ path: folder.at("a/b/c") })), "PATH_NOT_FOUND");
     assert.deepEqual(await folder.names(), []);
@@ -53,7 +49,7 @@ describe("a new folder", () => {
     assert.deepEqual(await folder.names(), ["a"]);
   });
 
-  it("belongs to the workload's user, and to the group of a setgid folder", NEEDS_ROOT, async () => {
+  it("a new directory belongs to the workload's user and its setgid group", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await using owned = await startAgent({ process: { user: "1234:1235" } });
     using client = new TreeCalls(owned);
@@ -67,7 +63,7 @@ describe("a new folder", () => {
     }
   });
 
-  it("is never somebody else's folder that is put in its place", NEEDS_ROOT, async () => {
+  it("MakeFolder never changes the owner of a directory swapped into its place", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await fs.mkdir(folder.at("inside/secret"), { recursive: true, mode: 0o700 });
     await fs.writeFile(folder.at("inside/secret/key"), "root's");
@@ -90,7 +86,7 @@ describe("a new folder", () => {
 });
 
 describe("a new link", () => {
-  it("has its target as it is given, and takes no other entry's place", NEEDS_ROOT, async () => {
+  it("MakeLink stores the target unchanged and replaces no entry", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const target = Buffer.from([0x2e, 0x2e, 0x2f, 0xff]);
     await calls.makeLink({ path: folder.at("link"), target, uid: 1000, gid: 1001 });
@@ -104,7 +100,7 @@ describe("a new link", () => {
 });
 
 describe("a renaming", () => {
-  it("does what mv -T does: replaces a file or an empty folder, and follows no last link", async () => {
+  it("Rename replaces files and empty directories like mv -T, without following links", async () => {
     await using folder = await testFolder();
     await fs.mkdir(folder.at("sub/full"), { recursive: true });
     await fs.mkdir(folder.at("empty"));
@@ -125,7 +121,7 @@ describe("a renaming", () => {
     assert.deepEqual((await fs.readdir(folder.path, "latin1")).toSorted(), ["sub", "\u00ff"]);
   });
 
-  it("says what is in the way, and replaces nothing with exclusive", async () => {
+  it("Rename reports the conflict and replaces nothing with exclusive", async () => {
     await using folder = await testFolder();
     await fs.mkdir(folder.at("full/below"), { recursive: true });
     await fs.mkdir(folder.at("empty"));
@@ -150,7 +146,7 @@ describe("a renaming", () => {
     assert.deepEqual((await folder.names()).toSorted(), ["dangling", "empty", "full", "one", "two"]);
   });
 
-  it("to another file system is CROSS_DEVICE", NEEDS_NAMESPACES, async () => {
+  it("Rename to another file system fails with CROSS_DEVICE", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     await using folder = await testFolder();
     await fs.writeFile(folder.at("file"), "stays");
@@ -162,7 +158,7 @@ describe("a renaming", () => {
 });
 
 describe("a rename on an overlayfs", () => {
-  it("of a directory of a lower layer names overlayfs as the reason", NEEDS_NAMESPACES, async () => {
+  it("Rename of a lower overlayfs directory fails and names overlayfs", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     for (const name of ["lower/app", "upper", "work", "merged"]) await fs.mkdir(mount.at(name), { recursive: true });
     const layers = `lowerdir=${mount.at("lower")},upperdir=${mount.at("upper")},workdir=${mount.at("work")}`;
@@ -178,7 +174,7 @@ describe("a rename on an overlayfs", () => {
 });
 
 describe("attributes", () => {
-  it("are set as chown, chmod and touch set them, and told afterwards", NEEDS_ROOT, async () => {
+  it("SetAttributes sets owner, mode and time and returns the new attributes", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await fs.writeFile(folder.at("file"), "");
     await fs.mkdir(folder.at("sub"));
@@ -198,7 +194,7 @@ describe("attributes", () => {
     assert.equal(told.mtime?.seconds, 5_000_000_000n, "what is not given stays");
   });
 
-  it("of a link are its own, unless it is followed", NEEDS_ROOT, async () => {
+  it("SetAttributes changes a link itself unless follow is set", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await fs.writeFile(folder.at("file"), "", { mode: 0o644 });
     await fs.symlink("file", folder.at("link"));
@@ -214,7 +210,7 @@ describe("attributes", () => {
     assert.deepEqual([followed.type, followed.mode], [FileType.REGULAR, 0o600]);
   });
 
-  it("are refused where there is nothing to set, or no such value or path", async () => {
+  it("SetAttributes rejects empty requests, invalid values and invalid paths", async () => {
     await using folder = await testFolder();
     const path = folder.path;
     for (const [request, reason] of [
@@ -228,7 +224,7 @@ describe("attributes", () => {
       assert.equal(await reasonOf(calls.setAttributes(request)), reason);
   });
 
-  it("reach nothing outside while somebody swaps what is named for links", NEEDS_ROOT, async () => {
+  it("FileTree calls change nothing outside while paths are swapped for links", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const inside = folder.at("inside");
     for (const name of ["inside", "outside"]) await fs.mkdir(folder.at(name));
@@ -249,7 +245,7 @@ describe("attributes", () => {
 });
 
 describe("every call of FileTree", () => {
-  it("is user activity", async () => {
+  it("every FileTree call counts as user activity", async () => {
     await using folder = await testFolder();
     using client = clientOf(agent);
     await fs.writeFile(folder.at("file"), "");

@@ -57,7 +57,7 @@ async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
 }
 
 describe("the content of a file", () => {
-  it("is written in batches, one of them while the next is gathered", async () => {
+  it("file content is written in batches while the next one is gathered", async () => {
     const { file, content, write, released } = upload();
     const pieces: Uint8Array[] = Array.from({ length: 5 }, () => Buffer.alloc(256 * KIB));
     // Numbers instead of the pieces: a failure would print those.
@@ -80,7 +80,7 @@ describe("the content of a file", () => {
     assert.deepEqual(numbers(released), [0, 1, 2, 3, 4]);
   });
 
-  it("waits for each of its writes while many files are written", async () => {
+  it("file content waits for each write while many files are written", async () => {
     const { file, write } = upload(64);
     await write(Buffer.alloc(32 * KIB));
     const waiting = write(Buffer.alloc(32 * KIB));
@@ -90,13 +90,13 @@ describe("the content of a file", () => {
     await waiting;
   });
 
-  it("is written when it is many pieces, however small", async () => {
+  it("256 tiny pieces of file content trigger a write", async () => {
     const { file, write } = upload();
     for (let count = 0; count < 256; count++) await write(Buffer.alloc(1));
     assert.equal(file.batches[0]?.length, 256);
   });
 
-  it("fails with what a write failed with, and with nothing before that write has ended", async () => {
+  it("a failed write fails the content only after that write has ended", async () => {
     const { file, content, write, released } = upload();
     await write(Buffer.alloc(512 * KIB));
     const finished = content.finish();

@@ -73,7 +73,7 @@ async function makeTree(root: string): Promise<void> {
 }
 
 describe("a listing", () => {
-  it("tells what find(1) tells, byte by byte, at any depth", async () => {
+  it("List returns the same entries as find(1) at any depth", async () => {
     await using folder = await testFolder();
     await makeTree(folder.path);
     // List once before: a first look may set the time of access.
@@ -86,7 +86,7 @@ describe("a listing", () => {
     assert.deepEqual(told(beneath), found(folder.at("sub/deep"), 1));
   });
 
-  it("tells a folder right before what is in it, and ends after max_entries", async () => {
+  it("List returns a directory before its entries and stops after max_entries", async () => {
     await using folder = await testFolder();
     await makeTree(folder.path);
     const namesOf = (entries: readonly TreeEntry[]) => entries.map(({ name }) => Buffer.from(name).toString("latin1"));
@@ -109,7 +109,7 @@ describe("a listing", () => {
     }
   });
 
-  it("of an empty folder has no entry, and one of a tree that is deeper than any path tells every level", async () => {
+  it("List handles an empty directory and a tree deeper than PATH_MAX", async () => {
     await using folder = await testFolder();
     assert.deepEqual(await calls.list({ path: folder.path }), []);
     const levels = 120;
@@ -123,7 +123,7 @@ describe("a listing", () => {
     assert.deepEqual([removed, left], [2 * levels, 0]);
   });
 
-  it("follows a link that its own path ends in, and descends over none", async () => {
+  it("List follows a link at the end of its path only", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("real/sub"), { recursive: true });
     await symlink("real", folder.at("link"));
@@ -131,7 +131,7 @@ describe("a listing", () => {
     assert.deepEqual(await calls.names({ path: folder.at("link"), depth: 9 }), ["sub", "sub/up"]);
   });
 
-  it("refuses what is no folder, what is not there, and paths out of beneath", async () => {
+  it("List rejects files, missing paths and paths outside beneath", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "");
     await symlink("/etc", folder.at("out"));
@@ -149,7 +149,7 @@ describe("a listing", () => {
       await failsWith(calls.list(request), code, reason);
   });
 
-  it("is no error where the folder changes meanwhile", async () => {
+  it("List succeeds while the directory changes and returns unchanged entries once", async () => {
     await using folder = await testFolder();
     const names = Array.from({ length: 2_000 }, (_, index) => `${index}`.padStart(40, "0"));
     for (const name of names) await mkdir(folder.at(name));
@@ -173,7 +173,7 @@ describe("a listing", () => {
     assert.deepEqual(seen.filter((name) => stayed.includes(name)).toSorted(), stayed, "each that stayed is told once");
   });
 
-  it("tells what cannot be read as an entry with its errno", NEEDS_ROOT, async () => {
+  it("List returns the errno of an entry that it cannot read", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("open/closed"), { recursive: true });
     await mkdir(folder.at("listed"));
@@ -195,25 +195,21 @@ describe("a listing", () => {
     await failsWith(closed, status.PERMISSION_DENIED, "PATH_PERMISSION_DENIED");
   });
 
-  it(
-    "describes what is mounted in the folder, and descends there only with cross_mounts",
-    NEEDS_NAMESPACES,
-    async () => {
-      await using folder = await testFolder();
-      await using mount = await testMount("tmpfs", () => "mode=0711");
-      await writeFile(mount.at("inside"), "");
-      await writeFile(folder.at("file"), "");
-      await mkdir(folder.at("point"));
-      using _point = bindMount(mount.path, folder.at("point"));
-      using _file = bindMount("/etc/passwd", folder.at("file"));
-      const entries = await calls.list({ path: folder.path, depth: 2 });
-      const points = entries.map(({ name, stat, errno, mountPoint }) =>
-        [Buffer.from(name).toString(), stat?.mode.toString(8), LETTERS[stat?.type ?? 0], errno, mountPoint].join(" "),
-      );
-      const fileMode = (await lstat("/etc/passwd")).mode.toString(8).slice(-3);
-      assert.deepEqual(points.toSorted(), [`file ${fileMode} f  true`, "point 711 d  true"]);
-      const crossing = { path: folder.path, depth: 2, crossMounts: true };
-      assert.deepEqual(await calls.names(crossing), ["file", "point", "point/inside"]);
-    },
-  );
+  it("List returns mount points and descends into them only with cross_mounts", NEEDS_NAMESPACES, async () => {
+    await using folder = await testFolder();
+    await using mount = await testMount("tmpfs", () => "mode=0711");
+    await writeFile(mount.at("inside"), "");
+    await writeFile(folder.at("file"), "");
+    await mkdir(folder.at("point"));
+    using _point = bindMount(mount.path, folder.at("point"));
+    using _file = bindMount("/etc/passwd", folder.at("file"));
+    const entries = await calls.list({ path: folder.path, depth: 2 });
+    const points = entries.map(({ name, stat, errno, mountPoint }) =>
+      [Buffer.from(name).toString(), stat?.mode.toString(8), LETTERS[stat?.type ?? 0], errno, mountPoint].join(" "),
+    );
+    const fileMode = (await lstat("/etc/passwd")).mode.toString(8).slice(-3);
+    assert.deepEqual(points.toSorted(), [`file ${fileMode} f  true`, "point 711 d  true"]);
+    const crossing = { path: folder.path, depth: 2, crossMounts: true };
+    assert.deepEqual(await calls.names(crossing), ["file", "point", "point/inside"]);
+  });
 });

@@ -27,7 +27,7 @@ const files = forAllTests(new FileCalls(agent));
 
 describe("ReadFile", () => {
   for (const size of [0, 1, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 17]) {
-    it(`gives a file of ${size} bytes exactly, in full chunks, with its attributes first`, async () => {
+    it(`ReadFile returns ${size} bytes in full chunks, with the attributes first`, async () => {
       const content = randomBytes(size);
       await writeFile(folder.at(`of-${size}`), content, { mode: 0o640 });
       const { data, stat, sizes } = await files.read(folder.at(`of-${size}`));
@@ -39,7 +39,7 @@ describe("ReadFile", () => {
     });
   }
 
-  it("gives the part that is asked for, as far as the file goes", async () => {
+  it("ReadFile returns the requested range up to the end of the file", async () => {
     const content = randomBytes(2 * CHUNK);
     const path = folder.at("part");
     await writeFile(path, content);
@@ -62,7 +62,7 @@ describe("ReadFile", () => {
     await failsWith(beyond, status.INVALID_ARGUMENT, "INVALID_FIELD", { field: "offset" });
   });
 
-  it("reads beyond 2^32 in a sparse file of 4 GiB and more", async () => {
+  it("ReadFile reads beyond 4 GiB in a sparse file", async () => {
     const path = folder.at("sparse");
     await using file = await open(path, "w");
     const position = 4 * GIB + 12_345;
@@ -73,7 +73,7 @@ describe("ReadFile", () => {
     assert.equal((await files.read(path, { offset: BigInt(position), length: 3n })).data.toString(), "far");
   });
 
-  it("reads a file of /proc, whose size is 0, to its end", async () => {
+  it("ReadFile reads a /proc file of size 0 to its end", async () => {
     const { data, stat } = await files.read("/proc/cpuinfo");
     assert.equal(stat.size, 0n);
     assert.ok(data.includes("processor"));
@@ -86,13 +86,13 @@ describe("ReadFile", () => {
   });
 
   const NEEDS_SYS = { skip: !existsSync("/sys/kernel") && "needs /sys" };
-  it("reads a file of /sys, whose size is more than it gives", NEEDS_SYS, async () => {
+  it("ReadFile reads a /sys file that is shorter than its size", NEEDS_SYS, async () => {
     const { data, stat } = await files.read("/sys/kernel/mm/transparent_hugepage/enabled");
     assert.ok(BigInt(data.length) < stat.size);
     assert.match(data.toString(), /never/);
   });
 
-  it("gives a file that grows meanwhile as long as it was when it was opened", async () => {
+  it("ReadFile returns a growing file only up to its size when opened", async () => {
     const content = randomBytes(8 * CHUNK);
     const path = folder.at("growing");
     await writeFile(path, content);
@@ -104,7 +104,7 @@ describe("ReadFile", () => {
     assert.ok(Buffer.concat(parts).equals(content));
   });
 
-  it("ends where a file that shrinks meanwhile ends then; its first chunk tells the size before", async () => {
+  it("ReadFile of a shrinking file stops at its new end", async () => {
     const path = folder.at("shrinking");
     const original = 64 * 1024 * 1024;
     await writeFile(path, "");
@@ -120,7 +120,7 @@ describe("ReadFile", () => {
     assert.ok(received >= CHUNK && received < original, String(received));
   });
 
-  it("refuses everything but regular files, and says what it is", async () => {
+  it("ReadFile rejects everything but regular files and reports the type", async () => {
     const socket = createServer().listen(folder.at("socket"));
     await once(socket, "listening");
     await mkdir(folder.at("directory"));
@@ -138,7 +138,7 @@ describe("ReadFile", () => {
     socket.close();
   });
 
-  it("leaves a FIFO's writer waiting: the FIFO is not even opened", async () => {
+  it("ReadFile does not open a FIFO, so its writer keeps waiting", async () => {
     const path = folder.at("written");
     assert.equal(spawnSync("mkfifo", [path]).status, 0);
     await using writer = besides("sh", "-c", 'exec 3> "$0"', path);
@@ -150,7 +150,7 @@ describe("ReadFile", () => {
     assert.ok(await waits());
   });
 
-  it("stops reading and closes the file when the call is cancelled", NEEDS_ROOT, async () => {
+  it("ReadFile closes the file when the call is cancelled", NEEDS_ROOT, async () => {
     const path = folder.at("cancelled");
     await using file = await open(path, "w");
     await file.truncate(8 * GIB);
@@ -164,7 +164,7 @@ describe("ReadFile", () => {
     await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
   });
 
-  it("reads no further than its client does, in flat memory", async () => {
+  it("ReadFile reads no further ahead than its client, in constant memory", async () => {
     const path = folder.at("large");
     await using file = await open(path, "w");
     await file.truncate(LARGE);
@@ -179,7 +179,7 @@ describe("ReadFile", () => {
     assert.ok(most - before < 100 * 2 ** 20, `${before} bytes before, ${most} while reading 400 MiB`);
   });
 
-  it("counts as user activity, StatPath does not", async () => {
+  it("ReadFile and WriteFile count as user activity, StatPath does not", async () => {
     using client = clientOf(agent);
     const atFirst = await activityNs(client);
     await files.stat(folder.path);

@@ -20,7 +20,7 @@ async function names(folder: string): Promise<string[]> {
 }
 
 describe("a removal", () => {
-  it("removes what rm -rf removes, of any name and type, and counts it", async () => {
+  it("Remove removes the same entries as rm -rf and counts them", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("outside"), "stays");
     for (const root of ["ours", "theirs"].map((name) => folder.at(name))) {
@@ -42,7 +42,7 @@ describe("a removal", () => {
     assert.ok((await readdir("/etc")).length > 0);
   });
 
-  it("without recursive removes a file, a link and an empty folder, and no more", async () => {
+  it("Remove without recursive removes only files, links and empty directories", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("full/empty"), { recursive: true });
     await writeFile(folder.at("file"), "");
@@ -56,7 +56,7 @@ describe("a removal", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
-  it("refuses /, the folder given as beneath, and what ends in dots or leads out", async () => {
+  it("Remove rejects /, beneath itself, trailing dots and paths outside beneath", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub/below"), { recursive: true });
     await symlink("..", folder.at("sub/up"));
@@ -77,31 +77,27 @@ describe("a removal", () => {
     assert.deepEqual((await readdir(beneath)).toSorted(), ["below", "up"]);
   });
 
-  it(
-    "stays on its mount: it refuses a mount point, leaves one on its way, and tells it",
-    NEEDS_NAMESPACES,
-    async () => {
-      await using mount = await testMount("tmpfs", () => "mode=0755");
-      await using folder = await testFolder();
-      await writeFile(mount.at("inside"), "stays");
-      await mkdir(folder.at("top/sub/point"), { recursive: true });
-      for (const name of ["top/before", "top/sub/file", "top/sub/gone"]) await writeFile(folder.at(name), "");
-      using point = bindMount(mount.path, folder.at("top/sub/point"));
-      using file = bindMount("/etc/passwd", folder.at("top/sub/file"));
-      for (const recursive of [true, false]) {
-        const removing = calls.remove({ path: folder.at("top/sub/point"), recursive });
-        await failsWith(removing, status.FAILED_PRECONDITION, "MOUNT_POINT");
-      }
-      const left = { "sub/point": "EBUSY", "sub/file": "EBUSY" };
-      const all = await calls.remove({ path: folder.at("top"), recursive: true });
-      assert.deepEqual(all, { removed: 2, left: 2, entries: left });
-      for (const mounted of [file, point]) mounted[Symbol.dispose]();
-      assert.equal(await readFile(mount.at("inside"), "utf8"), "stays");
-      assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
-    },
-  );
+  it("Remove rejects a mount point and reports one below as left", NEEDS_NAMESPACES, async () => {
+    await using mount = await testMount("tmpfs", () => "mode=0755");
+    await using folder = await testFolder();
+    await writeFile(mount.at("inside"), "stays");
+    await mkdir(folder.at("top/sub/point"), { recursive: true });
+    for (const name of ["top/before", "top/sub/file", "top/sub/gone"]) await writeFile(folder.at(name), "");
+    using point = bindMount(mount.path, folder.at("top/sub/point"));
+    using file = bindMount("/etc/passwd", folder.at("top/sub/file"));
+    for (const recursive of [true, false]) {
+      const removing = calls.remove({ path: folder.at("top/sub/point"), recursive });
+      await failsWith(removing, status.FAILED_PRECONDITION, "MOUNT_POINT");
+    }
+    const left = { "sub/point": "EBUSY", "sub/file": "EBUSY" };
+    const all = await calls.remove({ path: folder.at("top"), recursive: true });
+    assert.deepEqual(all, { removed: 2, left: 2, entries: left });
+    for (const mounted of [file, point]) mounted[Symbol.dispose]();
+    assert.equal(await readFile(mount.at("inside"), "utf8"), "stays");
+    assert.ok((await readFile("/etc/passwd", "utf8")).length > 0);
+  });
 
-  it("ends when its call does, and leaves nothing open", NEEDS_INSIGHT, async () => {
+  it("a cancelled Remove stops and closes its descriptors", NEEDS_INSIGHT, async () => {
     await using folder = await testFolder();
     // A removal may be complete before it is cancelled: then try another.
     for (let isCancelled = false; !isCancelled;) {
@@ -122,7 +118,7 @@ describe("a removal", () => {
     assert.deepEqual(await names(folder.at("top")), left);
   });
 
-  it("touches nothing outside while somebody swaps folders for links and moves them", NEEDS_ROOT, async () => {
+  it("Remove touches nothing outside while directories are swapped for links", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("outside/deep"), { recursive: true });
     for (const name of ["outside/secret", "outside/deep/secret"]) await writeFile(folder.at(name), "stays");

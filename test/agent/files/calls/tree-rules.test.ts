@@ -29,7 +29,7 @@ const statOf = (path: string): readonly [mode: number, uid: number, gid: number]
 };
 
 describe("owners of what a tree writes", NEEDS_ROOT, () => {
-  it("gives large files the group of a setgid directory, as small ones", async () => {
+  it("WriteTree gives large and small files the group of a setgid directory", async () => {
     const path = newFolder();
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
@@ -40,7 +40,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(groups, [1234, 1234, 5]);
   });
 
-  it("keeps owner and mode of a file that it replaces unless others are given", async () => {
+  it("WriteTree keeps a replaced file's owner and mode unless others are given", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newFolder();
@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("does not take setuid from a replaced file, which gets other content", async () => {
+  it("WriteTree removes setuid from a file whose content it replaces", async () => {
     const path = newFolder();
     fs.writeFileSync(join(path, "program"), "old");
     fs.chmodSync(join(path, "program"), 0o4755);
@@ -66,7 +66,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "program")), [0o755, 0, 0]);
   });
 
-  it("gives directories that are there the owner of their item, where it has one", async () => {
+  it("WriteTree changes an existing directory's owner only if the item has one", async () => {
     const path = newFolder();
     for (const name of ["given", "kept"]) fs.mkdirSync(join(path, name));
     for (const name of ["given", "kept"]) fs.chownSync(join(path, name), 5, 6);
@@ -77,7 +77,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
 });
 
 describe("directories of a tree", NEEDS_ROOT, () => {
-  it("that are there keep sticky and setgid bits unless special bits are asked for", async () => {
+  it("WriteTree keeps an existing directory's special bits unless they are requested", async () => {
     const path = newFolder();
     for (const [name, mode] of Object.entries({ tmp: 0o1777, shared: 0o2775, asked: 0o1777 })) {
       fs.mkdirSync(join(path, name));
@@ -90,7 +90,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     assert.deepEqual(modes, [0o1777, 0o2755, 0o755]);
   });
 
-  it("get mode and time after all that is in them, in trees of any size", async () => {
+  it("WriteTree sets directory mode and time after all entries are written", async () => {
     const path = newFolder();
     const mtime = timestampFromMs(1_000_000_000_000);
     const header = { path: Buffer.from(path) };
@@ -109,7 +109,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path), ["top"]);
   });
 
-  it("may be links to directories that were there before, also absolute ones within the tree", async () => {
+  it("WriteTree writes through existing directory links, even absolute ones in the tree", async () => {
     const path = newFolder();
     fs.mkdirSync(join(path, "usr/bin"), { recursive: true });
     fs.mkdirSync(join(path, "usr/lib"));
@@ -137,7 +137,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     assert.deepEqual((await trees.write(strict, [directory("bin")])).failed, { bin: "EEXIST" });
   });
 
-  it("are written into by a path that ends in a dot or slash, and into the root", async () => {
+  it("WriteTree accepts a root path ending in a dot or slash", async () => {
     const path = newFolder();
     for (const [end, name] of [
       ["/.", "a"],
@@ -157,7 +157,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
 });
 
 describe("an item that fails after its header", NEEDS_ROOT, () => {
-  it("is dropped, counts once, and leaves what is there under its name", async () => {
+  it("WriteTree drops an item that fails midway and keeps the existing file", async () => {
     const path = newFolder();
     fs.writeFileSync(join(path, "there"), "old");
     const { failed, result, answers } = await trees.write(
@@ -175,14 +175,14 @@ describe("an item that fails after its header", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path).toSorted(), ["after", "there"]);
   });
 
-  it("must be one that lacks bytes", async () => {
+  it("WriteTree rejects a failure for an item that is already complete", async () => {
     const header = { path: Buffer.from(newFolder()) };
     await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
   });
 });
 
 describe("failures of a written tree", NEEDS_ROOT, () => {
-  it("are each in one answer as soon as they happen, however many they are", async () => {
+  it("WriteTree reports each failure once, as soon as it happens", async () => {
     const path = newFolder();
     fs.mkdirSync(join(path, "there"));
     const names = Array.from({ length: 150 }, (_, at) => `${at}`);
@@ -214,7 +214,7 @@ async function changing(script: string, path: string): Promise<AsyncDisposable> 
 }
 
 describe("a tree that changes while it is read", NEEDS_ROOT, () => {
-  it("is read but for what vanishes or shrinks, which is reported in the stream", async () => {
+  it("ReadTree reports files that shrink while it reads the others", async () => {
     const path = newFolder();
     for (let at = 0; at < 40; at++) fs.writeFileSync(join(path, `stays-${at}`), "x");
     fs.writeFileSync(join(path, "log"), Buffer.alloc(3_000_000));
@@ -236,7 +236,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
     assert.ok(short < 30, "not each time");
   });
 
-  it("sends a hard link as a file if its first name could not be read", async () => {
+  it("ReadTree sends a hard link as a file if its original fails", async () => {
     const path = newFolder();
     const names = Array.from({ length: 300 }, (_, at) => `${at}`);
     fs.writeFileSync(join(path, "0"), "content");
@@ -255,7 +255,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
 });
 
 describe("files without a size", NEEDS_ROOT, () => {
-  it("are read to their end, however long they are", async () => {
+  it("ReadTree reads /proc files without a size to their end", async () => {
     const { items, result } = await trees.read("/proc/self/net", { streamFailures: true });
     assert.equal(result.failed, 0n, JSON.stringify(result.failures.map(({ errno }) => errno)));
     const protocols = items.get("protocols");

@@ -55,7 +55,7 @@ const leftovers = (path: string): string[] =>
   fs.readdirSync(path, { recursive: true, encoding: "utf8" }).filter((name) => name.includes("svc-guest"));
 
 describe("WriteTree", NEEDS_ROOT, () => {
-  it("writes files, folders and links with mode, owner and time; missing folders are made", async () => {
+  it("WriteTree writes files, directories and links with mode, owner and time", async () => {
     const path = newFolder();
     const large = randomBytes(700_000);
     const { result } = await write(
@@ -86,7 +86,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(leftovers(path), []);
   });
 
-  it("replaces only when asked, and then whatever is there but a folder; what fails is listed, the rest is there", async () => {
+  it("WriteTree replaces entries only with overwrite, and never a directory", async () => {
     const path = newFolder();
     const put = (): void => {
       fs.writeFileSync(`${path}/there`, "old");
@@ -112,7 +112,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(leftovers(path), []);
   });
 
-  it("ends at the first failure with fail_fast, with the path and the errno", async () => {
+  it("WriteTree with fail_fast stops at the first failure and reports it", async () => {
     const path = newFolder();
     fs.writeFileSync(`${path}/there`, "");
     const failure = await refusal({ path: Buffer.from(path), failFast: true }, [file("there")], [file("never")]);
@@ -120,7 +120,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(fs.existsSync(`${path}/never`), false);
   });
 
-  it("writes nothing outside, whatever links lie in the tree, and none at all with no_symlinks", async () => {
+  it("WriteTree writes nothing outside its root despite links", async () => {
     const [path, outside] = [newFolder(), newFolder()];
     fs.mkdirSync(`${path}/real`);
     fs.symlinkSync(outside, `${path}/absolute`);
@@ -143,7 +143,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(strict.failed, { "within/d": "ELOOP" });
   });
 
-  it("leaves out setuid, setgid and sticky bits unless asked", async () => {
+  it("WriteTree drops setuid, setgid and sticky bits unless they are requested", async () => {
     const path = newFolder();
     await write({ path: Buffer.from(path) }, [file("plain", "", { mode: 0o4755 }), directory("d", { mode: 0o2755 })]);
     await write({ path: Buffer.from(path), specialBits: true }, [file("special", "", { mode: 0o4755 })]);
@@ -151,7 +151,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
-  it("takes a thousand items with all that an item has in one message, and not tens of thousands", async () => {
+  it("WriteTree accepts a thousand full items per message, not 20,000", async () => {
     const header = { path: Buffer.from(newFolder()) };
     const full = { mode: 0o600, uid: 1, gid: 2, mtime: { seconds: 1n, nanos: 2 }, sparse: true };
     const items = (number: number): Item[] => Array.from({ length: number }, (_, at) => file(`${at}`, "x", full));
@@ -159,7 +159,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal((await refusal(header, items(20_000))).reason, "MALFORMED_MESSAGE");
   });
 
-  it("writes into what is mounted below the folder, small and large", NEEDS_NAMESPACES, async () => {
+  it("WriteTree and ReadTree handle a file system mounted below the root", NEEDS_NAMESPACES, async () => {
     const path = newFolder();
     await using other = await testMount("tmpfs", () => "mode=0755");
     fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
@@ -181,7 +181,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(beyond.items.get("a/mounted/small")?.content.toString(), "2");
   });
 
-  it("syncs each file system that it writes to once, at the end", NEEDS_MOUNTS_AND_STRACE, async () => {
+  it("WriteTree syncs each written file system once, at the end", NEEDS_MOUNTS_AND_STRACE, async () => {
     const path = newFolder();
     const trace = folder.at("trace");
     await using other = await testMount("tmpfs", () => "mode=0755");
@@ -213,7 +213,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(failure.metadata["errno"], "EIO");
   });
 
-  it("gives new entries of a setgid folder its group", async () => {
+  it("WriteTree gives new entries of a setgid directory its group", async () => {
     const path = newFolder();
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
@@ -233,7 +233,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     );
   });
 
-  it("refuses malformed items before anything of their message is written", async () => {
+  it("WriteTree rejects malformed items before it writes anything of their message", async () => {
     const path = newFolder();
     const header = { path: Buffer.from(path) };
     for (const [item, field] of [
@@ -264,7 +264,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path), []);
   });
 
-  it("makes holes where an item's bytes are told as such, and refuses those that are false", async () => {
+  it("WriteTree creates declared holes and rejects holes beyond the item's size", async () => {
     const path = newFolder();
     const header = { path: Buffer.from(path) };
     const [gib, sparse] = [2n ** 30n, (more: Item = {}) => file("f", "", { size: 2n ** 30n, sparse: true, ...more })];
@@ -296,7 +296,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(none), ["f"], "what was whole before the false one");
   });
 
-  it("cut in the middle, leaves what is whole, nothing half and no temporary name", async () => {
+  it("a cancelled WriteTree keeps complete files and no partial or temporary ones", async () => {
     const path = newFolder();
     const abort = new AbortController();
     async function* endless(): AsyncGenerator<WriteTreeRequest> {
@@ -316,7 +316,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
 });
 
 describe("a dead file system below the folder", NEEDS_FUSE, () => {
-  it("fails what leads into it, and nothing else", async () => {
+  it("a hung mount fails only the tree items below it", async () => {
     const path = newFolder();
     await using _mount = await fuseMount("hanging_mount", join(path, "hung"));
     const header = { path: Buffer.from(path) };
@@ -335,7 +335,7 @@ describe("a dead file system below the folder", NEEDS_FUSE, () => {
 });
 
 describe("ReadTree", NEEDS_ROOT, () => {
-  it("reads what WriteTree wrote: names of any bytes, links, several names of one file, large files", async () => {
+  it("ReadTree returns odd names, symlinks, hard links and large files", async () => {
     const path = newFolder();
     const large = randomBytes(3_000_000);
     fs.mkdirSync(`${path}/sub/empty`, { recursive: true });
@@ -359,7 +359,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     assert.equal(Buffer.from(second?.linkTarget ?? "").toString(), Buffer.from(first?.path ?? "").toString());
   });
 
-  it("tells holes as such to whoever takes them, and as zeros to others", async () => {
+  it("ReadTree sends holes to clients that accept them, and zeros to others", async () => {
     const path = newFolder();
     const [begin, end] = [randomBytes(70_000), randomBytes(5_000)];
     fs.writeFileSync(`${path}/file`, begin);
@@ -386,7 +386,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     );
   });
 
-  it("reads a file that grows between its listing and its reading, as it is then", async () => {
+  it("ReadTree reads a file that grows after its listing", async () => {
     const path = newFolder();
     const names = Array.from({ length: 100 }, (_, at) => join(path, `${at}`));
     for (const name of names) fs.writeFileSync(name, Buffer.alloc(10, "x"));
@@ -411,7 +411,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     }
   });
 
-  it("leads nowhere but into the folder, and refuses what is none", async () => {
+  it("ReadTree rejects a file as root and follows no link outside", async () => {
     const path = newFolder();
     fs.writeFileSync(`${path}/file`, "");
     await assert.rejects(read(`${path}/file`), {

@@ -68,7 +68,7 @@ async function judge(
 }
 
 describe("a client that follows a watch has the directory as it is, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
-  it("after 10,000 random operations", async (t) => {
+  it("a watch mirrors a directory exactly through 10,000 random operations", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     const [root, outside] = [folder.at("watched"), folder.at("outside")];
@@ -77,7 +77,7 @@ describe("a client that follows a watch has the directory as it is, beside inoti
     await judge(t, agent, root, () => run(program, args));
   });
 
-  it("after git checkouts", async (t) => {
+  it("a watch mirrors a directory exactly through git checkouts", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     const git = (...args: string[]): Promise<unknown> => run("git", ["-C", folder.path, ...args]);
@@ -89,7 +89,7 @@ describe("a client that follows a watch has the directory as it is, beside inoti
     });
   });
 
-  it("after npm install", async (t) => {
+  it("a watch mirrors a directory exactly through npm install", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     const packages = ["one", "two", "three"].map((name) => {
@@ -110,7 +110,7 @@ describe("a client that follows a watch has the directory as it is, beside inoti
     });
   });
 
-  it("after a build with make", async (t) => {
+  it("a watch mirrors a directory exactly through a build with make", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     mkdirSync(folder.at("src"));
@@ -135,7 +135,7 @@ clean:
 });
 
 describe("the cost of a watch, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
-  it("is at most 100 µs of processor time for each of 60,000 changes", async (t) => {
+  it("a watch uses at most 100 µs of CPU time per change", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     for (let index = 0; index < 100; index++) mkdirSync(folder.at(`d${index}`));
@@ -149,7 +149,7 @@ describe("the cost of a watch, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
     assert.ok(agentMs <= 6_000, `${agentMs} ms, and ${toolMs} ms of inotifywait`);
   });
 
-  it(`is at most 64 MB for ${DIRECTORIES} directories`, async (t) => {
+  it(`a watch of ${DIRECTORIES} directories uses at most 64 MB`, async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     for (let index = 0; index < DIRECTORIES; index++)

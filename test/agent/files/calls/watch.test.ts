@@ -59,7 +59,7 @@ async function inotifyInstances(): Promise<number> {
 }
 
 describe("a watch of a directory", () => {
-  it("reports what happens to its entries, in order", async () => {
+  it("Watch reports changes of a directory's entries in order", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("old"), "");
     await using watch = await Watch.of(folder.path);
@@ -88,7 +88,7 @@ describe("a watch of a directory", () => {
     ]);
   });
 
-  it("says nothing of what is in its subdirectories, unless it is recursive", async () => {
+  it("Watch reports changes in subdirectories only if it is recursive", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub"));
     await using watch = await Watch.of(folder.path);
@@ -100,7 +100,7 @@ describe("a watch of a directory", () => {
     assert.deepEqual(watch.events, ["created last", "closed last"]);
   });
 
-  it("reports all that is in new directories, however fast they are filled and renamed", async () => {
+  it("a recursive watch reports everything in new and renamed directories", async () => {
     await using folder = await testFolder();
     await using outside = await testFolder();
     await mkdir(outside.at("tree/deep"), { recursive: true });
@@ -121,7 +121,7 @@ describe("a watch of a directory", () => {
     assert.ok(!watch.events.some((event) => event.includes("elsewhere")), watch.events.join(", "));
   });
 
-  it("reports only names that match, and does not watch what is ignored", async () => {
+  it("Watch reports only matching names and skips ignored directories", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("src"));
     await mkdir(folder.at("node_modules/x"), { recursive: true });
@@ -146,7 +146,7 @@ describe("a watch of a directory", () => {
     assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "names"]);
   });
 
-  it("carries names that are not UTF-8", async () => {
+  it("Watch reports names that are not UTF-8", async () => {
     await using folder = await testFolder();
     const values = client.watchDirectory(folder.path);
     await values.next();
@@ -156,7 +156,7 @@ describe("a watch of a directory", () => {
     await values.return?.();
   });
 
-  it("ends with NOT_FOUND when the directory is removed or renamed, after it has said so", async () => {
+  it("Watch reports its removed or renamed directory and fails with NOT_FOUND", async () => {
     for (const end of [rmdir, (path: string) => rename(path, `${path}.moved`)]) {
       await using folder = await testFolder();
       await mkdir(folder.at("watched"));
@@ -168,7 +168,7 @@ describe("a watch of a directory", () => {
     }
   });
 
-  it("refuses anything but a directory, and a path that leaves beneath", async () => {
+  it("Watch rejects files, missing paths and paths outside beneath", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "");
     await symlink("/tmp", folder.at("out"));
@@ -182,7 +182,7 @@ describe("a watch of a directory", () => {
       assert.equal((await failureOf(client.watchDirectory(path, options).next())).reason, reason);
   });
 
-  it("does not follow a symbolic link that takes a directory's place", async () => {
+  it("Watch does not follow a symbolic link in the watched directory", async () => {
     await using folder = await testFolder();
     await using secret = await testFolder();
     await mkdir(folder.at("sub"));
@@ -197,7 +197,7 @@ describe("a watch of a directory", () => {
     assert.ok(!watch.events.some((event) => event.includes("hidden")));
   });
 
-  it("reports a directory that the agent may not read, and goes on", NEEDS_ROOT, async () => {
+  it("Watch reports an unreadable directory with EACCES and continues", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("closed"), { mode: 0o700 });
     await chown(folder.at("closed"), 65_534, 65_534);
@@ -209,7 +209,7 @@ describe("a watch of a directory", () => {
     await watch.has("closed last");
   });
 
-  it("stays within its file system, unless it crosses mounts", NEEDS_ROOT, async () => {
+  it("Watch stays on its file system unless crossMounts is set", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await using other = await testFolder();
     await mkdir(folder.at("mounted"));
@@ -227,7 +227,7 @@ describe("a watch of a directory", () => {
 });
 
 describe("the watches of an agent", () => {
-  it("are no user activity, and leave nothing open", async () => {
+  it("Watch does not count as user activity and closes its descriptor", async () => {
     await using folder = await testFolder();
     const before = await activityNs(client);
     {
@@ -240,7 +240,7 @@ describe("the watches of an agent", () => {
     assert.equal(await activityNs(client), before);
   });
 
-  it("are sixteen at once", async () => {
+  it("an agent allows sixteen watches at once", async () => {
     await using folder = await testFolder();
     await using open = new AsyncDisposableStack();
     for (let count = 0; count < 16; count++) open.use(await Watch.of(folder.path));
@@ -248,7 +248,7 @@ describe("the watches of an agent", () => {
     assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS"]);
   });
 
-  it("do not pin a directory: its file system can be unmounted", NEEDS_ROOT, async () => {
+  it("a watched file system can be unmounted", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("mounted"));
     execFileSync("mount", ["-t", "tmpfs", "tmpfs", folder.at("mounted")]);
@@ -265,7 +265,7 @@ describe("the watches of an agent", () => {
     assert.equal(error.reason, "PATH_NOT_FOUND");
   });
 
-  it("name the guest's max_user_watches where that is reached", NEEDS_ROOT, async () => {
+  it("Watch names fs.inotify.max_user_watches when that limit is reached", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     for (let index = 0; index < 20; index++) await mkdir(folder.at(`directory-${index}`));
     // A user namespace of its own has its own limit (user_namespaces(7), /proc/sys/fs/inotify).
@@ -288,7 +288,7 @@ describe("the watches of an agent", () => {
     await watch.has("closed file");
   });
 
-  it("work without /proc", NEEDS_ROOT, async () => {
+  it("Watch works without /proc", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const withoutProc = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc && exec "$@"', "sh"];
     await using bare = await startAgent({ through: withoutProc });
@@ -299,7 +299,7 @@ describe("the watches of an agent", () => {
     await watch.has("created sub/file");
   });
 
-  it("end with the restore duties and go on with a rescan, which the library does by itself", async () => {
+  it("a restore ends watches, and the library resumes them with a rescan", async () => {
     await using folder = await testFolder();
     await using watch = await Watch.of(folder.path, { recursive: true });
     await using once = await Watch.of(folder.path, { resume: false });
@@ -312,7 +312,7 @@ describe("the watches of an agent", () => {
     assert.deepEqual(once.events, []);
   });
 
-  it("end when the agent does, without delay", async () => {
+  it("a watch ends with SHUTTING_DOWN when the agent stops", async () => {
     await using folder = await testFolder();
     await using other = await startAgent();
     using its = clientOf(other);
@@ -324,7 +324,7 @@ describe("the watches of an agent", () => {
 });
 
 describe("a client that does not read its watch", () => {
-  it("gets rescans in place of what was too much, and then the rest", async () => {
+  it("a slow reader of a watch gets rescans for dropped events", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub"));
     const values = client.watchDirectory(folder.path, { recursive: true });
@@ -347,7 +347,7 @@ describe("a client that does not read its watch", () => {
 });
 
 describe("a file system that hangs", () => {
-  it("ends only the watch that waits for it", NEEDS_FUSE, async () => {
+  it("a hung file system fails only the watches that read it", NEEDS_FUSE, async () => {
     await using folder = await testFolder();
     await using mount = await fuseMount("hanging_mount", folder.at("hung"));
     await using other = await startAgent();

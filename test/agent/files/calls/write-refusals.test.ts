@@ -52,7 +52,7 @@ async function finished(): Promise<void> {
 }
 
 describe("WriteFile changes nothing", () => {
-  it("says NOT_FOUND for an existing file of /proc, whose file system takes no new files, and not that its folder is missing", async () => {
+  it("WriteFile below /proc fails with NOT_FOUND and explains why", async () => {
     const writing = files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]);
     const { message } = await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND");
     assert.match(message, /or its file system allows no new files, like \/proc/);
@@ -68,7 +68,7 @@ describe("WriteFile changes nothing", () => {
     ["with a second header", () => [headerMessage({ path }), data("x"), headerMessage({ path })]],
     ["with a message after the last", () => [headerMessage({ path }), LAST, data("y")]],
   ] as const) {
-    it(problem, async () => {
+    it(`WriteFile ${problem} fails with FRAME_ORDER`, async () => {
       await failsWith(files.writeMessages(messages()), status.INVALID_ARGUMENT, "FRAME_ORDER");
     });
   }
@@ -83,21 +83,17 @@ describe("WriteFile changes nothing", () => {
     ["a mode beyond 07777", { path: "/tmp/x", mode: 0o10000 }, "mode"],
     ["the user id that means no change", { path: "/tmp/x", uid: 2 ** 32 - 1 }, "uid"],
     ["the group id that means no change", { path: "/tmp/x", gid: 2 ** 32 - 1 }, "gid"],
-    ["a time with a second of nanoseconds", { path: "/tmp/x", mtime: { seconds: 1n, nanos: 1_000_000_000 } }, "mtime"],
+    ["an mtime of 1e9 nanoseconds", { path: "/tmp/x", mtime: { seconds: 1n, nanos: 1_000_000_000 } }, "mtime"],
     ["a time after the year 9999", { path: "/tmp/x", mtime: { seconds: 253_402_300_800n } }, "mtime"],
     ["a checksum of 31 bytes", { path: "/tmp/x", sha256: new Uint8Array(31) }, "sha256"],
-    [
-      "a checksum that nobody shall compute",
-      { path: "/tmp/x", sha256: new Uint8Array(32), skipSha256: true },
-      "skip_sha256",
-    ],
+    ["a checksum and skip_sha256", { path: "/tmp/x", sha256: new Uint8Array(32), skipSha256: true }, "skip_sha256"],
   ] as const) {
-    it(`with ${problem}`, async () => {
+    it(`WriteFile with ${problem} fails with INVALID_FIELD`, async () => {
       await failsWith(files.write(header, "x"), status.INVALID_ARGUMENT, "INVALID_FIELD", { field });
     });
   }
 
-  it("with another checksum than declared, or fewer bytes", async () => {
+  it("WriteFile fails on a wrong checksum or too few bytes", async () => {
     for (const [more, reason] of [
       [{ sha256: new Uint8Array(32) }, "CHECKSUM_MISMATCH"],
       [{ size: 4n }, "SIZE_MISMATCH"],
@@ -105,7 +101,7 @@ describe("WriteFile changes nothing", () => {
       await failsWith(files.write({ path, ...more }, "new"), status.DATA_LOSS, reason);
   });
 
-  it("with more bytes than declared, which it does not wait for", async () => {
+  it("WriteFile fails immediately on more bytes than declared", async () => {
     async function* endless(): AsyncGenerator<WriteFileRequest> {
       yield headerMessage({ path, size: 100_000n });
       for (;;) yield dataMessage(Buffer.alloc(60_000));
@@ -113,7 +109,7 @@ describe("WriteFile changes nothing", () => {
     await failsWith(files.writeMessages(endless()), status.DATA_LOSS, "SIZE_MISMATCH");
   });
 
-  it("where a path is no regular file, or below one that is no folder", async () => {
+  it("WriteFile rejects a non-regular file and a path below a file", async () => {
     assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
     for (const other of [folder.path, "/dev/null", "/", "/proc/.", "/tmp/..", folder.at("fifo")])
       await failsWith(files.write({ path: other }, "x"), status.FAILED_PRECONDITION, "NOT_A_REGULAR_FILE");
@@ -125,7 +121,7 @@ describe("WriteFile changes nothing", () => {
     }
   });
 
-  it("when the client cancels", async () => {
+  it("a cancelled WriteFile leaves the old file unchanged", async () => {
     const abort = new AbortController();
     async function* cancelled(): AsyncGenerator<WriteFileRequest> {
       yield headerMessage({ path });
@@ -156,9 +152,9 @@ describe("WriteFile changes nothing", () => {
       ["a reset with CANCEL, without an end", (stream) => [reset(CODE.cancel, stream)]],
       ["a reset with NO_ERROR, without an end", (stream) => [reset(CODE.none, stream)]],
       ["a reset with INTERNAL_ERROR, without an end", (stream) => [reset(CODE.internal, stream)]],
-      ["an end with a reset behind it, as Node's http2 cancels", (stream) => [end(stream), reset(CODE.cancel, stream)]],
+      ["an end followed by a reset (Node's http2)", (stream) => [end(stream), reset(CODE.cancel, stream)]],
     ] as const satisfies readonly (readonly [string, (stream: number) => Buffer[]])[])
-      it(`by ${what}`, NEEDS_ROOT, async () => {
+      it(`WriteFile changes nothing after ${what}`, NEEDS_ROOT, async () => {
         const [peer, stream] = await begun({ path });
         using _connection = peer;
         peer.send(...frames(stream));
@@ -166,7 +162,7 @@ describe("WriteFile changes nothing", () => {
         await finished();
       });
 
-    it("by an end alone, where its last message was to say so", async () => {
+    it("WriteFile with marksLast rejects a request that ends without last", async () => {
       const [peer, stream] = await begun({ path, marksLast: true });
       using _connection = peer;
       peer.send(end(stream));
@@ -176,7 +172,7 @@ describe("WriteFile changes nothing", () => {
     });
   });
 
-  it("when the connection is lost", NEEDS_ROOT, async () => {
+  it("WriteFile changes nothing when the connection breaks", NEEDS_ROOT, async () => {
     await using proxied = await relayTo(agent.port);
     using other = new FileCalls({ ...agent, port: proxied.port });
     async function* stalled(): AsyncGenerator<WriteFileRequest> {

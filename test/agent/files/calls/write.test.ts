@@ -25,7 +25,7 @@ const ownerOf = async (path: string): Promise<readonly [number, number]> => {
 };
 
 describe("WriteFile", () => {
-  it("creates a file and tells its size and checksum", NEEDS_ROOT, async () => {
+  it("WriteFile creates a file and returns its size and checksum", NEEDS_ROOT, async () => {
     const response = await files.write({ path: folder.at("new") }, "some ", "content");
     assert.equal(await readFile(folder.at("new"), "utf8"), "some content");
     assert.equal(response.bytesWritten, 12n);
@@ -33,7 +33,7 @@ describe("WriteFile", () => {
     assert.deepEqual([await modeOf(folder.at("new")), ...(await ownerOf(folder.at("new")))], [0o644, 0, 0]);
   });
 
-  it("sets the time that it is given, to the microsecond, also before 1970, and that of a file that it replaces", async () => {
+  it("WriteFile sets the given mtime to the microsecond, or the current time", async () => {
     const path = folder.at("timed");
     for (const [seconds, nanos, ns] of [
       [1_600_000_000n, 123_456_789, 1_600_000_000_123_456_000n],
@@ -50,7 +50,7 @@ describe("WriteFile", () => {
     assert.ok((await stat(path)).mtimeMs >= writtenAfterMs - 1_000, "without one it is now");
   });
 
-  it("makes holes of blocks of zeros where it is asked to, and the same bytes and checksum of it", async () => {
+  it("WriteFile with sparse makes holes of zeros and returns the same checksum", async () => {
     const MIB = 2 ** 20;
     const some = randomBytes(5_000);
     const contents: readonly (readonly Buffer[])[] = [
@@ -81,7 +81,7 @@ describe("WriteFile", () => {
     assert.ok((await stat(folder.at("solid"))).blocks * 512 >= MIB);
   });
 
-  it("keeps the order of pieces of every size, and answers with their checksum unless the client wants none", async () => {
+  it("WriteFile keeps the order of pieces and can omit the checksum", async () => {
     const sizes = [0, 1, 10, 70_000, 3, 0, 16_383, 16_384, 5, 65_535, 1_000_000, 1, 2];
     const pieces = sizes.map((size) => randomBytes(size));
     const whole = Buffer.concat(pieces);
@@ -98,29 +98,25 @@ describe("WriteFile", () => {
     }
   });
 
-  it(
-    "gives new files and folders in a setgid folder its group, unless another one is asked for",
-    NEEDS_ROOT,
-    async () => {
-      const shared = folder.at("shared");
-      await mkdir(shared);
-      await chown(shared, 0, 4321);
-      await chmod(shared, 0o2775);
-      await files.write({ path: `${shared}/new` }, "x");
-      await files.write({ path: `${shared}/a/b/deep`, createParents: true }, "x");
-      await files.write({ path: `${shared}/given`, gid: 5 }, "x");
-      const owners = await Promise.all(
-        ["new", "a", "a/b", "a/b/deep", "given"].map((name) => ownerOf(`${shared}/${name}`)),
-      );
-      assert.deepEqual(owners, [...Array.from({ length: 4 }, () => [0, 4321]), [0, 5]]);
-      assert.deepEqual(
-        await Promise.all(["a", "a/b", "new"].map((name) => modeOf(`${shared}/${name}`))),
-        [0o2755, 0o2755, 0o644],
-      );
-    },
-  );
+  it("WriteFile gives new entries in a setgid directory its group", NEEDS_ROOT, async () => {
+    const shared = folder.at("shared");
+    await mkdir(shared);
+    await chown(shared, 0, 4321);
+    await chmod(shared, 0o2775);
+    await files.write({ path: `${shared}/new` }, "x");
+    await files.write({ path: `${shared}/a/b/deep`, createParents: true }, "x");
+    await files.write({ path: `${shared}/given`, gid: 5 }, "x");
+    const owners = await Promise.all(
+      ["new", "a", "a/b", "a/b/deep", "given"].map((name) => ownerOf(`${shared}/${name}`)),
+    );
+    assert.deepEqual(owners, [...Array.from({ length: 4 }, () => [0, 4321]), [0, 5]]);
+    assert.deepEqual(
+      await Promise.all(["a", "a/b", "new"].map((name) => modeOf(`${shared}/${name}`))),
+      [0o2755, 0o2755, 0o644],
+    );
+  });
 
-  it("takes content whose last message says so, with bytes in it or without", async () => {
+  it("WriteFile accepts a last message with or without bytes", async () => {
     const last = (text: string): WriteFileRequest =>
       create(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from(text) }, last: true });
     for (const [name, marksLast, messages, content] of [
@@ -134,7 +130,7 @@ describe("WriteFile", () => {
     }
   });
 
-  it("replaces a file as a whole, keeping its owner and mode", NEEDS_ROOT, async () => {
+  it("WriteFile replaces a file atomically and keeps its owner and mode", NEEDS_ROOT, async () => {
     const path = folder.at("kept");
     await writeFile(path, "a long old content");
     await chown(path, 1234, 5678);
@@ -146,7 +142,7 @@ describe("WriteFile", () => {
     assert.notEqual((await stat(path)).ino, ino);
   });
 
-  it("sets owner and mode where they are given, setuid bits and owner 0 included", NEEDS_ROOT, async () => {
+  it("WriteFile sets the given owner and mode, including setuid and owner 0", NEEDS_ROOT, async () => {
     const path = folder.at("given");
     await files.write({ path, mode: 0o6755, uid: 77, gid: 88 }, "x");
     assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o6755, 77, 88]);
@@ -158,7 +154,7 @@ describe("WriteFile", () => {
     assert.deepEqual(await ownerOf(folder.at("largest")), [2 ** 32 - 2, 2 ** 32 - 2]);
   });
 
-  it("replaces the target of a symbolic link, however far, and keeps the links", async () => {
+  it("WriteFile replaces a symbolic link's target and keeps the link", async () => {
     await mkdir(folder.at("far"));
     await writeFile(folder.at("far/target"), "old");
     await symlink("target", folder.at("far/second"));
@@ -170,7 +166,7 @@ describe("WriteFile", () => {
     assert.equal(await realpath(folder.at("absolute")), await realpath(folder.at("far/target")));
   });
 
-  it("creates what a dangling link names, and refuses a loop of links", async () => {
+  it("WriteFile creates a dangling link's target and rejects a loop", async () => {
     await symlink("missing", folder.at("dangling"));
     await files.write({ path: folder.at("dangling") }, "there");
     assert.equal(await readFile(folder.at("missing"), "utf8"), "there");
@@ -180,7 +176,7 @@ describe("WriteFile", () => {
     await failsWith(looping, status.NOT_FOUND, "PATH_NOT_FOUND", { errno: "ELOOP" });
   });
 
-  it("makes missing folders on request, owned like the file", NEEDS_ROOT, async () => {
+  it("WriteFile creates missing directories on request, owned like the file", NEEDS_ROOT, async () => {
     const path = folder.at("some//new/./folders/file");
     const { message } = await failsWith(files.write({ path }, "x"), status.NOT_FOUND, "PATH_NOT_FOUND");
     assert.match(message, /create_parents/);
@@ -190,7 +186,7 @@ describe("WriteFile", () => {
     await files.write({ path: folder.at("plain"), createParents: true }, "x");
   });
 
-  it("refuses an exclusive write where anything is, a dangling link included", async () => {
+  it("an exclusive WriteFile fails on any existing entry, even a dangling link", async () => {
     await writeFile(folder.at("there"), "old");
     await symlink("nowhere", folder.at("points-nowhere"));
     for (const name of ["there", "points-nowhere", "."])
@@ -204,7 +200,7 @@ describe("WriteFile", () => {
     assert.equal(await readFile(folder.at("exclusive"), "utf8"), "first");
   });
 
-  it("lets exactly one of many exclusive writers win", async () => {
+  it("exactly one of many exclusive WriteFile calls succeeds", async () => {
     const path = folder.at("contested");
     const outcomes = await Promise.allSettled(
       Array.from({ length: 16 }, (_, i) => files.write({ path, exclusive: true }, String(i))),
@@ -213,7 +209,7 @@ describe("WriteFile", () => {
     assert.deepEqual(winners, [await readFile(path, "utf8")]);
   });
 
-  it("lets the last of many writers win, never a mixture; readers see one or the other", async () => {
+  it("concurrent WriteFile calls never mix their contents", async () => {
     const path = folder.at("rewritten");
     const contents = Array.from({ length: 12 }, (_, i) => Buffer.alloc(200_000 + i, i));
     await files.write({ path }, contents[0] as Buffer);
@@ -226,7 +222,7 @@ describe("WriteFile", () => {
 });
 
 describe("new files", () => {
-  it("belong to the workload's user, looked up in the sandbox", NEEDS_ROOT, async () => {
+  it("a new file belongs to the workload's user in the sandbox", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "daemon:games" } });
     using calls = new FileCalls(other);
     await calls.write({ path: folder.at("users/own"), createParents: true }, "x");
@@ -238,7 +234,7 @@ describe("new files", () => {
     assert.deepEqual(await ownerOf(folder.at("users/given")), [0, 0]);
   });
 
-  it("cannot be made for a workload's user that the sandbox does not know", NEEDS_ROOT, async () => {
+  it("WriteFile fails with EXEC_BAD_USER if the workload's user is unknown", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "nobody-knows" } });
     using calls = new FileCalls(other);
     assert.equal((await failureOf(calls.write({ path: folder.at("unowned") }, "x"))).reason, "EXEC_BAD_USER");

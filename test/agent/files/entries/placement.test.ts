@@ -53,7 +53,7 @@ const isErrno =
 
 for (const [name, files, meanwhile] of WAYS) {
   describe(`${name} on its way to a path`, () => {
-    it("is private until it is placed, and then exactly as asked for", NEEDS_ROOT, async () => {
+    it(`${name} is private until it is placed`, NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const file = await createIn(files, folder.path);
       await file.write([Buffer.from("some ")]);
@@ -69,7 +69,7 @@ for (const [name, files, meanwhile] of WAYS) {
       assert.deepEqual(await folder.names(), ["placed"]);
     });
 
-    it("replaces what is there, unless exclusively", async () => {
+    it(`${name} replaces an existing file unless exclusive`, async () => {
       await using folder = await testFolder();
       await writeFile(folder.at("file"), "old");
       const exclusive = await createIn(files, folder.path);
@@ -84,7 +84,7 @@ for (const [name, files, meanwhile] of WAYS) {
       assert.deepEqual(await folder.names(), ["file"]);
     });
 
-    it("leaves nothing when it is given up, or cannot be placed", async () => {
+    it(`${name} vanishes if it cannot be placed`, async () => {
       await using folder = await testFolder();
       await mkdir(folder.at("directory"));
       const given = await createIn(files, folder.path);
@@ -95,7 +95,7 @@ for (const [name, files, meanwhile] of WAYS) {
       assert.deepEqual(await folder.names(), ["directory"]);
     });
 
-    it("has its mode whatever the umask", NEEDS_ROOT, async () => {
+    it(`${name} gets its mode regardless of umask`, NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const umask = process.umask(0o777);
       try {
@@ -114,7 +114,7 @@ for (const [name, files, meanwhile] of WAYS) {
 }
 
 describe("where files need a temporary name", () => {
-  it("a file whose temporary name cannot be removed is not placed exclusively either", async (t) => {
+  it("an exclusive file requires that its temporary name can be removed", async (t) => {
     await using folder = await testFolder();
     const file = await createIn(named(), folder.path);
     // Entries may be added, but not removed.
@@ -136,7 +136,7 @@ describe("where files need a temporary name", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
-  it("what a killed agent left goes with the first write to its folder, and nothing else", NEEDS_ROOT, async () => {
+  it("the first write to a directory removes a killed agent's temporary files", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const nameOf = (digit: string): string => `.svc-guest-${digit.repeat(24)}.tmp`;
     const longAgo = new Date(Date.now() - 2 * 3_600_000);

@@ -362,7 +362,7 @@ const SEEDS = 2_000;
 const STEPS = 100;
 
 for (const overflows of [false, true]) {
-  test(`a client that follows the changes has the tree, ${overflows ? "with" : "without"} dropped events`, () => {
+  test(`a client mirrors a watched tree ${overflows ? "with" : "without"} dropped events`, () => {
     for (let seed = 1; seed <= SEEDS; seed++) {
       const run = new Run(seed);
       try {

@@ -60,7 +60,7 @@ function writeIn(beneath: string, path: string): Promise<unknown> {
 }
 
 describe("a path beneath a folder", NEEDS_ROOT, () => {
-  it("is written, read and described there, over links that stay within", async () => {
+  it("paths beneath a directory work through links that stay inside", async () => {
     await using at = await scene();
     const beneath = at.inside;
     for (const [path, text] of [
@@ -77,7 +77,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.equal(Buffer.from((await statIn(beneath, "within", { noFollow: true })).linkTarget).toString(), "real");
   });
 
-  it("replaces what a link within names, and keeps the link", async () => {
+  it("WriteFile beneath a directory replaces a link's target and keeps the link", async () => {
     await using at = await scene();
     await writeFile(join(at.inside, "real/old"), "old");
     await symlink("real/old", join(at.inside, "link"));
@@ -87,7 +87,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.deepEqual(await readdir(join(at.inside, "real")), ["old"]);
   });
 
-  it("never leaves it: by a link in a parent folder, by the last link, by dots", async () => {
+  it("a path beneath a directory cannot leave it through links or dots", async () => {
     await using at = await scene();
     const beneath = at.inside;
     for (const folder of ["absolute", "dotted", "..", "real/../../outside", "within/../../outside"]) {
@@ -105,7 +105,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.deepEqual((await readdir(at.inside)).toSorted(), ["absolute", "dotted", "file", "real", "within"]);
   });
 
-  it("goes over no link at all with no_symlinks", async () => {
+  it("no_symlinks rejects every link on the path", async () => {
     await using at = await scene();
     const beneath = at.inside;
     await symlink("new", join(at.inside, "last"));
@@ -117,7 +117,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.equal((await statIn(beneath, "last", { noSymlinks: true, noFollow: true })).linkTarget.length, 3);
   });
 
-  it("refuses an absolute link that stays within, and says that those are refused", async () => {
+  it("an absolute link inside beneath is rejected with that explanation", async () => {
     await using at = await scene();
     const beneath = at.inside;
     await writeFile(join(at.inside, "real/here"), "here");
@@ -127,7 +127,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.equal(await readFile(join(at.inside, "real/here"), "utf8"), "here");
   });
 
-  it("calls a loop of links an escape, which says that there are too many of them", async () => {
+  it("a symbolic link loop beneath fails with PATH_ESCAPES and ELOOP", async () => {
     await using at = await scene();
     const beneath = at.inside;
     await symlink("loop", join(at.inside, "loop"));
@@ -136,7 +136,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
         assert.match(await assertEscape(call(beneath, path), "ELOOP"), /too many symbolic links/);
   });
 
-  it("makes missing folders there, owned like the file, and takes them back when the write fails", async () => {
+  it("a failed WriteFile beneath removes the parents that it created", async () => {
     await using at = await scene();
     const header = { beneath: at.inside, path: "a/b/c", createParents: true, uid: WORKLOAD, gid: WORKLOAD };
     // Sparse content is written as it comes, when the folders are there already.
@@ -146,32 +146,28 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     assert.equal((await lstat(join(at.inside, "a/b"))).uid, WORKLOAD);
   });
 
-  it(
-    "stays in the folder that was opened when the workload puts a link in its place in mid-write",
-    NEEDS_INSIGHT,
-    async () => {
-      await using at = await scene();
-      const swapped = Promise.withResolvers<void>();
-      const messages = async function* () {
-        yield headerMessage({ beneath: at.inside, path: "real/made", exclusive: true });
-        yield dataMessage(Buffer.alloc(1024 * 1024));
-        await swapped.promise;
-        yield dataMessage(Buffer.from("end"));
-      };
-      const writing = calls.writeMessages(messages());
-      const isOpened = async (): Promise<boolean> =>
-        (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real/`));
-      await until(isOpened, "the agent has a file in the folder");
-      await rename(join(at.inside, "real"), join(at.inside, "moved"));
-      await symlink(at.outside, join(at.inside, "real"));
-      swapped.resolve();
-      await writing;
-      assert.deepEqual(await readdir(at.outside), ["secret"]);
-      assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
-    },
-  );
+  it("WriteFile keeps its opened directory when a link replaces it mid-write", NEEDS_INSIGHT, async () => {
+    await using at = await scene();
+    const swapped = Promise.withResolvers<void>();
+    const messages = async function* () {
+      yield headerMessage({ beneath: at.inside, path: "real/made", exclusive: true });
+      yield dataMessage(Buffer.alloc(1024 * 1024));
+      await swapped.promise;
+      yield dataMessage(Buffer.from("end"));
+    };
+    const writing = calls.writeMessages(messages());
+    const isOpened = async (): Promise<boolean> =>
+      (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real/`));
+    await until(isOpened, "the agent has a file in the folder");
+    await rename(join(at.inside, "real"), join(at.inside, "moved"));
+    await symlink(at.outside, join(at.inside, "real"));
+    swapped.resolve();
+    await writing;
+    assert.deepEqual(await readdir(at.outside), ["secret"]);
+    assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
+  });
 
-  it("is itself followed as usual, and has to be a folder that is there", async () => {
+  it("beneath may be a link but must be an existing directory", async () => {
     await using at = await scene();
     await symlink(at.inside, at.folder.at("entry"));
     await chmod(at.inside, 0o700);
@@ -181,7 +177,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
       await failsWith(readIn(beneath, "made"), status.NOT_FOUND, "PATH_NOT_FOUND", { path: beneath });
   });
 
-  it("is relative, and its folder absolute; no_symlinks needs one", async () => {
+  it("beneath requires an absolute directory and a relative path", async () => {
     const cases = [
       [{ beneath: "/tmp", path: "/etc/passwd" }, "path"],
       [{ beneath: "/tmp", path: "" }, "path"],
@@ -194,7 +190,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
         await failsWith(call(), status.INVALID_ARGUMENT, "INVALID_FIELD", { field });
   });
 
-  it("leaves no descriptor open, whatever came of it", async () => {
+  it("calls beneath a directory leave no descriptor open", async () => {
     await using at = await scene();
     const held = async (): Promise<string[]> =>
       (await openFiles(agent.pid)).filter((path) => path.includes(at.folder.path));
@@ -205,7 +201,7 @@ describe("a path beneath a folder", NEEDS_ROOT, () => {
     await until(async () => (await held()).length === 0, "the agent has closed all of it");
   });
 
-  it("is UNIMPLEMENTED where the kernel has no openat2", async () => {
+  it("beneath fails with UNIMPLEMENTED if the kernel lacks openat2", async () => {
     await using at = await scene();
     const without = new FileSystem(
       {

@@ -14,7 +14,7 @@ import { addon } from "../../../fixtures/spawning.ts";
 const EMFILE = -24;
 
 describe("a file operation that cannot even begin", () => {
-  it("gives its thread back: as many as there are threads hold up no other", async () => {
+  it("file operations that fail to start release their threads", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "content");
     let isOutOfMemory = true;
@@ -35,7 +35,7 @@ describe("a file operation that cannot even begin", () => {
 });
 
 describe("a tree whose directory cannot be opened twice", () => {
-  it("leaves no descriptor open", async () => {
+  it("a tree whose directory cannot be reopened leaves no descriptor open", async () => {
     await using folder = await testFolder();
     const openIn: Addon["openIn"] = async (at, path, flags, mode, resolve) =>
       Buffer.from(path).toString() === "." && (flags & 0o10000000) === 0

@@ -23,7 +23,7 @@ const files = new FileSystem(addon, timers);
 const bytes = (path: string): Buffer => Buffer.from(path);
 
 describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
-  it("keep eight of them waiting, hold up no other call, and other fsyncs for a second; those that are given up do not wait", async () => {
+  it("64 blocked fsyncs occupy eight threads and delay other calls briefly", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "content");
     await using mount = await fuseMount("hanging_mount", folder.at("slow"), ["late"]);
@@ -95,7 +95,7 @@ async function timeUntil(promise: Promise<unknown>): Promise<number> {
 }
 
 describe("calls into a mount that never answers", NEEDS_FUSE, () => {
-  it("hold up others for a second, for four if they are many, and for none once it is known to be silent", async () => {
+  it("calls to a hung mount briefly delay others, then not at all", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "content");
     await using _mount = await fuseMount("hanging_mount", folder.at("hung"));
@@ -117,7 +117,7 @@ describe("calls into a mount that never answers", NEEDS_FUSE, () => {
 });
 
 describe("a mount that answers after five seconds", NEEDS_FUSE, () => {
-  it("fails no call: those that came meanwhile have waited for it", async () => {
+  it("a mount that answers after five seconds fails no call", async () => {
     await using folder = await testFolder();
     await using mount = await fuseMount("hanging_mount", folder.at("slow"), ["late"]);
     mount.server.kill("SIGSTOP");
