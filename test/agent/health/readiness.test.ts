@@ -67,7 +67,7 @@ async function end(run: Run | undefined, code: number): Promise<void> {
 }
 
 describe("readiness", () => {
-  it("is the verdict of the last run, while the next one is in progress too", async () => {
+  it("readiness keeps the last result while the next run is in progress", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
@@ -79,7 +79,7 @@ describe("readiness", () => {
     assert.deepEqual(readiness.verdict, { ready: false, exitCode: 3 });
   });
 
-  it("is asked again an interval after the last run's end, not its start", async () => {
+  it("ready_cmd runs again an interval after its last run has ended", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
@@ -95,7 +95,7 @@ describe("readiness", () => {
     assert.equal(runs.length, 3, "also after one that was killed at its timeout");
   });
 
-  it("is asked at once when what was known is out of date, forgets the run in progress, and ends with the stop", async () => {
+  it("runNow discards the run in progress; stop ends the loop", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();
@@ -133,7 +133,7 @@ async function healthOnce(agent: RunningAgent, holds: (health: Health) => boolea
 }
 
 describe("ready_cmd", () => {
-  it("gives the verdict again and again, in the environment of an exec'd command", async () => {
+  it("ready_cmd runs repeatedly in the environment of an exec'd command", async () => {
     const flag = join(folder, "ready");
     await using agent = await startAgent({
       process: {
@@ -149,14 +149,14 @@ describe("ready_cmd", () => {
     assert.equal((await healthOnce(agent, (health) => !health.ready)).readyCmdExit, 5);
   });
 
-  it("may write as much as it likes", async () => {
+  it("ready_cmd may write any amount of output", async () => {
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["sh", "-c", "head -c 10000000 /dev/zero; head -c 10000000 /dev/zero >&2"] } },
     });
     assert.equal((await healthOnce(agent, (health) => health.readyCmdExit !== -1)).ready, true);
   });
 
-  it("may have a pause and a timeout of weeks, longer than any timer of Node", async () => {
+  it("ready_cmd accepts an interval and a timeout of weeks", async () => {
     const runs = join(folder, "runs");
     const weeks = { interval_ms: 2 ** 32 - 1, timeout_ms: 2 ** 32 - 1 };
     await using agent = await startAgent({
@@ -167,7 +167,7 @@ describe("ready_cmd", () => {
     assert.equal(await readFile(runs, "utf8"), "run\n");
   });
 
-  it("that is not there is 127, and one that cannot start 126", async () => {
+  it("a missing ready_cmd reports 127, and one that cannot start 126", async () => {
     for (const [command, code] of [
       ["no-such-command", 127],
       ["/etc/passwd", 126],
@@ -177,7 +177,7 @@ describe("ready_cmd", () => {
     }
   });
 
-  it("runs at once after the restore duties, and never counts as user activity", async () => {
+  it("ready_cmd runs right after a restore and is not user activity", async () => {
     const flag = join(folder, "after-restore");
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["test", "-e", flag], interval_ms: HOUR_MS } },
@@ -191,7 +191,7 @@ describe("ready_cmd", () => {
     assert.equal(later.lastUserActivity.getTime(), earlier.lastUserActivity.getTime());
   });
 
-  it("ends with the agent", async () => {
+  it("ready_cmd ends when the agent stops", async () => {
     const mark = `1000.${Date.now()}`;
     const began = join(folder, "began");
     await using agent = await startAgent({

@@ -81,7 +81,7 @@ describe("grpc.health.v1.Health", () => {
     await assert.rejects(guess, (error) => error instanceof RpcFailure && error.code === UNAUTHENTICATED);
   });
 
-  it("Watch sends each change of readiness, and NOT_SERVING at the end", async () => {
+  it("Watch sends each change of readiness, and NOT_SERVING when the agent stops", async () => {
     await using folder = await testFolder();
     const file = join(folder.path, "ready");
     await using agent = await agentWithReadiness(file);
@@ -110,7 +110,7 @@ describe("grpc.health.v1.Health", () => {
     await assert.rejects(watch.next(), (error) => error instanceof RpcFailure && error.code === UNAVAILABLE);
   });
 
-  it("Watch refuses the ninth client, and serves it once another has left", async () => {
+  it("Watch rejects the ninth client until another one has left", async () => {
     await using agent = await startAgent();
     await using stack = new AsyncDisposableStack();
     const watches = Array.from({ length: WATCH_LIMIT }, () => stack.use(new Watch(agent)));
@@ -126,7 +126,7 @@ describe("grpc.health.v1.Health", () => {
     }
   });
 
-  it("calls do not count as user activity", async () => {
+  it("Health.Check and Health.Watch do not count as user activity", async () => {
     await using agent = await startAgent({ process: SLEEP });
     const before = await ask(agent, GuestAgent.method.health, {});
     await using watch = new Watch(agent);
@@ -136,7 +136,7 @@ describe("grpc.health.v1.Health", () => {
     assert.deepEqual(after.lastUserActivity, before.lastUserActivity);
   });
 
-  it("the status stays what it was while the session is frozen", async () => {
+  it("Health.Check keeps its status while the session is frozen", async () => {
     await using folder = await testFolder();
     const file = join(folder.path, "ready");
     await writeFile(file, "");

@@ -46,14 +46,14 @@ function appeared(name: string): Promise<void> {
 const refused = (status: string, reason: string) => ({ name: "GuestError", status, reason });
 
 describe("RunHook", () => {
-  it("runs the hook and tells how it ended, whichever kind it is", async () => {
+  it("RunHook runs a hook of either kind and reports its exit", async () => {
     for (const kind of [PRE_SNAPSHOT, POST_RESTORE]) {
       const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await hook("echo out; echo err >&2; exit 7", kind);
       assert.deepEqual([ran, timedOut, exitCode, stdoutTail, stderrTail], [true, false, 7, "out\n", "err\n"]);
     }
   });
 
-  it("answers that nothing ran when no hook is configured for the kind", async () => {
+  it("RunHook reports that nothing ran when no hook is configured", async () => {
     await using bare = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
     using its = clientOf(bare);
     const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await its.runHook({ kind: POST_RESTORE });
@@ -61,7 +61,7 @@ describe("RunHook", () => {
     assert.equal((await its.runHook({ kind: PRE_SNAPSHOT })).ran, true);
   });
 
-  it("refuses a kind that is missing or unknown, times over ten minutes, and a freeze after a restore", async () => {
+  it("RunHook rejects an invalid kind, long times, and freezing after a restore", async () => {
     for (const request of [
       { kind: HookKind.UNSPECIFIED },
       { kind: 3 as HookKind },
@@ -74,7 +74,7 @@ describe("RunHook", () => {
     assert.equal((await hook("true", PRE_SNAPSHOT, 600_000)).ran, true);
   });
 
-  it("answers with a status when the hook could not be started, and logs it", async () => {
+  it("RunHook fails and logs the reason when the hook cannot start", async () => {
     await using other = await startAgent({
       hooks: { preSnapshot: { args: ["no-such-command"] }, postRestore: { args: ["true"], user: "no-such-user" } },
     });
@@ -86,12 +86,12 @@ describe("RunHook", () => {
     assert.equal((await its.health()).alive, true);
   });
 
-  it("reports a signal as 128 + n", async () => {
+  it("RunHook reports a hook killed by signal n as 128 + n", async () => {
     assert.equal((await hook("kill -TERM $$")).exitCode, 128 + 15);
     assert.equal((await hook("kill -KILL $$")).exitCode, 128 + 9);
   });
 
-  it("gives it the environment of an exec'd command with its own on top, and nothing of the agent's", async () => {
+  it("a hook's environment is that of commands plus its own variables", async () => {
     const names = (tail: string): string[] => tail.split("\n").map((line) => line.split("=")[0] ?? "");
     const pre = (await hook("env")).stdoutTail;
     assert.match(pre, /^LAYER=process$/m);
@@ -104,12 +104,12 @@ describe("RunHook", () => {
     );
   });
 
-  it("runs it in its own directory, else the workload's, with nothing to read", async () => {
+  it("a hook runs in its own or the workload's directory without input", async () => {
     assert.equal((await hook("pwd; cat")).stdoutTail, "/usr\n");
     assert.equal((await hook("pwd", POST_RESTORE)).stdoutTail, `${folder}\n`);
   });
 
-  it("never counts as user activity", async () => {
+  it("a hook does not count as user activity", async () => {
     const last = async (): Promise<number> => {
       const { lastUserActivity } = await client.health();
       assert.ok(lastUserActivity !== undefined);
@@ -122,7 +122,7 @@ describe("RunHook", () => {
 });
 
 describe("the tails of a hook's output", () => {
-  it("are the last 16 KiB of each stream, cut at a character", async () => {
+  it("RunHook returns the last 16 KiB of each stream, without partial characters", async () => {
     const { stdoutTail, stderrTail } = await hook(
       'i=0; while [ $i -lt 9000 ]; do printf "€"; i=$((i+1)); done; printf "end"; printf x >&2',
     );
@@ -130,7 +130,7 @@ describe("the tails of a hook's output", () => {
     assert.equal(stderrTail, "x");
   });
 
-  it("cost no more memory for a flood", async () => {
+  it("a flood of hook output does not grow the agent's memory", async () => {
     const before = memoryOf(agent.pid).ownBytes;
     const result = await hook("head -c 400000000 /dev/zero | tr '\\0' y; echo end >&2");
     assert.equal(result.stdoutTail, "y".repeat(TAIL_BYTES));
@@ -141,7 +141,7 @@ describe("the tails of a hook's output", () => {
 });
 
 describe("a hook that takes too long", () => {
-  it("is dead with its whole tree before the answer comes", async () => {
+  it("a timed-out hook and its process tree are dead before the answer", async () => {
     const mark = `1000.${Date.now()}`;
     const script = `sleep ${mark} & setsid sh -c 'trap "" TERM HUP; sleep ${mark}; :' & echo begun; sleep ${mark}`;
     let tail = "";
@@ -155,7 +155,7 @@ describe("a hook that takes too long", () => {
     assert.equal(tail, "begun\n");
   });
 
-  it("is killed when its client goes away", async () => {
+  it("a hook is killed when its client disconnects", async () => {
     const mark = `1000.${Date.now()}`;
     await writeFile(path("hook.sh"), `sleep ${mark} & touch ${path("running")}; sleep ${mark}`);
     const gone = new AbortController();
@@ -169,7 +169,7 @@ describe("a hook that takes too long", () => {
 });
 
 describe("hooks at the same time", () => {
-  it("run one after the other", async () => {
+  it("concurrent hooks run one after the other", async () => {
     const log = path(randomUUID());
     await writeFile(path("hook.sh"), `echo begin >> ${log}; sleep 0.05; echo end >> ${log}`);
     const kinds = [PRE_SNAPSHOT, POST_RESTORE, PRE_SNAPSHOT, PRE_SNAPSHOT];
@@ -179,7 +179,7 @@ describe("hooks at the same time", () => {
 });
 
 describe("an agent that leaves", () => {
-  it("kills the hook that runs, tree and all, and starts none that waits", async () => {
+  it("a stopping agent kills the running hook and starts no waiting one", async () => {
     const mark = `1000.${Date.now()}`;
     const running = path(randomUUID());
     await using leaving = await startAgent({
@@ -205,7 +205,7 @@ function tailOf(sizeBytes: number, ...chunks: readonly (string | Uint8Array)[]):
 }
 
 describe("the tail of an output", () => {
-  it("is the end of a long one, wherever its pieces are cut", () => {
+  it("an output tail is the same for every split of the output", () => {
     const whole = "the quick brown fox jumps over the lazy dog";
     for (let pieceBytes = 1; pieceBytes <= whole.length; pieceBytes++) {
       const tail = new Tail(8);
@@ -220,18 +220,19 @@ describe("the tail of an output", () => {
     chunks: readonly (string | Uint8Array)[],
     text: string,
   ])[] = [
-    ["is empty without output", 8, [], ""],
-    ["is all of a short one", 8, ["abc", "", "def"], "abcdef"],
-    ["is all that fits", 8, ["abcdefgh"], "abcdefgh"],
+    ["without output is empty", 8, [], ""],
+    ["holds all of a short output", 8, ["abc", "", "def"], "abcdef"],
+    ["holds all output that fits", 8, ["abcdefgh"], "abcdefgh"],
     ["begins at a character, not in the middle of ö", 8, ["äöüß€"], "üß€"],
     ["begins at a character of four bytes", 5, ["a😀b😀"], "b😀"],
-    ["is a character that fits", 4, ["😀x😀"], "😀"],
-    ["is nothing where none fits", 3, ["😀x😀"], ""],
+    ["holds a character that just fits", 4, ["😀x😀"], "😀"],
+    ["is empty if no character fits", 3, ["😀x😀"], ""],
     ["ends with U+FFFD in the middle of a character", 8, ["ab", Buffer.from("😀").subarray(0, 3)], "ab\ufffd"],
-    ["stays within its size with it", 5, ["abcde", Buffer.from("ü").subarray(0, 1)], "de\ufffd"],
-    ["replaces what is no UTF-8", 16, [Buffer.from([0x61, 0xff, 0x62])], "a\ufffdb"],
-    ["stays within its size then too", 16, [Buffer.alloc(100, 0xff)], "\ufffd".repeat(5)],
+    ["stays within its size with U+FFFD", 5, ["abcde", Buffer.from("ü").subarray(0, 1)], "de\ufffd"],
+    ["replaces invalid UTF-8 with U+FFFD", 16, [Buffer.from([0x61, 0xff, 0x62])], "a\ufffdb"],
+    ["stays within its size with replaced bytes", 16, [Buffer.alloc(100, 0xff)], "\ufffd".repeat(5)],
     ["keeps a byte order mark and NUL bytes", 16, ["\ufeffa\0b"], "\ufeffa\0b"],
   ];
-  for (const [what, sizeBytes, chunks, text] of CASES) it(what, () => assert.equal(tailOf(sizeBytes, ...chunks), text));
+  for (const [what, sizeBytes, chunks, text] of CASES)
+    it(`a hook's output tail ${what}`, () => assert.equal(tailOf(sizeBytes, ...chunks), text));
 });

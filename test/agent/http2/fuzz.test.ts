@@ -22,7 +22,7 @@ const MEMORY_LIMIT_BYTES = 256 * 1024 * 1024;
 const BLOCK = headerBlock(callFields("Exec", "token"));
 
 describe("the HTTP/2 machine", () => {
-  test(`survives ${FRAMES} frames that are almost right (seed ${SEED})`, (t) => {
+  test(`the HTTP/2 machine survives ${FRAMES} malformed frames (seed ${SEED})`, (t) => {
     const random = seededRandom(SEED);
     let frames = 0;
     let machines = 0;

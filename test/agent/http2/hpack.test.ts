@@ -23,7 +23,7 @@ const { huffmanTexts, invalidBlocks } = vectors;
 const staticTable = vectors.staticTable as unknown as readonly Field[];
 
 describe("the decoder of header blocks", () => {
-  test("reads what nghttp2 makes of random fields: literals, indices, Huffman codes and evictions", async () => {
+  test("the HPACK decoder reads random header blocks of nghttp2", async () => {
     const random = seededRandom(7_541);
     const word = (): string =>
       Buffer.from(Array.from({ length: 1 + random.below(90) }, () => 0x21 + random.below(94))).toString("latin1");
@@ -53,7 +53,7 @@ describe("the decoder of header blocks", () => {
     session.destroy();
   });
 
-  test("counts 32 bytes for a field beside its name and value (RFC 7541, 4.1)", () => {
+  test("the HPACK table counts 32 extra bytes per field (RFC 7541, 4.1)", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES, 100);
     for (const length of [17, 17]) decoder.decode(literal(0x40, "a", "v".repeat(length)));
     assert.equal(dynamicTable(decoder).length, 2);
@@ -61,14 +61,14 @@ describe("the decoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), [["a", "v".repeat(18)]]);
   });
 
-  test("knows the static table", () => {
+  test("the HPACK decoder knows the static table", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
     for (const [index, field] of staticTable.entries()) {
       assert.deepEqual(pairs(decoder.decode(Buffer.of(0x80 | (index + 1)))), [field]);
     }
   });
 
-  test("reads every Huffman code", () => {
+  test("the HPACK decoder reads every Huffman code", () => {
     for (const { text, code } of huffmanTexts) {
       const bytes = Buffer.from(code, "hex");
       const block = Buffer.concat([Buffer.of(0, 1), Buffer.from("x"), stringHead(bytes.length), bytes]);
@@ -76,7 +76,7 @@ describe("the decoder of header blocks", () => {
     }
   });
 
-  test("refuses what is malformed with COMPRESSION_ERROR, and says what it is", () => {
+  test("the HPACK decoder rejects malformed blocks with COMPRESSION_ERROR and a reason", () => {
     for (const { what, block } of invalidBlocks) {
       assert.throws(
         () => new HpackDecoder(LIST_LIMIT_BYTES).decode(Buffer.from(block, "hex")),
@@ -86,7 +86,7 @@ describe("the decoder of header blocks", () => {
     }
   });
 
-  test("keeps nothing of a list over the limit, but reads it to its end for the table's sake", () => {
+  test("the HPACK decoder discards an oversized list but updates its table", () => {
     const decoder = new HpackDecoder(100);
     const large = literal(0x40, "name", "x".repeat(64));
     const block = Buffer.concat([large, large, literal(0x40, "last", "value")]);
@@ -94,7 +94,7 @@ describe("the decoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder).slice(0, 1), [["last", "value"]]);
   });
 
-  test("has another version whenever a block of the same bytes may mean something else", () => {
+  test("the HPACK decoder's version changes whenever its table does", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
     const before = decoder.version;
     decoder.decode(Buffer.of(0x82, 0x86));
@@ -106,21 +106,21 @@ describe("the decoder of header blocks", () => {
 });
 
 describe("the encoder of header blocks", () => {
-  test("is understood by the decoder, and says what repeats in one byte a field", () => {
+  test("the HPACK encoder sends a repeated field in one byte", () => {
     const { says } = conversation();
     const fields = { ":status": "200", "content-type": "application/grpc+proto", "svc-agent-version": "0.1.0" };
     says(fields);
     assert.equal(says(fields).length, 3);
   });
 
-  test("keeps what is said once out of the table, whatever its length", () => {
+  test("the HPACK encoder does not index fields that rarely repeat", () => {
     const { decoder, says } = conversation();
     for (let count = 0; count < 500; count++)
       says({ "grpc-status": "5", "grpc-message": `no ${count}`, "x-long": `${count}${"x".repeat(5_000)}` });
     assert.deepEqual(dynamicTable(decoder), [["grpc-status", "5"]]);
   });
 
-  test("evicts as the decoder does, field by field", () => {
+  test("the HPACK encoder and decoder evict the same fields", () => {
     const { says } = conversation();
     for (let count = 0; count < 1_000; count++)
       says({ [`name-${count % 150}`]: "value", [`other-${count % 7}`]: String(count % 11) });
@@ -128,7 +128,7 @@ describe("the encoder of header blocks", () => {
 
   const CONTENT_TYPE = { "content-type": "application/grpc+proto" };
 
-  test("uses no larger table than the peer has, and says so first", () => {
+  test("the HPACK encoder announces and respects the peer's table limit", () => {
     const { encoder, decoder, says } = conversation();
     says(CONTENT_TYPE);
     encoder.limitTable(0);
@@ -136,7 +136,7 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
-  test("says the smallest table of several since the last block, and the last one", () => {
+  test("the HPACK encoder announces the smallest and the last table limit", () => {
     const { encoder, decoder, says } = conversation();
     says(CONTENT_TYPE);
     for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);

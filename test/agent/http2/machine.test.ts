@@ -25,7 +25,7 @@ const KIB = 1024;
 const MAX_FRAME_SIZE = 5;
 
 describe("the HTTP/2 machine", () => {
-  test("lays headers, message and trailers of a small answer out in one piece, without a request's copy", () => {
+  test("a small answer's headers, message and trailers leave in one chunk", () => {
     const peer = new Machine();
     peer.request(1, FLAG.endStream);
     const stream = peer.streams[0];
@@ -46,7 +46,7 @@ describe("the HTTP/2 machine", () => {
     [32 * KIB, 2],
     [64 * KIB - 5, 1],
   ] as const)
-    test(`sends the bytes of a large answer themselves, in frames that with their header have ${frameBytes} bytes`, () => {
+    test(`a large answer is sent uncopied in frames of ${frameBytes} bytes`, () => {
       const peer = new Machine();
       peer.feed(frame(FRAME.settings, 0, 0, setting(MAX_FRAME_SIZE, frameBytes)));
       peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 256 * KIB)));
@@ -63,7 +63,7 @@ describe("the HTTP/2 machine", () => {
       assert.deepEqual(lengths, Array<number>(2 * turnFrames).fill(payloadBytes));
     });
 
-  test("lets answers take turns, also where a write holds but some of them", () => {
+  test("concurrent large answers take turns, also across several writes", () => {
     const peer = new Machine();
     peer.feed(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 16 * KIB * KIB)));
     peer.feed(frame(FRAME.windowUpdate, 0, 0, uint32(64 * KIB * KIB)));
@@ -80,7 +80,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(new Set(turns.slice(0, 6)), new Set([1, 3, 5, 7, 9, 11]), "everybody's comes before a second one");
   });
 
-  test("gives a stream its window back also where that became narrower after the bytes were read", () => {
+  test("a stream's receive window stays at least half open after it shrinks", () => {
     const peer = new Machine();
     const count = 80;
     for (let index = 0; index < count; index++) {
@@ -96,7 +96,7 @@ describe("the HTTP/2 machine", () => {
     }
   });
 
-  test("hands on what a paused request has sent in memory that it uses again, whatever its pieces", () => {
+  test("a paused request's data arrives unchanged in reused buffers", () => {
     const peer = new Machine();
     const read: Buffer[] = [];
     const memories = new Set<ArrayBufferLike>();
@@ -122,7 +122,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(counts, [4, 4, 4]);
   });
 
-  test("ends a stream whose window is overdrawn, and the connection where that one is", () => {
+  test("overdrawing a stream's window resets it, the connection's window ends it", () => {
     const peer = new Machine({ streamWindowBytes: 20 * KIB, connectionWindowBytes: 64 * KIB });
     peer.request(1, 0);
     peer.streams[0]?.pause();
@@ -137,7 +137,7 @@ describe("the HTTP/2 machine", () => {
     assert.equal(peer.machine.failure?.code, CODE.flowControl);
   });
 
-  test("resets a request whose content-length is no length (RFC 9113, 8.1.1)", () => {
+  test("a request with an invalid content-length is reset (RFC 9113, 8.1.1)", () => {
     const cases = ["", "x", "-1", "+1", "1.0", "0x1", "1e3", "5, 5", "9".repeat(16), "18446744073709551616"];
     const peer = new Machine();
     for (const [index, value] of cases.entries()) {
@@ -160,7 +160,7 @@ describe("the HTTP/2 machine", () => {
     ["RST_STREAM", FRAME.reset, uint32(CODE.cancel)],
     ["WINDOW_UPDATE", FRAME.windowUpdate, uint32(1)],
   ] as const)
-    test(`ends the connection at ${name} for an even stream, which no client opens and no server has (RFC 9113, 5.1)`, () => {
+    test(`${name} for an even stream ends the connection (RFC 9113, 5.1)`, () => {
       const peer = new Machine();
       peer.request(5, FLAG.endStream);
       peer.feed(frame(type, 0, 4, payload));

@@ -20,7 +20,7 @@ function youngBytes(): number {
   return getHeapSpaceStatistics().find(({ space_name: name }) => name === "new_space")?.space_used_size ?? NaN;
 }
 
-test("V8's collector frees garbage before it returns", () => {
+test("V8's garbage collector function frees garbage before it returns", () => {
   const collect = garbageCollector();
   collect("major");
   const beforeBytes = process.memoryUsage().arrayBuffers;
@@ -29,7 +29,7 @@ test("V8's collector frees garbage before it returns", () => {
   assert.ok(process.memoryUsage().arrayBuffers < beforeBytes + 32 * MIB);
 });
 
-test("a minor collection empties the young generation", () => {
+test("a minor garbage collection empties the young generation", () => {
   const collect = garbageCollector();
   collect("minor");
   while (youngBytes() < 512 * KIB) Array.from({ length: 100 }, String);
@@ -37,7 +37,7 @@ test("a minor collection empties the young generation", () => {
   assert.ok(youngBytes() < 256 * KIB, `${youngBytes()} bytes are left`);
 });
 
-test("on a V8 without that function nothing happens", () => garbageCollector("noSuchFunction")("major"));
+test("garbageCollector does nothing if V8 lacks the function", () => garbageCollector("noSuchFunction")("major"));
 
 /** Runs the agent as on a Node that exports nothing of OpenSSL. */
 const WITHOUT_EXPORTS = `
@@ -49,11 +49,11 @@ const WITHOUT_EXPORTS = `
   };
 `;
 
-test("this Node's OpenSSL has what verify_parameters.c and handshakes.c call", () => {
+test("Node's OpenSSL exports what the addon calls", () => {
   assert.deepEqual([addon.boundHandshakes(), addon.relaxCertificateChecks()], [1, 1]);
 });
 
-test("where Node exports nothing of OpenSSL, the agent says what it cannot do, and serves", async () => {
+test("the agent serves and logs limits if Node exports no OpenSSL functions", async () => {
   const [node, ...args] = SOURCES_COMMAND;
   const preload = `data:text/javascript,${encodeURIComponent(WITHOUT_EXPORTS)}`;
   await using agent = await startAgent({ command: [node, "--import", preload, ...args] });

@@ -78,7 +78,7 @@ function memoriesOf(socket: Duplex): ArrayBufferLike[] {
 }
 
 describe("pieces that are written to a TLS socket", () => {
-  it("arrive as they were, joined in one memory that is used again", async () => {
+  it("TLS writes join pieces in one reused buffer", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(30, 8_192));
@@ -87,7 +87,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories[0], memories[1]);
   });
 
-  it("are not joined where there is one alone, or more than the memory holds", async () => {
+  it("TLS writes do not join a single piece or oversized pieces", async () => {
     await using pair = await pairOver("tls");
     const memories = memoriesOf(pair.server);
     await arrives(pair, piecesOf(1, 8_192));
@@ -95,7 +95,7 @@ describe("pieces that are written to a TLS socket", () => {
     assert.equal(memories.length, 5);
   });
 
-  it("are not joined while another socket's are not written: the memory is theirs", async () => {
+  it("TLS writes do not join pieces while another socket uses the buffer", async () => {
     await using slow = await pairOver("tls");
     await using quick = await pairOver("tls");
     const [held, passed] = [piecesOf(30, 8_192), piecesOf(30, 8_192)];
@@ -116,7 +116,7 @@ describe("pieces that are written to a TLS socket", () => {
     await Promise.all([waiting, last]);
   });
 
-  it("are over where their socket is destroyed, and the memory is there for the next", async () => {
+  it("destroying a socket completes its writes and frees the shared buffer", async () => {
     await using gone = await pairOver("tls");
     await using next = await pairOver("tls");
     gone.server.on("error", () => {});
@@ -157,14 +157,14 @@ async function sendAll({ client, server }: Pair) {
 
 describe("all that a socket reads", () => {
   for (const kind of ["tcp", "tls"] as const) {
-    it(`is passed on in one memory over ${kind}, what came before included, and then the end`, async () => {
+    it(`receiveAll reads everything over ${kind} through one buffer`, async () => {
       await using pair = await pairOver(kind);
       const { bytes, memories } = await sendAll(pair);
       assert.ok(bytes.equals(Buffer.concat([FIRST, REST])));
       assert.equal(memories, 1);
     });
 
-    it(`is passed on in the public way where the ${kind} socket is of another shape`, async () => {
+    it(`receiveAll falls back to public events for an unusual ${kind} socket`, async () => {
       await using pair = await pairOver(kind);
       const { _handle: handle } = pair.server as Socket & { readonly _handle: object };
       Object.defineProperty(handle, "useUserBuffer", { value: undefined });
@@ -174,7 +174,7 @@ describe("all that a socket reads", () => {
     });
   }
 
-  it("is passed on in the public way from a stream that is no socket", async () => {
+  it("receiveAll works with a stream that is not a socket", async () => {
     const [client, server] = duplexPair();
     client.write("some ");
     const received: string[] = [];
@@ -184,7 +184,7 @@ describe("all that a socket reads", () => {
     assert.equal(received.join(""), "some bytes");
   });
 
-  it("is not left in the memory for the next to see, where it is small", async () => {
+  it("receiveAll clears small reads from its buffer", async () => {
     await using pair = await pairOver("tls");
     const seen = Promise.withResolvers<Buffer>();
     receiveAll(pair.server, (bytes) => seen.resolve(bytes));
@@ -193,7 +193,7 @@ describe("all that a socket reads", () => {
   });
 });
 
-test("a server that listens has a descriptor, of a socket; one that does not has none", async () => {
+test("a server has a socket descriptor only while it listens", async () => {
   const server = createServer().listen(0, "127.0.0.1");
   await once(server, "listening");
   const fd = descriptorOf(server);
@@ -203,7 +203,7 @@ test("a server that listens has a descriptor, of a socket; one that does not has
   assert.equal(descriptorOf(server), undefined);
 });
 
-test("a socket that is no longer read leaves to the kernel what its peer sends", async () => {
+test("after stopReading the kernel keeps what the peer sends", async () => {
   await using first = await pairOver("tcp");
   await using second = await pairOver("tcp");
   first.server.resume();
@@ -217,7 +217,7 @@ test("a socket that is no longer read leaves to the kernel what its peer sends",
   assert.deepEqual([first.server.bytesRead, second.server.bytesRead], [0, 4]);
 });
 
-test("a socket without a handle is left as it is", () => {
+test("stopReading ignores a socket without a handle", () => {
   const socket = new Socket();
   stopReading(socket);
   assert.equal(socket.destroyed, false);

@@ -17,7 +17,7 @@ async function accepts(host: string, port: number): Promise<void> {
 }
 
 describe("a TCP port", () => {
-  test("is listened on for IPv4, and for IPv6 where there is any", async () => {
+  test("a TCP port listens on IPv4, and on IPv6 if available", async () => {
     const server = createServer((socket) => socket.destroy());
     const port = await listenTcp(server, 0);
     await accepts("127.0.0.1", port);
@@ -25,10 +25,14 @@ describe("a TCP port", () => {
     server.close();
   });
 
-  test("is refused when another program has it for IPv6 alone", { skip: !HAS_IPV6 && "needs IPv6" }, async () => {
-    await using other = await listener(undefined, { host: "::1", port: 0, ipv6Only: true });
-    const server = createServer();
-    await assert.rejects(listenTcp(server, other.port), { name: "AgentError", reason: "ALREADY_EXISTS" });
-    assert.equal(server.listening, false);
-  });
+  test(
+    "listenTcp fails with ALREADY_EXISTS if the port's IPv6 half is taken",
+    { skip: !HAS_IPV6 && "needs IPv6" },
+    async () => {
+      await using other = await listener(undefined, { host: "::1", port: 0, ipv6Only: true });
+      const server = createServer();
+      await assert.rejects(listenTcp(server, other.port), { name: "AgentError", reason: "ALREADY_EXISTS" });
+      assert.equal(server.listening, false);
+    },
+  );
 });

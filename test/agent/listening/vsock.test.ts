@@ -54,7 +54,7 @@ function start(): Promise<TestServer> {
 
 describe("a vsock port", () => {
   for (const withTls of [false, true])
-    test(`serves the host ${withTls ? "with" : "without"} TLS, by token, and closes at the agent's end`, async () => {
+    test(`a vsock port serves the host ${withTls ? "with" : "without"} TLS until the agent stops`, async () => {
       await using folder = await testFolder();
       const server = await start();
       const { ca, server: own } = server.certificates;
@@ -72,7 +72,7 @@ describe("a vsock port", () => {
       assert.equal(unix.listening, false);
     });
 
-  test("says nothing before its client, whose dialer may drop what it reads with the VMM's answer", async () => {
+  test("a vsock port sends nothing before its client does", async () => {
     // firecracker-go-sdk 1.0.0 does (vsock/dial.go, tryConnReadUntil); test/foreign/vsock.nightly.ts runs it.
     await using folder = await testFolder();
     await using server = await start();
@@ -92,7 +92,7 @@ describe("a vsock port", () => {
   });
 
   for (const [cid, who] of Object.entries(ANOTHER_PEER))
-    test(`closes ${who} (CID ${cid}) at once, and logs it`, async () => {
+    test(`a vsock port closes and logs ${who} (CID ${cid})`, async () => {
       await using folder = await testFolder();
       await using server = await start();
       const { listener, server: unix } = listenerOn(folder.at("vsock"), Number(cid));
@@ -109,7 +109,7 @@ describe("a vsock port", () => {
       assert.equal(server.server.sockets, 0);
     });
 
-  test("is accepted from by the addon, many connections in one tick, until it is closed", async () => {
+  test("the addon accepts 40 connections in one tick until the listener closes", async () => {
     const fd = addon.listenPort(0);
     const probe = createServer().listen({ fd: addon.duplicate(fd) });
     await once(probe, "listening");

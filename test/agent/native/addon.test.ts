@@ -18,14 +18,14 @@ const { EAGAIN, EINVAL } = constants.errno;
 const { ca, server, client } = await issueCertificates();
 const strangers = await issueCertificates();
 
-test("signals to init, to every process and to one's own group are refused", () => {
+test("kill and killGroup reject init, every process and the own group", () => {
   for (const pid of [1, 0, -1, -process.pid]) {
     assert.equal(addon.kill(pid, 0), -EINVAL);
     assert.equal(addon.killGroup(pid, 0), -EINVAL);
   }
 });
 
-test("the open files limit of process 0, which would mean this one, and bytes outside the given ones are refused", () => {
+test("the addon rejects the limits of process 0 and out-of-range buffers", () => {
   assert.equal(addon.openFilesLimitOf(0), -EINVAL);
   assert.ok(addon.openFilesLimitOf(process.pid) > 0);
   const buffer = Buffer.alloc(4);
@@ -34,7 +34,7 @@ test("the open files limit of process 0, which would mean this one, and bytes ou
   assert.equal(addon.write(1, buffer, 5, 0), -EINVAL);
 });
 
-test("a background writer takes what fits beside what waits, whole and in order, and waits for no reader", () => {
+test("a background writer accepts records up to its capacity without blocking", () => {
   const [ours, theirs] = pipe(true);
   const writer = new addon.BackgroundWriter(theirs, 1 << 20);
   const record = (number: number): Buffer => Buffer.alloc(4096, String(number % 10));
@@ -54,7 +54,7 @@ test("a background writer takes what fits beside what waits, whole and in order,
   closeSync(theirs);
 });
 
-test("a background writer also writes where another made the descriptor non-blocking, and drops what nobody can read", () => {
+test("a background writer handles non-blocking descriptors and discards unreadable output", () => {
   const [theirs, ours] = pipe(false);
   const writer = new addon.BackgroundWriter(theirs, 1 << 20);
   for (let count = 0; count < 64; count++) assert.equal(writer.write(Buffer.alloc(4096)), true);
@@ -67,7 +67,7 @@ test("a background writer also writes where another made the descriptor non-bloc
   closeSync(theirs);
 });
 
-test("a watch that was closed and collected leaves no memory", async () => {
+test("closed and collected FdWatch objects leak no memory", async () => {
   const [reader, writer] = pipe(true);
   const collect = garbageCollector();
   const openAndClose = async (count: number): Promise<number> => {
@@ -95,11 +95,11 @@ const DESCRIBED = [...(INTERFACE ?? "").matchAll(/^ {2}(?:readonly )?(\w+)[(:](.
   ([, name = "", parameters = ""]) => ({ name, parameters }),
 );
 
-test("the addon exports what its description in TypeScript names, and nothing else", () => {
+test("the addon exports exactly the members of its TypeScript interface", () => {
   assert.deepEqual(Object.keys(addon).toSorted(), DESCRIBED.map(({ name }) => name).toSorted());
 });
 
-test("functions of numbers take as many in C as they are described with", () => {
+test("native functions take as many numbers as their TypeScript declarations", () => {
   const header = readFileSync(join(SOURCES, "addon/addon.h"), "utf8");
   const inC = new Map([...header.matchAll(/F\("(\w+)", \w+, (\d),/g)].map(([, name, count]) => [name, Number(count)]));
   assert.ok(inC.size > 20, `${inC.size} functions of numbers found`);
@@ -110,7 +110,7 @@ test("functions of numbers take as many in C as they are described with", () => 
   assert.deepEqual(new Map(described as [string, number][]), inC);
 });
 
-test("an errno of either sign has its symbolic name, the customary one of two, or that of its number", () => {
+test("errnoName returns the customary name of an errno of either sign", () => {
   const names = ["ENOENT", "ENOENT", "EAGAIN", "ENOTSUP", "ENOEXEC", "E4095"];
   // ENOEXEC is none of libuv's.
   assert.deepEqual(
@@ -119,7 +119,7 @@ test("an errno of either sign has its symbolic name, the customary one of two, o
   );
 });
 
-test("a missing addon is reported with its path and the command that builds it, one that is none with the loader's reason", async () => {
+test("loadAddon reports a missing addon's build command and a broken one's reason", async () => {
   assert.throws(() => loadAddon(["/nonexistent"]), {
     name: "AddonError",
     message: /(?=.*npm run build:native).*\/nonexistent/s,
@@ -129,14 +129,14 @@ test("a missing addon is reported with its path and the command that builds it, 
   assert.throws(() => loadAddon([folder.path]), /invalid ELF header/);
 });
 
-test("an addon whose sources did not change is not built again", () => {
+test("buildNative does not rebuild an addon whose sources did not change", () => {
   const built = buildNative();
   const before = statSync(built);
   buildNative();
   assert.equal(statSync(built).ino, before.ino);
 });
 
-test("an unknown architecture is refused by name", () => {
+test("buildNative rejects an unknown architecture by name", () => {
   assert.throws(() => buildNative("sparc"), /"sparc".*x64 or arm64/);
 });
 
@@ -156,7 +156,7 @@ async function readFiles(paths: readonly string[], limitBytes: number) {
   return found;
 }
 
-test("files are read whole, in their order; none that is missing, a folder, empty or over the limit", async () => {
+test("readFiles returns whole files in order, and none missing or oversized", async () => {
   await using folder = await testFolder();
   const paths = ["one", "missing", "folder", "empty", "large", "two"].map((name) => folder.at(name));
   const [one = "", , inFolder = "", empty = "", large = "", two = ""] = paths;
@@ -195,14 +195,14 @@ function encryptedKey(): string {
 }
 
 describe("TLS material tried by the addon", () => {
-  test("is accepted when a server can use it, with intermediate certificates and several authorities too", () => {
+  test("the addon accepts usable TLS material with intermediates and several authorities", () => {
     assert.equal(accepts(server.cert, server.key, ca), true);
     const cert = `${server.cert}\n${ca}`;
     assert.equal(accepts(cert, server.key, ca, strangers.ca), true);
     createSecureContext({ cert, key: server.key, ca: `${ca}\n${strangers.ca}`, minVersion: "TLSv1.3" });
   });
 
-  test("is refused for whatever Node's own checks would have to explain", () => {
+  test("the addon rejects invalid TLS material", () => {
     const broken = ca.replace(/[A-Za-z]{8}/, "!!!!!!!!");
     const refused: Readonly<Record<string, readonly [cert: string, key: string, ...authorities: string[]]>> = {
       "another's key": [server.cert, client.key, ca],
@@ -218,7 +218,7 @@ describe("TLS material tried by the addon", () => {
     for (const [what, material] of Object.entries(refused)) assert.equal(accepts(...material), false, what);
   });
 
-  test("leaves no error behind for whoever uses OpenSSL next", () => {
+  test("rejected TLS material leaves no error in OpenSSL's queue", () => {
     assert.equal(accepts("nothing", "nothing", "nothing"), false);
     createSecureContext({ cert: server.cert, key: server.key, ca });
     assert.equal(accepts(server.cert, server.key, ca), true);

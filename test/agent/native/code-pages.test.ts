@@ -22,7 +22,7 @@ function makeFolder(t: TestContext): string {
   return folder;
 }
 
-test("a variable in the page in which code ends keeps its value when the code is given back", (t) => {
+test("a variable that shares a page with code keeps its value", (t) => {
   const file = join(makeFolder(t), "module.node");
   const layout = `-Wl,-T,${join(FIXTURE, "layout.ld")},--build-id=none`;
   const flags = ["-shared", "-fPIC", "-fno-plt", "-nostdlib", "-isystem", HEADERS, layout];
@@ -62,28 +62,28 @@ describe("the pages of code that are given back", () => {
   /** Parts of a program, and what is given back with pages of 4, 16 and 64 KiB. */
   for (const [title, parts, ...expected] of [
     [
-      "are all that read-only segments touch, where nothing writable is near",
+      "cover all pages of read-only segments",
       "R 0-10001, RE 40800-50800, RW 80800-90000",
       "0-11000 40000-51000",
       "0-14000 40000-54000",
       "0-20000 40000-60000",
     ],
     [
-      "end before the page in which a writable segment begins, as in Node 26 for arm64",
+      "end before the page where a writable segment begins",
       "R 31d0000-707d1f0, RW 707d1f0-713c600",
       "31d0000-707d000",
       "31d0000-707c000",
       "31d0000-7070000",
     ],
     [
-      "begin after the page in which a writable segment ends, which is that of its zeros too",
+      "begin after the page where a writable segment ends",
       "RW 10000-23001, R 23800-58000",
       "24000-58000",
       "24000-58000",
       "30000-60000",
     ],
     [
-      "are none where writable segments touch every page",
+      "exclude every page that writable segments touch",
       "RW 0-800, RE 800-13000, RW 13000-14000",
       "1000-13000",
       "4000-10000",
@@ -97,7 +97,7 @@ describe("the pages of code that are given back", () => {
       "20000-30000",
     ],
   ] as const)
-    test(`${title}, in whatever order the headers name the segments`, (t) => {
+    test(`released code pages ${title}`, (t) => {
       for (const named of [partsOf(parts), partsOf(parts).toReversed()])
         assert.deepEqual(
           [4, 16, 64].map((pageKib) => givenBack(t, pageKib, named)),

@@ -108,7 +108,7 @@ function launcherUnder(pid: number): number {
 for (const setting of Object.keys(SETTINGS)) {
   const skip = setting === "the child of a shell" ? false : (noNamespaces() ?? false);
   describe(`launcher as ${setting}`, { skip }, () => {
-    test("passes on all 62 signals that can be caught, and each of several real-time ones", async () => {
+    test(`the launcher forwards all 62 catchable signals (${setting})`, async () => {
       const signals = Array.from({ length: 64 }, (_, index) => index + 1).filter((n) => n !== 9 && n !== 19);
       const sent = [...signals, 34, 34, 64];
       const child = spawn(...command(setting, ["signals", String(sent.length)]), {
@@ -130,7 +130,7 @@ for (const setting of Object.keys(SETTINGS)) {
       assert.deepEqual(got, sent);
     });
 
-    test("keeps signals that come faster than the agent takes them", async () => {
+    test(`the launcher loses none of 1,000 signals (${setting})`, async () => {
       const count = 1000;
       const child = spawn(...command(setting, ["signals", String(count)]), { stdio: ["ignore", "pipe", "inherit"] });
       const [, agent] = await line(child, /^ready (\d+)/);
@@ -143,20 +143,20 @@ for (const setting of Object.keys(SETTINGS)) {
       assert.deepEqual(await once(child, "close"), [0, null]);
     });
 
-    test("mirrors exit codes and deaths by a signal", () => {
+    test(`the launcher exits with the agent's status (${setting})`, () => {
       assert.equal(run(setting, "exit", "0").status, 0);
       assert.equal(run(setting, "exit", "42").status, 42);
       assert.match(run(setting, "fail", "70").stderr, /the agent crashed \(see its log\)/);
       for (const number of [15, 11, 9, 1]) assert.equal(run(setting, "die", String(number)).status, 128 + number);
     });
 
-    test("reaps 200 orphans and leaves no zombie", () => {
+    test(`the launcher reaps 200 orphans completely (${setting})`, () => {
       const { stdout, status } = run(setting, "orphans", "200");
       assert.match(stdout, /^zombies 0$/m);
       assert.equal(status, 0);
     });
 
-    test("when the agent is killed, asks what it left to end and exits with the agent's status", async () => {
+    test(`the launcher terminates a killed agent's leftovers (${setting})`, async () => {
       const script = 'trap "echo told >&2; exit" TERM; echo set; while :; do sleep 0.05; done';
       const { status, stderr } = run(setting, "crash", script);
       assert.match(stderr, /killed by signal 9/);
@@ -164,7 +164,7 @@ for (const setting of Object.keys(SETTINGS)) {
       assert.equal(status, 137);
     });
 
-    test("when the agent is killed, asks the children of what it left too, each once, and waits for them", () => {
+    test(`the launcher terminates leftovers' children once (${setting})`, () => {
       const server =
         'trap "echo asked >&2; sleep 0.3; echo cleaned up >&2; exit" TERM; echo set; while :; do sleep 0.05; done';
       const { stderr } = run(setting, "crash", `sh -c '${server}'; true`);
@@ -175,7 +175,7 @@ for (const setting of Object.keys(SETTINGS)) {
 }
 
 describe("launcher", () => {
-  test("tells the signals that it passes on and the processes that it reaps, under SVC_LOG_LEVEL=debug alone", async () => {
+  test("the launcher logs signals and reaped processes only at level debug", async () => {
     for (const level of ["debug", "info"]) {
       const env = { ...process.env, SVC_LOG_LEVEL: level };
       const child = launch(["signals", "1"], { env, stdio: ["ignore", "pipe", "pipe"] });
@@ -194,13 +194,13 @@ describe("launcher", () => {
     }
   });
 
-  test("ends by the agent's own signal where it is not PID 1", () => {
+  test("the launcher dies by the agent's signal unless it is PID 1", () => {
     for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
       assert.equal(runAlone(["die", number]).signal, name);
     }
   });
 
-  test("kills what ignores SIGTERM after a crash, stopped processes and new sessions too", async () => {
+  test("after a crash the launcher kills stopped processes and those ignoring SIGTERM", async () => {
     const script = 'trap "" TERM; (setsid sleep 1000 & ) ; (sleep 1000 & kill -STOP $!) ; echo set; sleep 1000';
     const child = launch(["crash", script], { stdio: ["ignore", "pipe", "ignore"] });
     await line(child, /^ready/);
@@ -208,7 +208,7 @@ describe("launcher", () => {
     // "close" has come: nobody holds standard output any more, so all have ended.
   });
 
-  test("finds what a crashed agent left where the image has no /proc, at no other cost", NEEDS_NAMESPACES, () => {
+  test("the launcher finds a crashed agent's leftovers without /proc at low cost", NEEDS_NAMESPACES, () => {
     const script = 'trap "echo asked >&2; sleep 1; exit" TERM; echo set; while :; do sleep 0.05; done';
     const crash = (hide: string, drop = ""): { stderr: string; cpuMs: number } => {
       const lines = `TIMEFORMAT="%U %S"; time unshare -m sh -c '${hide}; exec ${drop} "$@"' sh "$@"`;
@@ -224,7 +224,7 @@ describe("launcher", () => {
     for (const { stderr } of [seen, hidden, unprivileged]) assert.match(stderr, /^asked$/m);
   });
 
-  test("leaves with the status of an agent that was killed although its standard error is full", async () => {
+  test("the launcher exits with the agent's status although stderr is full", async () => {
     await using folder = await testFolder();
     const fifo = folder.at("stderr");
     assert.equal(spawnSync("mkfifo", [fifo]).status, 0);
@@ -238,7 +238,7 @@ describe("launcher", () => {
     for (const fd of [unread, blocking]) fs.closeSync(fd);
   });
 
-  test("hands the environment over byte for byte, whatever is in it", NEEDS_PERL, () => {
+  test("the launcher passes the environment byte for byte", NEEDS_PERL, () => {
     // execve(2) by perl, as Node and shells would normalize the entries.
     const entries = ["A=1", "A=2", "no equals sign", "=", "", "B=\\xff\\xfe", "C=a\\nb", "SVC_INSTANCE_TOKEN=t"];
     const script = `my @e = (${entries.map((entry) => `"${entry}"`).join(",")});
@@ -252,13 +252,13 @@ describe("launcher", () => {
     assert.equal(stdout.toString("latin1"), expected);
   });
 
-  test("takes an empty environment and one of a megabyte", () => {
+  test("the launcher passes an empty environment and one of a megabyte", () => {
     assert.equal(runAlone(["environ"], {}).stdout.length, 0);
     const large = Object.fromEntries(Array.from({ length: 16 }, (_, index) => [`V${index}`, "x".repeat(65_000)]));
     assert.equal(runAlone(["environ"], large).stdout.length, 16 * 65_001 + 10 * 3 + 6 * 4);
   });
 
-  test("starts the agent with nothing of the image's environment, which would break it", () => {
+  test("the launcher hides the image's environment from the agent's Node", () => {
     const hostile = {
       NODE_OPTIONS: "--no-such-option",
       NODE_EXTRA_CA_CERTS: "/nowhere",
@@ -288,23 +288,19 @@ describe("launcher", () => {
   });
 
   const NEEDS_PTRACE = { skip: withoutCapability("CAP_SYS_PTRACE") };
-  test(
-    "leaves no secret in environ or command line of itself and the agent, nor in its own memory",
-    NEEDS_PTRACE,
-    async () => {
-      const child = launch(["signals", "1"], { env: { ...process.env, SECRET: "marker-5d1f" } });
-      await line(child, /^ready/);
-      const launcher = child.pid ?? 0;
-      for (const pid of [launcher, ...descendants(launcher)]) {
-        for (const file of ["environ", "cmdline"])
-          assert.ok(!fs.readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
-      }
-      assert.ok(!stackOf(launcher).includes("marker-5d1f"));
-      process.kill(launcher, 10);
-      await once(child, "close");
-    },
-  );
-  test("is closed to others of its user: they may not read its memory or environment", NEEDS_ROOT, async () => {
+  test("launcher and agent expose no secret in environ, cmdline or stack", NEEDS_PTRACE, async () => {
+    const child = launch(["signals", "1"], { env: { ...process.env, SECRET: "marker-5d1f" } });
+    await line(child, /^ready/);
+    const launcher = child.pid ?? 0;
+    for (const pid of [launcher, ...descendants(launcher)]) {
+      for (const file of ["environ", "cmdline"])
+        assert.ok(!fs.readFileSync(`/proc/${pid}/${file}`, "latin1").includes("marker-5d1f"), `${pid} ${file}`);
+    }
+    assert.ok(!stackOf(launcher).includes("marker-5d1f"));
+    process.kill(launcher, 10);
+    await once(child, "close");
+  });
+  test("processes of the same user cannot read the launcher's environment", NEEDS_ROOT, async () => {
     using open = makeLauncherBundle({ copy: true });
     fs.chmodSync(open.folder, 0o755);
     const workload = { uid: 1000, gid: 1000 };
@@ -314,7 +310,7 @@ describe("launcher", () => {
     assert.equal(found, "EACCES");
   });
 
-  test("closes descriptors that it inherited, and opens closed standard streams, which take what is written", () => {
+  test("the launcher closes inherited descriptors and opens closed standard streams", () => {
     const script = 'exec 7<"$0"; exec "$0" "$@"';
     const { stdout } = spawnSync("sh", ["-c", script, bundle.launcher, ...AGENT, "survey"], { encoding: "utf8" });
     const { open } = JSON.parse(stdout) as { open: string[] };
@@ -325,19 +321,19 @@ describe("launcher", () => {
     }
   });
 
-  test("gets its child's status even where it inherited an ignored SIGCHLD", NEEDS_PERL, () => {
+  test("the launcher gets its child's status despite an inherited ignored SIGCHLD", NEEDS_PERL, () => {
     const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, ...AGENT, "exit", "9"];
     assert.equal(spawnSync("perl", args).status, 9);
   });
 
-  test("is found through a symbolic link and by a relative path", () => {
+  test("the launcher works through a symbolic link and a relative path", () => {
     const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, ...AGENT, "exit", "3"]);
     assert.equal(relative.status, 3);
     fs.symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
     assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
-  test("says what to raise where an agent aborts that may have too few processes and threads", NEEDS_ROOT, () => {
+  test("the launcher suggests raising pids.max when the agent aborts for it", NEEDS_ROOT, () => {
     using copy = makeLauncherBundle({ copy: true });
     fs.chmodSync(copy.folder, 0o755);
     // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
@@ -347,7 +343,7 @@ describe("launcher", () => {
     assert.equal(signal, "SIGABRT");
   });
 
-  test("says what is missing where it was taken out of its folder", () => {
+  test("the launcher reports missing files when moved out of its directory", () => {
     const script = 'cp "$0" "$1/alone" && "$1/alone"';
     const folder = join(bundle.folder, "lib");
     const { status, stderr } = spawnSync("sh", ["-c", script, bundle.launcher, folder], { encoding: "utf8" });
@@ -355,7 +351,7 @@ describe("launcher", () => {
     assert.match(stderr, /cannot find agent.bin in the directory of this executable/);
   });
 
-  test("has the addon loaded with Node, whose mutexes then have no table of 1 MiB", () => {
+  test("loading the addon with Node saves 1 MiB of mutex table", () => {
     using own = makeLauncherBundle();
     const without = memoryOf(own.folder);
     fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
@@ -365,7 +361,7 @@ describe("launcher", () => {
     assert.ok(savedKiB > 768, `${savedKiB} KiB`);
   });
 
-  test("runs Node without the addon from a folder that the loader cannot name, and says nothing of it", () => {
+  test("the launcher omits the addon in a directory with spaces", () => {
     using own = makeLauncherBundle();
     fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
     const spaced = `${own.folder} with spaces`;
@@ -377,7 +373,7 @@ describe("launcher", () => {
     }
   });
 
-  test("runs as a whole in an empty root, without /proc and /dev", NEEDS_ROOT, () => {
+  test("the launcher runs in an empty root without /proc and /dev", NEEDS_ROOT, () => {
     using own = makeLauncherBundle({ copy: true });
     const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
     assert.ok(!fs.existsSync(join(own.folder, "proc")));
@@ -385,7 +381,7 @@ describe("launcher", () => {
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
 
-  test("believes no folder of the image at /proc about its children", NEEDS_ROOT, async () => {
+  test("the launcher ignores a fake /proc directory of the image", NEEDS_ROOT, async () => {
     using own = makeLauncherBundle({ copy: true });
     const other = spawn("sleep", ["600"]);
     const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });

@@ -9,7 +9,7 @@ import { fileAccounts } from "../../../src/agent/platform/index.ts";
 
 const REFUSED = { name: "AgentError", reason: "EXEC_BAD_USER" };
 
-test("the bytes of the files are given as they are, also through a link, and afresh every time", async () => {
+test("fileAccounts reads the current bytes of passwd, also through a link", async () => {
   await using folder = await testFolder();
   const bytes = Buffer.from([0xff, 0x3a, 0x0a]);
   await writeFile(folder.at("elsewhere"), bytes);
@@ -26,7 +26,7 @@ const KERNELS = {
   "has no openat2(2)": { cachedState: () => -constants.errno.ENOSYS },
 };
 for (const [kind, kernelOfKind] of Object.entries(KERNELS)) {
-  test(`a file that has long been there is read once, its replacement and removal are seen: the kernel ${kind}`, async () => {
+  test(`fileAccounts rereads passwd only after a change; the kernel ${kind}`, async () => {
     await using folder = await testFolder();
     const path = folder.at("passwd");
     await symlink("/etc/passwd", path);
@@ -43,13 +43,13 @@ for (const [kind, kernelOfKind] of Object.entries(KERNELS)) {
   });
 }
 
-test("missing files are empty", async () => {
+test("fileAccounts treats missing files as empty", async () => {
   await using folder = await testFolder();
   assert.equal((await fileAccounts(kernel, folder.path).passwd()).length, 0);
   assert.equal((await fileAccounts(kernel, folder.at("none")).group()).length, 0);
 });
 
-test("a FIFO, a folder and an endless file are refused with what to do, and hang nobody", async () => {
+test("fileAccounts rejects a FIFO, a directory and an oversized file", async () => {
   await using folder = await testFolder();
   const accounts = fileAccounts(kernel, folder.path);
   execFileSync("mkfifo", [folder.at("passwd")]);

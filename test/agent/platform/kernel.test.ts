@@ -6,7 +6,7 @@ import { confirmsReseed } from "../../../src/agent/platform/random-device.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
-it("believes a forced reseed of kernels since 5.18 and of those that are known to have got its generator", () => {
+it("confirmsReseed is true only for kernels with the new generator", () => {
   const answers: Readonly<Record<string, boolean>> = {
     "6.18.44": true,
     "10.0": true,
@@ -28,14 +28,14 @@ it("believes a forced reseed of kernels since 5.18 and of those that are known t
 });
 
 describe("the kernel", () => {
-  it("refuses times before 1970 and those that its clock cannot hold", () => {
+  it("stepClock rejects times before 1970 and beyond the clock's range", () => {
     const kernel = guestKernel(addon);
     for (const ns of [-1n, -(2n ** 63n), 2n ** 63n, 2n ** 70n])
       assert.equal(kernel.stepClock(ns), "EINVAL", String(ns));
   });
 });
 
-test("a listener that cannot be watched for arrivals works all the same, and leaves no descriptor", () => {
+test("arrivalsWatcher without a working FdWatch leaves no descriptor open", () => {
   class FdWatch extends addon.FdWatch {
     constructor() {
       // As epoll_ctl(2) refuses a descriptor, for example at the limit of watches.

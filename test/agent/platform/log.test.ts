@@ -20,7 +20,7 @@ function recorder(level: LogLevel) {
   return recording;
 }
 
-test("an event is one JSON object a line, with RFC 3339 time, level and name", () => {
+test("a log event is a JSON line with RFC 3339 time and level", () => {
   const { log, lines } = recorder("info");
   log.warn("disk_full", { path: "/tmp\n", left: 3, sure: true, missing: undefined });
   assert.deepEqual(lines, [
@@ -28,13 +28,13 @@ test("an event is one JSON object a line, with RFC 3339 time, level and name", (
   ]);
 });
 
-test("a field cannot pose as the event", () => {
+test("a log field cannot override event, level or time", () => {
   const { log, lines } = recorder("info");
   log.info("real", { event: "fake", level: "error", time: "never" });
   assert.match(lines[0] ?? "", /"level":"info","event":"real"}/);
 });
 
-test("a line is never longer than a pipe takes whole", () => {
+test("a log line never exceeds 4,096 bytes", () => {
   const { log, lines } = recorder("info");
   log.info("long", { text: "x".repeat(5000) });
   log.info("longer", Object.fromEntries(Array.from({ length: 10 }, (_, i) => [`text${i}`, "x".repeat(5000)])));
@@ -42,7 +42,7 @@ test("a line is never longer than a pipe takes whole", () => {
   assert.match(lines[1] ?? "", /too_long/);
 });
 
-test("lines that could not be written are counted in the next one", () => {
+test("the log counts dropped lines in the next written line", () => {
   const recording = recorder("info");
   recording.full = true;
   recording.log.info("a");
@@ -54,7 +54,7 @@ test("lines that could not be written are counted in the next one", () => {
   assert.doesNotMatch(recording.lines[1] ?? "", /dropped/);
 });
 
-test("a warning of Node's is logged, and does not end the process", async () => {
+test("a Node warning is logged and does not end the process", async () => {
   const { end, stdout, stderr } = await run(request(script("warn")));
   assert.deepEqual([end.code, stdout.toString()], [0, "lives\n"], stderr.toString());
   const { level, event, name, problem } = JSON.parse(stderr.toString()) as Record<string, unknown>;

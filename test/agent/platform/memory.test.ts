@@ -42,7 +42,7 @@ function fresh(): Uint8Array<ArrayBuffer> {
 }
 
 // V8's memory, not the resident size: whether the C library returns a freed block at once depends on earlier ones.
-test("once work is over, its garbage is given back", async () => {
+test("MemoryKeeper frees garbage after the last activity", async () => {
   const { memory, trimmed, next } = keeper();
   const beforeBytes = process.memoryUsage().arrayBuffers;
   leaveGarbage(64);
@@ -57,7 +57,7 @@ test("once work is over, its garbage is given back", async () => {
   }
 });
 
-test("nothing is done while there is work, and nothing again where nothing has grown", async () => {
+test("MemoryKeeper waits while busy and does nothing if memory has not grown", async () => {
   const { memory, trimmed, next } = keeper();
   const givenBack = next();
   memory.onActivity();
@@ -73,7 +73,7 @@ test("nothing is done while there is work, and nothing again where nothing has g
   assert.equal(trimmed.length, 1);
 });
 
-test("the program's pages are given back at the first rest, once", async () => {
+test("MemoryKeeper releases program pages once, at the first idle period", async () => {
   const { memory, pages, next } = keeper();
   for (let round = 0; round < 2; round++) {
     leaveGarbage(16);
@@ -86,7 +86,7 @@ test("the program's pages are given back at the first rest, once", async () => {
   }
 });
 
-test("the program's pages are not given back while a call runs, but at the rest after it", async () => {
+test("MemoryKeeper releases program pages only when no call is running", async () => {
   const { memory, trimmed, pages, next } = keeper();
   memory.onCalls(1);
   let rested = next();
@@ -104,7 +104,7 @@ test("the program's pages are not given back while a call runs, but at the rest 
   assert.ok(trimmed.length >= 2);
 });
 
-test("what a call held while memory was given back is given back once it has ended", async () => {
+test("MemoryKeeper releases a call's memory after the call has ended", async () => {
   const { memory, trimmed, next } = keeper();
   const held = [fresh()];
   memory.onCalls(1);
@@ -117,7 +117,7 @@ test("what a call held while memory was given back is given back once it has end
   assert.equal(trimmed.length, 2);
 });
 
-test("what V8 frees only after memory was given back may not be held by the next call", async () => {
+test("MemoryKeeper later releases memory that V8 frees late", async () => {
   const { memory, trimmed, next } = keeper();
   const freedLate = fresh();
   memory.onActivity();
@@ -131,7 +131,7 @@ test("what V8 frees only after memory was given back may not be held by the next
   assert.equal(trimmed.length, held.length / FRESH_BYTES + 1);
 });
 
-test("before a snapshot garbage and pages are given back, and then the first calls are rehearsed", async () => {
+test("beforeSnapshot releases garbage and program pages, then rehearses the first calls", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.onCalls(1);
   await memory.beforeSnapshot(() => {
@@ -141,7 +141,7 @@ test("before a snapshot garbage and pages are given back, and then the first cal
   assert.deepEqual(pages, ["given back", "rehearsed"]);
 });
 
-test("after a snapshot was announced nothing is given back before the next call", async () => {
+test("after beforeSnapshot, memory is released only once a call has ended", async () => {
   const { memory, trimmed, next } = keeper();
   memory.onCalls(1);
   await memory.beforeSnapshot(nothing);
@@ -156,7 +156,7 @@ test("after a snapshot was announced nothing is given back before the next call"
   assert.deepEqual([trimmed.length, grown.length], [2, FRESH_BYTES]);
 });
 
-test("after a snapshot was announced nothing is given back before a time without a call", async () => {
+test("after beforeSnapshot, memory is released when the time limit passes without calls", async () => {
   const limitMs = 10 * LOOK_AFTER_MS;
   const { memory, trimmed } = keeper(LOOK_AFTER_MS, limitMs);
   memory.onCalls(1);
@@ -201,7 +201,7 @@ function optimizes(begin: string, goOn: string, tries = 60): boolean[] {
 
 const ANNOUNCED = "memory.onCalls(1); await memory.beforeSnapshot(() => Promise.resolve()); memory.onCalls(0);";
 
-test("from the announcement of a snapshot V8 optimizes nothing until some calls have come or a large one has", () => {
+test("after beforeSnapshot, V8 optimizes nothing until many calls or a large one", () => {
   const calls = (count: number): string =>
     `for (let i = 0; i < ${count}; i++) { memory.onCalls(1); memory.onCalls(0); }`;
   assert.deepEqual(optimizes("", ""), [true, true], "without a snapshot");
@@ -210,7 +210,7 @@ test("from the announcement of a snapshot V8 optimizes nothing until some calls 
   assert.deepEqual(optimizes(ANNOUNCED, "memory.streaming(true);"), [false, true], "a large call");
 });
 
-test("before a snapshot nothing is given back while another call runs", async () => {
+test("beforeSnapshot releases nothing while another call is running", async () => {
   const { memory, trimmed, pages } = keeper();
   memory.onCalls(1);
   memory.onCalls(2);

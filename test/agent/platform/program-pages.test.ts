@@ -31,7 +31,7 @@ async function bundleFolder(): Promise<TestFolder> {
   return folder;
 }
 
-test("every program of the bundle leaves the page cache before its pages are unmapped", async () => {
+test("ProgramPages drops every program from the page cache before unmapping pages", async () => {
   const { dropped, advised, recorder } = recording();
   await using folder = await bundleFolder();
   const pages = new ProgramPages(recorder, folder.path);
@@ -42,7 +42,7 @@ test("every program of the bundle leaves the page cache before its pages are unm
   assert.ok(addon.adviseCode(-1) < 0);
 });
 
-test("a program that is not there, or may not be read, is no failure", async () => {
+test("ProgramPages ignores a missing or unreadable program", async () => {
   const { dropped, advised, recorder } = recording();
   await using folder = await bundleFolder();
   await rm(folder.at("agent.bin"));

@@ -60,7 +60,7 @@ async function launchLate(of: SpawnBlock): Promise<{ child: ChildProcess; late: 
 
 for (const stdio of [PIPES, TERMINAL]) {
   const name = stdio === PIPES ? "pipes" : "a terminal";
-  test(`on ${name}, what the leader wrote reaches a receiver that takes it late, though others hold the stream`, async () => {
+  test(`a late receiver gets all the leader's output on ${name}`, async () => {
     await using running = await launchLate(
       shell(`trap '' HUP; sleep 1011 & head -c ${IN_FLIGHT_BYTES} /dev/zero`, { stdio }),
     );
@@ -102,12 +102,12 @@ async function drainOf(
   return { complete: await source.drain(), asked };
 }
 
-test("a pipe that is still held at the exit is looked at again, and complete where its last writer goes, not after the last look", async (t) => {
+test("drain checks a held pipe up to six times for writers", async (t) => {
   assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
   assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
 });
 
-test("it is looked at for as long as children start, and once more when none does", async (t) => {
+test("drain keeps checking a pipe while other children start", async (t) => {
   const { promise: settled, resolve } = Promise.withResolvers<void>();
   const onLook = (look: number): void => {
     if (look === 20) resolve();
@@ -118,7 +118,7 @@ test("it is looked at for as long as children start, and once more when none doe
   assert.deepEqual(await drainOf(t, late, { settled: never, onLook: () => {} }), { complete: true, asked: 16 });
 });
 
-test("a flood of output gives one chunk at a time, and everything else has its turn before the next", async () => {
+test("an output flood yields to the event loop after each chunk", async () => {
   const child = await processes.spawn(request(["/usr/bin/head", "-c", "5000000", "/dev/zero"], { stdio: TERMINAL }));
   const end = Promise.withResolvers<void>();
   let sizeBytes = 0;
@@ -142,7 +142,7 @@ test("a flood of output gives one chunk at a time, and everything else has its t
   await discard(child);
 });
 
-test("a write resolves when the reader closed its end or dies, and when the sink is closed", async () => {
+test("a write resolves when its reader closes or dies, or on close", async () => {
   await using running = await launch(shell("exec 0<&-; echo closed; sleep 1020", { stdio: PIPES }));
   await running.stdout.until(/closed/);
   await running.child.stdin?.write(Buffer.alloc(1_000_000));
@@ -156,7 +156,7 @@ test("a write resolves when the reader closed its end or dies, and when the sink
   }
 });
 
-test("nothing is typed for the end of input into a terminal in raw mode", async () => {
+test("ending input types nothing into a terminal in raw mode", async () => {
   const terminal = addon.openTerminal(80, 24);
   assert.ok(typeof terminal === "object");
   const [master, slave] = terminal;
@@ -186,7 +186,7 @@ function fill(writer: number): number {
   return count;
 }
 
-test("a command that does not read its input is given four times what a pipe usually holds, and no more", () => {
+test("a non-reading command's input pipe holds 256 KiB", () => {
   const [ours, theirs] = pipe(false);
   const sink = new FdSink(addon, "pipe", ours);
   void sink.write(MUCH);
@@ -195,7 +195,7 @@ test("a command that does not read its input is given four times what a pipe usu
   closeSync(theirs);
 });
 
-test("a command that has filled the pipe of its output can write four times as much before it has to wait", async () => {
+test("a filled output pipe is widened to 256 KiB", async () => {
   const [ours, theirs] = pipe(true);
   assert.equal(fill(theirs), USUAL_BYTES);
   const source = new FdSource(addon, new BufferPool(STREAM_BUFFERS), "pipe", ours);
@@ -206,7 +206,7 @@ test("a command that has filled the pipe of its output can write four times as m
   closeSync(theirs);
 });
 
-test("32 pipes are wide at once, each of them once, and one that leaves makes room", () => {
+test("WidePipes widens at most 32 pipes, each once, until one is forgotten", () => {
   const pipes = Array.from({ length: 33 }, () => pipe(true));
   const wide = new WidePipes(addon);
   const widened = pipes.map(([fd]) => wide.widen(fd));

@@ -25,7 +25,7 @@ async function probe(socket: string | undefined, ...words: readonly string[]) {
 }
 
 describe("SVC_PROBE_SOCKET", () => {
-  it("answers each connection with one line and closes it", async () => {
+  it("the probe socket answers each connection with one line and closes it", async () => {
     await using folder = await testFolder();
     const path = folder.at("new/probe.sock");
     await using _agent = await startAgent({ process: SLEEP, env: { SVC_PROBE_SOCKET: path } });
@@ -33,7 +33,7 @@ describe("SVC_PROBE_SOCKET", () => {
     assert.equal(statSync(path).mode & 0o777, 0o600);
   });
 
-  it("reads nothing, and holds no connection of a client that stays", async () => {
+  it("the probe socket ignores input and closes clients that stay", async () => {
     await using folder = await testFolder();
     const path = folder.at("probe.sock");
     await using _agent = await startAgent({ process: SLEEP, env: { SVC_PROBE_SOCKET: path } });
@@ -49,7 +49,7 @@ describe("SVC_PROBE_SOCKET", () => {
     assert.equal(await text(connect(path)), "alive ready\n");
   });
 
-  it("is removed at the end, and reaches no child of the agent", async () => {
+  it("the probe socket is removed on exit and hidden from children", async () => {
     await using folder = await testFolder();
     const path = folder.at("probe.sock");
     const process = { args: ["sh", "-c", "env; exec sleep 600"] };
@@ -61,7 +61,7 @@ describe("SVC_PROBE_SOCKET", () => {
     assert.doesNotMatch(agent.output.stdout, /SVC_PROBE_SOCKET/);
   });
 
-  it("is refused when it names another socket of the agent", async () => {
+  it("SVC_PROBE_SOCKET must differ from the agent's other sockets", async () => {
     await using folder = await testFolder();
     const path = folder.at("one.sock");
     const env = { SVC_PROBE_SOCKET: path, SVC_GUEST_SOCKET: path };
@@ -72,7 +72,7 @@ describe("SVC_PROBE_SOCKET", () => {
 });
 
 describe("guest-agent probe", () => {
-  it("exits with 0 while the agent lives; with --ready only when it is ready", async () => {
+  it("probe exits with 0 while the agent lives, or is ready (--ready)", async () => {
     await using folder = await testFolder();
     const [path, file] = [folder.at("probe.sock"), folder.at("ready")];
     const readyCmd = { args: ["test", "-e", file], intervalMs: 20 };
@@ -90,7 +90,7 @@ describe("guest-agent probe", () => {
     await agent.logged("readiness_changed", ({ exit_code: code }) => code === 1);
   });
 
-  it("works in an image that has no other file, and takes at most 5 ms of processor time", NEEDS_ROOT, async () => {
+  it("probe runs in an otherwise empty image within 5 ms of CPU", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const env = { SVC_PROBE_SOCKET: folder.at("probe.sock") };
     await using _agent = await startAgent({ process: SLEEP, env });
@@ -110,14 +110,14 @@ describe("guest-agent probe", () => {
     assert.ok(seconds <= probes * 0.005, stdout);
   });
 
-  it("exits with 1 and a reason when no agent answers", async () => {
+  it("probe exits with 1 and a reason when no agent answers", async () => {
     await using folder = await testFolder();
     const nothing = await probe(folder.at("probe.sock"));
     assert.equal(nothing.exitCode, 1);
     assert.match(nothing.stderr, /cannot connect to .*probe\.sock: No such file or directory/);
   });
 
-  it("exits with 1 for a peer that is not an agent, or never answers", async () => {
+  it("probe exits with 1 if the peer never answers like an agent", async () => {
     await using folder = await testFolder();
     const path = folder.at("other.sock");
     const other = createServer((socket) => {
@@ -137,7 +137,7 @@ describe("guest-agent probe", () => {
     silent.close();
   });
 
-  it("exits with 64 and its usage for wrong arguments", async () => {
+  it("probe exits with 64 and its usage for wrong arguments", async () => {
     for (const words of [["--rdy"], ["/a", "/b"]]) {
       const refused = await probe("/x", ...words);
       assert.equal(refused.exitCode, 64);

@@ -26,47 +26,43 @@ async function dial(agent: RunningAgent): Promise<RawHttp2> {
   return peer;
 }
 
-it(
-  "a rehearsal before a snapshot starts nothing, ends no connection, and nothing of it is left or told",
-  NEEDS_INSIGHT,
-  async () => {
-    using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
-    const mark = join(folder.path, "started");
-    // The command that is rehearsed.
-    writeFileSync(join(folder.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
-    await using agent = await startAgent({ env: { PATH: folder.path, SVC_LOG_LEVEL: "debug" } });
-    using other = await dial(agent);
-    using client = clientOf(agent);
-    const visible = async () => {
-      const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
-      const [{ generation }, execs] = await Promise.all([client.usage(), client.listExecs()]);
-      return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
-    };
-    await visible();
-    const before = await visible();
-    for (let round = 0; round < 2; round++) await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
-    assert.deepEqual(await visible(), before);
-    assert.equal(existsSync(mark), false);
-    await other.pinged();
-    await client.runRestoreDuties({ entropy: ENTROPY });
-    assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
-    const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
-    assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
-      "agent_started",
-      "workload_socket_listening",
-      "management_listening",
-      ...Array<string>(2).fill("connection_opened"),
-      ...Array<string>(2).fill("credentials_renewed snapshot"),
-      "credentials_renewed restore",
-    ]);
-    using next = clientOf(agent);
-    await next.run({ args: ["true"] });
-    assert.equal(existsSync(mark), true);
-  },
-);
+it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INSIGHT, async () => {
+  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
+  const mark = join(folder.path, "started");
+  // The command that is rehearsed.
+  writeFileSync(join(folder.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
+  await using agent = await startAgent({ env: { PATH: folder.path, SVC_LOG_LEVEL: "debug" } });
+  using other = await dial(agent);
+  using client = clientOf(agent);
+  const visible = async () => {
+    const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
+    const [{ generation }, execs] = await Promise.all([client.usage(), client.listExecs()]);
+    return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
+  };
+  await visible();
+  const before = await visible();
+  for (let round = 0; round < 2; round++) await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  assert.deepEqual(await visible(), before);
+  assert.equal(existsSync(mark), false);
+  await other.pinged();
+  await client.runRestoreDuties({ entropy: ENTROPY });
+  assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
+  const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
+  assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
+    "agent_started",
+    "workload_socket_listening",
+    "management_listening",
+    ...Array<string>(2).fill("connection_opened"),
+    ...Array<string>(2).fill("credentials_renewed snapshot"),
+    "credentials_renewed restore",
+  ]);
+  using next = clientOf(agent);
+  await next.run({ args: ["true"] });
+  assert.equal(existsSync(mark), true);
+});
 
 describe("after the duties", () => {
-  it("every older connection is gone, half-open handshakes too, and the caller has its answer", async () => {
+  it("restore duties close every older connection and answer the caller", async () => {
     await using agent = await startAgent();
     const older = await Promise.all([dial(agent), dial(agent), dial(agent)]);
     const halfOpen = connectTcp(agent.port, "127.0.0.1");
@@ -85,7 +81,7 @@ describe("after the duties", () => {
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
   });
 
-  it("the caller's own connection takes no new calls", async () => {
+  it("the caller's connection accepts no new calls after restore duties", async () => {
     await using agent = await startAgent();
     using peer = await dial(agent);
     assert.equal(await peer.ask("RunRestoreDuties", agent.token, DUTIES), "0");
@@ -94,7 +90,7 @@ describe("after the duties", () => {
 });
 
 describe("a TLS session", () => {
-  it("is never resumed, before the duties or after them: a ticket is of no use to a sibling either", async () => {
+  it("TLS sessions are never resumed, before or after restore duties", async () => {
     await using agent = await startAgent();
     using caller = clientOf(agent);
     let ticket: Buffer | undefined;
@@ -121,7 +117,7 @@ function ms(time: Date | undefined): number {
 }
 
 describe("commands that the duties end", () => {
-  it("are no user activity, however long they take to die", async () => {
+  it("commands that a restore ends do not count as user activity", async () => {
     await using agent = await startAgent();
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "trap '' HUP; echo $$; exec sleep 1000"] });

@@ -54,7 +54,7 @@ function setup(reload: () => Promise<readonly string[]> = () => Promise.resolve(
 }
 
 describe("credential rotation", () => {
-  it("leaves the old ones in force when reading the new ones fails altogether, and works the next time", async () => {
+  it("failed credential reads keep the old credentials, and later reads succeed", async () => {
     let fails = true;
     const broken = Object.assign(new Error("EIO: i/o error, close"), { code: "EIO" });
     const { rotation, counts, log, files, look, pass } = setup(() =>
@@ -71,7 +71,7 @@ describe("credential rotation", () => {
     assert.equal(counts.applied, 1);
   });
 
-  it("goes on looking after a check that failed, and tells of it", async () => {
+  it("credential checks continue after a failed check, which is logged", async () => {
     const { rotation, files, log, look, pass } = setup();
     const { presentVersion } = files;
     files.presentVersion = () => Promise.reject(new Error("unforeseen"));
@@ -86,7 +86,7 @@ describe("credential rotation", () => {
     assert.equal((await rotation.renew("signal")).credentials, true);
   });
 
-  it("reads once for many calls that are about to be refused, then once a second at most, and at once after a restore", async () => {
+  it("many refused calls read the credential files at most once a second", async () => {
     const { rotation, time, counts } = setup();
     assert.ok((await Promise.all(Array.from({ length: 100 }, () => rotation.renewForToken()))).every(Boolean));
     for (let call = 0; call < 100; call++) assert.equal(await rotation.renewForToken(), false);
@@ -100,7 +100,7 @@ describe("credential rotation", () => {
 });
 
 describe("credential files that change on the disk", () => {
-  it("are looked at once a second at most, however many connections and calls there are", async () => {
+  it("credential files are checked at most once a second", async () => {
     const { files, counts, look, pass } = setup();
     for (let call = 0; call < 100; call++) await look();
     assert.equal(files.looks, 1);
@@ -110,7 +110,7 @@ describe("credential files that change on the disk", () => {
     assert.equal(counts.reads, 0);
   });
 
-  it("are read once they have been the same for a second, without another call", async () => {
+  it("changed credential files are reloaded once unchanged for a second", async () => {
     const { files, counts, log, look, pass } = setup();
     files.present = "two";
     await look();
@@ -121,7 +121,7 @@ describe("credential files that change on the disk", () => {
     assert.deepEqual(log.lines, [{ level: "info", event: "credentials_renewed", fields: { cause: "files" } }]);
   });
 
-  it("are not read while they go on changing", async () => {
+  it("credential files are not reloaded while they keep changing", async () => {
     const { files, counts, look, pass } = setup();
     files.present = "change";
     await look();
@@ -135,7 +135,7 @@ describe("credential files that change on the disk", () => {
     assert.equal(counts.reads, 1);
   });
 
-  it("are told of once when they cannot be used, and tried again when they change", async () => {
+  it("unusable credential files are logged once, and retried when they change", async () => {
     const problems = ["SVC_TLS_KEY_FILE: does not belong to it"];
     const { files, counts, log, look, pass, rotation, time } = setup(() => Promise.resolve(problems));
     files.present = "two";

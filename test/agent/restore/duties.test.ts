@@ -24,7 +24,7 @@ function duty(answers: KernelAnswers = {}): { kernel: RecordingKernel; clock: Cl
 }
 
 describe("the clock's duty", () => {
-  it("leaves the clock alone without host time", () => {
+  it("ClockDuty leaves the clock unchanged without host time", () => {
     const { kernel, clock } = duty();
     assert.deepEqual(clock.run(undefined, arrival(HOUR_NS), undefined), {
       clockDriftMs: 0n,
@@ -34,7 +34,7 @@ describe("the clock's duty", () => {
     assert.deepEqual(kernel.calls, []);
   });
 
-  it("steps to the host's time plus what has passed since the call arrived, and tells the drift at the arrival", () => {
+  it("ClockDuty steps to host time plus elapsed time and reports the drift", () => {
     for (const [driftNs, driftMs] of [
       [-HOUR_NS, -3_600_000n],
       [HOUR_NS, 3_600_000n],
@@ -52,7 +52,7 @@ describe("the clock's duty", () => {
     }
   });
 
-  it("is put right again, forwards or backwards, by the first call after one that was wrong", () => {
+  it("ClockDuty corrects a clock that an earlier call had set wrongly", () => {
     for (const wrongNs of [24n * HOUR_NS, HOUR_NS, MINUTE_NS + 1n, -24n * HOUR_NS]) {
       const { kernel, clock } = duty();
       assert.equal(clock.run(HOST_NS + wrongNs, arrival(0n), undefined).clockStepped, true);
@@ -62,7 +62,7 @@ describe("the clock's duty", () => {
     }
   });
 
-  it("says why the kernel refused, and lets the same call be repeated then", () => {
+  it("ClockDuty reports why the kernel refused and allows a retry", () => {
     const { clock } = duty({ step: "EPERM" });
     for (let call = 0; call < 2; call++) {
       assert.deepEqual(clock.run(HOST_NS, arrival(-HOUR_NS), undefined), {
@@ -73,7 +73,7 @@ describe("the clock's duty", () => {
     }
   });
 
-  it("keeps within the validity of the caller's own certificate", () => {
+  it("ClockDuty does not leave the validity of the caller's certificate", () => {
     const hostMs = Number(HOST_NS / MS);
     for (const [validity, steps] of [
       [{ notBeforeMs: hostMs - 1, notAfterMs: hostMs + 1 }, true],
@@ -89,7 +89,7 @@ describe("the clock's duty", () => {
     }
   });
 
-  it("takes along what was stamped before the clock had ever been set, by the caller's certificate", () => {
+  it("ClockDuty shifts timestamps from before the clock was first set", () => {
     const clock = new SimulatedClock(60_000);
     const stamps = new Stamps(clock);
     const activity = new ActivityClock(stamps);
@@ -107,7 +107,7 @@ describe("the clock's duty", () => {
     assert.equal(clock.wallNs() - activity.lastNs(), 2_000n * MS);
   });
 
-  it("does not take a time that it refused for the last one applied", () => {
+  it("ClockDuty does not record a refused time as applied", () => {
     const { clock } = duty();
     const hostMs = Number(HOST_NS / MS);
     const validity = { notBeforeMs: hostMs - 1_000, notAfterMs: hostMs + 1_000 };
@@ -126,14 +126,14 @@ function renew(answers: KernelAnswers = {}, entropy: Uint8Array = ENTROPY) {
 }
 
 describe("renewing randomness", () => {
-  it("credits all bytes in blocks of at most 512, then forces a reseed, then closes the device", () => {
+  it("renewRandomness credits blocks of 512 bytes, reseeds, and closes the device", () => {
     const { kernel, result } = renew();
     assert.deepEqual(kernel.calls, ["open", "credit 512", "credit 512", "credit 176", "reseed", "close"]);
     assert.deepEqual(Buffer.concat(kernel.taken), ENTROPY);
     assert.deepEqual(result, { entropyBytesMixed: 1_200, entropyCredited: true, degraded: [] });
   });
 
-  it("gives the process's own generators a seed that depends on the entropy and is none of it", () => {
+  it("renewRandomness seeds OpenSSL with bytes derived from the entropy", () => {
     const [first, again, other] = [renew(), renew(), renew({}, randomBytes(64))].map(({ randomness }) => {
       assert.equal(randomness.seeds.length, 1);
       return Buffer.from(randomness.seeds[0] ?? []);
@@ -144,7 +144,7 @@ describe("renewing randomness", () => {
     assert.equal(ENTROPY.indexOf(first?.subarray(0, 8) ?? ""), -1);
   });
 
-  it("mixes what it may not credit, and says so", () => {
+  it("renewRandomness mixes entropy that it may not credit and says so", () => {
     const { kernel, result } = renew({ credit: ["EPERM"], reseed: "EPERM" });
     assert.deepEqual(kernel.calls, ["open", "credit 512", "mix 512", "mix 512", "mix 176", "reseed", "close"]);
     assert.deepEqual(Buffer.concat(kernel.taken), ENTROPY);
@@ -163,29 +163,35 @@ describe("renewing randomness", () => {
     degraded: readonly string[],
     entropy?: Uint8Array,
   ])[] = [
-    ["no credit of a part", { credit: [undefined, "EFAULT"] }, 1_200, false, ["entropy_credit:EFAULT"]],
+    ["a partly refused credit", { credit: [undefined, "EFAULT"] }, 1_200, false, ["entropy_credit:EFAULT"]],
     [
-      "what it did not take",
+      "bytes that the kernel did not mix",
       { credit: [undefined, "EPERM"], mix: "EIO" },
       512,
       false,
       ["entropy_credit:EPERM", "entropy_mix:EIO"],
     ],
-    ["none where it took none", { credit: ["EPERM"], mix: 0 }, 0, false, ["entropy_credit:EPERM", "entropy_mix:EIO"]],
-    ["all where it took them bit by bit", { credit: ["EPERM"], mix: 100 }, 1_200, false, ["entropy_credit:EPERM"]],
-    ["a reseed that failed", { reseed: "ENODATA" }, 1_200, true, ["crng_reseed:ENODATA"]],
-    ["a reseed that this kernel cannot confirm", { confirmsReseed: false }, 1_200, true, ["crng_reseed:unverified"]],
-    ["few bytes, which it uses all the same", {}, 31, true, ["entropy_short"], randomBytes(31)],
-    ["no few where they are a whole seed", {}, 32, true, [], randomBytes(32)],
+    [
+      "zero bytes if the kernel took none",
+      { credit: ["EPERM"], mix: 0 },
+      0,
+      false,
+      ["entropy_credit:EPERM", "entropy_mix:EIO"],
+    ],
+    ["all bytes taken in small writes", { credit: ["EPERM"], mix: 100 }, 1_200, false, ["entropy_credit:EPERM"]],
+    ["a failed reseed", { reseed: "ENODATA" }, 1_200, true, ["crng_reseed:ENODATA"]],
+    ["a reseed that the kernel cannot confirm", { confirmsReseed: false }, 1_200, true, ["crng_reseed:unverified"]],
+    ["entropy_short for 31 bytes, which it still mixes", {}, 31, true, ["entropy_short"], randomBytes(31)],
+    ["no entropy_short for 32 bytes", {}, 32, true, [], randomBytes(32)],
   ];
   for (const [what, answers, entropyBytesMixed, entropyCredited, degraded, entropy = ENTROPY] of REPORTS)
-    it(`counts the bytes that the kernel took, not those that it was given, and reports ${what}`, () => {
+    it(`renewRandomness reports ${what}`, () => {
       const { kernel, result } = renew(answers, entropy);
       assert.deepEqual(result, { entropyBytesMixed, entropyCredited, degraded });
       assert.deepEqual(Buffer.concat(kernel.taken), entropy.subarray(0, entropyBytesMixed));
     });
 
-  it("reseeds its own generators also where there is no kernel device", () => {
+  it("renewRandomness seeds OpenSSL even without a kernel device", () => {
     const { kernel, randomness, result } = renew({ open: "ENOENT" });
     assert.deepEqual(kernel.calls, ["open"]);
     assert.equal(randomness.seeds.length, 1);
@@ -196,7 +202,7 @@ describe("renewing randomness", () => {
     });
   });
 
-  it("says that the process's own generators could not be reseeded", () => {
+  it("renewRandomness names the reason why OpenSSL was not reseeded", () => {
     for (const problem of ["no_symbols", "failed"] as const) {
       const result = renewRandomness(ENTROPY, new RecordingKernel(), new RecordingRandomness(problem));
       assert.deepEqual(result.degraded, [`openssl_drbg:${problem}`]);

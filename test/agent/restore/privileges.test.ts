@@ -64,17 +64,17 @@ const without = (errno: string): Fields => ({
 });
 
 describe("an agent without privileges", { skip: missing(WITHOUT_CLOCK) }, () => {
-  it("says that it may neither credit nor reseed nor step, and mixes", async () => {
+  it("an unprivileged agent mixes entropy and reports the refused restore steps", async () => {
     assert.partialDeepStrictEqual(await dutiesThrough(["setpriv", "--bounding-set=-sys_admin,-sys_time"]), MIXED);
   });
 
   const unshare = ["unshare", "--user", "--map-root-user"];
   const NEEDS_IT = { skip: missing(unshare) };
-  it("says the same in a user namespace, where all its privileges mean nothing", NEEDS_IT, async () => {
+  it("an agent in a user namespace reports the same refused steps", NEEDS_IT, async () => {
     assert.partialDeepStrictEqual(await dutiesThrough(unshare), MIXED);
   });
 
-  it("does everything but the clock when that is all that it lacks", NEEDS_CREDIT, async () => {
+  it("an agent that may not set the clock does all other steps", NEEDS_CREDIT, async () => {
     assert.partialDeepStrictEqual(await dutiesThrough(WITHOUT_CLOCK), CREDITED);
   });
 });
@@ -83,27 +83,27 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
   const duties = (...lines: readonly string[]): Promise<Fields> =>
     dutiesThrough([...withDev(...lines), ...WITHOUT_NODES]);
 
-  it("is no hindrance where the agent may make a node of its own", async () => {
+  it("without /dev/urandom the agent creates its own device node", async () => {
     assert.partialDeepStrictEqual(await dutiesThrough([...withDev(), ...WITHOUT_CLOCK]), CREDITED);
   });
 
-  it("is reported where it may not", async () => {
+  it("without /dev/urandom and CAP_MKNOD restore duties report ENOENT", async () => {
     assert.partialDeepStrictEqual(await duties(), without("ENOENT"));
   });
 
-  it("is no hindrance where there is /dev/random", async () => {
+  it("without /dev/urandom restore duties use /dev/random", async () => {
     assert.partialDeepStrictEqual(await duties("mknod /dev/random c 1 8"), CREDITED);
   });
 
   for (const [what, line] of [
-    ["a FIFO in its place does not hold the agent up", "mkfifo /dev/urandom /dev/random"],
-    ["another device in its place does not have the entropy written there", "mknod /dev/urandom c 1 3"],
+    ["a FIFO", "mkfifo /dev/urandom /dev/random"],
+    ["another device", "mknod /dev/urandom c 1 3"],
   ] as const)
-    it(`but with ${what}`, async () => {
+    it(`restore duties refuse ${what} at /dev/urandom`, async () => {
       assert.partialDeepStrictEqual(await duties(line), without("ENXIO"));
     });
 
-  it("but with a regular file in its place does not have the entropy written there", async () => {
+  it("restore duties write no entropy to a regular file at /dev/urandom", async () => {
     await using folder = await testFolder();
     const file = folder.at("urandom");
     const fields = await duties(`: > ${file}`, "touch /dev/urandom", `mount --bind ${file} /dev/urandom`);
@@ -111,7 +111,7 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     assert.equal(readFileSync(file).length, 0);
   });
 
-  it("but with a link in its place does not follow it", async () => {
+  it("restore duties do not follow a link at /dev/urandom", async () => {
     assert.partialDeepStrictEqual(await duties("ln -s /tmp/elsewhere /dev/urandom"), without("ELOOP"));
   });
 });

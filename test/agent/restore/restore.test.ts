@@ -82,7 +82,7 @@ function request(hostTimeNs?: bigint, sizeBytes = 64) {
 }
 
 describe("the restore duties", () => {
-  it("are done in order: randomness, clock, hooks, credentials, connections, thaw, timers", async () => {
+  it("restore duties run in the documented order", async () => {
     const { restore, kernel, randomness, events } = setup();
     const report = await restore.run(request(HOST_NS), call());
     assert.deepEqual(report, {
@@ -99,7 +99,7 @@ describe("the restore duties", () => {
     assert.deepEqual(events, ["hooks", "credentials", "connections but ours", "thaw", "timers"]);
   });
 
-  it("are refused with nothing changed when the entropy is missing or over its limit", async () => {
+  it("missing or oversized entropy is rejected and changes nothing", async () => {
     for (const sizeBytes of [0, ENTROPY_LIMIT_BYTES + 1]) {
       const { restore, kernel, randomness, events } = setup();
       await assert.rejects(restore.run(request(HOST_NS, sizeBytes), call()), {
@@ -111,7 +111,7 @@ describe("the restore duties", () => {
     }
   });
 
-  it("take up to 64 KiB of entropy, and wipe it", async () => {
+  it("restore duties accept up to 64 KiB of entropy and wipe it", async () => {
     const { restore, kernel } = setup();
     const given = request(undefined, ENTROPY_LIMIT_BYTES);
     assert.equal((await restore.run(given, call())).entropyBytesMixed, ENTROPY_LIMIT_BYTES);
@@ -119,7 +119,7 @@ describe("the restore duties", () => {
     assert.ok(Buffer.concat(kernel.taken).every((byte) => byte === 0xaa));
   });
 
-  it("wipe the entropy also of a call that is refused, or given up before they began", async () => {
+  it("entropy is wiped even if the call is refused or cancelled", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore } = setup({ sweep: () => gate.promise });
     const running = restore.run(request(), call());
@@ -147,7 +147,7 @@ describe("the restore duties", () => {
     await running;
   });
 
-  it("are not run while a freeze is, nor a freeze while they are", async () => {
+  it("restore duties and freezing never overlap", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, dutyQueue, events } = setup({ sweep: () => gate.promise.then(() => void events.push("hooks")) });
     const { signal } = new AbortController();
@@ -169,7 +169,7 @@ describe("the restore duties", () => {
     ]);
   });
 
-  it("are done for one caller at a time, entropy for each of them, the clock for the newest alone", async () => {
+  it("concurrent restores run in turn; only a newer time sets the clock", async () => {
     const gate = Promise.withResolvers<void>();
     let inside = 0;
     const { restore, kernel, randomness } = setup({
@@ -189,7 +189,7 @@ describe("the restore duties", () => {
     assert.equal(randomness.seeds.length, 8);
   });
 
-  it("are not begun for a caller that has gone while it waited", async () => {
+  it("a queued restore whose caller disconnected never begins", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, randomness } = setup({ sweep: () => gate.promise });
     const gone = new AbortController();
@@ -202,7 +202,7 @@ describe("the restore duties", () => {
     assert.equal(randomness.seeds.length, 1);
   });
 
-  it("can be waited for, from the arrival of their call to their end", async () => {
+  it("settled waits from a restore call's arrival to its end", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, dutyQueue } = setup({ sweep: () => gate.promise });
     const { signal } = new AbortController();
@@ -219,7 +219,7 @@ describe("the restore duties", () => {
     await waiting;
   });
 
-  it("do not hold up who has gone meanwhile", async () => {
+  it("settled rejects when its caller aborts", async () => {
     const { restore, dutyQueue } = setup();
     restore.begin();
     const gone = new AbortController();
@@ -230,7 +230,7 @@ describe("the restore duties", () => {
 });
 
 describe("a rehearsal of the duties", () => {
-  it("mixes nothing in, steps no clock, and reloads the files as before a snapshot", async () => {
+  it("a rehearsal of restore duties mixes nothing and sets no clock", async () => {
     const causes: string[] = [];
     const renew: Course["renew"] = (cause) => {
       causes.push(cause);
@@ -252,13 +252,13 @@ describe("a rehearsal of the duties", () => {
     assert.deepEqual(parts.log.lines, []);
   });
 
-  it("asks the kernel for what the addon refuses by itself", () => {
+  it("the addon rejects invalid entropy and clock calls by itself", () => {
     // The kernel would say EBADF.
     assert.equal(addon.creditEntropy(-1, new Uint8Array()), -EINVAL);
     assert.equal(addon.setRealtimeNs(-1n), -EINVAL);
   });
 
-  it("waits a second for a file system that hangs", async () => {
+  it("a rehearsal continues although the file system hangs", async () => {
     const { parts, events } = setup({ renew: () => new Promise(() => {}) });
     await rehearsedDuties(parts).run(request(), call());
     assert.equal(events.at(-1), "timers");

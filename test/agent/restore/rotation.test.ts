@@ -31,7 +31,7 @@ function answers(client: GuestClient): Promise<boolean> {
 }
 
 describe("a token from a file", () => {
-  it("may be new in the very call that uses it first; the old one is refused from then on", async () => {
+  it("a new token works in its first call; the old one fails", async () => {
     await using folder = await testFolder();
     await put(folder.at("token"), "token-one-0123456789");
     await using agent = await startWithTokenFile(folder.at("token"));
@@ -44,7 +44,7 @@ describe("a token from a file", () => {
     await assert.rejects(first.health(), { status: "UNAUTHENTICATED", reason: "UNAUTHENTICATED" });
   });
 
-  it("stays as it was while the file holds none", async () => {
+  it("the old token stays valid while the token file is empty", async () => {
     await using folder = await testFolder();
     await put(folder.at("token"), "token-one-0123456789");
     await using agent = await startWithTokenFile(folder.at("token"));
@@ -59,42 +59,38 @@ describe("a token from a file", () => {
 });
 
 describe("a credential volume that never answers", () => {
-  it(
-    "holds up neither duties nor refusals, leaves the old credentials in force, and counts again once it answers",
-    NEEDS_FUSE,
-    async () => {
-      await using folder = await testFolder();
-      await put(folder.at("token"), "token-one-0123456789");
-      const spec = folder.at("process.json");
-      await put(spec, "{}");
-      const sources = { SVC_INSTANCE_TOKEN_FILE: folder.at("token"), SVC_PROCESS_SPEC_FILE: spec };
-      await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
-      await using mount = await fuseMount("hanging_mount", folder.path);
-      using client = clientOf(agent, { token: "token-one-0123456789" });
-      /** Whether the duties could read neither the token nor the spec file again. */
-      const refused = async (): Promise<boolean[]> => {
-        const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
-        return ["credentials_reload:refused", "process_env:refused"].map((reason) => degraded.includes(reason));
-      };
-      assert.deepEqual(await refused(), [true, true]);
-      const line = await agent.logged("credentials_refused");
-      assert.equal(
-        line["problem"],
-        "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not respond (ETIMEDOUT)",
-      );
-      // More reloads than threads: each hanging read would hold one.
-      for (let round = 0; round < 24; round++) assert.deepEqual(await refused(), [true, true]);
-      using wrong = clientOf(agent, { token: "another-0123456789" });
-      await assert.rejects(wrong.health(), { status: "UNAUTHENTICATED" });
-      await client.statPath("/");
-      await mount[Symbol.asyncDispose]();
-      await until(async () => !(await refused()).includes(true), "both files can be read again");
-    },
-  );
+  it("a hung credential volume delays nothing and is reread once it answers", NEEDS_FUSE, async () => {
+    await using folder = await testFolder();
+    await put(folder.at("token"), "token-one-0123456789");
+    const spec = folder.at("process.json");
+    await put(spec, "{}");
+    const sources = { SVC_INSTANCE_TOKEN_FILE: folder.at("token"), SVC_PROCESS_SPEC_FILE: spec };
+    await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
+    await using mount = await fuseMount("hanging_mount", folder.path);
+    using client = clientOf(agent, { token: "token-one-0123456789" });
+    /** Whether the duties could read neither the token nor the spec file again. */
+    const refused = async (): Promise<boolean[]> => {
+      const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
+      return ["credentials_reload:refused", "process_env:refused"].map((reason) => degraded.includes(reason));
+    };
+    assert.deepEqual(await refused(), [true, true]);
+    const line = await agent.logged("credentials_refused");
+    assert.equal(
+      line["problem"],
+      "SVC_INSTANCE_TOKEN_FILE: names a file whose file system does not respond (ETIMEDOUT)",
+    );
+    // More reloads than threads: each hanging read would hold one.
+    for (let round = 0; round < 24; round++) assert.deepEqual(await refused(), [true, true]);
+    using wrong = clientOf(agent, { token: "another-0123456789" });
+    await assert.rejects(wrong.health(), { status: "UNAUTHENTICATED" });
+    await client.statPath("/");
+    await mount[Symbol.asyncDispose]();
+    await until(async () => !(await refused()).includes(true), "both files can be read again");
+  });
 });
 
 describe("the TLS files", () => {
-  it("are noticed when they have been replaced and somebody connects, without any signal", async () => {
+  it("replaced TLS files are noticed when a client connects", async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);
@@ -104,7 +100,7 @@ describe("the TLS files", () => {
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
-  it("end the connections of an authority that they replace, with what these run, and no others", async () => {
+  it("replacing an authority ends exactly the connections that it signed", async () => {
     await using agent = await startAgent();
     // OpenSSL uses the first authority of a name, whoever signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
@@ -132,7 +128,7 @@ describe("the TLS files", () => {
     assert.equal((await stays.wait()).exitCode, 0);
   });
 
-  it("that do not fit together stay out, told of once, until they do", async () => {
+  it("mismatched TLS files are logged once and not used until they match", async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     using before = clientOf(agent);
@@ -154,7 +150,7 @@ describe("the TLS files", () => {
     assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
   });
 
-  it("can be replaced at the duties, whose caller still has its answer", NEEDS_CREDIT, async () => {
+  it("TLS files can be replaced during restore duties, which still answer", NEEDS_CREDIT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);

@@ -11,7 +11,7 @@ import { testFolder } from "../../fixtures/files.ts";
 const TRACE = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
 
 it(
-  "the duties ask the kernel to credit every byte, to reseed, to set the clock to the host's time, and to forget old credentials",
+  "restore duties make the expected entropy, clock and page cache system calls",
   NEEDS_CREDIT.skip === false ? NEEDS_STRACE : NEEDS_CREDIT,
   async () => {
     await using folder = await testFolder();

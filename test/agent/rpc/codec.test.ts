@@ -34,7 +34,7 @@ function unframe(frame: Frame): Buffer {
   return bytes.subarray(5);
 }
 
-test("a tree's items have the bytes that the full encoder makes", () => {
+test("itemsFrame encodes and tryItems decodes tree items like the full codec", () => {
   const none = new Uint8Array(0);
   const bare = { modifiedNs: undefined, sizeBytes: 0n, data: none, linkTarget: none, sparse: false } as const;
   const owned = { mode: 0, uid: 0, gid: 2 ** 32 - 2 };
@@ -85,12 +85,12 @@ test("a tree's items have the bytes that the full encoder makes", () => {
   assert.throws(() => tryItems(two.subarray(0, -1), 100), { reason: "MALFORMED_MESSAGE" });
 });
 
-test("a large payload is not copied", () => {
+test("bytesFieldFrame does not copy a large payload", () => {
   const payload = Buffer.alloc(100_000);
   assert.equal(bytesFieldFrame(STDOUT, payload)[1], payload);
 });
 
-test("a thin decoder leaves everything else to the full one, and refuses what is damaged as that does", () => {
+test("tryBytesField defers unusual messages and rejects damaged ones", () => {
   const frame = { case: "stdin", value: Buffer.from("abc") } as const;
   const stdin = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame }));
   const others: readonly Uint8Array[] = [
@@ -113,7 +113,7 @@ test("a thin decoder leaves everything else to the full one, and refuses what is
   assert.equal(fromBinary(ExecFrameSchema, Buffer.concat([stdin, stdin])).frame.case, "stdin");
 });
 
-test("the first and the last frame of a command have the bytes that the full encoder makes", () => {
+test("startedFrame and exitFrame produce the full encoder's bytes", () => {
   for (const pid of [0, 1, 127, 128, 4_194_304]) {
     const started = create(ExecFrameSchema, { frame: { case: "started", value: { pid } } });
     assert.ok(unframe(startedFrame(pid)).equals(toBinary(ExecFrameSchema, started)), `process ${pid}`);
@@ -137,7 +137,7 @@ test("the first and the last frame of a command have the bytes that the full enc
   }
 });
 
-test("a Health answer that is laid out by hand is what the library would have made", () => {
+test("healthFrame produces the bytes of the protobuf library", () => {
   const far = 253_402_300_799_999_999_999n;
   const reports = [
     { ready: true, readyCommandExit: 0, lastUserActivityNs: 0n, guestTimeNs: 1n, idleDeclaredNs: undefined },
@@ -188,14 +188,14 @@ const STATUSES: Readonly<Record<StatusName, Code>> = {
   UNAUTHENTICATED: Code.Unauthenticated,
 };
 
-test("every status has the number that another implementation gives it", () => {
+test("every status has the number of gRPC's other implementation", () => {
   for (const [status, code] of Object.entries(STATUSES)) {
     const fields = errorFields(new AgentError(status as StatusName, "INTERNAL", "any"));
     assert.equal(fields["grpc-status"], String(code), status);
   }
 });
 
-test("a status takes less than 6 KiB, whatever its texts are made of", () => {
+test("a status takes less than 6 KiB for any text", () => {
   for (const letter of ["x", "ü", "€", "\u{1f600}", "\n", "%", "\ud800"]) {
     const text = letter.repeat(8_000);
     const fields = errorFields(new AgentError("NOT_FOUND", "PATH_NOT_FOUND", text, { path: text, target: text }));
@@ -208,7 +208,7 @@ test("a status takes less than 6 KiB, whatever its texts are made of", () => {
 
 const LARGE_BYTES = 256 * 1024;
 
-test("a large message that was given back makes room for the next, by any view of it", () => {
+test("MessageBuffers reuses a released large buffer for the next message", () => {
   const buffers = new MessageBuffers(new SpareMemory());
   const first = buffers.take(LARGE_BYTES);
   assert.notEqual(buffers.take(LARGE_BYTES).buffer, first.buffer);
@@ -218,7 +218,7 @@ test("a large message that was given back makes room for the next, by any view o
   assert.equal(next.length, LARGE_BYTES - 100);
 });
 
-test("a message is taken back once, and only if it was given out", () => {
+test("MessageBuffers accepts each of its buffers back once, and no other", () => {
   const buffers = new MessageBuffers(new SpareMemory());
   const foreign = new Uint8Array(LARGE_BYTES);
   const own = buffers.take(LARGE_BYTES);
@@ -229,13 +229,13 @@ test("a message is taken back once, and only if it was given out", () => {
   assert.notEqual(buffers.take(LARGE_BYTES).buffer, own.buffer);
 });
 
-test("a buffer that is much too large is not used for a small message", () => {
+test("MessageBuffers does not use an oversized buffer for a small message", () => {
   const buffers = new MessageBuffers(new SpareMemory());
   buffers.release(buffers.take(16 * LARGE_BYTES));
   assert.equal(buffers.take(LARGE_BYTES).buffer.byteLength, LARGE_BYTES);
 });
 
-test("what all requests keep is bounded, and is given back at each request's end", () => {
+test("spare message memory is bounded and released when its request ends", () => {
   const spare = new SpareMemory(LARGE_BYTES);
   const first = new MessageBuffers(spare);
   const second = new MessageBuffers(spare);

@@ -46,7 +46,7 @@ function importsFirst(files: readonly FileDescriptorProto[]): FileDescriptorProt
 }
 
 describe("grpc.reflection.v1.ServerReflection", () => {
-  it("lists the services that Health lists", async () => {
+  it("ServerReflection lists the services that Health lists", async () => {
     const { services } = await ask(agent, GuestAgent.method.health, {});
     const [list] = await answers({ case: "listServices", value: "" });
     assert.ok(list?.case === "listServicesResponse");
@@ -56,7 +56,7 @@ describe("grpc.reflection.v1.ServerReflection", () => {
     );
   });
 
-  it("returns each service's file with everything that it imports", async () => {
+  it("ServerReflection returns each service's file with all imports", async () => {
     const { services } = await ask(agent, GuestAgent.method.health, {});
     assert.ok(services.length > 7, services.join());
     for (const service of services) {
@@ -71,7 +71,7 @@ describe("grpc.reflection.v1.ServerReflection", () => {
     }
   });
 
-  it("finds methods, messages, fields and enum values by their names", async () => {
+  it("ServerReflection finds methods, messages, fields and enum values by name", async () => {
     const health = "svc/guest/v1alpha1/health.proto";
     for (const [symbol, file] of [
       ["svc.guest.v1alpha1.GuestAgent.Health", "svc/guest/v1alpha1/guest_agent.proto"],
@@ -85,7 +85,7 @@ describe("grpc.reflection.v1.ServerReflection", () => {
     assert.equal((await filesOf({ case: "fileByFilename", value: health }))[0]?.name, health);
   });
 
-  it("answers what it cannot find with NOT_FOUND, and goes on", async () => {
+  it("ServerReflection answers unknown names with NOT_FOUND and continues", async () => {
     const found = await answers(
       { case: "fileByFilename", value: "etc/passwd" },
       { case: "fileContainingSymbol", value: "constructor" },
@@ -97,7 +97,7 @@ describe("grpc.reflection.v1.ServerReflection", () => {
     assert.deepEqual(codes, [5, 5, 5, "allExtensionNumbersResponse", "listServicesResponse"]);
   });
 
-  it("requires the token", async () => {
+  it("ServerReflection requires the token", async () => {
     using client = grpcJsClient(agent);
     const call = client.call(ServerReflection.method.serverReflectionInfo, [], { token: "guess" });
     await assert.rejects(Array.fromAsync(call), (error) => error instanceof RpcFailure && error.code === 16);

@@ -46,10 +46,10 @@ function largest(): Buffer {
 }
 
 for (const [what, lackBytes] of [
-  ["messages that are not whole", 1],
-  ["messages whose requests are not at their end", 0],
+  ["incomplete messages", 1],
+  ["unfinished requests", 0],
 ] as const)
-  it(`64 MiB of ${what} are held: one more is refused, the others are answered at their end`, async () => {
+  it(`the agent holds 64 MiB of ${what} and refuses more`, async () => {
     await using server = await startManagement((router) => {
       router.unary(GuestAgent.method.health, () => create(HealthResponseSchema));
     });
@@ -138,7 +138,7 @@ async function mostHeldMib(
   return mostMib - restMib;
 }
 
-it("takes no more memory than it counts, however often large messages come whose requests do not end", async () => {
+it("repeated large messages of unfinished requests stay within the memory bound", async () => {
   await using agent = await startAgent();
   const mib = await mostHeldMib(agent, 3, HEALTH, [largest()]);
   // 480 MiB are sent at a time, and 64 may be held: without a bound on incomplete messages it was 360.
@@ -155,10 +155,10 @@ describe("calls that stand still after large messages, which they have taken, ho
     assert.ok(mib < MOST_MIB, `${Math.round(mib)} MiB above rest`);
   };
 
-  it("of files, whose bytes are written", () =>
+  it("stalled WriteFile calls stay within the memory bound", () =>
     holds("GuestAgent/WriteFile", header, bytesOf(WriteFileRequestSchema, { message: data })));
 
-  it("of files, of which each message has only a byte", async () => {
+  it("WriteFile messages with one data byte stay within the memory bound", async () => {
     const byte = bytesOf(WriteFileRequestSchema, { message: { case: "data", value: Buffer.from("x") } });
     const rest = Buffer.alloc(MESSAGE_BYTES - FIELD.length - byte.length);
     const length = [0, 7, 14].map((shift) => 0x80 | ((rest.length >> shift) & 0x7f));
@@ -166,12 +166,12 @@ describe("calls that stand still after large messages, which they have taken, ho
     await holds("GuestAgent/WriteFile", header, message, message, message);
   });
 
-  it("of commands that do not read", async () => {
+  it("calls whose command does not read stay within the memory bound", async () => {
     const start = execStart({ args: ["sleep", "infinity"], stdin: true });
     await holds("GuestAgent/Exec", start, bytesOf(ExecFrameSchema, { frame: { ...data, case: "stdin" } }));
   });
 
-  it("of tunnels to a server that does not read", async () => {
+  it("tunnels whose server does not read stay within the memory bound", async () => {
     await using server = await listener((socket) => socket.pause());
     const open = { case: "open", value: { target: { case: "port", value: server.port } } } as const;
     await holds("Tunnel/Open", ...[open, data].map((of) => bytesOf(TunnelFrameSchema, { frame: of })));
@@ -204,7 +204,7 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a dismissed call whose client does not read", () => {
-  test("is told at once where no message has begun, though the connection's window is used up", async () => {
+  test("a dismissed call without a begun message gets its status immediately", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
@@ -216,7 +216,7 @@ describe("a dismissed call whose client does not read", () => {
     assert.equal((await client.status(second)).get("grpc-status"), "10");
   });
 
-  test("gives way to later ones once they hold 4 MiB together, oldest first", async () => {
+  test("dismissed unread calls beyond 4 MiB are reset, the oldest first", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

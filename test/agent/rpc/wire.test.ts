@@ -92,7 +92,7 @@ function assertError(answer: Answer, code: number, reason: string): void {
 }
 
 describe("the wire", () => {
-  test("hands bytes of a large message to its handler as they came, though the message's memory is given back before", async () => {
+  test("a handler's request bytes survive the reuse of message memory", async () => {
     const entropy = Buffer.from("0123456789abcdef");
     let seen: Buffer | undefined;
     await using rig = await start((router) =>
@@ -109,7 +109,7 @@ describe("the wire", () => {
     assert.deepEqual(seen, entropy);
   });
 
-  test("puts an error into the headers where nothing else was sent", async () => {
+  test("an error before any message is sent in the headers", async () => {
     await using rig = await start((router) =>
       router.unary(health, () => {
         throw new AgentError("FAILED_PRECONDITION", "FILE_ERROR", 'a "b" % ü\n');
@@ -122,7 +122,7 @@ describe("the wire", () => {
     assert.equal(answer.body.length, 0);
   });
 
-  test("answers an exception with INTERNAL and no word of its text, which is logged", async () => {
+  test("an exception is answered with INTERNAL, and only logged in detail", async () => {
     await using rig = await start((router) =>
       router.unary(health, () => {
         throw new TypeError("marker-of-the-inside");
@@ -134,7 +134,7 @@ describe("the wire", () => {
     assert.match(String((await rig.server.logged("call_failed")).fields["error"]), /marker-of-the-inside/);
   });
 
-  test("answers RESOURCE_EXHAUSTED where the agent's own answer is over the limit", async () => {
+  test("an answer over the size limit fails with MESSAGE_TOO_LARGE", async () => {
     const data = Buffer.alloc(MESSAGE_LIMIT_BYTES);
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
@@ -144,7 +144,7 @@ describe("the wire", () => {
     assertError(await rig.ask(EXEC, framed(Buffer.alloc(0))), 8, "MESSAGE_TOO_LARGE");
   });
 
-  test("answers 405 to a method other than POST and 415 to a content type other than gRPC, with its version", async () => {
+  test("a non-POST method gets 405 and a non-gRPC content type 415", async () => {
     await using rig = await start(withHealth);
     const get = await rig.ask(HEALTH, Buffer.alloc(0), { ":method": "PUT" });
     assert.deepEqual([get.headers[":status"], get.headers["svc-agent-version"]], [405, TEST_VERSION]);
@@ -157,7 +157,7 @@ describe("the wire", () => {
     assert.equal(proto.trailers["grpc-status"], "0");
   });
 
-  test("refuses a compressed encoding, and a compressed message whose request named no encoding", async () => {
+  test("compressed requests fail with UNSUPPORTED_COMPRESSION", async () => {
     await using rig = await start(withHealth);
     for (const { asked, code } of [
       { asked: rig.ask(HEALTH, framed(Buffer.alloc(0)), { "grpc-encoding": "gzip" }), code: 12 },
@@ -172,7 +172,7 @@ describe("the wire", () => {
     assert.equal((await rig.ask(HEALTH, framed(Buffer.alloc(0)), harmless)).trailers["grpc-status"], "0");
   });
 
-  test("refuses a truncated message, an unknown flag and bytes that are no protobuf", async () => {
+  test("truncated and malformed messages fail with MALFORMED_MESSAGE", async () => {
     await using rig = await start((router) => {
       withHealth(router);
       router.unary(runHook, () => create(RunHookResponseSchema));
@@ -185,7 +185,7 @@ describe("the wire", () => {
       assertError(await rig.ask(HOOK, bytes), 3, "MALFORMED_MESSAGE");
   });
 
-  test("refuses a message over the limit at its prefix, before it comes", async () => {
+  test("an oversized message is rejected at its length prefix", async () => {
     await using rig = await start(withHealth);
     for (const prefix of ["0000400001", "00ffffffff"]) {
       const stream = rig.open(HEALTH);
@@ -194,7 +194,7 @@ describe("the wire", () => {
     }
   });
 
-  test("refuses a malformed grpc-timeout", async () => {
+  test("a malformed grpc-timeout is rejected", async () => {
     await using rig = await start(withHealth);
     for (const timeout of ["", "1", "S", "1s", "-1S", "123456789S", "1.5S"]) {
       const answer = await rig.ask(HEALTH, framed(Buffer.alloc(0)), { "grpc-timeout": timeout });
@@ -206,7 +206,7 @@ describe("the wire", () => {
     }
   });
 
-  test("does not begin a call whose deadline has passed on its way", async () => {
+  test("a call whose deadline has passed on arrival never begins", async () => {
     let begun = 0;
     await using rig = await start((router) =>
       router.bidiStream(exec, async () => {
@@ -220,7 +220,7 @@ describe("the wire", () => {
     assert.equal(begun, 0);
   });
 
-  test("loads a service again whose first load failed", async () => {
+  test("a service is loaded again after its first load failed", async () => {
     let loads = 0;
     await using rig = await start((router) =>
       router.registerLazy("svc.guest.v1alpha1.GuestAgent", async () => {
@@ -232,7 +232,7 @@ describe("the wire", () => {
     assert.equal((await rig.ask(HEALTH, framed(Buffer.alloc(0)))).trailers["grpc-status"], "0");
   });
 
-  test("ends a call at its deadline by itself, whatever its handler does", async () => {
+  test("a call ends at its deadline even if its handler hangs", async () => {
     const reasons: unknown[] = [];
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
@@ -250,7 +250,7 @@ describe("the wire", () => {
     assert.equal(reason.status, "DEADLINE_EXCEEDED");
   });
 
-  test("resets a stream past its deadline whose client does not read", async () => {
+  test("an unread stream is reset after its deadline", async () => {
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
         while (!call.signal.aborted) {
@@ -266,7 +266,7 @@ describe("the wire", () => {
     assert.equal(stream.rstCode, http2.constants.NGHTTP2_CANCEL);
   });
 
-  test("resets a stream with NO_ERROR only after its trailers, when the client has not half-closed", async () => {
+  test("a stream is reset with NO_ERROR only after its trailers", async () => {
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
         for (let i = 0; i < 64; i++) call.send(bytesFieldFrame(STDOUT, Buffer.alloc(64 * 1024)));
@@ -283,7 +283,7 @@ describe("the wire", () => {
     }
   });
 
-  test("gives a handler its call's metadata, times, peer and connection", async () => {
+  test("a handler gets its call's metadata, times, peer and connection", async () => {
     let seen: Call | undefined;
     const before = performance.now();
     await using rig = await start((router) =>
@@ -301,7 +301,7 @@ describe("the wire", () => {
     assert.equal(seen.signal.aborted, false);
   });
 
-  test("reads no further than its handler: a client's bytes stay with the client", async () => {
+  test("the server reads no further ahead than its handler", async () => {
     const opened = Promise.withResolvers<Call>();
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {
@@ -329,7 +329,7 @@ describe("the wire", () => {
     stream.close(http2.constants.NGHTTP2_CANCEL);
   });
 
-  test("gives buffers back exactly once, also when the client resets in the middle", async () => {
+  test("send buffers are released exactly once, even after a reset", async () => {
     const ended = Promise.withResolvers<{ sent: number; done: number }>();
     await using rig = await start((router) =>
       router.bidiStream(exec, async (call) => {

@@ -47,7 +47,7 @@ describe("the management port", () => {
       (server) => assert.rejects(connectTls(server, { maxVersion: "TLSv1.2" })),
     ],
     [
-      "sends random bytes after the handshake",
+      "sends garbage after the handshake",
       /^invalid connection preface: not HTTP\/2 \(PROTOCOL_ERROR\)$/,
       async (server) => {
         using peer = await RawHttp2.dial(server, { isSilent: true });
@@ -57,7 +57,7 @@ describe("the management port", () => {
     ],
   ];
   for (const [what, reason, act] of STRANGERS)
-    test(`ends the connection of a peer that ${what}, and says why in the log`, async () => {
+    test(`a peer that ${what} is disconnected and logged`, async () => {
       await using server = await start();
       await act(server);
       const isRefusal = ({ event }: { event: string }): boolean => /^connection_(?:refused|failed)$/.test(event);
@@ -68,7 +68,7 @@ describe("the management port", () => {
       await assertAlive(server);
     });
 
-  test("survives 200 half-open connections, and lets the node agent in among them", async () => {
+  test("the agent accepts a client among 200 half-open connections", async () => {
     await using server = await start();
     const sockets = Array.from({ length: 200 }, () => net.connect(server.port, "127.0.0.1"));
     for (const socket of sockets) socket.on("error", () => {});
@@ -80,7 +80,7 @@ describe("the management port", () => {
     for (const socket of sockets) socket.destroy();
   });
 
-  test("lets the node agent in among connections that have a certificate but not the token", async () => {
+  test("unauthenticated connections cannot displace an authenticated client", async () => {
     await using server = await start({ limits: { connections: 4 } });
     using peers = new DisposableStack();
     const callWith = async (token: string): Promise<RawHttp2> => {
@@ -105,7 +105,7 @@ describe("the management port", () => {
     ["resets", (socket) => socket.resetAndDestroy()],
   ];
   for (const [how, leave] of CHECKS) {
-    test(`takes a peer that connects and ${how}, as a load balancer's check does, for no failed handshake`, async () => {
+    test(`a probe that ${how} logs no failed handshake`, async () => {
       // The longest limit of a timer: only the peer's end can end its connection.
       await using server = await start({ limits: { handshakeTimeoutMs: 2_147_483_647 } });
       const socket = net.connect(server.port, "127.0.0.1");
@@ -122,7 +122,7 @@ describe("the management port", () => {
     });
   }
 
-  test("ends a handshake that takes too long", async () => {
+  test("a handshake that takes too long is ended", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 200 } });
     const socket = net.connect(server.port, "127.0.0.1");
     await closed(socket);
@@ -130,7 +130,7 @@ describe("the management port", () => {
     await until(() => answers(server), "another client is fast enough");
   });
 
-  test("ends a connection whose request's headers never end", async () => {
+  test("a connection whose request headers never end is closed", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 500 } });
     // On a busy machine the limit may end the handshake already.
     await until(async () => {
@@ -147,7 +147,7 @@ describe("the management port", () => {
     await until(() => answers(server), "another client is fast enough");
   });
 
-  test("tells a client that made no request in time so, without an error that its library would misread", async () => {
+  test("a client without a request gets GOAWAY with NO_ERROR and a reason", async () => {
     await using server = await start({ limits: { handshakeTimeoutMs: 300 } });
     using peer = await RawHttp2.dial(server);
     const { payload } = await peer.next(({ type }) => type === FRAME.goaway, "a GOAWAY");
@@ -160,7 +160,7 @@ describe("the management port", () => {
     assert.equal(fields["reason"], "no request within 300 ms of the handshake");
   });
 
-  test("refuses the calls of connections over the limit, with the reason, until there is room", async () => {
+  test("calls on a surplus connection fail until a slot is free", async () => {
     await using server = await start({ limits: { connections: 2 } });
     using first = await RawHttp2.dial(server);
     using second = await RawHttp2.dial(server);
@@ -179,7 +179,7 @@ describe("the management port", () => {
     assert.equal(await next.ask("Health", TEST_TOKEN), "8");
   });
 
-  test("gives a reason to every one of 72 clients that connect at once and find no place", async () => {
+  test("each of 72 concurrent clients is served or gets TOO_MANY_CONNECTIONS", async () => {
     const release = Promise.withResolvers<void>();
     await using server = await startManagement((router) =>
       router.unary(health, async () => {
@@ -208,7 +208,7 @@ describe("the management port", () => {
     assert.equal(results.filter((result) => result === "answered").length, 64);
   });
 
-  test("serves sixteen connections over the limit at most, the latest ones", async () => {
+  test("at most sixteen surplus connections stay, the latest ones", async () => {
     await using server = await start({ limits: { connections: 1 } });
     using first = await RawHttp2.dial(server);
     assert.equal(await first.ask("Health", TEST_TOKEN), "0");
@@ -224,7 +224,7 @@ describe("the management port", () => {
     assert.equal(await surplus[16]?.ask("Health", TEST_TOKEN), "8");
   });
 
-  test("keeps a peer that answers PINGs, and answers those of its clients", async () => {
+  test("a peer that answers PINGs stays, and gets answers to its own", async () => {
     await using server = await start({ limits: { pingIntervalMs: 20 } });
     using peer = await RawHttp2.dial(server);
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
@@ -234,7 +234,7 @@ describe("the management port", () => {
     assert.ok(!server.log.some(({ event }) => event === "peer_lost"));
   });
 
-  test("logs a flood of refused connections at a bounded rate and counts the rest", async () => {
+  test("refused connections are logged at a bounded rate with a count", async () => {
     let nowMs = 0;
     await using server = await start({ clock: { ...systemClock, monotonicMs: () => nowMs } });
     const lines = (): readonly (typeof server.log)[number][] =>

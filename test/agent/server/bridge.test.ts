@@ -30,7 +30,7 @@ const BUFFERS_BYTES = 16 * MEBIBYTE;
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 describe("guest-agent bridge", () => {
-  test("carries every byte both ways, and the end of its input", async (t) => {
+  test("bridge carries every byte both ways and the end of input", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const child = start(path);
     const input = randomBytes(100 * MEBIBYTE);
@@ -40,21 +40,21 @@ describe("guest-agent bridge", () => {
     assert.ok(output.equals(input), `${output.length} bytes came back`);
   });
 
-  test("ends when the agent's side does, its input still open", async (t) => {
+  test("bridge exits when the agent closes while its input is open", async (t) => {
     const { path } = await listen(t, (socket) => socket.end("farewell"));
     const child = start(path);
     assert.equal(await text(child.stdout), "farewell");
     assert.equal(await exitOf(child), 0);
   });
 
-  test("ends when the agent is gone without a word", async (t) => {
+  test("bridge exits with 0 when the agent disconnects", async (t) => {
     const { path } = await listen(t, (socket) => void socket.once("data", () => socket.destroy()));
     const child = start(path);
     child.stdin.write("hello");
     assert.deepEqual(await Promise.all([text(child.stdout), text(child.stderr), exitOf(child)]), ["", "", 0]);
   });
 
-  test("ends when its host's side does, which ends the calls that it carried", async (t) => {
+  test("bridge exits when its host disconnects, which ends its calls", async (t) => {
     const { path, folder } = await listen(t);
     await using _agent = await agentOn(path);
     const dialled = join(folder, "dialled.sock");
@@ -80,7 +80,7 @@ describe("guest-agent bridge", () => {
     await lost;
   });
 
-  test("reads no faster than its output is read, while the other direction goes on", async (t) => {
+  test("bridge applies backpressure in one direction without blocking the other", async (t) => {
     const received = Promise.withResolvers<Socket>();
     const { path } = await listen(t, (socket) => {
       socket.write(Buffer.alloc(MORE_THAN_FITS_BYTES));
@@ -101,7 +101,7 @@ describe("guest-agent bridge", () => {
     assert.equal(await exitOf(child), 0);
   });
 
-  test("takes a file and a device for its streams", async (t) => {
+  test("bridge accepts files and devices as its standard streams", async (t) => {
     const { path, folder } = await listen(t, (socket) => socket.pipe(socket));
     await writeFile(join(folder, "in"), randomBytes(MEBIBYTE));
     const [input, output, none] = [
@@ -117,7 +117,7 @@ describe("guest-agent bridge", () => {
     for (const fd of [input, output, none]) closeSync(fd);
   });
 
-  test("refuses a terminal that is not raw, for it would change the bytes", async (t) => {
+  test("bridge rejects a terminal that is not in raw mode", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const ends = addon.openTerminal(80, 24);
     assert.ok(typeof ends !== "number");
@@ -136,7 +136,7 @@ describe("guest-agent bridge", () => {
     assert.equal(await exitOf(taken), 0);
   });
 
-  test("says on standard error alone that nobody listens, or that it needs a socket's path", () => {
+  test("bridge reports a missing listener or socket path on stderr only", () => {
     for (const [args, code, words] of [
       [["/no/such/socket"], 69, /\/no\/such\/socket: ENOENT/],
       [[], 64, /pass it as the argument or set SVC_GUEST_SOCKET/],
@@ -148,7 +148,7 @@ describe("guest-agent bridge", () => {
   });
 
   for (const signal of ["SIGTERM", "SIGINT", "SIGHUP"] as const) {
-    test(`leaves at ${signal} under the launcher, which reports no crash`, async (t) => {
+    test(`bridge exits on ${signal} under the launcher without a crash report`, async (t) => {
       const accepted = Promise.withResolvers<void>();
       const { path } = await listen(t, (socket) => void socket.once("data", () => accepted.resolve()));
       using bundle = makeLauncherBundle();
@@ -165,7 +165,7 @@ describe("guest-agent bridge", () => {
     });
   }
 
-  test("carries gRPC calls to an agent that has no network port, its socket named by the environment", async (t) => {
+  test("bridge carries gRPC calls to the socket in SVC_GUEST_SOCKET", async (t) => {
     const { path } = await listen(t);
     await using _agent = await agentOn(path);
     const bridge = [NODE, ...BRIDGE];

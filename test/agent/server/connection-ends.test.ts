@@ -36,11 +36,11 @@ const PEERS: readonly {
   readonly open: (dial: Dial, agent: SocketAgent, largeFile: string) => Promise<Disposable>;
 }[] = [
   {
-    who: "has an idle connection open",
+    who: "is idle",
     open: (dial, { token }) => answered(dial, token),
   },
   {
-    who: "has an idle connection open and does not read",
+    who: "is idle and reads nothing",
     open: async (dial, { token }) => {
       const peer = await answered(dial, token);
       peer.stopReading();
@@ -48,7 +48,7 @@ const PEERS: readonly {
     },
   },
   {
-    who: "stopped reading in the middle of a file",
+    who: "stopped reading a file",
     open: async (dial, { token }, path) => {
       const peer = await dial();
       peer.call("ReadFile", token, readRequest(path));
@@ -56,7 +56,7 @@ const PEERS: readonly {
     },
   },
   {
-    who: "stopped reading in the middle of a command's output",
+    who: "stopped reading output",
     open: async (dial, { token }) => {
       const peer = await dial();
       peer.call("Exec", token, ENDLESS_OUTPUT, false);
@@ -64,14 +64,14 @@ const PEERS: readonly {
     },
   },
   {
-    who: "has only ever had a wrong token",
+    who: "has a wrong token",
     open: async (dial) => {
       const peer = await answered(dial, WRONG_TOKEN, "16");
       peer.stopReading();
       return peer;
     },
   },
-  { who: "has sent no request yet", open: (dial) => dial() },
+  { who: "has sent no request", open: (dial) => dial() },
 ];
 
 /** Two ways to end an agent, and the exit that they lead to. */
@@ -82,7 +82,7 @@ const ENDS: readonly {
 }[] = [
   { how: "SIGTERM", begin: (agent) => agent.kill("SIGTERM"), exit: { code: 143, signal: null } },
   {
-    how: "the workload's own end",
+    how: "the workload's end",
     begin: (_agent, release) => writeFile(release, ""),
     exit: { code: WORKLOAD_EXIT_CODE, signal: null },
   },
@@ -98,7 +98,7 @@ describe("the agent leaves, whatever its peers do,", () => {
     describe(`at ${how},`, { concurrency: 8 }, () => {
       for (const [listener, target] of Object.entries(LISTENERS)) {
         for (const { who, open: openPeer } of PEERS) {
-          test(`though a client of ${listener} ${who}`, async () => {
+          test(`the agent exits although ${listener}'s client ${who}`, async () => {
             const release = join(folder, crypto.randomUUID());
             await using agent = await startWithWorkload(release);
             using _peer = await openPeer(() => RawHttp2.dial(target(agent)), agent, largeFile);
@@ -109,7 +109,7 @@ describe("the agent leaves, whatever its peers do,", () => {
         }
       }
 
-      test("though a client of the TCP port has not finished its handshake", async () => {
+      test("the agent exits although a TCP client's handshake is unfinished", async () => {
         const release = join(folder, crypto.randomUUID());
         await using agent = await startWithWorkload(release);
         const socket = net.connect({ port: agent.port, host: "127.0.0.1", allowHalfOpen: true });
@@ -159,7 +159,7 @@ async function flood(agent: SocketAgent): Promise<void> {
 }
 
 describe("an agent that is told to leave", () => {
-  test("refuses a peer at once none of whose calls was let in, and lets others finish", async () => {
+  test("a stopping agent closes unauthenticated peers immediately and lets others finish", async () => {
     await using agent = await startSocketAgent();
     using known = await RawHttp2.dial(agent);
     assert.equal(await known.ask("Health", agent.token), "0");
@@ -177,7 +177,7 @@ describe("an agent that is told to leave", () => {
     assert.deepEqual(await agent.exited, { code: 0, signal: null });
   });
 
-  test("leaves while peers with a wrong token flood it with HEADERS", async () => {
+  test("the agent exits while unauthenticated peers flood it with HEADERS", async () => {
     await using agent = await startSocketAgent();
     const floods = Array.from({ length: 8 }, () => flood(agent));
     await agent.logged("connection_failed", ({ reason }) => String(reason).includes("ENHANCE_YOUR_CALM"));

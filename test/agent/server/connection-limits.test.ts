@@ -67,7 +67,7 @@ describe("a client that goes too far", () => {
     ["a wrong token", (): string => WRONG_TOKEN],
     ["no token", (): undefined => undefined],
   ] as const) {
-    test(`by 20,000 calls that it resets at once, with ${whose}, ends with ENHANCE_YOUR_CALM`, async () => {
+    test(`20,000 immediately reset calls with ${whose} end with ENHANCE_YOUR_CALM`, async () => {
       using peer = await RawHttp2.dial(agent);
       const block = headerBlock(callFields("Exec", token()));
       let stream = -1;
@@ -80,7 +80,7 @@ describe("a client that goes too far", () => {
     });
   }
 
-  test("by headers over 16 KiB is told ENHANCE_YOUR_CALM", async () => {
+  test("headers over 16 KiB end with ENHANCE_YOUR_CALM", async () => {
     using peer = await proven();
     const [, ...rest] = callFields("Health", agent.token);
     const large = "x".repeat(HEADER_LIMIT_BYTES);
@@ -96,7 +96,7 @@ describe("a client that goes too far", () => {
     assert.equal(refusal.payload.readUInt32BE(refusal.type === FRAME.goaway ? 4 : 0), CODE.enhanceYourCalm);
   });
 
-  test("by a fifth CONTINUATION frame ends with ENHANCE_YOUR_CALM; four are taken", async () => {
+  test("a fifth CONTINUATION frame ends with ENHANCE_YOUR_CALM", async () => {
     const send = (peer: RawHttp2, continuations: number): void => {
       const block = headerBlock(callFields("Health", agent.token));
       peer.send(frame(FRAME.headers, 0, 3, block.subarray(0, 1)));
@@ -120,7 +120,7 @@ describe("a client that goes too far", () => {
     ["SETTINGS", () => frame(FRAME.settings, 0, 0)],
     ["refused calls", (count) => frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, 1_001 + 2 * count, REFUSED)],
   ] as const satisfies readonly [string, (count: number) => Buffer][]) {
-    test(`by ${name} whose answers it does not read is ended`, async () => {
+    test(`a flood of ${name} with unread answers ends the connection`, async () => {
       using peer = await proven();
       peer.call("Exec", agent.token, ENDLESS_OUTPUT, false);
       await peer.next(({ type }) => type === FRAME.data, "output");
@@ -132,14 +132,14 @@ describe("a client that goes too far", () => {
     });
   }
 
-  test("by DATA frames without data ends with ENHANCE_YOUR_CALM", async () => {
+  test("a flood of empty DATA frames ends with ENHANCE_YOUR_CALM", async () => {
     using peer = await proven();
     const stream = peer.call("Exec", agent.token, SLEEP, false);
     await flood(peer, () => frame(FRAME.data, 0, stream));
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
   });
 
-  test("by no request at all is ended after five seconds, and the log says why", async () => {
+  test("a connection without a request is closed after five seconds and logged", async () => {
     using peer = await RawHttp2.dial(agent);
     await peer.ended();
     await agent.logged("connection_failed", ({ reason }) => String(reason).startsWith("no request within 5000 ms"));
@@ -147,20 +147,20 @@ describe("a client that goes too far", () => {
 
   const FLOODS: readonly [string, (stream: number, token: string) => Buffer][] = [
     [
-      "HEADERS for a request that was reset",
+      "HEADERS after RST_STREAM",
       (stream, token) =>
         frame(FRAME.headers, FLAG.endHeaders | FLAG.endStream, stream, headerBlock(callFields("Health", token))),
     ],
-    ["DATA for a request that was reset", (stream) => frame(FRAME.data, 0, stream, Buffer.of(1))],
+    ["DATA after RST_STREAM", (stream) => frame(FRAME.data, 0, stream, Buffer.of(1))],
     ["GOAWAY", () => frame(FRAME.goaway, 0, 0, Buffer.alloc(8))],
-    ["answers to PINGs that were never sent", () => frame(FRAME.ping, FLAG.ack, 0, Buffer.alloc(8))],
+    ["unsolicited PING answers", () => frame(FRAME.ping, FLAG.ack, 0, Buffer.alloc(8))],
     ["WINDOW_UPDATE", () => frame(FRAME.windowUpdate, 0, 0, uint32(1))],
-    ["WINDOW_UPDATE for a request that was reset", (stream) => frame(FRAME.windowUpdate, 0, stream, uint32(1))],
+    ["WINDOW_UPDATE after RST_STREAM", (stream) => frame(FRAME.windowUpdate, 0, stream, uint32(1))],
     ["PINGs", () => frame(FRAME.ping, 0, 0, Buffer.alloc(8))],
   ];
   for (const [name, piece] of FLOODS) {
     for (const whose of ["the right token", "a wrong token"]) {
-      test(`${name}, with ${whose}, ends with ENHANCE_YOUR_CALM`, async () => {
+      test(`a flood of ${name} with ${whose} ends with ENHANCE_YOUR_CALM`, async () => {
         const token = whose === "a wrong token" ? WRONG_TOKEN : agent.token;
         // A GOAWAY would end a connection without a request before the flood.
         using peer = await RawHttp2.dial(agent, { windowBytes: 65_535 });
@@ -174,7 +174,7 @@ describe("a client that goes too far", () => {
     }
   }
 
-  test("calls with a wrong token, one after another, end with ENHANCE_YOUR_CALM", async () => {
+  test("repeated calls with a wrong token end with ENHANCE_YOUR_CALM", async () => {
     using peer = await RawHttp2.dial(agent);
     await flood(peer, () => {
       peer.call("Health", WRONG_TOKEN, Buffer.alloc(0));
@@ -183,7 +183,7 @@ describe("a client that goes too far", () => {
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
   });
 
-  test("a request with a wrong token that goes on and on ends with ENHANCE_YOUR_CALM after 256 KiB", async () => {
+  test("256 KiB of request with a wrong token end with ENHANCE_YOUR_CALM", async () => {
     using peer = await RawHttp2.dial(agent);
     peer.data(peer.call("WriteFile", WRONG_TOKEN, undefined, false), Buffer.alloc(UNPROVEN_BYTES), false);
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
@@ -192,7 +192,7 @@ describe("a client that goes too far", () => {
     );
   });
 
-  test("with the right token, as much in its first request as in any other is taken", async () => {
+  test("an authenticated first request may be as large as any other", async () => {
     using peer = await RawHttp2.dial(agent);
     const stream = peer.open(callFields("Health", agent.token));
     const message = envelope(Buffer.alloc(UNPROVEN_BYTES));
@@ -204,7 +204,7 @@ describe("a client that goes too far", () => {
     assert.equal((await peer.status(stream)).get("grpc-status"), "0");
   });
 
-  test("windows that are opened for every KiB that was read are of use", async () => {
+  test("a reader that opens its window in small steps gets its file", async () => {
     using reader = await RawHttp2.dial(agent, { windowBytes: 65_535 });
     const reading = reader.call("ReadFile", agent.token, readRequest(process.execPath));
     for (let read = 0; read < FILE_BYTES; read += 16_384) {

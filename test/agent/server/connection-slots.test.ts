@@ -13,7 +13,7 @@ const CONNECTION_LIMIT = 64;
 const WINDOW_BYTES = 65_535;
 
 describe("a slot is not lost", () => {
-  test("to 64 restores in a row, each over a connection that its client keeps open and never reads", async () => {
+  test("64 restores over unread connections leak no slot", async () => {
     await using agent = await startSocketAgent();
     using peers = new DisposableStack();
     for (let count = 1; count <= CONNECTION_LIMIT; count++) {
@@ -31,7 +31,7 @@ describe("a slot is not lost", () => {
       ["close", (peer: RawHttp2) => peer[Symbol.dispose]()],
       ["stay", (peer: RawHttp2) => peer.finish()],
     ] as const) {
-      test(`to 300 clients of ${listener} that make a call, say goodbye and ${how} without reading`, async () => {
+      test(`300 non-reading clients of ${listener} that ${how} leak no slot`, async () => {
         await using agent = await startSocketAgent();
         using client = await RawHttp2.dial(target(agent));
         assert.equal(await client.ask("Health", agent.token), "0");
@@ -57,7 +57,7 @@ describe("a slot is not lost", () => {
 
 describe("the restore duties", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
-    test(`end the socket of an older client of ${listener} that does not read`, async () => {
+    test(`restore duties disconnect an older non-reading client of ${listener}`, async () => {
       await using agent = await startSocketAgent();
       const atFirst = sockets(agent);
       using older = await RawHttp2.dial(target(agent));
@@ -72,7 +72,7 @@ describe("the restore duties", () => {
     });
   }
 
-  test("are answered also where those of another connection drop the one that waits for the answer", async () => {
+  test("concurrent restore duties both get an answer", async () => {
     await using agent = await startSocketAgent();
     for (let round = 0; round < 10; round++) {
       using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent), { windowBytes: WINDOW_BYTES });

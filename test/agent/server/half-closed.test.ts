@@ -60,7 +60,7 @@ function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: bo
 }
 
 describe("a client without TLS that has sent all that it has to say", () => {
-  it("gets the rest of every answer over the bridge, which then ends", async () => {
+  it("a half-closed client gets the rest of every answer over bridge", async () => {
     const path = join(dirname(agent.socketPath), "large");
     await writeFile(path, Buffer.alloc(FILE_BYTES));
     const [program = "", ...args] = agent.bridge;
@@ -79,7 +79,7 @@ describe("a client without TLS that has sent all that it has to say", () => {
     assert.ok((found.get(3)?.bodyBytes ?? 0) > FILE_BYTES);
   });
 
-  it("loses what it was answered with once it is gone, in mid-stream, as a client that is killed", async () => {
+  it("a half-closed client's command ends when the client disconnects", async () => {
     const mark = `424242.301${RUN}`;
     const socket = connect({ path: agent.socketPath, allowHalfOpen: true });
     socket.end(conversation([["Exec", execStart({ args: ["yes", mark] })]]));
@@ -89,7 +89,7 @@ describe("a client without TLS that has sent all that it has to say", () => {
     await noProcessWith(mark);
   });
 
-  it("holds nothing by a window that it cannot widen any more", async () => {
+  it("a half-closed client with a full window does not block the agent", async () => {
     const mark = `424242.302${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath }, { windowBytes: 65_535 });
     peer.call("Exec", agent.token, execStart({ args: ["sh", "-c", `: ${mark}; cat /dev/zero`] }));
@@ -99,7 +99,7 @@ describe("a client without TLS that has sent all that it has to say", () => {
     await peer.ended();
   });
 
-  it("loses the requests that it has not completed", async () => {
+  it("half-closing ends only a client's incomplete requests", async () => {
     const mark = `424242.303${RUN}`;
     using peer = await RawHttp2.dial({ socketPath: agent.socketPath });
     const open = peer.call("Exec", agent.token, execStart({ args: ["sleep", mark], stdin: true }), false);

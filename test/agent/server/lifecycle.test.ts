@@ -22,7 +22,7 @@ const STDOUT = 7;
 const token = TEST_TOKEN;
 
 describe("the management server", () => {
-  test("lets running calls end at its shutdown, and takes no new ones", async () => {
+  test("shutdown waits for running calls and rejects new ones", async () => {
     const release = Promise.withResolvers<void>();
     await using server = await startManagement((router) => {
       router.unary(health, () => create(HealthResponseSchema));
@@ -52,7 +52,7 @@ describe("the management server", () => {
     assert.equal(server.server.sockets, 0);
   });
 
-  test("ends a connection of a replaced authority also when its peer reads nothing and hears nothing", async () => {
+  test("a replaced authority's connection ends although its peer does not read", async () => {
     await using server = await startManagement((router) =>
       router.bidiStream(exec, async (call) => {
         const full = Buffer.alloc(64 * 1024);
@@ -98,7 +98,7 @@ async function issued(): Promise<TlsMaterial> {
   return tlsMaterial(server, ca);
 }
 
-test("a warm-up makes one Health call through TLS, where there is any, HTTP/2 and router, and logs nothing", async () => {
+test("warmUp makes one Health call and logs nothing", async () => {
   for (const tls of [await issued(), undefined]) {
     const { router, log, running, answered } = countingRouter();
     await warmUp(serverInMemory(router, systemClock), tls, { limitMs: GENEROUS_MS });
@@ -106,7 +106,7 @@ test("a warm-up makes one Health call through TLS, where there is any, HTTP/2 an
   }
 });
 
-test("a warm-up leaves no timer that would wake the agent", async (t) => {
+test("warmUp leaves no timer behind", async (t) => {
   const { router } = countingRouter();
   const tls = await issued();
   const started = t.mock.method(globalThis, "setInterval");
@@ -119,7 +119,7 @@ test("a warm-up leaves no timer that would wake the agent", async (t) => {
   }
 });
 
-test("a warm-up with credentials that are none ends without a word", async () => {
+test("warmUp with invalid credentials ends silently", async () => {
   const { router, log, answered } = countingRouter();
   const nonsense = tlsMaterial({ cert: "no certificate", key: "no key" }, "no authority");
   await warmUp(serverInMemory(router, systemClock), nonsense);
@@ -129,12 +129,12 @@ test("a warm-up with credentials that are none ends without a word", async () =>
 
 type Hang = (call: Call) => Promise<never>;
 const HANGING: readonly (readonly [name: string, isRehearsal: boolean, add: (router: Router, hang: Hang) => void])[] = [
-  ["warm-up with a Health that is", false, (router, hang) => router.unary(health, (_request, call) => hang(call))],
-  ["rehearsal with an Exec that is", true, (router, hang) => router.bidiStream(exec, hang)],
-  ["rehearsal with duties that are", true, (router, hang) => router.unary(runRestoreDuties, (_, call) => hang(call))],
+  ["warm-up with a hanging Health", false, (router, hang) => router.unary(health, (_request, call) => hang(call))],
+  ["rehearsal with a hanging Exec", true, (router, hang) => router.bidiStream(exec, hang)],
+  ["rehearsal with hanging duties", true, (router, hang) => router.unary(runRestoreDuties, (_, call) => hang(call))],
 ];
 for (const [name, isRehearsal, add] of HANGING)
-  test(`a ${name} never answered ends all the same, and the call with it`, async () => {
+  test(`a ${name} times out and aborts the call`, async () => {
     const router = new Router({ clock: systemClock, log: recordingLog(), agentVersion: "1" });
     const aborted = Promise.withResolvers<void>();
     add(router, ({ signal }) => {
@@ -148,7 +148,7 @@ for (const [name, isRehearsal, add] of HANGING)
   });
 
 for (const secured of [true, false])
-  test(`a rehearsal ${secured ? "through" : "without"} TLS makes the calls after a restore, and then no connection is left`, async () => {
+  test(`a rehearsal ${secured ? "through" : "without"} TLS makes the post-restore calls and disconnects`, async () => {
     const { router, log, running, answered } = countingRouter();
     const server = serverInMemory(router, systemClock);
     const made: unknown[] = [];

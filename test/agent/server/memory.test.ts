@@ -33,7 +33,7 @@ async function sizesOf(child: ChildProcess): Promise<{ readonly heapBytes: numbe
 }
 
 describe("the agent's memory", () => {
-  test("stays bounded when clients do not read, and when handlers do not", async (t) => {
+  test("memory stays bounded when clients and handlers do not read", async (t) => {
     const { child, port, ca, client } = await startWatched(t, "--max-semi-space-size=1");
     const options = { ca, ...client, servername: SERVER_NAME, maxSessionMemory: 1_000 };
     const session = http2.connect(`https://127.0.0.1:${port}`, options);
@@ -77,16 +77,16 @@ const LARGEST_BLOCK_BYTES = 80_000;
 describe("the agent's heap", () => {
   /** Blocks of indices of fields without a value (RFC 7541, Appendix A), all different. */
   const BLOCK_SIZES = [
-    ["larger than the limit", LARGEST_BLOCK_BYTES],
-    ["of a list that is larger than the limit", 7_000],
-    ["that are valid", 150],
+    ["oversized header blocks", LARGEST_BLOCK_BYTES],
+    ["oversized header lists", 7_000],
+    ["valid header blocks", 150],
   ] as const;
   for (const [socket, name] of [
-    ["management", "wrong tokens"],
-    ["workload", "no identity at all"],
+    ["management", "unauthenticated peers"],
+    ["workload", "workload clients"],
   ] as const) {
     for (const [kind, sizeBytes] of BLOCK_SIZES) {
-      test(`stays small when peers with ${name} send header blocks ${kind}`, async (t) => {
+      test(`the heap stays small as ${name} send ${kind}`, async (t) => {
         const { child, folder } = await startWatched(t, "--expose-gc");
         using peers = new DisposableStack();
         const dial = (): Promise<RawHttp2> => RawHttp2.dial({ socketPath: folder.at(socket) });

@@ -45,7 +45,7 @@ function start(options: TestServerOptions = {}): Promise<TestServer> {
 }
 
 describe("a client that is paused", () => {
-  test("keeps its connection while its kernel acknowledges, with much output waiting", async () => {
+  test("a paused client stays connected while its kernel acknowledges", async () => {
     let asked = 0;
     await using server = await start({
       unacknowledgedMs: (fd) => {
@@ -64,7 +64,7 @@ describe("a client that is paused", () => {
     assert.ok(!server.log.some(({ event }) => event === "peer_lost"));
   });
 
-  test("keeps its connection without any call for as long as places are free", async () => {
+  test("a silent client without calls stays connected while slots are free", async () => {
     const silent = Promise.withResolvers<void>();
     await using server = await start({ unacknowledgedMs: (fd) => addon.unacknowledgedMs(fd) });
     using peer = await RawHttp2.dial(server);
@@ -76,7 +76,7 @@ describe("a client that is paused", () => {
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
   });
 
-  test("loses its place to a new client once it was silent for too long", async () => {
+  test("a client that was silent too long loses its slot", async () => {
     await using server = await start({ limits: { connections: 3, evictAfterSilentMs: 200 } });
     using first = await RawHttp2.dial(server);
     using second = await RawHttp2.dial(server);
@@ -102,7 +102,7 @@ describe("a client that is paused", () => {
   });
 });
 
-test("of 64 clients the one that has been stopped for 60 s loses its place to a new one, and no other", async () => {
+test("of 64 clients only one silent for 60 s loses its slot", async () => {
   let aheadMs = 0;
   const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
   await using server = await startManagement(
@@ -147,7 +147,7 @@ test("of 64 clients the one that has been stopped for 60 s loses its place to a 
   assert.equal(await another.ask("Health", TEST_TOKEN), "8");
 });
 
-test("a lost peer is found, whether it is idle or data waits for it", { skip: noNamespaces() ?? false }, async () => {
+test("a lost peer is detected, idle or with unsent data", { skip: noNamespaces() ?? false }, async () => {
   const { stdout } = await promisify(execFile)("unshare", ["--net", "--fork", "--kill-child", ...script("lost-peer")]);
   const found = stdout
     .trim()

@@ -20,7 +20,7 @@ const SMALLEST = 32 * KIB;
 const MANY = 70;
 
 describe("the flow-control windows of a connection", () => {
-  test("are wide for one large request, and stay as they are for small ones", async () => {
+  test("stream windows widen for a large request, not for small ones", async () => {
     await using rig = await start();
     const small = rig.open();
     small.end(envelope(Buffer.alloc(KIB)));
@@ -32,7 +32,7 @@ describe("the flow-control windows of a connection", () => {
     large.destroy();
   });
 
-  test("are narrow while many requests are large, wide again for the last of them, and lose no byte meanwhile", async () => {
+  test("stream windows shrink with many large requests and lose no bytes", async () => {
     await using rig = await start();
     const contents = Array.from({ length: MANY }, () => randomBytes(600 * KIB));
     const expected = contents.map((content) => sha256(content));
@@ -53,7 +53,7 @@ describe("the flow-control windows of a connection", () => {
     assert.deepEqual(rig.received().toSorted(), expected.toSorted());
   });
 
-  test("are changed no further for a client that has not acknowledged a change, and its calls go on", async () => {
+  test("windows do not change again before the client acknowledges the change", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial(rig.server, { acknowledges: false });
     const content = Buffer.alloc(40 * KIB);

@@ -89,7 +89,7 @@ const SOURCES: Readonly<Record<string, (token: string, file: string) => NodeJS.P
 
 describe("the agent's memory", () => {
   for (const [source, env] of Object.entries(SOURCES)) {
-    test(`holds no copy of the token, which came in ${source}, after many calls that sent it`, NEEDS_ROOT, async () => {
+    test(`the agent's memory holds no copy of a token from ${source}`, NEEDS_ROOT, async () => {
       const token = "hunted-token-0123456789abcdef";
       await using folder = await mkdtempDisposable(join(tmpdir(), "token-"));
       const file = join(folder.path, "token");
@@ -109,7 +109,7 @@ const UNAUTHENTICATED = "16";
 
 describe("every method of every management service wants the token", () => {
   for (const isKnown of [false, true]) {
-    test(`on a connection of which ${isKnown ? "a" : "no"} call was let in`, async () => {
+    test(`every management method requires the token after ${isKnown ? "a" : "no"} authenticated call`, async () => {
       using peer = await RawHttp2.dial(served);
       if (isKnown) assert.equal(await peer.ask("Health", served.token), "0");
       for (const { typeName, methods } of await managementServices()) {

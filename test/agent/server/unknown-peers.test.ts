@@ -72,12 +72,12 @@ describe("a peer of whom nobody knows who it is", () => {
       /^client certificate rejected: more than 4 c/,
     ],
     ["4 small certificates", { links: 4, extensions: 0 }, /UNKNOWN_CA/, NO_ISSUER],
-    ["a certificate whose key is slow to use", { links: 1 }, /UNKNOWN_CA/, NO_ISSUER],
-    ["a key that is slow to use", { links: 1, bits: 4_608, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
-    ["3 certificates with usual keys", { links: 3, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
+    ["a slow certificate key", { links: 1 }, /UNKNOWN_CA/, NO_ISSUER],
+    ["a 4,608-bit key", { links: 1, bits: 4_608, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
+    ["3 normal certificates", { links: 3, exponent: "usual" }, /UNKNOWN_CA/, NO_ISSUER],
   ];
   for (const [what, forged, answer, logged] of CHAINS) {
-    test(`who forges a chain of ${what} is told so, and the log says why`, async () => {
+    test(`a forged chain of ${what} is rejected and logged`, async () => {
       const { length } = agent.log;
       assert.match(await toldTo(await forgeChain(forged)), answer);
       await refusedAfter(length, logged);
@@ -89,13 +89,13 @@ describe("a peer of whom nobody knows who it is", () => {
     ["KeyUpdates", (peer: TlsRecords) => peer.keyUpdate()],
     ["records of one byte", (peer: TlsRecords) => peer.data(Buffer.of(0))],
   ] as const) {
-    test(`with no certificate is cut off when it sends ${flood} at once`, async () => {
+    test(`flooding ${flood} without a certificate ends the connection`, async () => {
       using peer = await TlsRecords.dial(agent, undefined);
       await peer.flood(() => record(peer));
       await othersAreServed();
     });
 
-    test(`with a certificate of another authority cannot send ${flood}`, async () => {
+    test(`a peer with a foreign certificate cannot flood ${flood}`, async () => {
       const { length } = agent.log;
       using peer = await TlsRecords.dial(agent, stranger);
       await peer.flood(() => record(peer));
@@ -104,14 +104,14 @@ describe("a peer of whom nobody knows who it is", () => {
     });
   }
 
-  test("with a certificate is cut off after 128 KeyUpdates, and the log says why", async () => {
+  test("the connection ends after 128 KeyUpdates and is logged", async () => {
     using peer = await TlsRecords.dial(agent, agent.certificates.client);
     await peer.flood(() => peer.keyUpdate());
     await agent.logged("connection_failed", ({ reason }) => reason === "TLS failed: ERR_SSL_TOO_MANY_KEY_UPDATES");
     await othersAreServed();
   });
 
-  test("with a certificate is ended after 1,000 short records, and the log says why", async () => {
+  test("the connection ends after 1,000 short records and is logged", async () => {
     using peer = await TlsRecords.dial(agent, agent.certificates.client);
     // A frame of an unknown type that never ends.
     const frames = [frame(FRAME.settings, 0, 0), frame(UNKNOWN_TYPE, 0, 0, Buffer.alloc(FRAME_BYTES))];
@@ -124,7 +124,7 @@ describe("a peer of whom nobody knows who it is", () => {
     await othersAreServed();
   });
 
-  test("with a client of grpc-js is told why it is refused", async () => {
+  test("a grpc-js client gets the reason for a rejected certificate", async () => {
     const { ca } = agent.certificates;
     using client = clientOf({ ...agent, certificates: { ca, client: stranger } });
     await assert.rejects(client.health({ timeoutMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
@@ -147,13 +147,13 @@ describe("a client whose certificate is refused", () => {
     ["of another authority", /^ERR_SSL_\S*ALERT_UNKNOWN_CA$/, /: certificate signature failure$/],
     ["for servers", /^ERR_SSL_\S*ALERT_UNSUPPORTED_CERTIFICATE$/, /: unsuitable certificate purpose$/],
   ] as const) {
-    test(`(${kind}) gets the alert of TLS in its handshake and nothing of HTTP/2, and the log says why`, async () => {
+    test(`a refused certificate (${kind}) gets only a TLS alert`, async () => {
       const { length } = agent.log;
       assert.match(await toldTo(identities[kind]), alert);
       await refusedAfter(length, reason);
     });
 
-    test(`(${kind}) ends its call on one connection, without a deadline`, async () => {
+    test(`a refused certificate (${kind}) fails the call on one connection`, async () => {
       await using relay = await relayTo(agent.port);
       const certificates = { ...agent.certificates, client: identities[kind] };
       const call = ask({ port: relay.port, certificates }, GuestAgent.method.health, {});

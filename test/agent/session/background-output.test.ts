@@ -56,14 +56,14 @@ function talkers(name: string): Promise<number[]> {
 const descriptors = (): number => openDescriptors(agent.pid).length;
 
 describe("a background process that writes to the output it was given lives on after the end of", () => {
-  it("an exec", async () => {
+  it("an exec's background process can write after the exec has ended", async () => {
     const { exit } = await exec(agent, { args: [...IN_BACKGROUND, join(folder, "exec")] });
     assert.deepEqual([exit.code, exit.outputComplete], [0, false]);
     await goesOnTalking("exec");
     await endTalker("exec");
   });
 
-  it("an exec whose client is gone, having left its session", async () => {
+  it("a daemon of a cancelled exec can still write output", async () => {
     using stream = new ExecStream(agent);
     const line = 'setsid sh -c "$0" sh "$1" & exec sleep 1000';
     await stream.start({ args: ["sh", "-c", line, TALKER, join(folder, "daemon")] }).until("line");
@@ -72,7 +72,7 @@ describe("a background process that writes to the output it was given lives on a
     await endTalker("daemon");
   });
 
-  it("a hook", async () => {
+  it("a hook's background process can write after the hook has ended", async () => {
     using client = clientOf(agent);
     const { exitCode, timedOut } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
     assert.deepEqual([exitCode, timedOut], [0, false]);
@@ -80,7 +80,7 @@ describe("a background process that writes to the output it was given lives on a
     await endTalker("hook");
   });
 
-  it("ready_cmd", async () => {
+  it("ready_cmd's background process can write after ready_cmd has ended", async () => {
     const ready = { args: [...IN_BACKGROUND, join(folder, "ready")], interval_ms: HOUR_MS };
     await using other = await startAgent({ process: { ready_cmd: ready } });
     await other.logged("readiness_changed");
@@ -90,23 +90,19 @@ describe("a background process that writes to the output it was given lives on a
 });
 
 describe("output that is kept for a background process", () => {
-  it(
-    "costs no processor time while nothing comes, and no descriptor once the process is gone",
-    NEEDS_INSIGHT,
-    async () => {
-      await exec(agent, { args: ["true"] });
-      const earlier = descriptors();
-      const seconds = `47${process.pid}.125`;
-      await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
-      assert.ok(descriptors() > earlier);
-      const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
-      assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
-      for (const pid of await processesWith(seconds)) killIfThere(pid);
-      await until(() => descriptors() <= earlier, "the agent has closed the pipe");
-    },
-  );
+  it("an idle background process costs no CPU, and no descriptor once gone", NEEDS_INSIGHT, async () => {
+    await exec(agent, { args: ["true"] });
+    const earlier = descriptors();
+    const seconds = `47${process.pid}.125`;
+    await exec(agent, { args: ["sh", "-c", `sleep ${seconds} &`] });
+    assert.ok(descriptors() > earlier);
+    const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
+    assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
+    for (const pid of await processesWith(seconds)) killIfThere(pid);
+    await until(() => descriptors() <= earlier, "the agent has closed the pipe");
+  });
 
-  it("does not keep the agent busy when somebody floods it", async () => {
+  it("a flooding background process does not keep the agent busy", async () => {
     await exec(agent, { args: ["sh", "-c", `yes ${folder} &`] });
     const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
     const [flooder] = await processesWith(`yes\0${folder}`);
@@ -115,7 +111,7 @@ describe("output that is kept for a background process", () => {
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
   });
 
-  it("is bounded: beyond the limit the oldest is given up, and that is logged", async () => {
+  it("beyond the limit the oldest kept pipe is closed and logged", async () => {
     const seconds = `47${process.pid}.250`;
     const client = connect(agent);
     try {
@@ -136,7 +132,7 @@ describe("output that is kept for a background process", () => {
 });
 
 describe("output_complete", () => {
-  it("is true when the background process gives the output up in the moment after the exit", async () => {
+  it("output_complete waits briefly for a background process to release output", async () => {
     const seconds = `47${process.pid}.375`;
     const args = ["sh", "-c", `sleep ${seconds} >/dev/null 2>&1 & echo hi`];
     const rounds: number[] = [];

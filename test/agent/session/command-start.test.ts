@@ -79,22 +79,22 @@ const REFUSED: readonly (readonly [status: string | undefined, message: RegExp, 
 
 describe("resolveUser", () => {
   for (const [spec, [uid, gid, groups, home, name, shell]] of Object.entries(KNOWN))
-    test(`takes ${JSON.stringify(spec)}`, () => {
+    test(`resolveUser accepts ${JSON.stringify(spec)}`, () => {
       assert.deepEqual(resolveUser(spec, passwd, group), { identity: { uid, gid, groups }, name, home, shell });
     });
 
   for (const [status, message, ...specs] of REFUSED)
     for (const spec of specs)
-      test(`refuses ${JSON.stringify(spec)}`, () => {
+      test(`resolveUser rejects ${JSON.stringify(spec)}`, () => {
         assert.throws(() => resolveUser(spec, passwd, group), { status, reason: "EXEC_BAD_USER", message });
       });
 
-  test("takes ids without any user database, and no names", () => {
+  test("resolveUser without a user database accepts ids but no names", () => {
     assert.deepEqual(resolveUser("0", none, none).identity, { uid: 0, gid: 0, groups: [0] });
     assert.throws(() => resolveUser("root", none, none), { status: UNKNOWN, metadata: { user: "root" } });
   });
 
-  test("is not disturbed by lines that are not UTF-8, and matches names in UTF-8 byte for byte", () => {
+  test("resolveUser ignores non-UTF-8 lines and matches UTF-8 names bytewise", () => {
     const latin1 = Buffer.from("caf\xe9:x:50:50::/:\n", "latin1");
     const bytes = Buffer.concat([latin1, Buffer.from("café:x:51:51::/home/café:/bin/sh\n")]);
     const { identity, name, home } = resolveUser("café", bytes, Buffer.from("g:x:9:café\n"));
@@ -110,18 +110,18 @@ function candidates(command: string, ...environment: string[]): string[] {
 }
 
 describe("looking a command up", () => {
-  it("takes a command with a slash as it is, and goes through PATH in its order, empty entries for the working directory", () => {
+  it("commandCandidates follows PATH order and keeps a command with a slash", () => {
     assert.deepEqual(candidates("./x", "PATH=/a"), ["./x"]);
     assert.deepEqual(candidates("/bin/x"), ["/bin/x"]);
     assert.deepEqual(candidates("x", "PATH=/a:/b/"), ["/a/x", "/b//x"]);
     assert.deepEqual(candidates("x", "PATH=:/a:"), ["./x", "/a/x", "./x"]);
   });
 
-  it("uses the usual folders where PATH is not set", () => {
+  it("commandCandidates uses default directories if PATH is not set", () => {
     assert.ok(candidates("x", "A=1").includes("/usr/bin/x"));
   });
 
-  it("keeps folders and names that are not plain ASCII byte for byte", () => {
+  it("commandCandidates keeps non-ASCII bytes unchanged", () => {
     const found = commandCandidates("ü", [Buffer.from([0x50, 0x41, 0x54, 0x48, 0x3d, 0x2f, 0xff])]);
     assert.deepEqual(
       found.map((file) => Buffer.from(file).toString("hex")),
@@ -146,7 +146,7 @@ describe("a command that could not be started, for causes that exec/start-failur
     ["ctty", "EPERM", "INTERNAL", "EXEC_SETUP_FAILED"],
   ];
   for (const [step, errno, status, reason] of cases) {
-    it(`is ${status} ${reason} when ${step} gives ${errno}`, () => {
+    it(`startFailure maps ${errno} from ${step} to ${status} ${reason}`, () => {
       const error = startFailure(new SpawnError(step, errno), { args: ["/bin/x"], env: new Map(), cwd: "/dir" });
       assert.deepEqual([error.status, error.reason], [status, reason]);
       assert.deepEqual(error.metadata, { step, errno, path: step === "chdir" ? "/dir" : "/bin/x" });

@@ -53,13 +53,13 @@ const WAYS: Readonly<Record<string, () => readonly string[]>> = {
 
 for (const [way, through] of Object.entries(WAYS)) {
   describe(`the whole tree has its grace, ${way}:`, () => {
-    it("an exec's at its timeout", async (t) => {
+    it(`a timed-out exec's whole tree gets its grace period ${way}`, async (t) => {
       await using agent = await started(t, through());
       const { exit, stdout } = await execUntilTimeout(agent, TREE);
       assert.deepEqual([exit.timedOut, exit.signal, String(stdout)], [true, 15, "up\ncleaned up\n"]);
     });
 
-    it("an exec's when the agent leaves", async (t) => {
+    it(`a stopping agent gives an exec's whole tree its grace period ${way}`, async (t) => {
       await using agent = await started(t, through());
       using stream = new ExecStream(agent);
       await stream.start({ args: TREE }).until("up\n");
@@ -69,14 +69,14 @@ for (const [way, through] of Object.entries(WAYS)) {
       assert.equal((await agent.exited).code, 0);
     });
 
-    it("a hook's at its timeout", async (t) => {
+    it(`a timed-out hook's whole tree gets its grace period ${way}`, async (t) => {
       await using agent = await started(t, through(), { hooks: { preSnapshot: { args: TREE } } });
       using client = clientOf(agent);
       const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS });
       assert.deepEqual([outcome.timedOut, outcome.exitCode, outcome.stdoutTail], [true, 143, "up\ncleaned up\n"]);
     });
 
-    it("ready_cmd's at its timeout", async (t) => {
+    it(`a timed-out ready_cmd's whole tree gets its grace period ${way}`, async (t) => {
       const output = join(folder, `ready ${way}`);
       const args = ["sh", "-c", 'exec >"$2"; sh -c "$1"; true', "sh", SERVER, output];
       const ready = { args, timeout_ms: TIMEOUT_MS, interval_ms: HOUR_MS };
@@ -87,14 +87,14 @@ for (const [way, through] of Object.entries(WAYS)) {
       assert.equal(readFileSync(output, "utf8"), "up\ncleaned up\n");
     });
 
-    it("the workload's at a stop", async (t) => {
+    it(`a stopped workload's whole tree gets its grace period ${way}`, async (t) => {
       await using agent = await started(t, through(), { process: { args: TREE } });
       await agent.printed(/up\n/);
       assert.deepEqual(await agent.stop(), { code: 143, signal: null });
       assert.equal(agent.output.stdout, "up\ncleaned up\n");
     });
 
-    it("what the workload leaves when it ends by itself", async (t) => {
+    it(`an exited workload's remaining processes get their grace period ${way}`, async (t) => {
       const args = ["sh", "-c", '(sh -c "$1") & read line <&3; exit 7', "sh", SERVER];
       const fifo = `rm -f "$0" && mkfifo "$0" && exec 3<>"$0" && exec "$@"`;
       const ended = ["sh", "-c", fifo, join(folder, `fifo ${way}`), ...args];
@@ -107,7 +107,7 @@ for (const [way, through] of Object.entries(WAYS)) {
   });
 
   describe(`a hook at its timeout, ${way}:`, () => {
-    it("names who certainly is the hook's and outlived it, and leaves everybody else alone", async (t) => {
+    it(`a timed-out hook reports exactly the processes that outlive it ${way}`, async (t) => {
       const [told, untold] = [mark(625), mark(750)];
       const daemons = `(setsid sh -c '(sleep ${told} &)' &); (setsid sh -c '(sleep ${untold} >/dev/null 2>&1 &)' &)`;
       const hook = { args: ["sh", "-c", `${daemons}; exec sleep 1000`] };
@@ -132,7 +132,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       ["on pipes", undefined],
       ["in a terminal", { cols: 80, rows: 24, term: "xterm" }],
     ] as const) {
-      it(`${kind}, takes background jobs in groups of their own along`, async (t) => {
+      it(`cancelling an exec ends its background jobs ${kind} ${way}`, async (t) => {
         await using agent = await started(t, through());
         using stream = new ExecStream(agent);
         const seconds = mark(kind === "on pipes" ? 125 : 250);
@@ -147,7 +147,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       });
     }
 
-    it("gives each process of the session its grace", async (t) => {
+    it(`cancelling an exec gives every process of its session a grace ${way}`, async (t) => {
       await using agent = await started(t, through());
       using stream = new ExecStream(agent);
       const output = join(folder, `hung up ${way}`);
@@ -158,7 +158,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       await until(() => textOf(output).includes("cleaned up\n"), "the job has cleaned up");
     });
 
-    it("kills who ignores it and is still in the session, and nobody else", async (t) => {
+    it(`cancelling an exec kills only session members that ignore SIGHUP ${way}`, async (t) => {
       await using agent = await started(t, through());
       using stream = new ExecStream(agent);
       const [stays, goes] = [mark(375), mark(500)];
@@ -191,7 +191,7 @@ const DEEDS: Readonly<Record<string, string>> = {
 };
 describe("a command that times out, its cgroup being", () => {
   for (const [deed, line] of Object.entries(DEEDS)) {
-    it(`${deed}: it gets its grace, all of it ends, and agent and workload live`, NEEDS_NAMESPACES, async (t) => {
+    it(`a timed-out command ends although its cgroup is ${deed}`, NEEDS_NAMESPACES, async (t) => {
       using base = deed === "unreadable" ? delegatedCgroup(MARK) : undefined;
       const through = base === undefined ? [] : [...base.enter, ...HELD_TO_MODES];
       await using agent = await startAgent({ through, process: { args: ["sleep", "1000"] } });

@@ -66,7 +66,7 @@ class Guest implements AsyncDisposable {
 }
 
 describe("a replaced spec file", NEEDS_CREDIT, () => {
-  it("is in force after the duties, whole: new commands and hooks see it, what runs keeps its own", async () => {
+  it("replaced spec files apply to new commands and hooks after a restore", async () => {
     await using guest = await Guest.start();
     assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["old,1", 1]);
     await guest.putEnv({ KEY: "new" });
@@ -80,7 +80,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.version(), 2, "files that have not changed count once");
   });
 
-  it("is in force after SIGHUP, and soon after a call alone", async () => {
+  it("a replaced spec file applies after SIGHUP or shortly after a call", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "by signal" });
     guest.agent.kill("SIGHUP");
@@ -91,7 +91,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.seen("KEY"), "by itself");
   });
 
-  it("reaches ready_cmd too", async () => {
+  it("a replaced spec file applies to ready_cmd", async () => {
     await using guest = await Guest.start();
     await guest.agent[Symbol.asyncDispose]();
     const ready = { ready_cmd: { args: ["sh", "-c", '[ "$KEY" = new ]'], interval_ms: 20 } };
@@ -103,7 +103,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     await until(async () => (await client.health()).ready, "ready_cmd sees the new variable");
   });
 
-  it("changes nothing but variables: a warning names each other field", async () => {
+  it("a replaced spec changes only variables and warns about other fields", async () => {
     await using guest = await Guest.start();
     await guest.putEnv(
       { KEY: "new" },
@@ -128,7 +128,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new\n");
   });
 
-  it("may have as many variables as fit into 1 MiB", async () => {
+  it("a replaced spec may have 60,000 variables within 1 MiB", async () => {
     await using guest = await Guest.start();
     const many = Object.fromEntries(Array.from({ length: 60_000 }, (_, index) => [`V${index}`, ""]));
     await guest.putEnv(many);
@@ -146,11 +146,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
   const users = `${folder.path}/users-own`;
   for (const [what, problem, replace] of [
     ["is missing", /which user \d+ cannot read \(ENOENT\)/, ({ process }) => rm(process)],
-    [
-      "is larger than 1 MiB",
-      /more than 1 MiB/,
-      ({ process }) => put(process, spec(`{"A":"${SECRET.repeat(80_000)}"}`)),
-    ],
+    ["exceeds 1 MiB", /more than 1 MiB/, ({ process }) => put(process, spec(`{"A":"${SECRET.repeat(80_000)}"}`))],
     ["is not valid JSON", /not valid JSON/, ({ process }) => put(process, `{${SECRET}`)],
     ["names __proto__", /__proto__/, ({ process }) => put(process, spec(`{"__proto__":"${SECRET}"}`))],
     [
@@ -164,7 +160,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
     ["is a user's own", /of user 12345: root must own it/, ({ process }) => chown(process, 12345, 12345)],
     ["may be written by others", /group or others may write/, ({ process }) => chmod(process, 0o622)],
     [
-      "is a link to a user's file",
+      "links to a user's file",
       /of user 12345/,
       async ({ process }) => {
         await put(users, spec(`{"KEY":"${SECRET}"}`));
@@ -174,7 +170,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
       },
     ],
   ] as readonly (readonly [string, RegExp, (guest: Guest) => Promise<void>])[]) {
-    it(`${what}: the old variables stay, and the duties say so`, async () => {
+    it(`a spec that ${what} keeps the old variables`, async () => {
       await using guest = await Guest.start();
       await replace(guest);
       assert.equal(await guest.duties(), "process_env:refused");
@@ -186,7 +182,7 @@ describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
 });
 
 describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, () => {
-  it("are judged alone: new variables of the hooks are in force beside a refused process spec", async () => {
+  it("a replaced hooks spec applies although the process spec is refused", async () => {
     await using guest = await Guest.start();
     await put(guest.process, "{");
     await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "new" } } }));
@@ -199,7 +195,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["new", 2]);
   });
 
-  it("are judged alone: a new environment is in force beside refused hooks", async () => {
+  it("a replaced process spec applies although the hooks spec is refused", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "new" });
     await put(guest.hooks, "{");
@@ -213,7 +209,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
 });
 
 describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
-  it("renew randomness and time, let the host write the files of a fork, and the next ones thaw it with them", async (t) => {
+  it("keepFrozen lets the host write a fork's spec before the thaw", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -233,7 +229,7 @@ describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["of the fork", 2]);
   });
 
-  it("do not keep it for longer than its freeze_ms", async (t) => {
+  it("keepFrozen does not extend the freeze beyond its freeze_ms", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     using before = clientOf(guest.agent);
@@ -246,7 +242,7 @@ describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
   });
 
-  it("leave it frozen after one whose spec is refused, until the file is repaired", async (t) => {
+  it("after keepFrozen a refused spec keeps the session frozen until repaired", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -271,7 +267,7 @@ describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
 
-  it("end a session with a refused spec at the end of its time: its workload never runs again", async (t) => {
+  it("after keepFrozen a session with a refused spec is killed at expiry", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -294,7 +290,7 @@ describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
     await processGone(pid);
   });
 
-  it("leave a session that is not frozen as it is", async () => {
+  it("keepFrozen does not freeze a running session", async () => {
     await using guest = await Guest.start();
     using client = clientOf(guest.agent);
     assert.equal((await client.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, false);

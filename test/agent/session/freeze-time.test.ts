@@ -56,7 +56,7 @@ function setup() {
 }
 
 describe("the time until a frozen session thaws without duties", () => {
-  it("does not count what the clock jumps by when the guest is resumed", async () => {
+  it("the freeze time ignores the clock jump of a resume", async () => {
     const { begin, pass, jump, freeze, state } = setup();
     assert.equal((await begin(10_000)).frozen, true);
     pass(5_000);
@@ -71,7 +71,7 @@ describe("the time until a frozen session thaws without duties", () => {
     assert.deepEqual(freeze.thawByDuties(DONE), { frozen: false, thawedWithoutDuties: false });
   });
 
-  it("goes on being over while the kernel refuses to thaw it, and the duties say that it is still frozen", async () => {
+  it("a freeze expires repeatedly until the kernel permits the thaw", async () => {
     const { begin, pass, freeze, state } = setup();
     await begin(1_000);
     state.mayThaw = false;
@@ -82,7 +82,7 @@ describe("the time until a frozen session thaws without duties", () => {
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
   });
 
-  it("is over at once where a look after it finds one that ran: it is thawed, and no freeze was told", async () => {
+  it("a freeze that a late check disproves is thawed and reported unfrozen", async () => {
     const { begin, freeze, state } = setup();
     state.late = "processes_outside:7(late)";
     const { frozen, problem } = await begin(10_000);
@@ -93,7 +93,7 @@ describe("the time until a frozen session thaws without duties", () => {
     assert.equal(freeze.frozen, true, "the kernel refused to thaw it");
   });
 
-  it("is not begun by an agent that leaves, and is cut short by its leaving", async () => {
+  it("a stopping agent begins no freeze and ends one in progress", async () => {
     const leaving = setup();
     leaving.freeze.leave();
     assert.equal((await leaving.begin(1_000)).problem, "leaving");
@@ -110,7 +110,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
   const KILLED = ["killed while frozen", "thawed", "reported"];
   const events = ({ log }: ReturnType<typeof setup>) => log.lines.map(({ event }) => event);
 
-  it("stays frozen until later duties accept it, and its time goes on to count", async () => {
+  it("a refused spec keeps the session frozen and its time running", async () => {
     const { begin, pass, freeze, state, ends } = setup();
     await begin(10_000);
     assert.equal(freeze.thawByDuties(KEPT).frozen, true);
@@ -126,7 +126,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
     assert.deepEqual([ends, freeze.frozen], [["thawed"], false]);
   });
 
-  it("is killed at the end of its time, never thawed to run", async () => {
+  it("a session with a refused spec is killed when its time ends", async () => {
     const set = setup();
     await set.begin(1_000);
     set.freeze.thawByDuties({ keep: true, specRefused: true });
@@ -136,7 +136,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
     assert.equal((await set.begin(1_000)).problem, "leaving", "nothing freezes it again");
   });
 
-  it("is killed by a signal to end and by the agent's leaving too: no handler runs", async () => {
+  it("stopping kills a session with a refused spec without running handlers", async () => {
     for (const end of ["endAskedFor", "leave"] as const) {
       const set = setup();
       await set.begin(10_000);
@@ -148,7 +148,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
     }
   });
 
-  it("is killed as soon as the kernel permits it, and stays frozen until then", async () => {
+  it("an expired session is killed as soon as the kernel permits it", async () => {
     const { begin, pass, freeze, ends, mayKill } = setup();
     await begin(1_000);
     freeze.thawByDuties({ keep: true, specRefused: true });
@@ -160,7 +160,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
     assert.deepEqual(ends, KILLED);
   });
 
-  it("thaws at its time as ever if the last duties accepted its spec, or none kept it", async () => {
+  it("a session thaws at expiry if the last duties accepted its spec", async () => {
     for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
       const { begin, pass, freeze, ends } = setup();
       await begin(1_000);
@@ -175,7 +175,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
 });
 
 describe("a freeze that waits for a command which is being started", () => {
-  it("has ended ready_cmd before, and prepares the memory afterwards, last of all before it stops the session", async () => {
+  it("a freeze waits for a starting command and prepares memory last", async () => {
     const { freeze, state } = setup();
     const events: string[] = [];
     const started = Promise.withResolvers<void>();
@@ -195,7 +195,7 @@ describe("a freeze that waits for a command which is being started", () => {
     assert.deepEqual(events, ["ready_cmd", "started", "memory, running"]);
   });
 
-  it("is given up at a signal that asks the session to end, which it would not hear of", async () => {
+  it("a waiting freeze is abandoned when the session is asked to end", async () => {
     const { begin, freeze, state } = setup();
     const started = Promise.withResolvers<void>();
     const start = freeze.admit(() => started.promise);
@@ -217,7 +217,7 @@ describe("a freeze that waits for a command which is being started", () => {
 });
 
 describe("a timer of the session", () => {
-  it("stands still while the session is frozen, also one that is set meanwhile", async () => {
+  it("session timers pause while the session is frozen", async () => {
     const { begin, pass, jump, freeze, sessionClock } = setup();
     const due: string[] = [];
     sessionClock.after(1_000, () => due.push("before"));
@@ -236,7 +236,7 @@ describe("a timer of the session", () => {
     assert.deepEqual(due, ["meanwhile", "before"]);
   });
 
-  it("whose callback was lost to a bug does its work with the next one's", () => {
+  it("a session timer's lost callback runs with the next timer", () => {
     const timers: (() => void)[] = [];
     let nowMs = 0;
     const sessionClock = new SessionClock(

@@ -52,7 +52,7 @@ async function runDuties(agent: RunningAgent): Promise<boolean> {
 }
 
 describe("a frozen session", NEEDS_CGROUPS, () => {
-  it("runs no instruction of workload and execs from the answer on until the duties, which thaw it", async () => {
+  it("a frozen session runs no instruction until restore duties thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     const command = ticking();
@@ -75,7 +75,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.runs();
   });
 
-  it("is frozen however the hook has ended: by itself, with a failure, or at its timeout", async () => {
+  it("the session is frozen whether the hook succeeds, fails or times out", async () => {
     for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
       const workload = ticking();
       await using agent = await startAgent({ process: { args: workload.args }, hooks: { preSnapshot: { args } } });
@@ -87,7 +87,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     }
   });
 
-  it("leaves Health, files, lists and ports as they are, and refuses commands, hooks and tunnels with the time that is left", async () => {
+  it("a frozen session permits Health, files and ports, but no commands", async () => {
     await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
     await using server = await listener(echo);
     using client = clientOf(agent);
@@ -108,7 +108,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual(await client.listExecs(), []);
   });
 
-  it("belongs to the node that froze it: another one's freeze is refused, and its duties are no harm", async () => {
+  it("a second node's freeze fails; its restore duties thaw the session", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);
@@ -126,7 +126,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.standsStill(again);
   });
 
-  it("stays frozen after refused duties, and is thawed by degraded ones", async () => {
+  it("refused restore duties leave the session frozen, degraded ones thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);
@@ -139,7 +139,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.runs();
   });
 
-  it("is not frozen for a caller that is gone before its hook has ended", async () => {
+  it("no freeze follows when the caller disconnects before the hook ends", async () => {
     const workload = ticking();
     const hook = `touch '${folder.at("hook-began")}'; sleep 1000`;
     await using agent = await startAgent({
@@ -161,7 +161,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
 });
 
 describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
-  it("to freeze runs on, and the answer has the kernel's errno", async () => {
+  it("a freeze that the kernel refuses reports its errno", async () => {
     const workload = ticking();
     using base = delegatedCgroup(`unfrozen-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
@@ -177,7 +177,7 @@ describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
     await workload.standsStill(client);
   });
 
-  it("to thaw is told as frozen, and restoreDuties repeats the duties until it runs", async () => {
+  it("a refused thaw is reported, and restoreDuties repeats until it succeeds", async () => {
     const workload = ticking();
     using base = delegatedCgroup(`refused-${process.pid}`);
     const through = [...base.enter, ...HELD_TO_MODES];
@@ -204,7 +204,7 @@ describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
 });
 
 describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
-  it("a timeout goes on at the thaw with the time that it had", async () => {
+  it("a command's timeout pauses while the session is frozen", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     using stream = new ExecStream(agent);
@@ -220,7 +220,7 @@ describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
     );
   });
 
-  it("EndExec begins at the thaw, with all of its grace; with SIGKILL it acts at once", async () => {
+  it("EndExec waits for the thaw, but acts immediately with SIGKILL", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const cleanUp = "trap 'sleep 0.5; echo cleaned up; exit 7' TERM; echo up; while :; do sleep 0.05; done";
@@ -241,7 +241,7 @@ describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
     assert.deepEqual([result.exitCode, result.signal], [7, 0]);
   });
 
-  it("a command that is cancelled, or whose client is gone, gets its SIGHUP and its grace at the thaw", async () => {
+  it("a command cancelled while frozen gets SIGHUP and grace after the thaw", async () => {
     await using agent = await startAgent();
     const marks = ["cancelled", "gone"].map((name) => folder.at(`hung-up-${name}`));
     using client = clientOf(agent);
@@ -263,7 +263,7 @@ describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
     cancelled?.[Symbol.dispose]();
   });
 
-  it("output that a command has left in its pipes is delivered meanwhile", async () => {
+  it("output in a frozen command's pipes is still delivered", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const writes = (file: string): string[] => ["sh", "-c", `yes | head -c 32768; touch '${file}'; sleep 1000`];
@@ -276,7 +276,7 @@ describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("an idle declaration that was in the socket already counts, and its answer waits for the duties", async () => {
+  it("a DeclareIdle sent before the freeze counts, answered after the thaw", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => folder.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -308,7 +308,7 @@ setInterval(() => {}, 1000);`;
 });
 
 describe("what makes freezing hard:", NEEDS_CGROUPS, () => {
-  it("a cgroup that the guest has frozen itself stays frozen after the duties", async () => {
+  it("a cgroup that the guest froze itself stays frozen after the thaw", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const nested = `${FIND_CGROUP}\nmkdir "$own/inner"; sleep 1000 & echo $! > "$own/inner/cgroup.procs"
@@ -322,7 +322,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
   });
 
-  it("a process that has moved to a cgroup of its own is frozen and thawed there, its first thread ended too", async (t) => {
+  it("a process in its own new cgroup is frozen and thawed there", async (t) => {
     const mover = ticking();
     const move = `${FIND_CGROUP}\nmkdir "$mount/moved-$$" && echo 0 > "$mount/moved-$$/cgroup.procs"; exec "$@"`;
     const args = ["sh", "-c", move, "sh", program("leaderless"), mover.file];
@@ -338,7 +338,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     await mover.runs();
   });
 
-  it("a fork loop in a cgroup of its own is frozen there, and none of its newborn is taken for another's", async (t) => {
+  it("a fork loop in its own cgroup is frozen 20 times", async (t) => {
     const file = folder.at("forks");
     const loop = `${FIND_CGROUP}\nmkdir "$mount/forks-$$" && echo 0 > "$mount/forks-$$/cgroup.procs"
 while :; do (:) & (echo >> '${file}'); done`;
@@ -358,7 +358,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("processes of others that begin and end without end are no reason to refuse", async () => {
+  it("short-lived processes of others do not prevent a freeze", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     // Each in a session of its own, as those of other agents are: nobody alive tells whose they were.
@@ -375,7 +375,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("a process among others' is named, and nothing is frozen", async () => {
+  it("a session process in a foreign cgroup prevents and names the problem", async () => {
     const mover = ticking();
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
@@ -390,7 +390,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
   });
 
-  it("an agent that was moved into the session is not frozen with it", async () => {
+  it("an agent inside the session's cgroup prevents the freeze", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     using stream = new ExecStream(agent);
@@ -403,39 +403,35 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.deepEqual(await freeze(client), [true, ""]);
   });
 
-  it(
-    "processes that wait in the kernel are counted, and eight are named with where they wait: they run no instruction",
-    NEEDS_FUSE,
-    async () => {
-      await using mounted = await testFolder();
-      await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
-      let said = "";
-      mount.server.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
-      await using agent = await startAgent();
-      using client = clientOf(agent);
-      using streams = new DisposableStack();
-      const pids: number[] = [];
-      for (let number = 1; number <= 10; number++) {
-        const stream = streams.use(new ExecStream(agent));
-        pids.push(await started(stream.start({ args: ["cat", mounted.at(`hung/file-${number}`)] })));
-      }
-      await until(() => said.split("taken\n").length > pids.length, "each waits for the file system's answer");
-      const { frozen, freezePending } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-      assert.deepEqual([frozen, freezePending?.count], [true, pids.length]);
-      const named = freezePending?.processes ?? [];
-      assert.equal(new Set(named.map(({ pid }) => pid)).size, 8);
-      for (const { pid, name, waitChannel } of named) {
-        assert.ok(pids.includes(pid), `${pid} is not of ${pids.join(", ")}`);
-        assert.equal(name, "cat");
-        // Where the kernel does not show it, the file has 0.
-        assert.equal(waitChannel, readFileSync(`/proc/${pid}/wchan`, "latin1").replace(/^0$/, ""));
-      }
-      await mount[Symbol.asyncDispose]();
-      assert.equal(await runDuties(agent), false);
-    },
-  );
+  it("a freeze counts processes waiting in the kernel and names eight", NEEDS_FUSE, async () => {
+    await using mounted = await testFolder();
+    await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
+    let said = "";
+    mount.server.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
+    await using agent = await startAgent();
+    using client = clientOf(agent);
+    using streams = new DisposableStack();
+    const pids: number[] = [];
+    for (let number = 1; number <= 10; number++) {
+      const stream = streams.use(new ExecStream(agent));
+      pids.push(await started(stream.start({ args: ["cat", mounted.at(`hung/file-${number}`)] })));
+    }
+    await until(() => said.split("taken\n").length > pids.length, "each waits for the file system's answer");
+    const { frozen, freezePending } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    assert.deepEqual([frozen, freezePending?.count], [true, pids.length]);
+    const named = freezePending?.processes ?? [];
+    assert.equal(new Set(named.map(({ pid }) => pid)).size, 8);
+    for (const { pid, name, waitChannel } of named) {
+      assert.ok(pids.includes(pid), `${pid} is not of ${pids.join(", ")}`);
+      assert.equal(name, "cat");
+      // Where the kernel does not show it, the file has 0.
+      assert.equal(waitChannel, readFileSync(`/proc/${pid}/wchan`, "latin1").replace(/^0$/, ""));
+    }
+    await mount[Symbol.asyncDispose]();
+    assert.equal(await runDuties(agent), false);
+  });
 
-  it("a command that is still being started is waited for, but not for ever", NEEDS_FUSE, async () => {
+  it("a freeze waits for a starting command only for a limited time", NEEDS_FUSE, async () => {
     await using mounted = await testFolder();
     await using _mount = await fuseMount("hanging_mount", mounted.at("hung"));
     const workload = ticking();
@@ -451,7 +447,7 @@ while :; do (:) & (echo >> '${file}'); done`;
   });
 });
 
-it("without cgroups nothing is frozen, and the answer says so", NEEDS_NAMESPACES, async () => {
+it("a freeze without cgroups fails with no_cgroups", NEEDS_NAMESPACES, async () => {
   const workload = ticking();
   await using agent = await startAgent({ through: withoutCgroups(), process: { args: workload.args } });
   using client = clientOf(agent);

@@ -72,7 +72,7 @@ describe("a bug of the agent", () => {
 
   const failsInternally = (error: unknown): boolean => error instanceof RpcFailure && error.code === INTERNAL;
 
-  test("in a request's HEADERS ends that request; the connection's others go on", async () => {
+  test("a bug in a request's HEADERS ends only that request", async () => {
     using peer = await RawHttp2.dial(agent);
     assert.equal(await peer.ask("Health", agent.token), "0");
     arm("realtimeNs");
@@ -85,7 +85,7 @@ describe("a bug of the agent", () => {
     ["stdin", "write", (stream: ExecStream) => stream.stdin("more")],
     ["resize", "resizeTerminal", (stream: ExecStream) => stream.send({ case: "resize", value: { cols: 9, rows: 9 } })],
   ] as const) {
-    test(`in a later frame (${frame}) ends its call with INTERNAL`, async () => {
+    test(`a bug in a ${frame} frame ends its call with INTERNAL`, async () => {
       using stream = new ExecStream(agent);
       const terminal = frame === "resize" ? { cols: 80, rows: 24 } : undefined;
       await stream.start({ args: ["sh", "-c", "echo up; exec cat"], stdin: true, terminal }).until("up");
@@ -96,7 +96,7 @@ describe("a bug of the agent", () => {
     });
   }
 
-  test("in the watch of a command's output ends the command, which has no reader any more", async () => {
+  test("a bug while reading a command's output ends that command", async () => {
     using stream = new ExecStream(agent);
     await stream.start({ args: ["sh", "-c", "while echo up; do sleep 0.02; done"] }).until("up");
     arm("read");
@@ -104,7 +104,7 @@ describe("a bug of the agent", () => {
     await isSurvived("internal_error", "read");
   });
 
-  test("at the start of a tunnel's watch ends that tunnel and closes its descriptor", NEEDS_INSIGHT, async () => {
+  test("a bug in a tunnel's watch closes its descriptor and fails it", NEEDS_INSIGHT, async () => {
     await using server = await listener(echo);
     using guest = clientOf(agent);
     await guest.health();
@@ -116,7 +116,7 @@ describe("a bug of the agent", () => {
     await isSurvived("call_failed", "new FdWatch");
   });
 
-  test("for lack of memory for a kept exec's buffer ends the command and says so", async () => {
+  test("lack of memory for a kept buffer ends the command", async () => {
     using stream = new ExecStream(agent);
     arm("ring");
     const keep = { name: "large", bufferBytes: 8_000_000 };
@@ -132,14 +132,14 @@ describe("a bug of the agent", () => {
     ["FdWatch", () => exec(agent, { args: ["echo", "hello"] })],
     ["spawn", () => exec(agent, { args: ["true"] })],
   ] as const) {
-    test(`in a callback of ${entry} is survived`, async () => {
+    test(`the agent survives a bug in a ${entry} callback`, async () => {
       arm(entry);
       await act();
       await isSurvived("internal_error", entry);
     });
   }
 
-  test("where the end of a process is noticed is survived, and the next end finds both", async () => {
+  test("the agent survives a bug while noticing a process's end", async () => {
     using stream = new ExecStream(agent);
     await stream
       .start({ args: ["cat"], stdin: true })
@@ -152,7 +152,7 @@ describe("a bug of the agent", () => {
     assert.equal((await stream.outcome()).exit.code, 0);
   });
 
-  test("that never ceases ends the agent with 70, for its launcher to end what is left", async () => {
+  test("endless bugs make the agent exit with 70", async () => {
     await using other = await start("other");
     arm("storm", "other");
     using guest = clientOf(other);

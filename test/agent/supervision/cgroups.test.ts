@@ -35,13 +35,13 @@ async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promis
 }
 
 describe("a command in a cgroup of its own", () => {
-  it("is killed at its timeout with the daemon that forked twice and left the session", async (t) => {
+  it("a timeout kills a daemon that left the session, by its cgroup", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(125));
   });
 
-  it("is so too where cgroup2 is not mounted, and sees no mount of it", NEEDS_NAMESPACES, async (t) => {
+  it("cgroups work although cgroup2 is not mounted, and stay hidden", NEEDS_NAMESPACES, async (t) => {
     await using agent = await startAgent({ through: inMountNamespace(UNMOUNT_CGROUPS) });
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(250));
@@ -50,7 +50,7 @@ describe("a command in a cgroup of its own", () => {
     assert.doesNotMatch(String(stdout), /^\S+ \S+ cgroup2 /m);
   });
 
-  it("leaves its background processes alive after its normal end, and its cgroup goes after them", async (t) => {
+  it("a background process survives, and its cgroup is removed after it", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });
@@ -64,14 +64,14 @@ describe("a command in a cgroup of its own", () => {
     assert.equal(cgroupsOf(agent.pid).length, 1);
   });
 
-  it("gets one that no command had before", async (t) => {
+  it("each command gets a cgroup that no other command had", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     const own = async (): Promise<string> => String((await exec(agent, { args: ["cat", "/proc/self/cgroup"] })).stdout);
     assert.equal(new Set([await own(), await own(), await own()]).size, 3);
   });
 
-  it("loses to no fork loop", async () => {
+  it("a timeout kills a fork loop completely", async () => {
     await using agent = await startAgent();
     assert.equal((await exec(agent, { args: [program("fork_loop")], timeoutMs: 1_500n })).exit.timedOut, true);
     assert.deepEqual(await processesWith(program("fork_loop")), []);
@@ -79,7 +79,7 @@ describe("a command in a cgroup of its own", () => {
 });
 
 describe("an agent that may have no cgroups", () => {
-  it("says so, and kills what a walk of /proc finds", NEEDS_NAMESPACES, async () => {
+  it("without cgroups a timeout kills the processes found in /proc", NEEDS_NAMESPACES, async () => {
     await using agent = await startAgent({ through: withoutCgroups() });
     assert.ok(agent.log.some(({ event }) => event === "cgroups_unavailable"));
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
@@ -90,7 +90,7 @@ describe("an agent that may have no cgroups", () => {
 });
 
 describe("an agent that ends", () => {
-  it("takes its execs' daemons along that are still in a running command's tree, and their cgroups", async (t) => {
+  it("a stopping agent kills running execs' daemons and removes their cgroups", async (t) => {
     const agent = await startAgent();
     using stream = new ExecStream(agent);
     stream.start({ args: daemon(mark(750)) });
@@ -103,7 +103,7 @@ describe("an agent that ends", () => {
     assert.equal(left.stdout, "");
   });
 
-  it("takes along the cgroups that commands have made in theirs, also one with a dot in its name", async (t) => {
+  it("a stopping agent removes cgroups that commands created in theirs", async (t) => {
     const agent = await startAgent();
     await using _ = agent;
     if (lacksCgroups(t, agent)) return;

@@ -55,68 +55,60 @@ async function agentBelow(launched: RunningAgent): Promise<number> {
 
 for (const [setting, through] of Object.entries(SETTINGS)) {
   describe(`an agent that is killed, its launcher being ${setting}`, () => {
-    it(
-      "leaves nothing: no process of a workload and a command that run away, and no cgroup",
-      NEEDS_NAMESPACES,
-      async () => {
-        // Everything is looked up before the storm, which leaves little CPU time for that.
-        const go = join(bundle.folder, `go ${setting}`);
-        const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
-        await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
-        using daemon = new ExecStream(agent);
-        await daemon
-          .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
-          .until("up");
-        const { pid } = await agent.logged("agent_started");
-        const target = await agentBelow(agent);
-        writeFileSync(go, "");
-        using stream = new ExecStream(agent);
-        await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
-        await agent.printed(/ready/);
-        process.kill(target, "SIGKILL");
-        const { code, signal } = await agent.exited;
-        assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
-        assert.match(agent.output.stdout, /^left: 0$/m);
-        assert.deepEqual(await processesWith(DAEMON_SECONDS), []);
-        assert.deepEqual(cgroupsOf(pid), []);
-      },
-    );
+    it(`a killed agent leaves nothing behind (${setting})`, NEEDS_NAMESPACES, async () => {
+      // Everything is looked up before the storm, which leaves little CPU time for that.
+      const go = join(bundle.folder, `go ${setting}`);
+      const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
+      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
+      using daemon = new ExecStream(agent);
+      await daemon
+        .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
+        .until("up");
+      const { pid } = await agent.logged("agent_started");
+      const target = await agentBelow(agent);
+      writeFileSync(go, "");
+      using stream = new ExecStream(agent);
+      await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
+      await agent.printed(/ready/);
+      process.kill(target, "SIGKILL");
+      const { code, signal } = await agent.exited;
+      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+      assert.match(agent.output.stdout, /^left: 0$/m);
+      assert.deepEqual(await processesWith(DAEMON_SECONDS), []);
+      assert.deepEqual(cgroupsOf(pid), []);
+    });
   });
 }
 
 describe("an agent that is killed, below a launcher without privileges", () => {
-  it(
-    "does not keep the launcher by a child of another user, which the launcher may not signal",
-    NEEDS_SETUID,
-    async (t) => {
-      const setpriv = join(bundle.folder, "setuid-root-setpriv");
-      copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
-      chmodSync(setpriv, 0o4755);
-      chmodSync(bundle.folder, 0o755);
-      const drop = "exec setpriv --reuid=12345 --regid=12345 --clear-groups";
-      await using agent = await startLaunched(
-        ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; ${drop} "$@"`, "sh"],
-        [],
-      );
-      using stream = new ExecStream(agent);
-      // Root by its real id too: a process with only the effective id may be killed by the user who started it.
-      const daemon = `trap '' TERM HUP; (setsid sleep ${DAEMON_SECONDS} &); echo up; exec sleep ${DAEMON_SECONDS}`;
-      await stream.start({ args: [setpriv, "--reuid=0", "sh", "-c", daemon] }).until("up");
-      const roots = await processesWith(DAEMON_SECONDS);
-      t.after(() => {
-        for (const pid of roots) killIfThere(pid);
-      });
-      assert.ok(roots.every((pid) => /^Uid:\t0\t0\t/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))));
-      process.kill(await agentBelow(agent), "SIGKILL");
-      const { code, signal } = await agent.exited;
-      assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
-      assert.deepEqual(await processesWith(DAEMON_SECONDS), roots);
-    },
-  );
+  it("an unprivileged launcher exits despite a leftover of another user", NEEDS_SETUID, async (t) => {
+    const setpriv = join(bundle.folder, "setuid-root-setpriv");
+    copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
+    chmodSync(setpriv, 0o4755);
+    chmodSync(bundle.folder, 0o755);
+    const drop = "exec setpriv --reuid=12345 --regid=12345 --clear-groups";
+    await using agent = await startLaunched(
+      ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; ${drop} "$@"`, "sh"],
+      [],
+    );
+    using stream = new ExecStream(agent);
+    // Root by its real id too: a process with only the effective id may be killed by the user who started it.
+    const daemon = `trap '' TERM HUP; (setsid sleep ${DAEMON_SECONDS} &); echo up; exec sleep ${DAEMON_SECONDS}`;
+    await stream.start({ args: [setpriv, "--reuid=0", "sh", "-c", daemon] }).until("up");
+    const roots = await processesWith(DAEMON_SECONDS);
+    t.after(() => {
+      for (const pid of roots) killIfThere(pid);
+    });
+    assert.ok(roots.every((pid) => /^Uid:\t0\t0\t/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))));
+    process.kill(await agentBelow(agent), "SIGKILL");
+    const { code, signal } = await agent.exited;
+    assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
+    assert.deepEqual(await processesWith(DAEMON_SECONDS), roots);
+  });
 });
 
 describe("an agent that starts", () => {
-  it("removes empty cgroups of one that was killed without a launcher, and none in use", async (t) => {
+  it("a new agent removes a killed agent's empty cgroups only", async (t) => {
     const killed = await startAgent({ command: SOURCES_COMMAND });
     const living = await startAgent();
     t.after(() => living[Symbol.asyncDispose]());

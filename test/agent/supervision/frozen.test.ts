@@ -53,20 +53,20 @@ function launcherOf(agent: RunningAgent): number {
 }
 
 describe("a session does not stay frozen when", await needsCgroups(), () => {
-  it("the agent gets SIGTERM: the workload wakes up, gets it too, and has its grace", async () => {
+  it("SIGTERM thaws a frozen workload and gives it its grace period", async () => {
     await using agent = await frozenAgent({ process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });
     assert.ok(existsSync(folder.at("stopped")));
   });
 
-  it("the agent gets a signal to forward that asks the workload to end", async () => {
+  it("SIGINT to the agent thaws a frozen workload and reaches it", async () => {
     const args = ["sh", "-c", "trap 'exit 9' INT; echo up; while :; do sleep 0.05; done"];
     await using agent = await frozenAgent({ process: { args } });
     agent.kill("SIGINT");
     assert.deepEqual(await agent.exited, { code: 9, signal: null });
   });
 
-  it("the agent is killed: the launcher thaws it, and all of it gets SIGTERM and a grace", async () => {
+  it("the launcher thaws and terminates a killed agent's session with grace", async () => {
     const [, , script = ""] = cleaningUp("orphaned");
     const below = `${FIND_CGROUP}; mkdir "$own/of.workload"`;
     await using agent = await frozenAgent(launched(["sh", "-c", `${below}; ${script}`]));
@@ -77,7 +77,7 @@ describe("a session does not stay frozen when", await needsCgroups(), () => {
     assert.deepEqual(sessionsOf(agent.pid), []);
   });
 
-  it("the agent is killed, and a part of it has moved to another cgroup", async () => {
+  it("the launcher thaws a killed agent's process in another cgroup", async () => {
     const move = `${FIND_CGROUP}; own=$mount/away-$$
 mkdir "$own" && echo 0 > "$own/cgroup.procs"; trap 'sleep 0.5; rm "$1"; exit' TERM; echo > "$1"; echo up
 while :; do sleep 0.05; done`;
@@ -90,7 +90,7 @@ while :; do sleep 0.05; done`;
     await removeCgroups(`away-${String(pid)}`);
   });
 
-  it("the launcher is killed: the agent thaws it, and leaves as at SIGTERM", async () => {
+  it("the agent thaws its session and stops when the launcher is killed", async () => {
     await using agent = await frozenAgent(launched(cleaningUp("unlaunched")));
     const { pid } = agent;
     process.kill(launcherOf(agent), "SIGKILL");
@@ -99,14 +99,14 @@ while :; do sleep 0.05; done`;
     assert.deepEqual(sessionsOf(pid), []);
   });
 
-  it("the workload is killed: the agent leaves with its status", async () => {
+  it("the agent exits with the status of a workload killed while frozen", async () => {
     await using agent = await frozenAgent({ process: { args: cleaningUp("never") } });
     const { pid } = await agent.logged("workload_started");
     process.kill(Number(pid), "SIGKILL");
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
 
-  it("the agent is killed and has no launcher: the next agent there thaws it", async (t) => {
+  it("the next agent thaws the session of a killed one", async (t) => {
     const workload = new Ticking(folder.path, "abandoned");
     const args = ["sh", "-c", 'echo up; exec "$@"', "sh", ...workload.args];
     await using agent = await frozenAgent({ command: SOURCES_COMMAND, process: { args } });

@@ -51,7 +51,7 @@ async function closed(target: NetConnectOpts): Promise<void> {
 }
 
 describe("an agent that runs out of descriptors", () => {
-  it("refuses execs with RESOURCE_EXHAUSTED, keeps those that run, and recovers", NEEDS_ROOT, async (t) => {
+  it("without free descriptors execs fail with RESOURCE_EXHAUSTED, and later recover", NEEDS_ROOT, async (t) => {
     await using agent = await startAgent();
     const client = connect(agent);
     t.after(() => {
@@ -93,32 +93,28 @@ describe("an agent that runs out of descriptors", () => {
     assert.equal(String((await exec(agent, { args: ["echo", "recovered"] })).stdout), "recovered\n");
   });
 
-  it(
-    "logs accept_failed for the connections that it cannot take, and takes them again afterwards",
-    NEEDS_ROOT,
-    async () => {
-      await using agent = await startAgent();
-      await exec(agent, { args: ["true"] });
-      await agentSettled(agent.pid);
-      limitDescriptors(agent.pid, lowestFree(agent.pid));
-      for (const [listener, target] of [
-        ["tcp", { host: "127.0.0.1", port: agent.port }],
-        ["workload", { path: agent.workloadSocket }],
-      ] as const) {
-        for (let count = 0; count < 5; count++) await closed(target);
-        assert.equal((await agent.logged("accept_failed", (line) => line["listener"] === listener))["errno"], "EMFILE");
-      }
-      assert.equal(
-        agent.log.filter(({ event }) => event === "accept_failed").length,
-        2,
-        "one line each, not one a connection",
-      );
-      limitDescriptors(agent.pid, 4_096);
-      assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
-    },
-  );
+  it("without free descriptors accept_failed is logged once per listener", NEEDS_ROOT, async () => {
+    await using agent = await startAgent();
+    await exec(agent, { args: ["true"] });
+    await agentSettled(agent.pid);
+    limitDescriptors(agent.pid, lowestFree(agent.pid));
+    for (const [listener, target] of [
+      ["tcp", { host: "127.0.0.1", port: agent.port }],
+      ["workload", { path: agent.workloadSocket }],
+    ] as const) {
+      for (let count = 0; count < 5; count++) await closed(target);
+      assert.equal((await agent.logged("accept_failed", (line) => line["listener"] === listener))["errno"], "EMFILE");
+    }
+    assert.equal(
+      agent.log.filter(({ event }) => event === "accept_failed").length,
+      2,
+      "one line each, not one a connection",
+    );
+    limitDescriptors(agent.pid, 4_096);
+    assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
+  });
 
-  it("still kills a command's whole tree at its timeout, daemons too", NEEDS_ROOT, async (t) => {
+  it("without free descriptors a timeout still kills the whole tree", NEEDS_ROOT, async (t) => {
     await using agent = await startAgent();
     const client = connect(agent);
     t.after(() => client.close());
@@ -140,7 +136,7 @@ describe("an agent that runs out of descriptors", () => {
 const INPUT_CHUNK = Buffer.alloc(1 << 20, "0123456789abcdef");
 
 describe("an exec", () => {
-  it("gets 64 MiB of input into a command that reads slowly, in bounded memory of the agent", async () => {
+  it("64 MiB of input to a slow command stay within bounded memory", async () => {
     await using agent = await startAgent();
     using stream = new ExecStream(agent);
     const slow = "i=0; while [ $i -lt 16 ]; do head -c 4194304 | md5sum; sleep 0.02; i=$((i + 1)); done; wc -c";
@@ -156,7 +152,7 @@ describe("an exec", () => {
     assert.ok(peakBytes < 256 * 2 ** 20, `peak of ${peakBytes} bytes`);
   });
 
-  it("runs as a user with 200 groups, with all of them", NEEDS_NAMESPACES, async () => {
+  it("a command runs with all 200 groups of its user", NEEDS_NAMESPACES, async () => {
     await using place = await testFolder();
     const folder = place.path;
     await chmod(folder, 0o755);
@@ -175,7 +171,7 @@ describe("an exec", () => {
     assert.deepEqual(new Set(groups.split(/\s+/).slice(1).map(Number)), new Set([4321, ...ids]));
   });
 
-  it("runs, times out and leaves nothing while /proc is not mounted", NEEDS_NAMESPACES, async () => {
+  it("commands run and time out while /proc is not mounted", NEEDS_NAMESPACES, async () => {
     await using agent = await startAgent({ through: inMountNamespace("umount -l /proc") });
     const { stdout, exit } = await exec(agent, { args: ["sh", "-c", "ls /proc; echo $((6 * 7))"] });
     assert.deepEqual([String(stdout), exit.code], ["42\n", 0]);
@@ -185,7 +181,7 @@ describe("an exec", () => {
     await processGone(Number(String(ended.stdout).split("\n")[1]));
   });
 
-  it("says that the command dumped core, and only when it did", async () => {
+  it("an exit reports a core dump exactly when there was one", async () => {
     await using agent = await startAgent();
     await using folder = await testFolder();
     for (const [limit, coreDumped] of [

@@ -59,7 +59,7 @@ async function eventsUntil(fifo: number, last: string): Promise<string[]> {
 }
 
 describe("standard error, which the workload shares", () => {
-  it("carries every line of the agent, late, when the workload has flooded it", async (t) => {
+  it("the agent's log lines survive a workload that floods stderr", async (t) => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 20; i++) await exec(agent, { args: ["true"] });
     const events = eventsUntil(fifo, "agent_ended");
@@ -78,7 +78,7 @@ describe("standard error, which the workload shares", () => {
     );
   });
 
-  it("holds the agent up neither at work nor at its end while it is full and nobody reads it", async (t) => {
+  it("a full unread stderr blocks neither the agent's work nor exit", async (t) => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 50; i++)
       assert.equal(String((await exec(agent, { args: ["echo", "works"] })).stdout), "works\n");
@@ -86,7 +86,7 @@ describe("standard error, which the workload shares", () => {
     closeSync(fifo);
   });
 
-  it("stays blocking for the workload, as the other two streams do, whatever the agent loads", async () => {
+  it("the workload's standard streams stay blocking", async () => {
     await using agent = await startAgent({ process: { args: ["sleep", "1000"] } });
     const { pid } = await agent.logged("workload_started");
     const look = `grep -h flags /proc/${String(pid)}/fdinfo/0 /proc/${String(pid)}/fdinfo/1 /proc/${String(pid)}/fdinfo/2`;
@@ -100,27 +100,23 @@ describe("standard error, which the workload shares", () => {
   });
 
   const lacksScript = spawnSync("script", ["--version"]).error !== undefined && "needs script (Debian: bsdutils)";
-  it(
-    "may be a terminal that stops background writers: the agent writes there, and leaves",
-    { skip: lacksScript },
-    async () => {
-      const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
-      const agent = AGENT_COMMAND.map((word) => `'${word}'`).join(" ");
-      const script = folder.at("job.sh");
-      writeFileSync(script, `set -m; stty tostop; ${agent}; echo left with $?`);
-      // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
-      const variables = { SVC_INSTANCE_TOKEN: "t", SVC_GUEST_SOCKET: folder.at("guest.sock"), SVC_PROCESS_SPEC: spec };
-      const terminal = spawn("script", ["-qec", `exec bash '${script}'`, "/dev/null"], {
-        env: { ...process.env, ...variables },
-        stdio: ["ignore", "pipe", "inherit"],
-      });
-      let seen = "";
-      terminal.stdout.on("data", (bytes: Buffer) => (seen += String(bytes)));
-      await once(terminal, "close");
-      assert.match(seen, /"event":"workload_ended","pid":\d+,"status":3/);
-      assert.match(seen, /left with 3/);
-    },
-  );
+  it("the agent writes to a terminal with tostop and exits", { skip: lacksScript }, async () => {
+    const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
+    const agent = AGENT_COMMAND.map((word) => `'${word}'`).join(" ");
+    const script = folder.at("job.sh");
+    writeFileSync(script, `set -m; stty tostop; ${agent}; echo left with $?`);
+    // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
+    const variables = { SVC_INSTANCE_TOKEN: "t", SVC_GUEST_SOCKET: folder.at("guest.sock"), SVC_PROCESS_SPEC: spec };
+    const terminal = spawn("script", ["-qec", `exec bash '${script}'`, "/dev/null"], {
+      env: { ...process.env, ...variables },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    let seen = "";
+    terminal.stdout.on("data", (bytes: Buffer) => (seen += String(bytes)));
+    await once(terminal, "close");
+    assert.match(seen, /"event":"workload_ended","pid":\d+,"status":3/);
+    assert.match(seen, /left with 3/);
+  });
 });
 
 /** Fields of every line. */
@@ -139,7 +135,7 @@ function documentedFields(): ReadonlyMap<string, readonly string[]> {
   );
 }
 
-test("lines of the log have the fields that the documentation lists, in snake_case", async () => {
+test("log lines have exactly the documented fields in snake_case", async () => {
   const documented = documentedFields();
   await using agent = await startAgent({
     process: {

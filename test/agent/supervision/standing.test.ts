@@ -33,29 +33,33 @@ function commandScore(agentIsPrivileged?: boolean): number {
 }
 
 describe("the agent beside its children", () => {
-  it("is among the last that the out-of-memory killer takes, where the kernel permits that", () => {
+  it("the agent's OOM score is -900 where the kernel permits it", () => {
     const expected = hasCapability(24) ? "-900\n" : ownScore();
     assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), expected);
   });
 
-  it("comes first when it has work", { skip: !hasCapability(23) && "needs CAP_SYS_NICE" }, () => {
+  it("the agent runs with priority -5", { skip: !hasCapability(23) && "needs CAP_SYS_NICE" }, () => {
     assert.equal(getPriority(agent.pid), -5);
   });
 
   for (const user of ["", "12345:12345"]) {
-    it(`hands neither down to an exec ${user === "" ? "as itself" : "as another user"}`, NEEDS_ROOT, async () => {
-      const { stdout } = await exec(agent, { args: ["sh", "-c", "cat /proc/self/oom_score_adj; nice"], user });
-      assert.equal(String(stdout), `${commandScore()}\n${getPriority()}\n`);
-    });
+    it(
+      `an exec does not inherit OOM score or priority (${user === "" ? "as itself" : "as another user"})`,
+      NEEDS_ROOT,
+      async () => {
+        const { stdout } = await exec(agent, { args: ["sh", "-c", "cat /proc/self/oom_score_adj; nice"], user });
+        assert.equal(String(stdout), `${commandScore()}\n${getPriority()}\n`);
+      },
+    );
   }
 
-  it("hands neither down to the workload", async () => {
+  it("the workload does not inherit the agent's OOM score or priority", async () => {
     // The workload has written both once its sleep runs.
     await agent.printed(/(?:.*\n){2}/);
     assert.equal(agent.output.stdout, `${workloadScore()}\n${getPriority()}\n`);
   });
 
-  it("can neither be dumped nor looked into by an exec of another user", NEEDS_ROOT, async () => {
+  it("another user's exec can read nothing of the agent in /proc", NEEDS_ROOT, async () => {
     const looks = ["environ", "mem", "fd/0", "maps"].map(
       (name) => `cat /proc/${agent.pid}/${name} >/dev/null && echo ${name}`,
     );
@@ -65,7 +69,7 @@ describe("the agent beside its children", () => {
 });
 
 describe("an agent without privileges", () => {
-  it("cannot be looked into by its own commands, and works", NEEDS_OPEN_CLONE, async () => {
+  it("an unprivileged agent hides its environ from its own commands", NEEDS_OPEN_CLONE, async () => {
     await using plain = await startAgent({
       through: ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; exec ${DROP} "$@"`, "sh"],
     });

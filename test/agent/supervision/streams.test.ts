@@ -25,7 +25,7 @@ const agent = forAllTests(await startAgent({ process: { args: ["sh", "-c", "ls /
 
 for (const [name, kind] of Object.entries(KINDS)) {
   describe(`an exec on ${name}`, () => {
-    it("that does not read what is sent to it costs no processor time", async () => {
+    it(`unread input of an exec on ${name} costs no CPU`, async () => {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "test -t 0 && stty raw; echo up; exec sleep 1000"], ...kind });
       await stream.until("up");
@@ -35,14 +35,14 @@ for (const [name, kind] of Object.entries(KINDS)) {
       assert.ok((await cpuMsWithin(agent.pid, LOOK_MS)) < SPINS_ABOVE_MS);
     });
 
-    it("that nobody reads from costs no processor time", async () => {
+    it(`unread output of an exec on ${name} costs no CPU`, async () => {
       using stream = new ExecStream(agent);
       await stream.start({ args: ["yes"], ...kind }).next();
       await exec(agent, { args: ["sleep", "0.5"] });
       assert.ok((await cpuMsWithin(agent.pid, LOOK_MS)) < SPINS_ABOVE_MS);
     });
 
-    it("loses nothing of 10 MiB that are pending when it exits, to a reader that pauses two seconds", async () => {
+    it(`a paused reader gets all 10 MiB from an exec on ${name}`, async () => {
       using stream = new ExecStream(agent);
       const line = "test -t 0 && stty -opost; seq -w 0 1310719";
       stream.start({ args: ["sh", "-c", line], ...kind });
@@ -56,7 +56,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
       assert.deepEqual([exit.code, exit.outputComplete, order.at(-1)], [0, true, "exit"]);
     });
 
-    it("loses nothing to a reader that takes a chunk now and then", async () => {
+    it(`a slow reader gets every byte from an exec on ${name}`, async () => {
       using stream = new ExecStream(agent);
       const line = "test -t 0 && stty -opost; seq -w 0 131071";
       stream.start({ args: ["sh", "-c", line], ...kind });
@@ -70,7 +70,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
       assert.equal(seen.digest("hex"), expected.digest("hex"));
     });
 
-    it("writes nothing after its end: input that it did not read lands nowhere", async () => {
+    it(`unread input of an ended exec on ${name} reaches no other`, async () => {
       using stream = new ExecStream(agent);
       stream.start({ args: ["sh", "-c", "test -t 0 && stty raw; echo $$; exec sleep 1000"], ...kind });
       const pid = Number(/\d+/.exec(await stream.until("\n"))?.[0]);
@@ -97,7 +97,7 @@ for (const [name, kind] of Object.entries(KINDS)) {
 }
 
 describe("a terminal with tostop set", () => {
-  it("stops a background writer without any work for the agent, and goes on with it when that may write", async () => {
+  it("tostop pauses a background writer without CPU cost until it may write", async () => {
     using stream = new ExecStream(agent);
     const line =
       // The writer ends with the terminal: background commands outlive their starter.
@@ -112,13 +112,13 @@ describe("a terminal with tostop set", () => {
 });
 
 describe("the workload", () => {
-  it("gets no descriptor of the agent's", async () => {
+  it("the workload inherits none of the agent's descriptors", async () => {
     await agent.printed(/(?:.*\n){3}/);
     assert.equal(agent.output.stdout, "0\n1\n2\n");
   });
 });
 
-it("500 mixed execs, 50 at once, lose no byte and leave nothing behind", NEEDS_INSIGHT, async () => {
+it("500 mixed execs lose no byte and leave nothing behind", NEEDS_INSIGHT, async () => {
   const rows: AbuseRow[] = [];
   await abuse({ seed: 1, inputs: 500, attacks: mixedExecs, onRow: (row) => rows.push(row) });
   assert.deepEqual(

@@ -74,7 +74,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
-  it("do not keep what widens the client's window behind the last byte that it may send", async () => {
+  it("a half-full tunnel applies window frames behind waiting data immediately", async () => {
     const path = folder.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);
@@ -107,7 +107,7 @@ describe("the bounds of tunnels", () => {
     requests.end();
   });
 
-  it("exceed a client's window by 64 KiB at most, however much there is to read", async () => {
+  it("a tunnel exceeds its client's window by at most 64 KiB", async () => {
     const path = folder.at("much");
     await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), { path });
     const { requests, answers } = openNarrow(path);
@@ -128,7 +128,7 @@ describe("the bounds of tunnels", () => {
     assert.ok(countedBytes > 2 * MIB, "all came");
   });
 
-  it("hold back whoever sends what nobody takes, in either direction, and lose no byte", async () => {
+  it("tunnels apply backpressure in both directions and lose no byte", async () => {
     const piece = randomBytes(MIB);
     const all = createHash("sha256");
     for (let sent = 0; sent < FLOOD_BYTES; sent += piece.length) all.update(piece);
@@ -157,7 +157,7 @@ describe("the bounds of tunnels", () => {
     for (const tunnel of [other, down, up]) tunnel.destroy();
   });
 
-  it("are 256 at once, of which two hundred that stand still in both directions hold up none of the others", async () => {
+  it("200 stalled tunnels of 256 do not delay the others", async () => {
     await using own = await startAgent();
     await using echoes = await listener(echo);
     const piece = Buffer.alloc(MIB);
@@ -207,7 +207,7 @@ describe("the bounds of tunnels", () => {
     }
   });
 
-  it("refuse frames that are out of order, and break the connection where no end was told", async () => {
+  it("tunnels reject misordered frames and reset the server's connection", async () => {
     await using server = await listener((socket) => socket.resume());
     const first = open(server.port);
     const end = frame({ case: "end", value: {} });
@@ -230,7 +230,7 @@ describe("the bounds of tunnels", () => {
     assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
   });
 
-  it("carry bytes for a client that knows nothing of windows", async () => {
+  it("a tunnel works for a client that ignores windows", async () => {
     await using server = await listener(echo);
     const piece = randomBytes(MIB);
     const frames = [open(server.port), ...Array.from({ length: 16 }, () => frame({ case: "data", value: piece }))];

@@ -39,7 +39,7 @@ async function reasonFor(target: number | string): Promise<readonly [string, str
 }
 
 describe("a tunnel", () => {
-  it("carries every byte both ways, and goes on in one direction when the other has ended", async () => {
+  it("a tunnel carries every byte both ways and supports half-close", async () => {
     await using server = await listener((socket) => {
       const hash = createHash("sha256");
       socket.on("data", (bytes) => {
@@ -57,7 +57,7 @@ describe("a tunnel", () => {
     assert.deepEqual(got.subarray(sent.length), createHash("sha256").update(sent).digest());
   });
 
-  it("carries what is written in pieces of any size, alone or many at once", async () => {
+  it("a tunnel carries writes of any size in order", async () => {
     await using server = await listener((socket) => socket.pipe(socket));
     const tunnel = client.openTunnel(server.port);
     const got = buffer(tunnel);
@@ -72,7 +72,7 @@ describe("a tunnel", () => {
     assert.ok((await got).equals(sent));
   });
 
-  it("tells the client of the server's end, and takes what the client sends after it", async () => {
+  it("a tunnel reports the server's end and still accepts client data", async () => {
     await using server = await listener((socket) => socket.end("first and last"));
     const tunnel = client.openTunnel(server.port);
     // No async iterator: it would end both directions (as of a net.Socket).
@@ -85,7 +85,7 @@ describe("a tunnel", () => {
     assert.equal(await text(socket), "still there");
   });
 
-  it("is not over before what the client sent last is taken, though both sides have ended", async () => {
+  it("a tunnel closes only after the client's last bytes are delivered", async () => {
     await using server = await listener((socket) => socket.end("its end first"));
     const sent = randomBytes(8 * MIB);
     const tunnel = client.openTunnel(server.port).resume();
@@ -97,7 +97,7 @@ describe("a tunnel", () => {
     assert.ok((await got).equals(sent));
   });
 
-  it("leads to 127.0.0.1 first, to ::1 where nobody listens there, and to a unix socket", async (t) => {
+  it("a tunnel reaches 127.0.0.1, then ::1, and unix sockets", async (t) => {
     const name = (told: string) => (socket: Socket) => void socket.end(told);
     await using v4 = await listener(name("v4"));
     const path = folder.at("server.sock");
@@ -113,7 +113,7 @@ describe("a tunnel", () => {
     assert.equal(await text(client.openTunnel(v6.port).end()), "v6");
   });
 
-  it("says that it cannot be opened to whoever awaits that alone, without a listener of errors", async () => {
+  it("a tunnel's opened promise rejects without an uncaught error", async () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);
@@ -125,7 +125,7 @@ describe("a tunnel", () => {
     assert.deepEqual(uncaught, []);
   });
 
-  it("says why it cannot be opened, by status and reason", async () => {
+  it("a tunnel that cannot be opened reports status and reason", async () => {
     await using closed = await listener();
     const { port } = closed;
     await closed[Symbol.asyncDispose]();
@@ -137,7 +137,7 @@ describe("a tunnel", () => {
       assert.deepEqual(await reasonFor(target), ["INVALID_ARGUMENT", "INVALID_FIELD"], String(target));
   });
 
-  it("says that nobody answers, where a listener's queue stays full for ten seconds", async () => {
+  it("a tunnel to a full listener fails with PORT_UNREACHABLE", async () => {
     const path = folder.at("full.sock");
     const script = `require("net").createServer().listen({ path: process.argv[1], backlog: 1 }, () => console.log("listens"))`;
     const stopped = spawn(process.execPath, ["-e", script, path], { stdio: ["ignore", "pipe", "inherit"] });
@@ -161,7 +161,7 @@ describe("a tunnel", () => {
     }
   });
 
-  it("does not lead to the agent's own port and sockets, by whatever name", async () => {
+  it("a tunnel to the agent's own port or sockets is rejected", async () => {
     await using own = await startSocketAgent();
     using its = clientOf(own);
     const refused = async (target: number | string): Promise<string> => {
@@ -181,7 +181,7 @@ describe("a tunnel", () => {
     }
   });
 
-  it("does not lead to them over a bind mount", NEEDS_NAMESPACES, async () => {
+  it("a tunnel to a bind-mounted agent socket is rejected", NEEDS_NAMESPACES, async () => {
     const place = folder.at("bound");
     writeFileSync(place, "");
     const socket = folder.at("own.sock");
@@ -192,7 +192,7 @@ describe("a tunnel", () => {
     assert.match((await refusal(place, its)).message, /^path leads to a socket of the agent/);
   });
 
-  it("tells the client of a reset in the guest, after all bytes that had come", async () => {
+  it("a tunnel reports the server's reset after all received bytes", async () => {
     await using server = await listener((socket) => {
       socket.write("last words");
       socket.once("data", () => socket.resetAndDestroy());
@@ -209,7 +209,7 @@ describe("a tunnel", () => {
     assert.deepEqual([got, status, reason], ["last words", "ABORTED", "PORT_RESET"]);
   });
 
-  it("delivers an answer to a client that still sends when the server has gone", async () => {
+  it("a sending client still gets the answer of a resetting server", async () => {
     // As an HTTP server that refuses a large upload: it answers, and closes with bytes unread.
     await using server = await listener((socket) => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));
@@ -224,7 +224,7 @@ describe("a tunnel", () => {
     assert.deepEqual([(await failed).reason, got], ["PORT_RESET", "too large"]);
   });
 
-  it("breaks the connection in the guest when the client is gone, and never ends it as if all had come", async () => {
+  it("a disconnected client's tunnel is reset, never ended cleanly", async () => {
     await using server = await listener((socket) => socket.resume());
     const leaving: ((tunnel: GuestTunnel) => void)[] = [
       (tunnel) => tunnel.destroy(),

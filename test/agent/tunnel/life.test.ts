@@ -23,7 +23,7 @@ function failure(tunnel: GuestTunnel): Promise<GuestError> {
 }
 
 describe("a tunnel's life", () => {
-  it("counts its opening and each of its bytes as activity, and neither its silence nor a wait for a port", async () => {
+  it("tunnel opening and bytes are user activity, silence is not", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);
@@ -43,7 +43,7 @@ describe("a tunnel's life", () => {
     tunnel.destroy();
   });
 
-  it("ends with its connection at the restore duties, on both sides, and a new one works", async () => {
+  it("restore duties end a tunnel on both sides; a new one works", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);
@@ -62,7 +62,7 @@ describe("a tunnel's life", () => {
     await once(next, "close");
   });
 
-  it("ends when the agent leaves: with what the workload's server had to say, and whatever its client does", async () => {
+  it("a stopping agent delivers the workload's last bytes and closes tunnels", async () => {
     // The workload's server sends its last words when it gets SIGTERM.
     const script = `const { createServer } = require("net"); const open = new Set();
       createServer((s) => { open.add(s); s.on("error", () => {}); }).listen(0, "127.0.0.1", function () { console.log("port " + this.address().port); });
@@ -85,7 +85,7 @@ describe("a tunnel's life", () => {
     unread.destroy();
   });
 
-  it("leaves no descriptor and no place behind, however it ends", NEEDS_INSIGHT, async () => {
+  it("tunnels leave no descriptor behind, however they end", NEEDS_INSIGHT, async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

@@ -44,7 +44,7 @@ async function told(
 }
 
 describe("the ports that listen", () => {
-  it("are listed with family, address and scope, and with the process that holds them", async (t) => {
+  it("listPorts returns family, address, scope and process of each listener", async (t) => {
     using client = clientOf(agent);
     const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
     const outer = all.find(({ internal, family }) => !internal && family === "IPv4")?.address;
@@ -73,7 +73,7 @@ describe("the ports that listen", () => {
     }
   });
 
-  it("are all there where the kernel's table has several pages", async () => {
+  it("listPorts returns 100 listeners across several kernel table pages", async () => {
     using client = clientOf(agent);
     const servers = await Promise.all(Array.from({ length: 100 }, () => serverAt("127.0.0.3")));
     const { ports } = await client.listPorts();
@@ -82,7 +82,7 @@ describe("the ports that listen", () => {
     for (const server of servers) await server[Symbol.asyncDispose]();
   });
 
-  it("are watched: all of them first, then what opens, changes hands and closes", async () => {
+  it("watchPorts reports all ports, then openings, new holders and closings", async () => {
     using client = clientOf(agent);
     await using early = await serverAt("127.0.0.1");
     const watch = client.watchPorts();
@@ -106,7 +106,7 @@ describe("the ports that listen", () => {
     await watch.return?.();
   });
 
-  it("are told in a frozen session, are no activity, and are told whole again after the duties", async (t) => {
+  it("watchPorts works while frozen and resends all ports after a restore", async (t) => {
     await using own = await startAgent({ process: { args: ["sleep", "1000"] } });
     if (lacksCgroups(t, own)) return;
     using client = clientOf(own);
@@ -128,7 +128,7 @@ describe("the ports that listen", () => {
     assert.equal(refused.reason, "SHUTTING_DOWN");
   });
 
-  it("are not known where the image has no /proc, which is said", NEEDS_NAMESPACES, async () => {
+  it("without /proc port lists fail with PORTS_NOT_KNOWN", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
     using client = clientOf(bare);
     for (const asked of [client.listPorts(), client.watchPorts().next()]) {
@@ -165,14 +165,14 @@ describe("looks for listeners", () => {
   }
   const settled = (): Promise<void> => new Promise((resolve) => setTimeout(resolve));
 
-  it("list the 512 lowest ports, and say that there are more", async () => {
+  it("PortWatch lists the 512 lowest ports and reports truncation", async () => {
     const { ports } = scene(() => Array.from({ length: 3 * LISTED }, (_, number) => 60_000 - number));
     const list = await ports.list();
     const listed = [...list.ports.keys()];
     assert.deepEqual([listed.length, listed.at(-1), list.truncated], [LISTED, 60_000 - 2 * LISTED, true]);
   });
 
-  it("serve eight watchers at once, twice a second, and nobody when nobody watches", async () => {
+  it("PortWatch serves eight watchers with two checks per second", async () => {
     let open = [80, 7071];
     const { counts, pass, ports } = scene(() => open);
     const callers = Array.from({ length: WATCHERS + 1 }, () => new AbortController());
@@ -208,7 +208,7 @@ describe("looks for listeners", () => {
     assert.equal(counts.looks, last);
   });
 
-  it("are told to a watcher that was behind in one message, and whole after a restore", async () => {
+  it("a slow port watcher gets merged changes, and all after a restore", async () => {
     let open = [1];
     let isBehind = false;
     const { counts, pass, ports } = scene(() => open);

@@ -38,7 +38,7 @@ const listener80 = {
 } as const;
 
 describe("WaitForPort", () => {
-  it("answers once somebody listens, at whatever address a tunnel reaches", async (t) => {
+  it("WaitForPort returns once a server listens on any reachable address", async (t) => {
     const hasV6 = networkInterfaces()["lo"]?.some(({ family }) => family === "IPv6") === true;
     for (const host of ["127.0.0.1", "0.0.0.0", ...(hasV6 ? ["::1", "::", "::ffff:127.0.0.1"] : [])]) {
       const port = await freePort();
@@ -56,7 +56,7 @@ describe("WaitForPort", () => {
     if (!hasV6) t.diagnostic("without IPv6");
   });
 
-  it("is asked again after every connection that is lost, for as long as its client may wait", async () => {
+  it("waitForPort is retried after each lost connection", async () => {
     await using proxy = await relayTo(agent.port);
     using cut = clientOf({ ...agent, port: proxy.port });
     const port = await freePort();
@@ -72,7 +72,7 @@ describe("WaitForPort", () => {
     await waited;
   });
 
-  it("fails in time where nobody listens, or only where no tunnel leads, and names the port", async () => {
+  it("WaitForPort times out and names a listener on another address", async () => {
     await using elsewhere = await listener(undefined, { port: 0, host: "127.0.0.2" });
     const metadata = { port: String(elsewhere.port) };
     await assert.rejects(client.waitForPort(elsewhere.port, { timeoutMs: SOON_MS }), {
@@ -85,7 +85,7 @@ describe("WaitForPort", () => {
     await assert.rejects(tunnel.opened, /\(ECONNREFUSED\); a server listens only on 127\.0\.0\.2/);
   });
 
-  it("ends when its caller gives up, and when the agent leaves", async () => {
+  it("WaitForPort ends on cancellation and when the agent stops", async () => {
     await using own = await startAgent();
     using its = clientOf(own);
     const port = await freePort();
@@ -99,14 +99,14 @@ describe("WaitForPort", () => {
     assert.equal((await left).reason, "SHUTTING_DOWN");
   });
 
-  it("refuses what is no port, the agent's own, and more than a day", async () => {
+  it("WaitForPort rejects invalid ports, the agent's own, and long timeouts", async () => {
     for (const [port, timeoutMs] of [[0], [65_536], [agent.port], [80, 86_400_001]] as const) {
       const { status, reason } = await failureOf(client.waitForPort(port, { timeoutMs }));
       assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"], `${port} ${timeoutMs}`);
     }
   });
 
-  it("connects where the kernel does not tell who listens, and leaves the connection at once", async () => {
+  it("without /proc WaitForPort connects and disconnects immediately", async () => {
     const watch = watchOf(silent(), timers);
     const port = await freePort();
     const { signal } = new AbortController();
@@ -117,7 +117,7 @@ describe("WaitForPort", () => {
     await once(await server.next(), "end");
   });
 
-  it("finds who listens already, however short the wait and however many wait beside it", async () => {
+  it("WaitForPort finds an existing listener within 1 ms among 100 waits", async () => {
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
     const absent = await freePort();
     const others = Array.from({ length: 100 }, () => client.waitForPort(absent, { timeoutMs: LONG_MS }));
@@ -128,7 +128,7 @@ describe("WaitForPort", () => {
     }
   });
 
-  it("looks once more when a wait is over, and answers by that look", async () => {
+  it("WaitForPort checks once more when a wait times out", async () => {
     const looks: PromiseWithResolvers<boolean>[] = [];
     const watched: Sockets = {
       ...guestSockets(addon),
@@ -154,7 +154,7 @@ describe("WaitForPort", () => {
     assert.equal(looks.length, 2);
   });
 
-  it("where the kernel does not tell, a port that does not answer keeps no other waiting", async () => {
+  it("without /proc an unresponsive port delays no other wait", async () => {
     const real = guestSockets(addon);
     const sockets: Sockets = {
       ...silent(),
@@ -174,7 +174,7 @@ describe("WaitForPort", () => {
     await Promise.allSettled(silentOnes);
   });
 
-  it("looks once for all who wait, at most 20 times a second, and not when nobody does", async () => {
+  it("one check serves all waits, at most 20 times a second", async () => {
     let looks = 0;
     const delays: number[] = [];
     const due: (() => void)[] = [];

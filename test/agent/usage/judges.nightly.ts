@@ -63,7 +63,7 @@ const FIGURES: Readonly<
 };
 
 describe("usage, beside those who count the same", NEEDS, () => {
-  it("is that of prometheus-node-exporter, within one percent, at rest and under load", async () => {
+  it("usage matches prometheus-node-exporter within one percent", async () => {
     const port = await freePort();
     const exporter = spawn("prometheus-node-exporter", [`--web.listen-address=127.0.0.1:${port}`], { stdio: "ignore" });
     const scrape = async (): Promise<string> => {
@@ -101,7 +101,7 @@ describe("usage, beside those who count the same", NEEDS, () => {
     assert.deepEqual([status, stdout, stderr], [0, "", ""]);
   });
 
-  it("of a command is that of time -v: processor time within one percent, memory to a page", async () => {
+  it("a command's usage matches time -v within one percent", async () => {
     await using folder = await testFolder();
     using client = clientOf(agent);
     const timed = ["/usr/bin/time", "-v", "-o", folder.at("time"), ...LOAD];

@@ -53,7 +53,7 @@ async function answered(client: GuestClient): Promise<GuestUsage> {
 }
 
 describe("the usage of a guest", () => {
-  it("is what its kernel counts", NEEDS_MOUNTED_ROOT, async () => {
+  it("GetUsage returns the kernel's counters", NEEDS_MOUNTED_ROOT, async () => {
     using client = clientOf(agent);
     const before = countersHere();
     const usage = await answered(client);
@@ -73,7 +73,7 @@ describe("the usage of a guest", () => {
     assert.ok(!usage.fileSystems.some(({ type }) => ["proc", "sysfs", "cgroup2", "devpts"].includes(type)));
   });
 
-  it("is absent where the image has no /proc, and 0 nowhere", NEEDS_NAMESPACES, async () => {
+  it("GetUsage without /proc omits values instead of returning 0", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
     using client = clientOf(bare);
     const told = await client.usage();
@@ -83,26 +83,22 @@ describe("the usage of a guest", () => {
     assert.deepEqual(rest, { generation: 0, ...none });
   });
 
-  it(
-    "names a file system that does not answer, waits for it once, and tells the others",
-    NEEDS_FUSE_AND_ROOT,
-    async () => {
-      await using folder = await testFolder();
-      await using mount = await fuseMount("hanging_mount", folder.at("hung"));
-      await using own = await startAgent();
-      using client = clientOf(own);
-      const hung = async (): Promise<unknown> =>
-        (await client.usage()).fileSystems.filter(({ path }) => path === folder.at("hung"));
-      for (let time = 0; time < 3; time++)
-        assert.deepEqual(await hung(), [{ path: folder.at("hung"), type: "fuse", problem: "NO_ANSWER" }]);
-      const { fileSystems } = await answered(client);
-      assert.ok(fileSystems.some(({ path, totalBytes }) => path === "/" && (totalBytes ?? 0) > 0));
-      await mount[Symbol.asyncDispose]();
-      assert.deepEqual(await hung(), []);
-    },
-  );
+  it("GetUsage names a hung file system and returns the others", NEEDS_FUSE_AND_ROOT, async () => {
+    await using folder = await testFolder();
+    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
+    await using own = await startAgent();
+    using client = clientOf(own);
+    const hung = async (): Promise<unknown> =>
+      (await client.usage()).fileSystems.filter(({ path }) => path === folder.at("hung"));
+    for (let time = 0; time < 3; time++)
+      assert.deepEqual(await hung(), [{ path: folder.at("hung"), type: "fuse", problem: "NO_ANSWER" }]);
+    const { fileSystems } = await answered(client);
+    assert.ok(fileSystems.some(({ path, totalBytes }) => path === "/" && (totalBytes ?? 0) > 0));
+    await mount[Symbol.asyncDispose]();
+    assert.deepEqual(await hung(), []);
+  });
 
-  it("is watched by eight at most, at intervals of a second to a day", async () => {
+  it("watchUsage accepts eight watchers and intervals of 1 s to a day", async () => {
     using client = clientOf(agent);
     for (const intervalMs of [1, 999, 86_400_001, 2 ** 32 - 1]) {
       const refused = await failureOf(client.watchUsage({ intervalMs }).next());
@@ -127,7 +123,7 @@ describe("the usage of a guest", () => {
     for (const watch of others) await watch.return?.();
   });
 
-  it("is told in a frozen session, is no activity, counts restores, and ends for its watchers when the agent leaves", async (t) => {
+  it("GetUsage works while frozen, is no activity, and counts restores", async (t) => {
     await using own = await startAgent({ process: { args: ["sleep", "1000"] } });
     if (lacksCgroups(t, own)) return;
     using client = clientOf(own);
@@ -154,7 +150,7 @@ describe("readings of the usage", () => {
   const clock = { wallNs: () => 1n, monotonicMs: () => 1 };
   const fileSystem = { space: () => assert.fail("there are none") };
 
-  it("are shared by all who ask before they begin, and by nobody who asks later", async () => {
+  it("concurrent GetUsage calls share one reading", async () => {
     const begun: ((value: UsageReport) => void)[] = [];
     const usage = new Usage({
       readCounters: () => new Promise((resolve) => begun.push(resolve)),
@@ -174,7 +170,7 @@ describe("readings of the usage", () => {
     assert.deepEqual([begun.length, ...generations], [2, 1, 2, 2, 2]);
   });
 
-  it("are not made for a watcher that has not taken the last one", async () => {
+  it("no usage reading is made for a watcher that is behind", async () => {
     const timers = new ManualTimers();
     let readings = 0;
     const readCounters = async (): Promise<UsageReport> => {

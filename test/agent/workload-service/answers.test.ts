@@ -38,7 +38,7 @@ describe("the workload's socket answers as it always did, byte for byte,", () =>
     [1, overHttp1],
     [2, overHttp2],
   ] as const) {
-    test(`over HTTP/${version}`, async () => {
+    test(`recorded requests over HTTP/${version} get the recorded answers`, async () => {
       await using folder = await testFolder();
       const path = folder.at("workload.sock");
       let calls = 0;
@@ -60,7 +60,7 @@ describe("the workload's socket answers as it always did, byte for byte,", () =>
     });
   }
 
-  test("over HTTP/1 however its bytes are cut", () => {
+  test("the HTTP/1 reader gives the same result for any split", () => {
     for (const request of recorded.filter(({ http }) => http === 1).flatMap(({ requests }) => requests)) {
       const bytes = Buffer.from(whole(request).replace("<end>", ""), "latin1");
       const [atOnce, ...inPieces] = [bytes.length, 1, 3, 2_048].map((size) => reading(bytes, size));

@@ -59,7 +59,7 @@ async function start(limits: Partial<WorkloadLimits> = {}, unforeseen?: Error) {
 }
 
 describe("the workload's socket", () => {
-  test("drops a connection that it fails to serve, says so in the log, and serves the next", async () => {
+  test("an unserved workload connection is dropped and logged, the next one works", async () => {
     await using rig = await start({}, new Error("unforeseen"));
     await assert.rejects(postJson(rig.path), { code: "ECONNRESET" });
     const fields = { task: "workload connection", problem: "unforeseen" };
@@ -67,7 +67,7 @@ describe("the workload's socket", () => {
     assert.equal((await postJson(rig.path)).status, 200);
   });
 
-  test("removes its path at its end, but not the socket that another process has put there since", async () => {
+  test("WorkloadServer removes its own socket but not a replaced one", async () => {
     for (const isReplaced of [false, true]) {
       await using rig = await start();
       const other = net.createServer((socket) => socket.end("other"));
@@ -82,7 +82,7 @@ describe("the workload's socket", () => {
     }
   });
 
-  test("answers gRPC and the Connect protocol of connect-node", async () => {
+  test("DeclareIdle works with gRPC and Connect clients", async () => {
     await using rig = await start();
     const baseUrl = "http://localhost";
     const sessionManager = new Http2SessionManager(baseUrl, {}, { createConnection: () => net.connect(rig.path) });
@@ -97,7 +97,7 @@ describe("the workload's socket", () => {
     sessionManager.abort();
   });
 
-  test("has no management method", async () => {
+  test("the workload socket has no management method", async () => {
     await using rig = await start();
     for (const { typeName, methods } of await managementServices()) {
       for (const { name } of methods) {
@@ -107,7 +107,7 @@ describe("the workload's socket", () => {
     assert.equal((await postJson(rig.path, "/")).status, 404);
   });
 
-  test("refuses a body over 64 KiB before its end, over HTTP/2", async () => {
+  test("an HTTP/2 body over 64 KiB is refused before its end", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial({ socketPath: rig.path });
     for (const [type, field, refused] of [
@@ -125,7 +125,7 @@ describe("the workload's socket", () => {
     assert.equal(rig.calls(), 0);
   });
 
-  test("goes on when a client is gone in the middle of its request, and drops such a request when it is closed", async () => {
+  test("a half-sent request does not affect the workload server", async () => {
     await using rig = await start();
     const [gone, open] = [net.connect(rig.path), net.connect(rig.path)];
     const half = `${JSON_HEAD}Content-Length: 2\r\n\r\n{`;
@@ -138,7 +138,7 @@ describe("the workload's socket", () => {
     await closed;
   });
 
-  test("ends an HTTP/2 connection at its age, also where the peer reads nothing and keeps it open", async () => {
+  test("WorkloadServer ends an HTTP/2 connection at its maximum age", async () => {
     await using rig = await start({ connectionAgeMs: 200 });
     for (const reads of [true, false]) {
       // On a busy machine a connection may be too old before its call is answered.
@@ -155,7 +155,7 @@ describe("the workload's socket", () => {
     }
   });
 
-  test("closes an HTTP/2 connection that makes calls only to cancel them", async () => {
+  test("WorkloadServer closes an HTTP/2 connection that only cancels calls", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial({ socketPath: rig.path });
     while (!peer.isEnded) {
@@ -170,7 +170,7 @@ describe("the workload's socket", () => {
     assert.equal(await declares(rig), true);
   });
 
-  test("ends connections that send nothing, half a preface, or a request that never ends", async () => {
+  test("WorkloadServer ends silent connections and unfinished requests", async () => {
     await using rig = await start({ headersTimeoutMs: 300, requestTimeoutMs: 300 });
     const starts = [
       "",
@@ -188,7 +188,7 @@ describe("the workload's socket", () => {
     await until(() => declares(rig), "a request is fast enough");
   });
 
-  test("ends an HTTP/2 request that never ends, and connections that are idle", async () => {
+  test("WorkloadServer ends endless HTTP/2 requests and idle connections", async () => {
     await using rig = await start({ requestTimeoutMs: 300, idleTimeoutMs: 600 });
     using peer = await RawHttp2.dial({ socketPath: rig.path });
     const stream = peer.open([...HEAD, ["content-type", "application/json"]]);
@@ -205,7 +205,7 @@ describe("the workload's socket", () => {
     ["no body after their headers", Buffer.from(`${JSON_HEAD}Content-Length: 2\r\n\r\n`)],
     ["no request after HTTP/2's preface", H2_REQUEST],
   ] as const)
-    test(`lets a declaration in among 64 connections that send ${what}`, async () => {
+    test(`DeclareIdle succeeds among 64 connections that send ${what}`, async () => {
       await using rig = await start();
       const sockets = Array.from({ length: 64 }, () => net.connect(rig.path));
       for (const socket of sockets) socket.on("error", () => {});
@@ -218,7 +218,7 @@ describe("the workload's socket", () => {
       for (const socket of sockets) socket.destroy();
     });
 
-  test("lets a declaration in among connections that send nothing", async () => {
+  test("DeclareIdle succeeds among 200 silent connections", async () => {
     await using rig = await start();
     const sockets = Array.from({ length: 200 }, () => net.connect(rig.path));
     for (const socket of sockets) socket.on("error", () => {});

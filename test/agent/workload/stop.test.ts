@@ -25,7 +25,7 @@ const bundle = forAllTests(makeLauncherBundle());
 copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
 
 describe("the end of the grace", () => {
-  it("takes descendants of the workload along that left its session and ignore SIGTERM", async () => {
+  it("stopping kills a workload's daemons that ignore SIGTERM after the grace", async () => {
     const seconds = mark(125);
     const daemon = `trap '' TERM; echo up; sleep ${seconds}`;
     await using agent = await startAgent({
@@ -46,7 +46,7 @@ describe("a stop that the node asks for", () => {
     output,
   ];
 
-  it("is answered when it has begun, with the grace that the workload gets; the workload cleans up, and its status is the agent's", async () => {
+  it("Stop answers with the grace period, and the workload cleans up", async () => {
     const output = join(folder, "asked");
     await using agent = await startAgent({ process: { args: cleaning(output), stopGraceMs: 60_000 } });
     await agent.printed(/up/);
@@ -59,7 +59,7 @@ describe("a stop that the node asks for", () => {
     assert.ok(agent.log.some(({ event }) => event === "stop_requested"));
   });
 
-  it("kills a workload at the end of its grace", async () => {
+  it("Stop kills a workload at the end of its grace period", async () => {
     const args = ["sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.05; done"];
     await using agent = await startAgent({ process: { args, stopGraceMs: 500 } });
     await agent.printed(/up/);
@@ -68,7 +68,7 @@ describe("a stop that the node asks for", () => {
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
 
-  it("ends commands too where there is no workload, which has no grace", async () => {
+  it("Stop without a workload ends commands and exits with 0", async () => {
     await using agent = await startAgent({});
     using client = clientOf(agent);
     const command = client.exec({ args: ["sleep", "1000"] });
@@ -83,7 +83,7 @@ describe("below the launcher, which orphans become children of, a stop", () => {
   const launched = (): AgentCommand => [bundle.launcher, AGENT_SCRIPT];
   const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
 
-  it("gives daemons that forked twice their grace too", async () => {
+  it("stopping gives doubly forked daemons their grace period", async () => {
     const output = join(folder, "daemon");
     const daemon = `trap 'sleep 0.3; echo cleaned up >> "$0"; exit' TERM; echo up > "$0"; while :; do sleep 0.05; done`;
     await using agent = await startAgent({
@@ -95,7 +95,7 @@ describe("below the launcher, which orphans become children of, a stop", () => {
     assert.equal(readFileSync(output, "utf8"), "up\ncleaned up\n");
   });
 
-  it("leaves none of them at the end of the grace, nor what commands left in the background", async () => {
+  it("stopping leaves no daemons or background processes after the grace period", async () => {
     const [daemon, left] = [mark(250), mark(375)];
     await using agent = await startAgent({
       command: launched(),
@@ -114,7 +114,7 @@ describe("a workload whose start hangs in a dead file system", NEEDS_FUSE, () =>
     ["SIGTERM", 143],
     ["SIGINT", 130],
   ] as const) {
-    it(`does not keep the agent: it leaves with ${code} at ${signal}`, async () => {
+    it(`the agent exits with ${code} on ${signal} while the workload's start hangs`, async () => {
       const mountPoint = join(folder, `hang-${code}`);
       await using _mount = await fuseMount("hanging_mount", mountPoint);
       await using agent = await startAgent({
@@ -134,7 +134,7 @@ describe("a workload whose start hangs in a dead file system", NEEDS_FUSE, () =>
 const exit = (code: number) => ({ code, signal: 0, coreDumped: false });
 const death = (signal: number) => ({ code: 128 + signal, signal, coreDumped: false });
 
-test("the end of a workload in words says who killed it, as far as the kernel tells", () => {
+test("describeEnd names the cause of a workload's end as far as known", () => {
   for (const [said, ...of] of [
     ["exited with status 0", exit(0), false, undefined],
     ["exited with status 3", exit(3), undefined, undefined],
@@ -163,7 +163,7 @@ test("the end of a workload in words says who killed it, as far as the kernel te
     assert.equal(describeEnd(of[0], of[1], of[2]), `the workload ${said}`);
 });
 
-test("the last line of the log says how the workload has ended, and the event before what it has used", async () => {
+test("the last log line reports how the workload ended", async () => {
   for (const [script, reason] of [
     ["exit 3", /^the workload exited with status 3$/],
     ["kill -9 $$", /^the workload was killed by SIGKILL[:;] /],

@@ -17,14 +17,14 @@ async function endOf(args: readonly string[]): Promise<{ code: number | null; st
 }
 
 describe("the agent around a workload", () => {
-  it("leaves with the workload's exit code, or 128 + n when signal n ended it, real-time signals included", async () => {
+  it("the agent exits with the workload's code or 128 + signal", async () => {
     for (const code of [0, 1, 42, 255])
       assert.deepEqual(await endOf(["sh", "-c", `exit ${code}`]), { code, stdout: "" });
     for (const signal of [1, 9, 11, 15, 40])
       assert.equal((await endOf(["bash", "-c", `kill -${signal} $$; sleep 100`])).code, 128 + signal);
   });
 
-  it("gives the workload its own standard output and error", async () => {
+  it("the workload gets the agent's stdout and stderr", async () => {
     await using agent = await startAgent({
       process: { args: ["sh", "-c", "echo to out; echo to err >&2; exec sleep 1000"] },
     });
@@ -33,7 +33,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual([agent.output.stdout, agent.output.stderr], ["to out\n", "to err\n"]);
   });
 
-  it("runs the workload, and execs by default, in the directory and as the user of its spec", NEEDS_ROOT, async () => {
+  it("workload and default execs use the spec's directory and user", NEEDS_ROOT, async () => {
     const args = ["sh", "-c", "id -u; pwd; exec sleep 1000"];
     await using agent = await startAgent({ process: { args, cwd: "/usr", user: "nobody" } });
     await agent.printed(/\n.*\n/);
@@ -41,7 +41,7 @@ describe("the agent around a workload", () => {
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), "65534\n/usr\n");
   });
 
-  it("forwards the signals that it gets", async () => {
+  it("the agent forwards signals to the workload", async () => {
     const names = ["HUP", "INT", "QUIT", "USR1", "USR2", "WINCH", "CONT", "TSTP", "TTIN"] as const;
     const traps = `for s in ${names.join(" ")}; do trap "echo got $s" $s; done; echo ready; while :; do sleep 0.02; done`;
     await using agent = await startAgent({ process: { args: ["bash", "-c", traps] } });
@@ -52,7 +52,7 @@ describe("the agent around a workload", () => {
     }
   });
 
-  it("on SIGTERM gives the workload its grace, and refuses new calls meanwhile", async () => {
+  it("SIGTERM gives the workload its grace period and rejects new calls", async () => {
     const args = ["bash", "-c", "trap 'echo asked' TERM; echo ready; while :; do sleep 0.02; done"];
     await using agent = await startAgent({ process: { args, stopGraceMs: 300_000 } });
     await agent.printed(/ready/);
@@ -63,7 +63,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
 
-  it("leaves with the workload's status also when SIGTERM comes while it is being started", async () => {
+  it("SIGTERM during the workload's start yields the workload's status", async () => {
     const args = ["sh", "-c", "while :; do sleep 0.05; done"];
     await using agent = await startAgent({ process: { args }, awaitListening: false });
     await agent.logged("agent_started");
@@ -71,7 +71,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual(await agent.exited, { code: 143, signal: null });
   });
 
-  it("ends running execs with the workload, and their clients still get the exits", async () => {
+  it("stopping ends running execs, whose clients still get the exits", async () => {
     await using agent = await startAgent({ process: { args: STAYS } });
     using obedient = new ExecStream(agent);
     obedient.start({ args: ["sleep", "1000"] });
@@ -89,7 +89,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual(await agent.exited, { code: 143, signal: null });
   });
 
-  it("leaves with 127 or 126 when the workload cannot be started, and says why", async () => {
+  it("the agent exits with 127 or 126 if the workload cannot start", async () => {
     for (const [args, code] of [
       [["/no/such/command"], 127],
       [["/etc"], 126],
@@ -102,14 +102,14 @@ describe("the agent around a workload", () => {
 });
 
 describe("the workload's socket", () => {
-  it("is bound before the workload starts", async () => {
+  it("SVC_WORKLOAD_SOCKET is bound before the workload starts", async () => {
     const args = ["sh", "-c", 'test -S "$SVC_WORKLOAD_SOCKET" && echo bound'];
     assert.deepEqual(await endOf(args), { code: 0, stdout: "bound\n" });
   });
 });
 
 describe("an agent that cannot have its listener", () => {
-  it("says so and leaves with 71, before it starts the workload", async () => {
+  it("the agent exits with 71 if its listener is in use", async () => {
     await using first = await startSocketAgent();
     for (const env of [{ SVC_GUEST_PORT: String(first.port) }, { SVC_GUEST_SOCKET: first.socketPath }]) {
       await using second = await startAgent({ process: { args: STAYS }, env, awaitListening: false });
@@ -131,14 +131,14 @@ describe("an agent whose socket cannot be made", () => {
     return reason;
   }
 
-  it("says that the path, or a part of it, is a file (EEXIST), which is no fault of its own", async () => {
+  it("the agent exits with 71 if its socket's path is a file", async () => {
     const noFolder = /a parent in its path is not a directory; choose another path/;
     assert.equal(await startFailure("/etc/passwd/run/workload.sock", noFolder), "FILE_ERROR");
     assert.equal(await startFailure("/etc/passwd/workload.sock", noFolder), "FILE_ERROR");
     await startFailure("/etc/passwd", /already exists and is not a socket/);
   });
 
-  it("says that the file system is read-only (EROFS), which is no fault of its own", NEEDS_NAMESPACES, async () => {
+  it("the agent exits with 71 if its socket's file system is read-only", NEEDS_NAMESPACES, async () => {
     const readOnly = 'mount -t tmpfs none /mnt && mount -o remount,ro /mnt && exec "$@"';
     const through = ["unshare", "--mount", "sh", "-c", readOnly, "sh"];
     for (const path of ["/mnt/workload.sock", "/mnt/run/workload.sock"])
@@ -147,21 +147,21 @@ describe("an agent whose socket cannot be made", () => {
 });
 
 describe("a misspelt variable", () => {
-  it("is warned of by its name and the right one, and the agent works without it", async () => {
+  it("a misspelt variable is logged as a warning with the right name", async () => {
     await using agent = await startAgent({ env: { SVC_LOG_LEVLE: "secret marker" } });
     const { level, name, meant } = await agent.logged("variable_misspelt");
     assert.deepEqual([level, name, meant], ["warn", "SVC_LOG_LEVLE", "SVC_LOG_LEVEL"]);
     assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
   });
 
-  it("is reported by its name alone where no variable is similar", async () => {
+  it("an unknown variable without a similar one is logged by name", async () => {
     await using agent = await startAgent({ env: { SVC_OF_THE_IMAGE: "secret marker" } });
     const { level, name } = await agent.logged("variable_ignored");
     assert.deepEqual([level, name], ["info", "SVC_OF_THE_IMAGE"]);
     assert.doesNotMatch(JSON.stringify(agent.log), /secret marker/);
   });
 
-  it("is told beside the faults that it causes", async () => {
+  it("a misspelt variable is reported with the faults that it causes", async () => {
     const env = { SVC_GUEST_PORT: undefined, SVC_GEUST_PORT: "7071" };
     await using agent = await startAgent({ env, awaitListening: false });
     assert.deepEqual(await agent.exited, { code: 78, signal: null });
@@ -173,7 +173,7 @@ describe("a misspelt variable", () => {
 });
 
 describe("a faulty bootstrap channel", () => {
-  it("is reported with every fault at once and no value, and ends the agent with 78 before anything starts", async () => {
+  it("faulty variables are all reported, and the agent exits with 78", async () => {
     await using agent = await startAgent({
       process: { args: ["sh", "-c", "echo must not run"], cwd: "relative" },
       env: { SVC_INSTANCE_TOKEN: "secret marker", SVC_GUEST_PORT: "seventy", SVC_TLS_KEY_FILE: "/no/such/key" },

@@ -13,7 +13,7 @@ import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { ownZombies, processById } from "../../../fixtures/proc.ts";
 import { addon, bytes, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
-test("an ended child keeps its process id until it is released, and gets no signals afterwards", async () => {
+test("an ended child keeps its process id, unsignalled, until it is released", async () => {
   const child = await processes.spawn(request(["/bin/true"]));
   await child.ended;
   assert.deepEqual(
@@ -31,24 +31,20 @@ test("an ended child keeps its process id until it is released, and gets no sign
   child.release();
 });
 
-test(
-  "a child that survives SIGKILL, as it hangs in the kernel, can be released, and is reaped when it ends after all",
-  NEEDS_FUSE,
-  async () => {
-    await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["take"]);
-    const taken = once(mount.server.stdout, "data");
-    const child = await processes.spawn(request(["/bin/cat", folder.at("hung/file")]));
-    await taken;
-    assert.equal(await child.tree.killWithin(100), false);
-    child.release();
-    await mount[Symbol.asyncDispose]();
-    assert.equal((await child.ended).signal, 9);
-    assert.equal(processById(child.pid), undefined);
-  },
-);
+test("a released child that survives SIGKILL is reaped when it ends", NEEDS_FUSE, async () => {
+  await using folder = await testFolder();
+  await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["take"]);
+  const taken = once(mount.server.stdout, "data");
+  const child = await processes.spawn(request(["/bin/cat", folder.at("hung/file")]));
+  await taken;
+  assert.equal(await child.tree.killWithin(100), false);
+  child.release();
+  await mount[Symbol.asyncDispose]();
+  assert.equal((await child.ended).signal, 9);
+  assert.equal(processById(child.pid), undefined);
+});
 
-test("it leads a group of its own in the agent's session", async () => {
+test("a child leads its own process group in the agent's session", async () => {
   // proc_pid_stat(5): process id, name, state, parent, group, session.
   const { stdout } = await run(request(script("inherit", "/bin/cat", "/proc/self/stat")));
   const [pid, , , parent, group, session] = stdout.toString().split(" ");
@@ -56,7 +52,7 @@ test("it leads a group of its own in the agent's session", async () => {
   assert.equal(session, parent);
 });
 
-test("it has no other descriptor, also where a seccomp filter refuses close_range, and the agent does not try all numbers", async () => {
+test("a child inherits no other descriptors, even if seccomp refuses close_range", async () => {
   const command = script("inherit", "/bin/ls", "/proc/self/fd");
   for (const filter of [[], [program("no_close_range")]]) {
     const { stdout, stderr, end } = await run(request([...filter, ...command]));
@@ -64,7 +60,7 @@ test("it has no other descriptor, also where a seccomp filter refuses close_rang
   }
 });
 
-test("in a terminal it gets the foreground, so that it can read and is interrupted by Ctrl-C", async () => {
+test("a terminal child runs in the foreground and is interrupted by Ctrl-C", async () => {
   const command = script("inherit", "/bin/sh", "-c", "stty -echo; echo ready; read line; echo got $line; exec cat");
   await using running = await launch(request(command, { stdio: { kind: "terminal", cols: 80, rows: 24 } }));
   await running.stdout.until(/ready/);
@@ -76,28 +72,24 @@ test("in a terminal it gets the foreground, so that it can read and is interrupt
   assert.equal((await running.child.ended).code, 130);
 });
 
-test("a child whose agent's streams are pipes of another user owns them", NEEDS_ROOT, async () => {
+test("a child owns its output pipes although another user created them", NEEDS_ROOT, async () => {
   const command = script("inherit", "--uid=12345", "/bin/sh", "-c", "id -u > /dev/stdout");
   assert.equal((await run(request(command))).stdout.toString(), "12345\n");
 });
 
 const SIGKILL = 9;
 
-test(
-  "a process whose id was given to another between the look and the signal: the other one gets none",
-  NEEDS_NAMESPACES,
-  () => {
-    const { stdout, stderr } = spawnSync("unshare", ["-pf", "--kill-child", "--mount-proc", ...script("reuse-id")], {
-      encoding: "utf8",
-      timeout: 500_000,
-    });
-    const spared = { outsiderHasTheId: true, outsiderLives: true };
-    assert.notEqual(stdout, "", stderr);
-    assert.deepEqual(JSON.parse(stdout), { signalled: spared, killed: spared, contained: spared });
-  },
-);
+test("a process that received a reused id gets no signal", NEEDS_NAMESPACES, () => {
+  const { stdout, stderr } = spawnSync("unshare", ["-pf", "--kill-child", "--mount-proc", ...script("reuse-id")], {
+    encoding: "utf8",
+    timeout: 500_000,
+  });
+  const spared = { outsiderHasTheId: true, outsiderLives: true };
+  assert.notEqual(stdout, "", stderr);
+  assert.deepEqual(JSON.parse(stdout), { signalled: spared, killed: spared, contained: spared });
+});
 
-test("a process is signalled by id and start time together", () => {
+test("signalProcess checks the process id and start time together", () => {
   const own = addon.processRows(Int32Array.of(process.pid));
   assert.ok(typeof own !== "number");
   const start = own[5] ?? 0;
@@ -108,7 +100,7 @@ test("a process is signalled by id and start time together", () => {
 
 const ABORTED = { name: "SpawnError", step: "killed", errno: "ECANCELED" };
 
-test("an abort while the kernel refuses a start in a cgroup is not forgotten by the start without one", async (t) => {
+test("an abort also stops a start that is retried without a cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   if (cgroups === undefined) {
     t.skip("needs cgroups");

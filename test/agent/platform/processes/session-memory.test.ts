@@ -24,7 +24,7 @@ function cgroup(t: TestContext, hasLimit = true) {
   return { fd, limit: () => Number.parseInt(readFileSync(file, "utf8"), 10), cut };
 }
 
-test("the session gets what is available at the start, less 16 MiB, and what a balloon or hotplug adds or takes", (t) => {
+test("the session's memory limit follows available memory, balloon and hotplug", (t) => {
   const { fd, limit, cut } = cgroup(t);
   let total = 256 * MIB;
   const memory = new SessionMemory(
@@ -48,7 +48,7 @@ test("the session gets what is available at the start, less 16 MiB, and what a b
   assert.ok(Number.isNaN(limit()), "30 MiB are in use: the session keeps what it has");
 });
 
-test("a guest with less than twice that, and one without the controller, have no limit", (t) => {
+test("a guest with little memory or no controller has no session limit", (t) => {
   const { fd, limit } = cgroup(t);
   new SessionMemory(new CgroupDirectory(addon, fd), { freemem: () => 31 * MIB, totalmem: () => 80 * MIB }, 0).follow();
   assert.ok(Number.isNaN(limit()));

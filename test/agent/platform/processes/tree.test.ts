@@ -28,7 +28,7 @@ function members(leader: number, ...rows: (readonly number[])[]): number[] | und
 
 for (const [title, expected, ...rows] of [
   [
-    "descendants belong to the tree, in other sessions too, in whatever order they are listed",
+    "descendants in other sessions belong to the tree, in any listing order",
     [60, 61, 100],
     [60, 61, 60, 60, RUNNING],
     [61, 100, 100, 100, RUNNING],
@@ -36,21 +36,21 @@ for (const [title, expected, ...rows] of [
     [70, AGENT, 70, 70, RUNNING],
   ],
   [
-    "a process whose parent has died belongs by its session or its group",
+    "an orphaned process belongs to the tree by session or group",
     [101, 102],
     [100, AGENT, 100, 100, ZOMBIE],
     [101, 1, 101, 100, RUNNING],
     [102, 1, 100, 50, RUNNING],
   ],
   [
-    "a process in a session that a member began belongs, even if its own parents are gone",
+    "processes in a session that a member started belong to the tree",
     [100, 101, 102],
     [100, AGENT, 100, 100, RUNNING],
     [101, 100, 90, 90, RUNNING],
     [102, 1, 95, 90, RUNNING],
   ],
   [
-    "the agent's own session and group make nobody a member",
+    "the agent's own session and group confer no membership",
     [100, 101],
     [100, AGENT, 100, 50, RUNNING],
     [101, 100, 50, 50, RUNNING],
@@ -65,11 +65,11 @@ for (const [title, expected, ...rows] of [
     ),
   );
 
-test("a table that does not show the agent is no table", () => {
+test("a process table without the agent is rejected", () => {
   assert.equal(membersOf(new ProcessTable([]), 100, AGENT), undefined);
 });
 
-test("the leader gets a signal first, whatever its id: its end is that of the signal, not of a child's", async () => {
+test("a tree's leader is signalled before its children", async () => {
   const rows = [
     [process.pid, 1, 50, 50, RUNNING],
     [100, 200, 200, 200, RUNNING],
@@ -92,7 +92,7 @@ test("the leader gets a signal first, whatever its id: its end is that of the si
   );
 });
 
-test("a tree that forks faster than it is killed is killed to the last process", async () => {
+test("killWithin kills a fork loop to its last process", async () => {
   const path = program("fork_loop");
   await using running = await launch(request([path]));
   await running.stdout.until(/ready/);
@@ -101,7 +101,7 @@ test("a tree that forks faster than it is killed is killed to the last process",
   assert.deepEqual(await processesWith(path), []);
 });
 
-test("a tree that is still being ended when its child is released does not end the next command's", async (t) => {
+test("a late kill of an ended tree spares the next command's cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   const ended = cgroups?.create();
   if (cgroups === undefined || ended === undefined) {
@@ -148,7 +148,7 @@ class Counted {
 }
 
 describe("a reading of /proc", () => {
-  it("serves all who ask in one turn: the ends of hundreds of commands cost one", async () => {
+  it("one reading of /proc serves 250 concurrent requests", async () => {
     await using running = await launch(shell("echo up; exec sleep 1006"));
     await running.stdout.until(/up/);
     const { pid } = running.child;
@@ -162,7 +162,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("is not repeated as long as a process that was found lives, whether it is of a session or of a tree", async () => {
+  it("/proc is not read again while a known process lives", async () => {
     await using running = await launch(shell("trap '' HUP; echo up; while :; do sleep 0.01; done"));
     await running.stdout.until(/up/);
     const { pid } = running.child;
@@ -177,7 +177,7 @@ describe("a reading of /proc", () => {
     assert.equal(await running.child.session.killWithin(KILL_WAIT_MS), true);
   });
 
-  it("is not needed for the end of a session whose cgroup is empty, unless one of it was elsewhere", async () => {
+  it("an empty cgroup ends a session without reading /proc", async () => {
     for (const isInside of [true, false]) {
       await using running = await launch(shell("echo up; exec sleep 1008"));
       await running.stdout.until(/up/);
@@ -193,7 +193,7 @@ describe("a reading of /proc", () => {
     }
   });
 
-  it("takes many turns where many processes live", async () => {
+  it("reading many processes is split over several event loop turns", async () => {
     const counted = new Counted();
     const pids = Int32Array.from({ length: MANY }, (_, index) => (index === 0 ? process.pid : 2 ** 25 + index));
     const crowded: Addon = Object.assign(Object.create(counted.addon) as Addon, {
@@ -208,7 +208,7 @@ describe("a reading of /proc", () => {
     assert.ok(turns >= counted.rows.length, `${turns} turns`);
   });
 
-  it("has the child of a process that was listed and has ended before its row was read", async () => {
+  it("a reading includes the child of a process that ended meanwhile", async () => {
     const [ended, born] = [2 ** 25, 2 ** 25 + 1];
     const lists = [[ended], [born], [born]];
     const racing = {
@@ -224,7 +224,7 @@ describe("a reading of /proc", () => {
     );
   });
 
-  it("pauses after the last one unless one is urgent", async () => {
+  it("readings of /proc pause in between unless one is urgent", async () => {
     let readings = 0;
     const shared = new SharedReading(async () => {
       readings += 1;
@@ -241,7 +241,7 @@ describe("a reading of /proc", () => {
     assert.equal(readings, 3);
   });
 
-  it("that lacks descriptors tells nothing of who has ended", async () => {
+  it("a reading that lacks descriptors does not report processes as ended", async () => {
     await using running = await launch(shell("echo up; exec sleep 1007"));
     await running.stdout.until(/up/);
     let isShort = false;
