@@ -107,7 +107,7 @@ describe("guestctl exec", () => {
       ["exec -- echo 'ab\\377c'", /argument 3 after the command name is not UTF-8, from byte 2 on/],
       ["exec -e 'A=\\377' -- true", /argument 2 after the command name is not UTF-8, from byte 2 on/],
       ["exec -e WRONG -- true", /the variable WRONG is not UTF-8, from byte 1 on/],
-      ["end 'a\\377'", /argument 1 after the command name is not UTF-8, from byte 2 on/],
+      ["end 'a\\377'", /argument 1 after the command name is not UTF-8, from byte 1 on/],
     ];
     for (const [line, said] of refused) {
       const script = `export WRONG="$(printf 'x\\377')"; eval "$(printf '%b' "$0")"`;

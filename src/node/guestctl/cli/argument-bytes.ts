@@ -2,12 +2,13 @@ import { isUtf8 } from "node:buffer";
 import { readFileSync } from "node:fs";
 import { textOf } from "./raw-names.ts";
 
-/** What Node puts in the place of bytes that are not UTF-8. */
+/** Node decodes each invalid UTF-8 sequence to this character. */
 const REPLACEMENT = "\ufffd";
 
 /**
- * Why arguments cannot be passed on: Node has decoded them as UTF-8 already, and has replaced what is not. The bytes
- * are in /proc/self/cmdline; where that is missing, nothing is found. Undefined: they are as the caller wrote them.
+ * Finds an argument that is not valid UTF-8. Node has decoded the arguments already and replaced invalid bytes, so the
+ * original bytes are read from /proc/self/cmdline. Returns the error message; undefined if all arguments are valid, or
+ * /proc is missing.
  */
 export function alteredArgument(args: readonly string[]): string | undefined {
   if (!args.some((argument) => argument.includes(REPLACEMENT))) return undefined;
@@ -19,19 +20,19 @@ export function alteredArgument(args: readonly string[]): string | undefined {
   return `argument ${index + 1} after the command name is not UTF-8, from byte ${firstWrong(wrong)} on; guestctl passes on only UTF-8`;
 }
 
-/** The arguments as the caller wrote them, in the form of raw-names.ts where they are not UTF-8. */
+/** Restores the bytes of arguments that are not valid UTF-8, in the form of raw-names.ts. */
 export function restoredArguments(args: readonly string[]): readonly string[] {
   if (!args.some((argument) => argument.includes(REPLACEMENT))) return args;
   const all = pieces("/proc/self/cmdline");
   const own = all.slice(all.length - args.length);
   return args.map((argument, index) => {
     const bytes = own[index];
-    // What Node has decoded is taken from the bytes only if it is the same argument.
+    // Check that both are the same argument: restore only if decoding the bytes gives what Node passed.
     return bytes?.toString() === argument ? textOf(bytes) : argument;
   });
 }
 
-/** The same for a variable of guestctl's own environment. */
+/** Like `alteredArgument`, for a variable of guestctl's environment. */
 export function alteredVariable(name: string, value: string): string | undefined {
   if (!value.includes(REPLACEMENT)) return undefined;
   const prefix = Buffer.from(`${name}=`);
@@ -40,7 +41,7 @@ export function alteredVariable(name: string, value: string): string | undefined
   return `the variable ${name} is not UTF-8, from byte ${firstWrong(bytes.subarray(prefix.length))} on; guestctl passes on only UTF-8`;
 }
 
-/** What NUL bytes end in a file; none where it cannot be read. */
+/** Splits a file at its NUL bytes; empty if the file cannot be read. */
 function pieces(path: string): Buffer[] {
   const found: Buffer[] = [];
   try {
@@ -48,7 +49,7 @@ function pieces(path: string): Buffer[] {
     for (let begin = 0, end; (end = content.indexOf(0, begin)) >= 0; begin = end + 1)
       found.push(content.subarray(begin, end));
   } catch {
-    // Without /proc nothing is known.
+    // Without /proc the original bytes are not known.
   }
   return found;
 }
@@ -58,9 +59,8 @@ export function firstNotUtf8(bytes: Buffer): number | undefined {
   return isUtf8(bytes) ? undefined : firstWrong(bytes);
 }
 
-/** Index of the first byte that is not part of valid UTF-8. */
 function firstWrong(bytes: Buffer): number {
-  // A character has at most four bytes: the longest valid beginning ends within them.
+  // A character has at most four bytes, so the longest valid prefix grows in steps of at most four.
   let valid = 0;
   for (let end = 1; end <= bytes.length; end++) if (isUtf8(bytes.subarray(valid, end))) valid = end;
   return valid;

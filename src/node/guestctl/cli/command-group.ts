@@ -15,13 +15,13 @@ interface GroupParts {
   readonly notes: string;
   /** Exit statuses of all commands, in full lines. */
   readonly statuses: string;
-  /** Arguments, from "guestctl" on. */
+  /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
-  /** Equivalents of other tools' verbs. */
+  /** Verbs of other tools and their equivalents here. */
   readonly elsewhere: Answers;
 }
 
-/** Makes a command of commands, such as `sandbox`: each of them has its own options, help and examples. */
+/** Defines a command that has subcommands, such as `sandbox`. Each subcommand has its own options, help and examples. */
 export function defineGroup(parts: GroupParts): Command {
   const { name, commands } = parts;
   const all: Options = Object.fromEntries(
@@ -55,14 +55,14 @@ export function defineGroup(parts: GroupParts): Command {
   };
 }
 
-/** Place of the subcommand's name among the arguments; options may precede it. */
+/** Index of the subcommand's name among the arguments. Options may precede it. */
 function verbIndex(args: readonly string[], options: Options): number | undefined {
   const { tokens } = parsed(args, options, false);
   const first = tokens.find(({ kind }) => kind !== "option");
   return first?.kind === "positional" ? first.index : undefined;
 }
 
-/** Throws UsageError for an option that only other commands of the group have, and names those. */
+/** Throws UsageError for an option that only other subcommands have; the error names them. */
 function refuseOthersOptions(
   { name, commands }: GroupParts,
   verb: string,
@@ -80,7 +80,6 @@ function refuseOthersOptions(
   }
 }
 
-/** Whether there is an option of that long or short name. */
 function has(options: Options, name: string): boolean {
   return Object.entries(options).some(([long, { short }]) => long === name || short === name);
 }

@@ -9,7 +9,7 @@ import { type HelpParts, helpText } from "./help.ts";
 import { jsonLine } from "./output.ts";
 import { type Completes, type Options, parsed, type Values } from "./option.ts";
 
-/** The process that guestctl runs as: arguments and environment come from it, output goes to it. */
+/** The process that guestctl runs in: source of arguments and environment, target of output. */
 export type Host = NodeJS.Process;
 
 const COMMON_OPTIONS = {
@@ -23,7 +23,7 @@ export interface Parsed<Own extends Options> {
   readonly positionals: readonly string[];
 }
 
-/** Number of positional arguments, and what they are, for the error about another number: "write requires one path". */
+/** The number of positional arguments, and what to call them in an error: "write requires one path". */
 export type Takes =
   | "nothing"
   | "anything"
@@ -31,10 +31,10 @@ export type Takes =
   | { readonly some: string }
   | { readonly exactly: number; readonly what: string };
 
-/** A command's standard output, and its exit status. */
+/** What a command prints to standard output, and its exit status. */
 export interface Answer {
   readonly text: string;
-  /** Printed instead with --json, in one line; a list as one line for each. */
+  /** Printed with --json instead of `text`: an object as one line, a list as one line for each element. */
   readonly json: object | readonly object[];
   /** Default: 0. */
   readonly status?: number;
@@ -42,47 +42,46 @@ export interface Answer {
 
 interface CommandParts<Own extends Options> extends HelpParts {
   readonly options: Own;
-  /** How many positional arguments there are. Default: "nothing". With "anything", `run` checks them itself. */
+  /** The allowed number of positional arguments. Default: "nothing". With "anything", `run` checks the number itself. */
   readonly takes?: Takes;
-  /** Positional arguments, and values of these options, may be names that are not UTF-8 (raw-names.ts). */
+  /** Options whose values may be names that are not UTF-8 (raw-names.ts). If present, positional arguments may be, too. */
   readonly takesRawNames?: readonly string[];
-  /** What a shell completes for each positional argument; the last is for all further ones. Default: nothing. */
+  /** What a shell completes for each positional argument; the last also applies to all further ones. Default: nothing. */
   readonly completes?: readonly Completes[];
-  /** Options end at the first positional argument: the rest belongs to the command that it names. */
+  /** Options end at the first positional argument; the arguments after it belong to the guest's command. */
   readonly takesCommand?: boolean;
-  /** Equivalents of other tools' options: `--delete`, `-P`. Beside those of every command. */
+  /** Options of other tools and their equivalents here, such as `--delete`. They are checked before the general ones. */
   readonly elsewhere?: Answers;
-  /** Writes arguments as this parser takes them: `-9` of kill(1). */
+  /** Rewrites arguments that this parser does not accept, such as `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
-  /** The exit status of any failure. Default: what the kind of failure has. */
+  /** The exit status of every failure. Default: depends on the failure. */
   readonly statusOfFailure?: number;
-  /** What to do about an agent's error, in this command's words; undefined: the general advice. */
+  /** The command's advice about an agent's error; undefined: the general advice. */
   advice?(error: GuestError, positionals: readonly string[]): string | undefined;
-  /** Resolves with what to print, or with the exit status if it has printed everything itself. */
+  /** Resolves with what to print, or with the exit status if the command has printed everything itself. */
   run(parsed: Parsed<Own>, host: Host): Promise<Answer | number>;
 }
 
-/** A subcommand. */
 export interface Command {
-  /** All of them, the common ones included. */
+  /** All options, including the common ones. */
   readonly options: Options;
   readonly completes: readonly Completes[];
   readonly takesCommand: boolean;
-  /** The commands of a group, by name. */
+  /** The subcommands of a group, by name. */
   readonly subcommands?: ReadonlyMap<string, Subcommand>;
   /** The text of --help. */
   help(): string;
-  /** Runs with the arguments that follow the name. Resolves with the exit status and never rejects. */
+  /** Runs the command with the arguments after its name. Resolves with the exit status and never rejects. */
   run(args: readonly string[], host: Host): Promise<number>;
 }
 
-/** A command of a group, with its line in the group's overview. */
+/** A subcommand, with its line in the group's overview. */
 export interface Subcommand {
   readonly summary: string;
   readonly command: Command;
 }
 
-/** Makes a subcommand: parses its command line, answers --help, and reports its failures. */
+/** Defines a command: parses its command line, handles --help, and reports its failures. */
 export function defineCommand<const Own extends Options>(parts: CommandParts<Own>): Command {
   const options: Options = { ...parts.options, ...COMMON_OPTIONS };
   const takesCommand = parts.takesCommand === true;
@@ -123,7 +122,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
   };
 }
 
-/** `-o json` of kubectl and docker's `--format json`, as --json; where a command has no such options of its own. */
+/** Rewrites `-o json` (kubectl) and `--format json` (docker) to --json, unless the command has such an option itself. */
 function withJsonOption(args: readonly string[], options: Options): readonly string[] {
   const hasOwn = Object.entries(options).some(([name, { short }]) => short === "o" || name === "output");
   const end = args.indexOf("--");
@@ -138,14 +137,14 @@ function withJsonOption(args: readonly string[], options: Options): readonly str
   return hasOwn || whole < 0 ? args : [...args.slice(0, whole), "--json", ...args.slice(whole + 1)];
 }
 
-/** Throws UsageError for a value that is not UTF-8, of an option that does not take one. */
+/** Throws UsageError if the value of an option is not UTF-8 and the option does not accept that. */
 function checkRawValues(values: Readonly<Record<string, unknown>>, allowed: readonly string[]): void {
   for (const [name, value] of Object.entries(values))
     if (!allowed.includes(name) && [value].flat().some((each) => typeof each === "string" && isRawName(each)))
       throw new UsageError(`the value of --${name} is not UTF-8`);
 }
 
-/** Throws UsageError for another number of positional arguments than the command takes. */
+/** Throws UsageError if the number of positional arguments is wrong. */
 function checkCount({ usage, takes = "nothing" }: CommandParts<Options>, { length }: readonly string[]): void {
   const name = /^[a-z-]+(?: [a-z-]+(?= |$))*/.exec(usage[0] ?? "")?.[0] ?? "";
   if (takes === "nothing" && length > 0) throw new UsageError(`${name} takes no arguments`);
@@ -171,7 +170,7 @@ function parse(
   try {
     return parsed(args, options, true);
   } catch (error) {
-    // The messages of parseArgs name the problem, and then a way around it.
+    // A message of parseArgs names the problem first; the advice after it does not fit guestctl, so it is cut off.
     if (error instanceof TypeError) {
       const [problem = error.message] = error.message.split(/\. |\n/);
       throw new UsageError(`${problem}${suggestion(problem, options, elsewhere)}`);
@@ -180,7 +179,7 @@ function parse(
   }
 }
 
-/** What was probably meant, for a message about an unknown option. */
+/** Advice to append to a message about an unknown option. */
 function suggestion(problem: string, options: Options, elsewhere: Answers): string {
   const [, spelling = ""] = /^Unknown option '([^']+)'/.exec(problem) ?? [];
   const advice = answerTo(spelling, elsewhere) ?? optionElsewhere(spelling);
@@ -189,7 +188,7 @@ function suggestion(problem: string, options: Options, elsewhere: Answers): stri
   return meant === undefined ? "" : `; did you mean --${meant}?`;
 }
 
-/** A subcommand as the overview shows it. Its code loads when it runs: most is large and used by one command alone. */
+/** A command's line in the overview. Its code is loaded only when it is used, because it is large. */
 export interface CommandEntry {
   readonly summary: string;
   load(): Promise<Command>;

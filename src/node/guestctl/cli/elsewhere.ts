@@ -1,13 +1,10 @@
-/** What does here what words of another tool do there, by these words, with blanks between. */
+/** Words of other tools, separated by blanks, and the equivalent here. */
 export type Answers = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =
   '"guestctl forward 8080:80" forwards a local port to the sandbox, "guestctl connect 80" standard input and output';
 
-/**
- * Commands of docker, kubectl, incus, ssh and tmux. Words that are programs in a sandbox, such as `vim`, need no
- * answer.
- */
+/** Commands of docker, kubectl, incus, ssh and tmux. Words that are not listed here may be programs in a sandbox. */
 const COMMANDS: Answers = [
   ["apply create fork resume snapshot standby sweep publish rotate", '"guestctl sandbox" manages whole sandboxes'],
   ["expose", '"guestctl sandbox publish" routes a hostname to a port of a sandbox'],
@@ -66,7 +63,7 @@ const COMMANDS: Answers = [
   ],
 ];
 
-/** Options that a command does not have itself. */
+/** Options of other tools. Used only if the command does not have the option itself. */
 const OPTIONS: Answers = [
   ["-D -L --publish", PORTS],
   ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
@@ -85,7 +82,7 @@ const OPTIONS: Answers = [
   ["-v --verbose", "errors say their cause without it"],
 ];
 
-/** Verbs of other tools behind `sandbox`. */
+/** Verbs of other tools after `guestctl sandbox`. */
 export const SANDBOX_VERBS: Answers = [
   ["delete destroy kill remove", '"guestctl sandbox rm NAME" removes one'],
   ["describe get info inspect", '"guestctl sandbox status NAME" describes one, "guestctl sandbox ls --json" all'],
@@ -107,12 +104,12 @@ export function commandElsewhere(name: string): string | undefined {
   return `give an address with -H, before or after the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`;
 }
 
-/** The same for an option, by its spelling. */
+/** The equivalent of another tool's option, as it is spelled; undefined for an unknown one. */
 export function optionElsewhere(spelling: string): string | undefined {
   return answerTo(spelling, OPTIONS);
 }
 
-/** The answer to a word; undefined for an unknown one. */
+/** The answer to a word; undefined for an unknown word. */
 export function answerTo(word: string, answers: Answers): string | undefined {
   return answers.find(([words]) => words.split(" ").includes(word))?.[1];
 }

@@ -10,11 +10,14 @@ export class UsageError extends CliError {
   override readonly name = "UsageError";
 }
 
-/** Exit statuses of guestctl. Those of `exec` are docker's and a shell's, so that scripts can tell them apart. */
+/**
+ * Exit statuses of guestctl. `exec` uses those of docker and the shell, so that scripts can distinguish guestctl's own
+ * failures from the command's status.
+ */
 
-/** Done, and not as intended: not ready, degraded, something left out or left behind. */
+/** Completed, but not as intended: not ready, degraded, or some entries were skipped or not removed. */
 export const STATUS_NOT_AS_INTENDED = 1;
-/** `sandbox`: done, but clones may share random numbers, keys or secrets. */
+/** `sandbox`: completed, but clones may share random numbers, keys or secrets. */
 export const STATUS_NOT_ISOLATED = 3;
 /** The command reached `--timeout`, as in timeout(1). */
 export const STATUS_TIMED_OUT = 124;
@@ -24,10 +27,10 @@ export const STATUS_FAILED = 125;
 export const STATUS_CANNOT_RUN = 126;
 /** The command does not exist. */
 export const STATUS_NOT_FOUND = 127;
-/** `rsh` failed, as with ssh(1). */
+/** `rsh` failed, as in ssh(1). */
 export const STATUS_RSH_FAILED = 255;
 
-/** Status of a process that a signal ended. */
+/** Exit status of a process that was terminated by a signal. */
 export function signalStatus(signal: NodeJS.Signals): number {
   return 128 + constants.signals[signal];
 }

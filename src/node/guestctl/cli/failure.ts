@@ -9,10 +9,10 @@ const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
   ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
 ]);
 
-/** What to do about an agent's error, if the failed command has better advice than guestctl in general. */
+/** Advice about an agent's error that is better than guestctl's general advice; undefined: none. */
 type Advice = (error: GuestError) => string | undefined;
 
-/** Reports an error on standard error, for people or for programs. Returns the exit status. */
+/** Writes an error to standard error, as text or as JSON. Returns the exit status. */
 export function reportFailure(
   failure: unknown,
   isForPrograms: boolean,
@@ -25,23 +25,26 @@ export function reportFailure(
   return (isGuestError(error) ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 
-/** The error of a source on this machine, which says enough. */
+/** Unwraps an error of a local source, whose own message is sufficient. */
 function ownError(error: unknown): unknown {
   return isGuestError(error) && isTold(error.cause) ? error.cause : error;
 }
 
-/** Errors of the libraries are known by their names: their rooms load only with the commands that need them. */
+/**
+ * Errors of the libraries are recognized by name: importing their classes would load modules that most commands do not
+ * need.
+ */
 function isNamed(error: unknown, ...names: readonly string[]): error is Error {
   return error instanceof Error && names.includes(error.name);
 }
 
 const isGuestError = (error: unknown): error is GuestError => isNamed(error, "GuestError");
-/** Errors of this machine, whose message says everything. */
+/** Errors of this machine whose message is complete. */
 const isTold = (error: unknown): error is Error =>
   error instanceof CliError || isNamed(error, "CredentialsError", "EntryError", "TarError", "UnpackError");
 const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
 
-/** The error, its reason, and what to do, in one line; an error that is a fault of guestctl with its stack. */
+/** Formats the error, its reason and the next step in one line. An error that is a bug of guestctl has its stack. */
 export function failureWords(failure: unknown, advice?: Advice): string {
   const error = ownError(failure);
   if (isGuestError(error)) {
@@ -52,11 +55,11 @@ export function failureWords(failure: unknown, advice?: Advice): string {
   if (isSandboxError(error)) return withNextStep(`${error.message} [${error.code}]`, nextStepOf(error));
   if (error instanceof UsageError) return `${error.message} (see --help)`;
   if (isTold(error)) return error.message;
-  // A fault of guestctl: only the stack helps.
+  // A bug of guestctl: only the stack helps.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
-/** The error, and then what the console of a sandbox says about it. Only guestctl itself begins a line. */
+/** The error, followed by the sandbox's console lines, which are indented: only guestctl's own lines begin at column 1. */
 function failureLines(error: unknown, advice?: Advice): string[] {
   const words = failureWords(error, advice);
   if (isSandboxError(error)) return [words, ...error.consoleTail.map((line) => `  console: ${line}`)];
@@ -67,7 +70,7 @@ function withNextStep(line: string, nextStep: string | undefined): string {
   return nextStep === undefined ? line : `${line}; ${nextStep}`;
 }
 
-/** The error, for programs. */
+/** The error as an object for JSON output. */
 export function failureObject(error: unknown, advice?: Advice): object {
   if (isGuestError(error)) {
     const { status, code, reason, metadata } = error;
@@ -90,13 +93,13 @@ export function failureObject(error: unknown, advice?: Advice): object {
   return { error: { message: failureWords(error) } };
 }
 
-/** The message, with guestctl's name of the option that it is about. */
+/** The message, with guestctl's name for the option that the error is about. */
 function wordsOf(error: GuestError): string {
   const flag = flagOf(error);
   return flag === undefined ? error.message : error.messageWith(flag);
 }
 
-/** The next step, in guestctl's words. */
+/** The next step, in terms of guestctl's commands. */
 function hintFor(error: GuestError): string | undefined {
   const { code, metadata } = error;
   if (code === "PATH_NOT_FOUND" && /[*?[]/.test(metadata["path"] ?? ""))
@@ -104,10 +107,10 @@ function hintFor(error: GuestError): string | undefined {
   return nextStepOf(error);
 }
 
-/** The agent's reasons whose next step is a command. */
+/** The agent's reasons whose next step is a command of guestctl. */
 type Reason = "EXEC_NAME_IN_USE" | "TOO_MANY_KEPT_BYTES" | "TOO_MANY_KEPT_EXECS" | "UNAUTHENTICATED";
 
-/** What an option of the library is here. A map: the option's name may come from an agent. */
+/** guestctl's names for the library's options. A Map, because the option's name may come from an agent ("**proto**"). */
 const FLAGS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     "keep.name": "--name",
@@ -132,7 +135,7 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** What to do, by code, where the libraries' own advice names their calls and options. */
+/** Next steps by code, where the library's own advice names its calls and options. */
 const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
   COMMAND_CUT_OFF: "a command with --name outlives its connection",
   EXEC_NAME_IN_USE: '"guestctl attach" takes it up, "guestctl end" ends it and frees its name',
@@ -142,7 +145,7 @@ const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>>
   TOO_MANY_KEPT_BYTES: '"guestctl execs" lists them, "guestctl end" forgets one',
   TOO_MANY_KEPT_EXECS: '"guestctl execs" lists them, "guestctl end" ends or forgets one',
   UNAUTHENTICATED: "use the token of this instance in --credentials; a restore may have replaced it",
-  // Of sandboxes.
+  // Codes of the sandbox library.
   BUNDLE_MISMATCH:
     "resume it under the hypervisor that it was suspended under, create it again, or accept the difference with --accept-bundle",
   NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, sweep with --take-over",
@@ -151,7 +154,7 @@ const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>>
     "see what the agent could not do; --accept-degraded accepts the fork, whose random numbers another guest may draw too",
 };
 
-/** What the library's next calls are here. */
+/** The library's remedies as commands of guestctl. */
 const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   resume: (name) => `first: guestctl sandbox resume ${name}`,
   start: (name) => `boot it again: guestctl sandbox start ${name}`,
@@ -168,15 +171,15 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   archive: () => "name the agent's .tar.gz archive with --agent or GUESTCTL_AGENT",
 };
 
-/** What decides the next step of an error. */
+/** The fields of an error that determine its next step. */
 type Advised = { readonly code: string } & Partial<Pick<GuestError, "nextStep"> & Pick<SandboxError, "remedy">>;
 
-/** What guestctl calls the option that an error is about; undefined: as the library does. */
+/** guestctl's name for the option that an error is about; undefined: the library's name is used. */
 function flagOf({ option = "" }: GuestError): string | undefined {
   return FLAGS.get(option);
 }
 
-/** What to do about an error of the libraries; undefined: its message says it. */
+/** The next step of a library's error; undefined: the message says it. */
 export function nextStepOf({ code, nextStep, remedy }: Advised): string | undefined {
   if (remedy !== undefined) return REMEDIES[remedy.kind](remedy.name);
   return new Map(Object.entries(STEPS)).get(code) ?? nextStep;

@@ -4,9 +4,9 @@ import type { Option, Options } from "./option.ts";
 const COLUMN = 28;
 const WIDTH = 120;
 
-/** What the help of a command is made of. */
+/** The parts of a command's help text. */
 export interface HelpParts {
-  /** Its forms without "guestctl", one per line. */
+  /** Synopses without "guestctl", one per line. */
   readonly usage: readonly string[];
   /** Description, in full lines. */
   readonly about: string;
@@ -15,7 +15,7 @@ export interface HelpParts {
   readonly notes?: string;
   /** Exit statuses, in full lines. */
   readonly statuses: string;
-  /** Arguments, from "guestctl" on. */
+  /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
 }
 
@@ -36,19 +36,18 @@ export function helpText({ usage, about, options, notes, statuses, examples }: H
   return `${sections.join("\n\n")}\n`;
 }
 
-/** Examples, a line each. */
 export function examplesText(examples: readonly string[]): string {
   return `Examples:\n${examples.map((example) => `  guestctl ${example}`).join("\n")}`;
 }
 
-/** Options and what they mean, a line or more for each. */
+/** The list of options and their descriptions. */
 export function optionsText(options: Options): string {
   return Object.entries(options)
     .map(([name, option]) => optionLines(name, option))
     .join("\n");
 }
 
-/** `-s, --long ARGUMENT` and what it means, the text in a column of its own. */
+/** Formats `-s, --long ARGUMENT` and its description, which is wrapped in a column of its own. */
 function optionLines(name: string, { short, argument, help }: Option): string {
   const left = `  ${short === undefined ? "   " : `-${short},`} --${name}${argument === undefined ? "" : ` ${argument}`}`;
   const lines = wrap(help, WIDTH - COLUMN);

@@ -3,8 +3,8 @@ import type { Writable } from "node:stream";
 import { CliError } from "./errors.ts";
 
 /**
- * Throws CliError if standard input is a directory. Node treats a closed standard input as an empty stream, and a read
- * of a directory fails only after the command has started.
+ * Throws CliError if standard input is a directory. Without this check, the read would fail only after the command has
+ * started. (A closed standard input needs no check: Node treats it as an empty stream.)
  */
 export function checkInput(host: NodeJS.Process): void {
   if (fstatSync(host.stdin.fd).isDirectory())
@@ -12,9 +12,9 @@ export function checkInput(host: NodeJS.Process): void {
 }
 
 /**
- * Sends standard input to a stream until disposed of. Input that cannot be read at all is empty: nohup(1) opens
- * /dev/null for writing only. So is that of a terminal that has gone away. Any other failure destroys the stream, so
- * that a part is not taken for the whole.
+ * Sends standard input to a stream until disposed of. Input that cannot be read at all counts as empty, for example
+ * because nohup(1) opened /dev/null for writing only, or the terminal was closed. Any other read error destroys the
+ * stream, so that partial input is not mistaken for all of it.
  */
 export function sendInput(host: NodeJS.Process, to: Writable): Disposable {
   const fail = (error: NodeJS.ErrnoException): void => {
@@ -27,7 +27,7 @@ export function sendInput(host: NodeJS.Process, to: Writable): Disposable {
     [Symbol.dispose]: () => {
       host.stdin.unpipe(to);
       host.stdin.pause();
-      // A listener must stay: the pending read may fail later.
+      // Keep a listener: a pending read may still fail, and an unhandled error would end the process.
       host.stdin.on("error", () => undefined);
       host.stdin.off("error", fail);
     },

@@ -1,23 +1,22 @@
 import { parseArgs } from "node:util";
 
 /**
- * What a shell offers for a word: names of local files or folders, of kept commands or of sandboxes; paths of the
- * sandbox ("path"); fixed words; or nothing. For "either" it offers paths of the sandbox after a colon, else local
- * files.
+ * What a shell offers for a word: local files or directories, names of kept commands or of sandboxes, paths in the
+ * sandbox ("path"), fixed words, or nothing. "either": paths in the sandbox after a colon, else local files.
  */
 export type Completes = "file" | "folder" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
 
-/** An option of a command, for the parser, for its help text and for the shells' completion. */
+/** An option of a command. The parser, the help text and the shell completion use it. */
 export interface Option {
   readonly short?: string;
-  /** Name of its value in the help. Without one it has no value. */
+  /** Name of the option's value in the help. Undefined: the option has no value. */
   readonly argument?: string;
-  /** It may be given several times. */
+  /** Whether the option may be given several times. */
   readonly multiple?: boolean;
   readonly help: string;
-  /** What a shell completes for its value. Default: nothing. */
+  /** What a shell completes for the value. Default: nothing. */
   readonly completes?: Completes;
-  /** The help topic that describes it for all commands that have it. */
+  /** The help topic that describes the option, for options that many commands share. */
   readonly topic?: "connection" | undefined;
 }
 
@@ -26,7 +25,7 @@ export type Options = Readonly<Record<string, Option>>;
 
 type Value<Each extends Option> = Each extends { readonly argument: string } ? string : boolean;
 
-/** The values of a command line, by the long names of the options. */
+/** The parsed values, by the long names of the options. */
 export type Values<Own extends Options> = {
   readonly [Name in keyof Own]?:
     | (Own[Name] extends { readonly multiple: true } ? Value<Own[Name]>[] : Value<Own[Name]>)
@@ -35,7 +34,7 @@ export type Values<Own extends Options> = {
 
 type Line = ReturnType<typeof parseArgs<{ allowPositionals: true; strict: boolean; tokens: true }>>;
 
-/** What a command line says, and its parts in their order. Throws TypeError for a wrong one if it `isStrict`. */
+/** Parses a command line into values and tokens. Throws TypeError for an invalid one if `isStrict`. */
 export function parsed(args: readonly string[], options: Options, isStrict: boolean): Line {
   const known = Object.entries(options).map(([name, option]) => {
     return [name, { ...option, type: option.argument === undefined ? "boolean" : "string" }] as const;

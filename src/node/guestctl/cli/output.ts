@@ -4,8 +4,8 @@ import { once } from "node:events";
 import type { Health, HookResult } from "../../client/index.ts";
 
 /**
- * An object of the library in guestctl's JSON: its names as those of the schema, null for what is undefined or no
- * number.
+ * Converts an object of the library to guestctl's JSON: names in snake case, as in the schema, and null for undefined
+ * and NaN.
  */
 export function inSnakeCase(given: object): object {
   const entries = Object.entries(given).map(([name, value]: [string, unknown]) => [
@@ -16,12 +16,12 @@ export function inSnakeCase(given: object): object {
 }
 
 /**
- * Characters that act on a terminal, or on the order in which it shows others: control characters with DEL and those of
- * ISO 6429 (C1), line separators, and the overrides of bidirectional text (UAX #9), which can hide what a name is.
+ * Characters that control a terminal or reorder its text: control characters with DEL and C1 (ISO 6429), line
+ * separators, and the controls of bidirectional text (UAX #9), which can disguise a name.
  */
 const CONTROLS = /[\p{Cc}\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]/gu;
 
-/** One line of JSON, without any character that acts on a terminal: JSON has an escape for each. */
+/** Formats an object as one line of JSON. Characters that control a terminal are escaped. */
 export function jsonLine(object: object): string {
   const escaped = JSON.stringify(object).replaceAll(
     CONTROLS,
@@ -30,15 +30,15 @@ export function jsonLine(object: object): string {
   return `${escaped}\n`;
 }
 
-/** Writes to a stream, and waits while it is full. */
+/** Writes to a stream, with backpressure. */
 export async function writeAll(stream: NodeJS.WritableStream, output: string | Uint8Array): Promise<void> {
   if (!stream.write(output)) await once(stream, "drain");
 }
 
-/** A name and the text beside it. */
+/** A label and its text. */
 export type ReportLine = readonly [name: string, text: string];
 
-/** Lines of names, in a column as wide as the longest, and texts, which may come from a sandbox. */
+/** Lines of labels, in a column as wide as the longest, and texts, which may come from a sandbox. */
 export function reportText(
   lines: readonly ReportLine[],
   longest: number = longestOf(lines.map(([name]) => name.length)),
@@ -47,19 +47,19 @@ export function reportText(
   return lines.map(([name, text]) => `${`${name}:`.padEnd(width)}${printable(text)}\n`).join("");
 }
 
-/** One line of text for a person's terminal, which a sandbox must not control. */
+/** Makes one line of text safe to print on a terminal, because it may come from a sandbox. */
 export function printable(text: string): string {
   return withEscapes(text).replaceAll(CONTROLS, "?");
 }
 
-/** Lines of text for a person's terminal, with their tabs. */
+/** Makes lines of text safe to print on a terminal; newlines and tabs are kept. */
 export function printableText(text: string): string {
   return text.replaceAll(CONTROLS, (character) => (/[\n\t]/.test(character) ? character : "?"));
 }
 
 /**
- * A name or path of a sandbox in one line: bytes that are not UTF-8 and characters that act on a terminal are escaped
- * as `\xe9`, which the commands take in a path, and so is a backslash that would begin such an escape.
+ * Formats a name or path in a sandbox in one line. Bytes that are not UTF-8 and characters that control a terminal are
+ * escaped as `\xe9`, which the commands accept in a path; so is a backslash that would begin such an escape.
  */
 export function shownPath(raw: Uint8Array): string {
   const bytes = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength);
@@ -75,14 +75,14 @@ export function shownPath(raw: Uint8Array): string {
   return shown;
 }
 
-/** Length of the UTF-8 character that begins there; 0: none does. */
+/** Length of the UTF-8 character that begins at an index; 0: there is none. */
 function characterLength(bytes: Buffer, at: number): number {
   for (let length = 1; length <= 4 && at + length <= bytes.length; length++)
     if (isUtf8(bytes.subarray(at, at + length))) return length;
   return 0;
 }
 
-/** Rows of cells, which may come from a sandbox, in columns as wide as their widest; the first row has all columns. */
+/** Formats rows of cells, which may come from a sandbox, as a table. The first row determines the number of columns. */
 export function tableText(rows: readonly (readonly string[])[]): string {
   const cells = rows.map((row) => row.map(printable));
   const widths = (rows[0] ?? []).map((_, column) => longestOf(cells.map((row) => columnsOf(row[column] ?? ""))));
@@ -91,12 +91,12 @@ export function tableText(rows: readonly (readonly string[])[]): string {
   return cells.map((row) => `${line(row).trimEnd()}\n`).join("");
 }
 
-/** Not Math.max(...): a function takes some 125,000 arguments. */
+/** Not Math.max(...lengths): a call accepts only about 125,000 arguments. */
 function longestOf(lengths: readonly number[]): number {
   return lengths.reduce((longest, length) => Math.max(longest, length), 0);
 }
 
-/** Columns that a terminal gives a text: two for the wide characters of East Asia (UAX #11) and for emoji. */
+/** Columns that a text occupies on a terminal: two for East Asian wide characters (UAX #11) and for emoji. */
 function columnsOf(text: string): number {
   if (/^[\x20-\x7e]*$/.test(text)) return text.length;
   let columns = 0;
@@ -107,21 +107,20 @@ function columnsOf(text: string): number {
 const WIDE =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u;
 
-/** Why an agent is not ready, by the last run of ready_cmd. */
+/** Why an agent is not ready, according to the last run of ready_cmd. */
 export function unreadyReason({ readyCmdExit }: Health): string {
   return `ready_cmd: ${readyCmdExit < 0 ? "no verdict yet" : `exit ${readyCmdExit}`}`;
 }
 
-/** How a hook ended. */
 export function hookWords({ ran, timedOut, exitCode }: Pick<HookResult, "ran" | "timedOut" | "exitCode">): string {
   if (!ran) return "not configured";
   return timedOut ? "killed at its timeout" : `exit ${exitCode}`;
 }
 
-/** The last millisecond that a Date holds, on both sides of 1970 (ECMA-262, 21.4.1.1); the library uses the nearest. */
+/** The largest absolute time value of a Date (ECMA-262, 21.4.1.1). The library clamps file times to it. */
 const DATE_LIMIT_MS = 8.64e15;
 
-/** A file's time in UTC, to the second, or with nanoseconds; files may have times that no Date holds. */
+/** A file's time in UTC, to the second, or with nanoseconds. File times that a Date cannot represent are "out of range". */
 export function fileTime(time: Date, nanos?: number): string {
   if (Math.abs(time.getTime()) >= DATE_LIMIT_MS) return "out of range";
   const fraction = nanos === undefined ? "" : `.${String(nanos).padStart(9, "0")}`;
@@ -135,7 +134,7 @@ export function quoted(text: string): string {
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
-/** A size for people. */
+/** Formats a size with a binary unit; "-" if it is not known. */
 export function sizeWords(bytes: number | undefined): string {
   if (bytes === undefined) return "-";
   const power = bytes < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(bytes) / 10));

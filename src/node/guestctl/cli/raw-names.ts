@@ -1,17 +1,17 @@
 import { isUtf8 } from "node:buffer";
 
 /*
- * Names of files are bytes, and a command line's need not be UTF-8. In guestctl's texts, a byte that is not part of
- * UTF-8 is U+DC80 to U+DCFF, half of a surrogate pair, which no valid text has (as in Python, PEP 383). What splits and
- * joins paths so needs no other form of them. `nameOf` gives the bytes back, for Node and for the client.
+ * File names are bytes, and need not be UTF-8. In guestctl's strings, a byte that is not part of valid UTF-8 is a lone
+ * surrogate from U+DC80 to U+DCFF, which valid text never contains (as Python does, PEP 383). So code that splits and
+ * joins paths needs no second representation. `nameOf` converts a string back to bytes, for Node and for the client.
  */
 
 const ESCAPED = /[\udc80-\udcff]/;
 const ESCAPE = 0xdc00;
-/** Longest character. */
+/** Length of the longest UTF-8 character. */
 const UTF8_BYTES = 4;
 
-/** The text of a name. */
+/** Converts the bytes of a name to a string. */
 export function textOf(bytes: Buffer): string {
   if (isUtf8(bytes)) return bytes.toString();
   let text = "";
@@ -26,7 +26,7 @@ export function textOf(bytes: Buffer): string {
   return text;
 }
 
-/** The name that a text stands for: the text itself, or bytes where it is not UTF-8. */
+/** The name that a string stands for: the string itself, or bytes if the name is not UTF-8. */
 export function nameOf(text: string): string | Buffer {
   if (!ESCAPED.test(text)) return text;
   return Buffer.concat(
@@ -36,17 +36,17 @@ export function nameOf(text: string): string | Buffer {
   );
 }
 
-/** The bytes of the name that a text stands for. */
+/** The bytes of the name that a string stands for. */
 export function nameBytes(text: string): Buffer {
   return Buffer.from(nameOf(text));
 }
 
-/** Whether a text stands for a name that is not UTF-8. */
+/** Whether a string stands for a name that is not UTF-8. */
 export function isRawName(text: string): boolean {
   return ESCAPED.test(text);
 }
 
-/** For people: each byte that is not UTF-8 as `\xNN`. */
+/** Formats a name for people: each byte that is not UTF-8 as `\xNN`. */
 export function withEscapes(text: string): string {
   return text.replaceAll(/[\udc80-\udcff]/g, (half) => `\\x${(half.charCodeAt(0) - ESCAPE).toString(16)}`);
 }

@@ -1,17 +1,20 @@
 import { UsageError } from "./errors.ts";
 
-/** Sets permission bits: from the present ones, and whether the entry is a directory. */
+/** Computes an entry's new permission bits from its current ones. */
 export type ModeChange = (mode: number, isDirectory: boolean) => number;
 
 const WHO = { u: 0o4700, g: 0o2070, o: 0o1007 } as const;
 const PERMISSIONS: Readonly<Record<string, number>> = { r: 0o444, w: 0o222, x: 0o111, s: 0o6000, t: 0o1000 };
-/** Of all permission bits, and of those that a clause without u, g, o or a sets: without an umask, as in a guest. */
+/**
+ * All permission bits. A clause without u, g, o or a sets all of them: no umask applies, because the guest's is not
+ * known.
+ */
 const ALL = 0o7777;
 const CLAUSE = /^([ugoa]*)([-+=])([rwxXst]*)$/;
 
 /**
- * Reads a mode of chmod(1): octal such as `0755`, or symbolic such as `u+x,go-w`, `+x` or `a=rX`. Copies of permissions
- * (`g=u`) are refused. A clause without u, g, o or a is for all of them. Throws UsageError.
+ * Parses a mode of chmod(1): octal such as `0755`, or symbolic such as `u+x,go-w`, `+x` or `a=rX`. Copies of
+ * permissions (`g=u`) are rejected. A clause without u, g, o or a means a. Throws UsageError.
  */
 export function parseModeChange(text: string): ModeChange {
   if (/^0?[0-7]{1,4}$/.test(text)) {
@@ -31,16 +34,16 @@ function clauseOf(text: string): ModeChange | undefined {
   const everybody = who === "" || who.includes("a");
   const whose = everybody ? ALL : who.split("").reduce((bits, each) => bits | WHO[each as keyof typeof WHO], 0);
   return (mode, isDirectory) => {
-    // X is x for directories, and for files that anybody may execute (chmod(1)).
+    // X is x for directories, and for files that already have an execute bit (chmod(1)).
     const isExecutable = isDirectory || (mode & 0o111) !== 0;
     const named = letters
       .split("")
       .reduce((bits, letter) => bits | (letter === "X" ? (isExecutable ? 0o111 : 0) : (PERMISSIONS[letter] ?? 0)), 0);
-    // The sticky bit belongs to none of u, g and o alone.
+    // The sticky bit does not belong to u, g or o alone.
     const bits = named & (whose | (letters.includes("t") && everybody ? 0o1000 : 0));
     if (operator === "+") return mode | bits;
     if (operator === "-") return mode & ~bits;
-    // As GNU's: "=" keeps setuid and setgid of directories unless they are named.
+    // As in GNU chmod, "=" keeps setuid and setgid of directories unless they are named.
     const cleared = whose & (isDirectory ? ~0o6000 : ALL);
     return (mode & ~cleared) | bits;
   };

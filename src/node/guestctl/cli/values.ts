@@ -10,10 +10,13 @@ import { nameBytes, textOf } from "./raw-names.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** Below it a number without a unit is more likely to mean seconds than milliseconds. */
+/** A smaller number without a unit more likely means seconds than milliseconds, so it is rejected. */
 const LEAST_BARE_MS = 1_000;
 
-/** Reads `500ms`, `1.5s`, `2m`, `1h`, `30d` or `5000`; undefined, as below, without the option. Throws UsageError. */
+/**
+ * Parses `500ms`, `1.5s`, `2m`, `1h`, `30d` or `5000`. Here and below: undefined if the option is missing; throws
+ * UsageError.
+ */
 export function parseDurationMs(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?)(ms|s|m|h|d)?$/.exec(text) ?? [];
@@ -27,22 +30,25 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
   return durationMs;
 }
 
-/** Far below what Node's timers take: a longer time would be over at once. */
+/** Far below the limit of Node's timers: a timer beyond that would fire at once. */
 const LONGEST_WAIT_MS = 86_400_000;
 
-/** Reads a duration for which guestctl itself waits. */
+/** Parses a duration for which guestctl itself waits. */
 export function parseWaitMs(text: string | undefined, option: string): number | undefined {
   const waitMs = parseDurationMs(text, option);
   if (waitMs !== undefined && waitMs > LONGEST_WAIT_MS) throw new UsageError(`${option} must be at most 24h`);
   return waitMs;
 }
 
-/** The flag, else the variable. An empty one counts as unset, as in most programs: `NAME= guestctl …` disables it. */
+/**
+ * Returns the option's value, else the variable's. An empty value counts as unset, as in most programs: `NAME= guestctl
+ * …`.
+ */
 export function setting(flag: string | undefined, variable?: string): string | undefined {
   return [flag, variable].find((value) => value !== undefined && value !== "");
 }
 
-/** Reads `NAME=value` pairs; a bare `NAME` passes the variable of guestctl's own environment on, if it is set. */
+/** Parses `NAME=value` entries. A bare `NAME` copies the variable from guestctl's environment, if it is set there. */
 function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Record<string, string> {
   const variables = new Map<string, string>();
   for (const entry of entries) {
@@ -55,14 +61,14 @@ function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Rec
     if (altered !== undefined) throw new UsageError(altered);
     if (value !== undefined) variables.set(name, value);
   }
-  // An assignment would lose one named __proto__.
+  // Not by assignment, which would lose a variable named __proto__.
   return Object.fromEntries(variables);
 }
 
 /**
- * Reads files of variables: `NAME=value` or `NAME` in each line; empty lines and those that begin with # do not count.
- * Later ones win, and the entries win over files. Throws UsageError for a NAME that `env` lacks: a fork would keep its
- * origin's secret under a misspelt one.
+ * Reads files of variables, with `NAME=value` or `NAME` in each line; empty lines and lines that begin with # are
+ * ignored. Later values override earlier ones, and the entries override the files. Throws UsageError for a bare NAME
+ * that `env` lacks: with a misspelt name, a fork would keep its origin's secret.
  */
 export async function readVariables(
   files: readonly string[],
@@ -92,7 +98,7 @@ export async function readVariables(
   );
 }
 
-/** Reads a whole number from `least` up. */
+/** Parses a whole number that is at least `least`. */
 export function parseCount(text: string | undefined, option: string, least: number): number | undefined {
   if (text === undefined) return undefined;
   const count = /^\d+$/.test(text) ? Number(text) : NaN;
@@ -104,7 +110,7 @@ export function parseCount(text: string | undefined, option: string, least: numb
 
 const UNIT_BYTES: Readonly<Record<string, number>> = { "": 1, K: 2 ** 10, M: 2 ** 20 };
 
-/** Reads a size such as `65536`, `64K` or `1M`, in bytes. Throws UsageError. */
+/** Parses a size such as `65536`, `64K` or `1M`, to bytes. Throws UsageError. */
 export function parseSizeBytes(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   const [, number, unit = ""] = /^(\d+)([KM])?$/.exec(text) ?? [];
@@ -115,14 +121,14 @@ export function parseSizeBytes(text: string | undefined, option: string): number
   return sizeBytes;
 }
 
-/** Reads permissions in octal, such as `640` or `0640`. */
+/** Parses permissions in octal, such as `640` or `0640`. */
 export function parseMode(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;
   if (!/^0?[0-7]{1,4}$/.test(text)) throw new UsageError(`${option} requires permissions in octal, such as 0640`);
   return Number.parseInt(text, 8);
 }
 
-/** Reads a signal: `15`, `TERM` or `SIGTERM`, in either case. The client refuses a name that is none. */
+/** Parses a signal: `15`, `TERM` or `SIGTERM`, in either case. The client rejects unknown names. */
 export function parseSignal(text: string): number | SignalName {
   if (/^\d+$/.test(text)) return Number(text);
   const name = text.toUpperCase();
@@ -130,8 +136,8 @@ export function parseSignal(text: string): number | SignalName {
 }
 
 /**
- * A path in the sandbox as `cp` writes it, with a colon, or without; `\\xe9` is a byte, as `ls` prints it. The form of
- * raw-names.ts: `nameOf` gives what a client takes. Throws UsageError for a relative one.
+ * Parses a path in the sandbox, with a leading colon as in `cp`, or without. `\\xe9` is a byte, as `ls` prints it.
+ * Returns the form of raw-names.ts; `nameOf` converts it for a client. Throws UsageError for a relative path.
  */
 export function guestPath(argument: string): string {
   const path = withoutEscapes(argument.startsWith(":") ? argument.slice(1) : argument);
@@ -139,10 +145,10 @@ export function guestPath(argument: string): string {
   return path;
 }
 
-/** A byte in a path as `ls` prints it where a name is not text: `\\xe9`. */
+/** An escaped byte, as `ls` prints it if a name is not UTF-8: `\\xe9`. */
 const ESCAPE = /\\x([\da-f]{2})/g;
 
-/** A path with the bytes of its escapes, in the form of raw-names.ts. */
+/** Replaces the escapes in a path by their bytes, in the form of raw-names.ts. */
 export function withoutEscapes(path: string): string {
   if (!/\\x[\da-f]{2}/.test(path)) return path;
   const parts: Buffer[] = [];
@@ -154,13 +160,13 @@ export function withoutEscapes(path: string): string {
   return textOf(Buffer.concat([...parts, nameBytes(path.slice(begin))]));
 }
 
-/** How a relative path is to be written. */
+/** Says how to write a relative path as an absolute one. */
 export function absoluteForm(path: string, prefix = ""): string {
   if (path.startsWith("~")) return "only a shell expands ~; write the path of the home directory";
   return `a path in the sandbox is absolute, as in ${prefix}/${path.replace(/^(?:\.\/)+/, "")}`;
 }
 
-/** Where a tunnel leads: a port as a number, or an absolute path. Throws UsageError, which names what was `given`. */
+/** Parses the target of a tunnel: a port number or an absolute path. Throws UsageError, which quotes `given`. */
 export function portOrPath(text: string, given: string): number | string {
   if (text.startsWith("/")) return text;
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
@@ -170,13 +176,16 @@ export function portOrPath(text: string, given: string): number | string {
   );
 }
 
-/** The only one of the names after a command's verb. Throws UsageError for another number. */
+/** The single name after a command's verb. Throws UsageError if there is not exactly one. */
 export function oneName([name, ...more]: readonly string[], command: string): string {
   if (name === undefined || more.length > 0) throw new UsageError(`${command} requires one name`);
   return name;
 }
 
-/** The value of a fixed word of the command line. Throws UsageError, which lists the words, for any other. */
+/**
+ * The meaning of a fixed word of the command line. Throws UsageError for any other word; the error lists the valid
+ * ones.
+ */
 export function parseWord<Meaning>(
   text: string | undefined,
   meanings: Readonly<Record<string, Meaning>>,

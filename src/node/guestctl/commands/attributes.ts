@@ -8,15 +8,16 @@ export const RECURSIVE_OPTION = {
   recursive: { short: "R", help: "also everything below, except links and other file systems" },
 } as const;
 
-/** Attributes to set, by those that an entry has. */
+/** Computes an entry's new attributes from its current ones. */
 type Change = (attributes: PathAttributes, isDirectory: boolean) => NewAttributes;
 interface Values extends ConnectionValues {
   readonly recursive?: boolean | undefined;
 }
 
 /**
- * Sets attributes of paths and, with --recursive, of all below. What cannot be changed below a directory is named, and
- * the rest is done, as with chmod(1) and chown(1). Rejects with GuestError for a path that is named.
+ * Sets attributes of paths and, with --recursive, of everything below them. An entry below a directory that cannot be
+ * changed is reported and the others are changed, as in chmod(1) and chown(1). If a path on the command line fails,
+ * this rejects with GuestError.
  */
 export async function changeEach(
   paths: readonly string[],
@@ -31,7 +32,7 @@ export async function changeEach(
   for (const path of paths) {
     const present = await client.statPath(nameOf(path), { timeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === FileType.DIRECTORY;
-    // Those below first: a directory may not be open to the agent afterwards.
+    // The entries below come first, because afterwards the agent may have no access to the directory.
     if (values.recursive === true && isDirectory)
       failed += await below(client, path, changeOf, host, (json) => changed.push(json));
     const options = { follow: true, timeoutMs: ANSWER_TIMEOUT_MS };
@@ -61,7 +62,7 @@ async function below(
     if (attributes !== undefined && type !== FileType.SYMLINK && !mountPoint)
       entries.push({ name, rawName, attributes });
   }
-  // In reverse a directory follows what it contains.
+  // In reverse order: the content of a directory before the directory.
   for (const { name, rawName, attributes } of entries.toReversed())
     try {
       const place = { beneath: nameOf(root), noSymlinks: true, timeoutMs: ANSWER_TIMEOUT_MS };

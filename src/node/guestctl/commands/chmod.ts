@@ -17,7 +17,7 @@ u+x, go-w, a=rX. A link given as PATH is followed; with -R, links below a direct
     ["-v -c", "--json names each"],
     ["-f", "failures are always named"],
   ],
-  // A mode such as -w would be taken for an option.
+  // Otherwise the parser would take a mode such as -w for an option.
   rewrite: (args) => {
     const at = args.findIndex((argument) => /^-[rwxXst]+$/.test(argument));
     return at < 0 ? args : [...args.slice(0, at), `a${args[at]}`, ...args.slice(at + 1)];

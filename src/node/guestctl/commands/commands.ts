@@ -2,7 +2,7 @@ import type { Command, CommandEntry } from "../cli/index.ts";
 
 type Entry = readonly [name: string, entry: CommandEntry];
 
-/** The commands as the overview shows them, in groups. */
+/** The commands in the groups of the overview. */
 export const COMMAND_GROUPS: readonly { readonly title: string; readonly commands: readonly Entry[] }[] = [
   {
     title: "Commands",
@@ -80,7 +80,6 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
   },
 ];
 
-/** All commands, by name. */
 export const COMMANDS: ReadonlyMap<string, CommandEntry> = new Map(COMMAND_GROUPS.flatMap(({ commands }) => commands));
 
 function entry(name: string, summary: string, load: () => Promise<Command>): Entry {

@@ -2,10 +2,9 @@ import { basename } from "node:path";
 import { type Command, type CommandEntry, defineCommand, parseWord, UsageError } from "../cli/index.ts";
 import { SCRIPTS } from "./completion/scripts.ts";
 
-/** The shells that have a completion script. */
 export const SHELLS: readonly string[] = Object.keys(SCRIPTS);
 
-/** @param table all commands, this one included */
+/** @param table all commands, including this one */
 export function completion(table: ReadonlyMap<string, CommandEntry>): Command {
   return defineCommand({
     usage: [
@@ -37,10 +36,10 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
         const script = parseWord(shell, SCRIPTS, "which shell");
         return { text: script, json: { shell, script } };
       }
-      // Loads the client library, which the scripts do not need.
+      // Imported only here, because it loads the client library, which printing a script does not need.
       const { offersFor } = await import("./completion/offers.ts");
       const words = values.of === "bash" ? wordsOf(first ?? "") : [first ?? "", ...more];
-      // bash takes words apart, as at each = and colon, and completes the last part.
+      // bash splits words at each = and colon, and completes only the last part.
       const cut = values.of === "bash" ? (words.at(-1) ?? "").length - unquoted(more[0] ?? "").length : 0;
       const { kind, offers } = await offersFor(table, words, host);
       const told = offers.map(([word, about = ""]) => [word.slice(cut), about] as const);
@@ -50,7 +49,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
   });
 }
 
-/** The words of a line as a shell takes them apart, without their quotes; the last may be unfinished or empty. */
+/** Splits a line into words as a shell does, without quotes. The last word may be incomplete or empty. */
 function wordsOf(line: string): readonly string[] {
   const words = line.match(/(?:\\.|"[^"]*"?|'[^']*'?|[^\s\\])+/g) ?? [];
   return [...words, ...(/(?<!\\)\s$/.test(line) ? [""] : [])].map(unquoted);

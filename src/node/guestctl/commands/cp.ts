@@ -2,7 +2,7 @@ import { type Command, defineCommand, nameOf, STATUS_NOT_AS_INTENDED, UsageError
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../target/index.ts";
 import { copy, CopyReport, parseChown, parseOrder } from "../copy/index.ts";
 
-/** The options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
+/** Adds the sandbox that the paths name to the options. Throws UsageError if the options name another agent. */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
   if (sandbox === undefined) return values;
   const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);
@@ -83,7 +83,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
     if (isArchive && values.json === true) throw new UsageError("--json and - cannot be combined");
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport(host.stderr, values.json === true);
-    // A transfer may take any time, so first check that the agent answers.
+    // A transfer has no time limit, so first check that the agent answers.
     await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const options = {
       makesParents: values.parents === true,

@@ -141,7 +141,7 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     const connection = await connector(values, host);
     using client = connection.connect();
     const isForPrograms = values.json === true;
-    // A command may take any time to start: this call notices an agent that does not answer.
+    // A command has no time limit, so first check that the agent answers.
     await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const attachment = { isInteractive, isTerminal, escape, timeout: values.timeout };
     if (keep === undefined)
@@ -164,7 +164,7 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
       );
       return await runAttached({ ...attachment, process, kept: { name, process } }, isForPrograms, host);
     } catch (error) {
-      // Another client took the name first.
+      // Another client started a command of that name first.
       const after = isTakenFirst && isReason(error, "EXEC_NAME_IN_USE") ? await taken() : undefined;
       if (after === undefined) throw error;
       return after;
@@ -172,7 +172,7 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
   },
 });
 
-/** How the command is kept; undefined: not at all. Throws UsageError. */
+/** The options for a kept command; undefined: the command is not kept. Throws UsageError. */
 function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readonly string[]): KeepOptions | undefined {
   const { buffer, "when-full": whenFull = "drop-oldest", linger, replace, "attach-or-start": isAttachOrStart } = values;
   const { "awake-for": awakeFor } = values;
@@ -191,12 +191,12 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readon
     whenFull,
     lingerMs: parseDurationMs(linger, "--linger"),
     awakeForMs: parseDurationMs(awakeFor, "--awake-for"),
-    // Do not attach to an ended command.
+    // --attach-or-start must start a new command instead of attaching to an ended one.
     replaceEnded: replace === true || isAttachOrStart === true,
   };
 }
 
-/** A name for a command without one: the program's name and four digits, such as `make-3f9a`. */
+/** Generates a name for a detached command: the program's name and four hex digits, such as `make-3f9a`. */
 function madeUpName(command: string): string {
   const base = posix
     .basename(command)
@@ -205,9 +205,9 @@ function madeUpName(command: string): string {
   return `${base === "" ? "exec" : base}-${randomBytes(2).toString("hex")}`;
 }
 
-/** What the user probably meant. */
+/** Guesses what the user meant to type. */
 function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
-  // A user who may not enter a folder of PATH gets EACCES for every name.
+  // EACCES counts too: if the user has no access to a directory in PATH, every unknown name fails with it.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
   if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
     return `it is not run by a shell; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
@@ -217,7 +217,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
   return `if ${printable(command)} is a sandbox: guestctl exec --sandbox ${quoted(printable(command))} -- ${quoted(printable(meant))}`;
 }
 
-/** Detaches from a command as soon as it runs, and prints how to find it. */
+/** Detaches from a command as soon as it is running, and returns its name and id for the output. */
 async function detach(process: KeptProcess, name: string): Promise<Answer> {
   const { execId, pid } = await process.attached;
   await process.detach();

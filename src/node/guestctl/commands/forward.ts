@@ -15,9 +15,9 @@ import {
 import { CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
-/** Both addresses of the loopback, as of ssh(1) and kubectl. */
+/** Listens on both loopback addresses, as ssh(1) and kubectl do. */
 const DEFAULT_HOST = "localhost";
-/** As long as the agent waits at most: a build may come before the server. */
+/** The agent's longest wait: a build may run before the server starts. */
 const DEFAULT_WAIT_MS = 86_400_000;
 
 export const forward: Command = defineCommand({
@@ -67,7 +67,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       }
       let isLost = false;
       const onError = (error: GuestError): void => {
-        // One line when the agent cannot be reached, however many connections find that out.
+        // Print one line when the connection to the agent is lost, even if many connections fail because of that.
         const isKnown = isLost;
         isLost = isTransient(error);
         if (isLost && isKnown) return;
@@ -85,7 +85,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       const forwarding = await client.forward(options);
       forwardings.push(forwarding);
       const { port } = forwarding;
-      // Of the two addresses of localhost, the first.
+      // localhost has two addresses; show the first.
       const shown = address === DEFAULT_HOST ? "127.0.0.1" : address;
       const place =
         typeof local === "string" ? printable(local) : `${shown.includes(":") ? `[${shown}]` : shown}:${port}`;
@@ -94,16 +94,16 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     };
     const left = Promise.race([once(host, "SIGINT"), once(host, "SIGTERM")]);
     await Promise.race([left, Promise.all(mappings.map(begin)).then(() => left)]);
-    // Removes local unix sockets. Connections are broken off, without waiting for what they still carry.
+    // This removes local unix sockets. Open connections are closed without delivering pending data.
     await Promise.all(forwardings.map((forwarding) => forwarding.close()));
     return 0;
   },
 });
 
-/** A value of kubectl's --address, which says where to listen; an agent's address has a port. */
+/** A value of kubectl's --address, which is the local address. An agent's address has a port instead. */
 const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
 
-/** A local port or the path of a unix socket, and where it leads. */
+/** A local port or unix socket path, and its target in the sandbox. */
 interface Mapping {
   readonly local: number | string;
   readonly address: string;
@@ -111,13 +111,13 @@ interface Mapping {
 }
 
 const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
-/** kubectl's `:80`: any free local port. */
+/** kubectl's `:80`, which means any free local port. */
 const ANY_LOCAL = /^:(?=\d+$)/;
 
 /** A local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */
 const LOCAL_SOCKET = /^(\/[^:]+):(\/.*|\d+)$/;
 
-/** Reads `[[HOST:]LOCAL:]PORT|PATH`. Throws UsageError. */
+/** Parses `[[HOST:]LOCAL:]PORT|PATH`. Throws UsageError. */
 function mappingOf(text: string): Mapping {
   const [, localPath, remote = ""] = LOCAL_SOCKET.exec(text) ?? [];
   if (localPath !== undefined) return { local: localPath, address: DEFAULT_HOST, target: portOrPath(remote, text) };
@@ -151,10 +151,10 @@ ProxyCommand of ssh(1).`,
     using client = await openClient(values, host);
     using tunnel = client.openTunnel(place);
     const closed = once(tunnel, "close");
-    // The other promises report this failure.
+    // `opened` or the race below reports this failure; without a handler the process would end.
     closed.catch(() => undefined);
     await tunnel.opened;
-    // A failed source is not an end of input.
+    // A read error must not look like the end of input.
     host.stdin.on("error", (error) => tunnel.destroy(error));
     host.stdin.pipe(tunnel);
     const ended = host.stdin.isTTY ? once(tunnel, "end") : closed;

@@ -17,7 +17,7 @@ import { type Sample, watchHealth } from "./watch.ts";
 import { AGENT_VERSION } from "../../../shared/version.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;
-/** Health is cheap, but a guest has its own work to do. */
+/** Health is cheap, but polling faster would take CPU time from the guest's own work. */
 const LEAST_INTERVAL_MS = 100;
 
 export const health: Command = defineCommand({
@@ -88,14 +88,14 @@ function asText(response: Health, address: string | undefined): string {
   return reportText(lines);
 }
 
-/** Only if a snapshot has affected the session. */
+/** Shown only if a snapshot has affected the session. */
 function sessionLines({ frozen, thawedWithoutDuties }: Health): ReportLine[] {
   if (frozen) return [["session", 'frozen for a snapshot; "guestctl restore" thaws it']];
   if (!thawedWithoutDuties) return [];
   return [["session", 'was frozen, and thawed without duties: its clones may draw the same; run "guestctl restore"']];
 }
 
-/** A time, and how long before `now` it was: people read guest clocks that may be far off. */
+/** Formats a time and its age, because a guest's clock may be far off, and the time alone would mislead. */
 function timeOf(time: Date | undefined, now?: Date): string {
   if (time === undefined) return "never";
   if (now === undefined) return time.toISOString();

@@ -31,7 +31,7 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
   },
 });
 
-/** X.509 has no dates after the year 9999. */
+/** The last day of validity. X.509 has no dates after the year 9999. */
 function lastDay(days: number): Date {
   const date = new Date(Date.now() + days * DAY_MS);
   if (!(date.getUTCFullYear() <= 9999)) throw new UsageError("--days leads beyond the year 9999");

@@ -1,7 +1,7 @@
 import { type Command, defineCommand, parseSignal, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 
-/** The signals that people send. */
+/** Signals to offer in the shell completion. */
 const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"] as const;
 
 export const kill: Command = defineCommand({
@@ -34,7 +34,7 @@ ignore the signal; "guestctl end" ends a command with everything that it has sta
   },
 });
 
-/** `-9` and `-HUP` of kill(1), as options. */
+/** Rewrites `-9` and `-HUP` of kill(1) to --signal. */
 function signalOption(argument: string): readonly string[] {
   const [, signal] = /^-(\d+|(?:SIG)?[A-Z][A-Z0-9]{2,})$/.exec(argument) ?? [];
   return signal === undefined ? [argument] : ["--signal", signal];

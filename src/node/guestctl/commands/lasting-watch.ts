@@ -8,9 +8,9 @@ const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 2_000;
 
 /**
- * Shows what a watch yields until SIGINT or SIGTERM, over lost connections, a standby and restore steps too: address
- * and credentials are read again for each attempt. Prints one line when the connection is lost, and one when there is
- * another. Throws as the first connection does. Resolves with the exit status.
+ * Shows what a watch yields until SIGINT or SIGTERM. It survives lost connections, a standby and restore steps, because
+ * each attempt reads the address and the credentials again. Prints one line when the connection is lost, and one when
+ * it is restored. If the first connection fails, throws its error. Resolves with the exit status.
  */
 export async function watchUntilSignal<Report>(
   values: ConnectionValues,
@@ -23,7 +23,7 @@ export async function watchUntilSignal<Report>(
   const connection = new Connection(host);
   const watchOnce = async (client: GuestClient): Promise<void> => {
     using watched = client;
-    // The stream itself has no time limit.
+    // The stream itself has no time limit, so first check that the agent answers.
     await watched.health({ timeoutMs: ANSWER_TIMEOUT_MS, signal: left });
     for await (const report of watch(watched, left)) {
       connection.isMade();
@@ -44,19 +44,19 @@ export async function watchUntilSignal<Report>(
   return 0;
 }
 
-/** Whether an agent took the connection and did not answer in time, as one that is suspended. */
+/** Whether the connection was established but the call timed out, as with a suspended agent. */
 function isUnanswered(error: unknown): boolean {
   return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED" && error.reason === undefined;
 }
 
-/** Aborted by SIGINT and SIGTERM, which then do not end guestctl themselves. */
+/** Returns a signal that SIGINT and SIGTERM abort. They do not end guestctl then. */
 export function untilSignal(host: NodeJS.Process): AbortSignal {
   const left = new AbortController();
   for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => left.abort());
   return left.signal;
 }
 
-/** The state of the connection, of which each change is reported in one line. */
+/** The state of the connection. Each change is reported in one line. */
 class Connection {
   readonly #host: NodeJS.Process;
   #wasMade = false;
@@ -67,7 +67,7 @@ class Connection {
     this.#host = host;
   }
 
-  /** There has been one. */
+  /** Whether the agent has ever answered. */
   get wasMade(): boolean {
     return this.#wasMade;
   }
@@ -85,7 +85,7 @@ class Connection {
     this.#lostAtMs ??= performance.now();
   }
 
-  /** Time before the next attempt, longer with each. */
+  /** Time before the next attempt (exponential backoff). */
   pauseMs(): number {
     const pauseMs = this.#pauseMs;
     this.#pauseMs = Math.min(2 * pauseMs, LONGEST_PAUSE_MS);

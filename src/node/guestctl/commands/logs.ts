@@ -55,7 +55,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const shown = new Shown({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
-      // What was dropped before a first look is no news.
+      // Output that was dropped before the first read is expected, so a gap at offset 0 is not reported.
       if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) tell(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
@@ -64,7 +64,10 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
   },
 });
 
-/** The sandbox of that name. Throws UsageError for several, and where the agent is chosen otherwise. */
+/**
+ * Interprets the argument as the name of a sandbox. Throws UsageError for several names, or if the agent is chosen by
+ * an option or a variable, too.
+ */
 function placeOf(
   [name, ...more]: readonly string[],
   values: ConnectionValues,
@@ -80,7 +83,7 @@ function placeOf(
   return { ...values, sandbox: name };
 }
 
-/** Shows what is held, and with `follow` what comes. Resolves with the exit status. */
+/** Shows the buffered output, and with `follow` also new output. Resolves with the exit status. */
 async function show(
   output: WorkloadOutput,
   shown: Shown,
@@ -91,7 +94,7 @@ async function show(
     for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => resolve("left"));
   });
   const whole = Promise.all([output.wait(), ...STREAMS.map((stream) => copy(output, stream, shown))]);
-  // Whoever leaves does not wait for it.
+  // After SIGINT or SIGTERM nobody awaits it; without a handler its failure would end the process.
   whole.catch(() => undefined);
   const attached = await Promise.race([output.attached, left]);
   if (attached === "left") return 0;
@@ -110,7 +113,7 @@ async function show(
   return 0;
 }
 
-/** Shows a stream piece by piece as it comes, so that the order of both is kept. Resolves at its end. */
+/** Shows the chunks of a stream as they arrive, so that the order of both streams is kept. Resolves at EOF. */
 async function copy(output: WorkloadOutput, stream: Stream, shown: Shown): Promise<void> {
   output[stream].on("data", (bytes: Buffer) => {
     const full = shown.output(stream, bytes);
@@ -128,24 +131,24 @@ type Stream = (typeof STREAMS)[number];
 const STREAM_NAMES: Readonly<Record<Stream, Stream>> = { stdout: "stdout", stderr: "stderr" };
 type Offsets = Readonly<Record<Stream, number>>;
 
-/** Bytes of a stream, and where they begin. */
+/** Bytes of a stream, and their offset. */
 interface Piece {
   readonly stream: Stream;
   readonly offset: number;
   readonly bytes: Buffer;
 }
 
-/** What is shown of the output, and how far it has come. */
+/** Writes the output and tracks the offset of each stream. */
 class Shown {
   readonly #isForPrograms: boolean;
   readonly #host: NodeJS.Process;
   readonly #at: Record<Stream, number>;
-  /** The other stream is read, and not shown. */
+  /** If set, the other stream is read but not shown. */
   readonly #only: Stream | undefined;
-  /** Gaps behind bytes that have not been read yet. */
+  /** Gaps (dropped bytes) at offsets that have not been reached yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
   #whole: { readonly ends: Offsets; readonly reached: () => void } | undefined;
-  /** Held back until `release`. */
+  /** Output that is held back until `release`. */
   #held: Piece[] | undefined = [];
 
   constructor(at: Offsets, only: Stream | undefined, isForPrograms: boolean, host: NodeJS.Process) {
@@ -155,7 +158,7 @@ class Shown {
     this.#host = host;
   }
 
-  /** Resolves once all up to these offsets has come. */
+  /** Resolves once both streams have reached these offsets. */
   until(ends: Offsets): Promise<undefined> {
     return new Promise((resolve) => {
       this.#whole = { ends, reached: () => resolve(undefined) };
@@ -163,14 +166,14 @@ class Shown {
     });
   }
 
-  /** Shows the last lines of what was held back, by default all, and from now on what comes. */
+  /** Shows the last lines of the output that was held back (default: all), and all further output directly. */
   release(lines: number = Number.POSITIVE_INFINITY): void {
     const pieces = lastLines(this.#held ?? [], lines);
     this.#held = undefined;
     for (const piece of pieces) this.#write(piece);
   }
 
-  /** Returns the local stream that is full now, if it is. */
+  /** Shows a chunk. Returns the local stream if its buffer is full. */
   output(stream: Stream, bytes: Buffer): NodeJS.WriteStream | undefined {
     let full: NodeJS.WriteStream | undefined;
     for (let begin = 0; begin < bytes.length;) {
@@ -194,19 +197,19 @@ class Shown {
     this.#look();
   }
 
-  /** One line of JSON, for programs alone. */
+  /** Writes an event as one line of JSON, if the output is for programs. */
   event(event: object): void {
     if (this.#isForPrograms) this.#host.stdout.write(jsonLine(event));
   }
 
-  /** Says where another call can go on. */
+  /** Prints the offsets from which another call can continue. */
   tellWhere(): void {
     const { stdout, stderr } = this.#at;
     this.event({ event: "left", stdout_offset: String(stdout), stderr_offset: String(stderr) });
     if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: continue with --from-offset ${stdout},${stderr}\n`);
   }
 
-  /** Passes the gaps that the reader has come to. */
+  /** Advances the offset over gaps that it has reached. */
   #pass(stream: Stream): void {
     const gaps = this.#gaps[stream];
     while (gaps[0]?.offset === this.#at[stream]) this.#at[stream] += gaps.shift()?.bytes ?? 0;
@@ -224,13 +227,13 @@ class Shown {
   }
 }
 
-/** The last lines of all pieces together; what follows the last newline is a line too. */
+/** The last lines of all chunks together. Text after the last newline counts as a line. */
 function lastLines(pieces: readonly Piece[], lines: number): readonly Piece[] {
   if (lines === 0) return [];
   const newlineBefore = (bytes: Buffer, end: number): number => (end < 1 ? -1 : bytes.lastIndexOf(NEWLINE, end - 1));
   let left = lines;
   for (const [index, { stream, offset, bytes }] of [...pieces.entries()].toReversed()) {
-    // The newline at the very end is not between two lines.
+    // The newline at the very end terminates the last line and does not begin another.
     let at = newlineBefore(bytes, index === pieces.length - 1 ? bytes.length - 1 : bytes.length);
     for (; at >= 0; at = newlineBefore(bytes, at)) {
       left -= 1;
@@ -242,7 +245,7 @@ function lastLines(pieces: readonly Piece[], lines: number): readonly Piece[] {
   return pieces;
 }
 
-/** Reads `1200` or `1200,34`: offsets of standard output and error, 0 where one is not given. */
+/** Parses `1200` or `1200,34`: offsets of standard output and standard error, 0 by default. */
 function parseOffsets(text: string | undefined): [number, number] {
   if (text === undefined) return [0, 0];
   const [stdout = "", stderr = "0", ...more] = text.split(",");

@@ -20,7 +20,7 @@ import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 import { isReason } from "../copy/index.ts";
 import { attributesObject } from "./schema.ts";
 
-/** st_mode's letters (inode(7)). */
+/** Type letters of `ls -l` (inode(7)). */
 const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
   [FileType.UNSPECIFIED]: "?",
   [FileType.REGULAR]: "-",
@@ -97,12 +97,12 @@ that form in a path of the sandbox.`,
   },
 });
 
-/** `-lh` of ls(1): -h alone is help, as everywhere. */
+/** Rewrites `-lh` of ls(1) to --human. A single -h is --help, as in every command. */
 function humanOption(argument: string): readonly string[] {
   return /^-(?=[lRUa1]*h)[lRUa1h]{2,}$/.test(argument) ? [argument.replaceAll("h", ""), "--human"] : [argument];
 }
 
-/** A listing; of anything but a folder, the entry itself. */
+/** Returns the listing of a directory, or, for any other file, the file itself as the only entry. */
 async function orItself(
   client: GuestClient,
   path: string,
@@ -120,14 +120,14 @@ async function orItself(
   return [{ name: "", rawName: Buffer.alloc(0), type: attributes.type, attributes, mountPoint: false }];
 }
 
-/** An entry with its name as it is printed, which a path of an argument may have too. */
+/** Replaces the entry's name by its printable form, which the commands accept in a path. */
 function shown(entry: ListEntry): ListEntry {
   return { ...entry, name: shownPath(entry.rawName) };
 }
 
 interface Style {
   readonly isLong: boolean;
-  /** Sizes in units, not in bytes alone. */
+  /** Print sizes with units instead of bytes. */
   readonly isHuman: boolean;
 }
 
@@ -135,16 +135,16 @@ interface FolderText {
   readonly path: string;
   readonly entries: readonly ListEntry[];
   readonly style: Style;
-  /** Each folder has its path above it. */
+  /** Whether each directory's path is printed above its entries. */
   readonly heads: boolean;
   readonly isFirst: boolean;
 }
 
-/** Writes what each folder holds, by name, as ls(1) does. */
+/** Writes the entries of each directory, sorted by name, as ls(1) does. */
 async function writeFolders(host: Host, { path, entries, style, heads, isFirst }: FolderText): Promise<void> {
   const folders = new Map<string, ListEntry[]>([["", []]]);
   for (const entry of entries) {
-    // An incomplete folder comes twice.
+    // A directory that could not be read completely appears a second time, with the error.
     const parent = entry.name.slice(0, Math.max(0, entry.name.lastIndexOf("/")));
     const holder = folders.get(parent) ?? [];
     const isTwice = entry.attributes === undefined && holder.some(({ name }) => name === entry.name);
@@ -163,7 +163,7 @@ async function writeFolders(host: Host, { path, entries, style, heads, isFirst }
   }
 }
 
-/** The columns of an entry, the last of which is its name. */
+/** The columns of an entry; the last is its name. */
 function row({ type, attributes }: ListEntry, { isLong, isHuman }: Style, name: string): string[] {
   if (!isLong) return [printable(name)];
   const letter = TYPE_LETTERS[type];
@@ -175,7 +175,7 @@ function row({ type, attributes }: ListEntry, { isLong, isHuman }: Style, name: 
   return [letter + modeLetters(mode), String(links), String(uid), String(gid), bytes, time, label];
 }
 
-/** The nine letters of ls(1), with those of setuid, setgid and the sticky bit. */
+/** The nine permission letters of ls(1), including setuid, setgid and the sticky bit. */
 function modeLetters(mode: number): string {
   const letters = Array.from({ length: 9 }, (_, at) => (((mode >> (8 - at)) & 1) === 0 ? "-" : "rwx".charAt(at % 3)));
   for (const [index, letter] of ["s", "s", "t"].entries()) {

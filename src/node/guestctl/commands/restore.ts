@@ -75,7 +75,7 @@ export const hook: Command = defineCommand({
   },
 });
 
-/** The result of --freeze; empty without it. */
+/** Describes the result of --freeze; empty without the option. */
 function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, freezeProblem }: HookResult): string {
   if (freezeMs === 0) return "";
   if (!frozen)
@@ -84,13 +84,13 @@ function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, 
   return `guestctl: processes frozen: ${frozenProcesses}${pending}; "guestctl restore" thaws them\n`;
 }
 
-/** Options of both commands. */
+/** Options that `restore` and `restore-sequence` share. */
 const DUTIES_OPTIONS = {
   "no-time": { help: "leave the guest's clock alone" },
   wait: { argument: "DURATION", help: "how long to try to reach the agent (default 10s)" },
 } as const;
 
-/** Reads the options of both commands. Throws UsageError. */
+/** Parses the shared options. Throws UsageError. */
 function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesOptions {
   return { hostTime: values["no-time"] !== true, reachTimeoutMs: parseWaitMs(values.wait, "--wait") };
 }
@@ -177,7 +177,7 @@ function outcomeObject(outcome: RestoreOutcome): object {
   };
 }
 
-/** The result of the duties, for people. */
+/** Describes the result of the restore steps. */
 function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
   const { entropyBytesMixed, entropyCredited, clockDriftMs, clockStepped, degraded } = response;
   const clock = clockStepped ? `stepped; it was ${drift(clockDriftMs)}` : `not stepped; it is ${drift(clockDriftMs)}`;

@@ -60,7 +60,10 @@ directory are left and named.`,
   },
 });
 
-/** Throws UsageError for what may be meant otherwise: a sandbox's name, or all of the sandbox. */
+/**
+ * Parses a path to remove. Throws UsageError for a sandbox's name and for the root directory, which were probably not
+ * intended.
+ */
 function pathToRemove(argument: string): string {
   if (/^[a-z0-9][a-z0-9-]*$/.test(argument)) {
     throw new UsageError(

@@ -4,11 +4,17 @@ import { type Command, checkInput, defineCommand, STATUS_RSH_FAILED, UsageError 
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
 import { ESCAPE_OPTION, FORCED, parseEscapeChar, runAttached, terminalOf } from "../terminal/index.ts";
 
-/** What sshd(8) does: the user's home, and the user's shell with the line; a login shell without one. */
+/**
+ * As sshd(8) does: change to the user's home directory and run the user's shell with the command line, or a login shell
+ * if there is none.
+ */
 const HOME = 'cd "${HOME:-/}" 2>/dev/null || cd /;';
 const WITH_LINE = `${HOME} exec "\${SHELL:-/bin/sh}" -c "$1"`;
 const LOGIN = `${HOME} exec "\${SHELL:-/bin/sh}" -l`;
-/** The program of a subsystem: where Debian, Alpine, Fedora and SUSE have it, then PATH; 127, as of a shell. */
+/**
+ * Runs the program of a subsystem (sftp). Looks where Debian, Alpine, Fedora and SUSE install it, then in PATH. Exits
+ * with 127 if it is missing, as a shell does.
+ */
 const SUBSYSTEM = `${HOME} for d in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do
   [ -x "$d/$1-server" ] && exec "$d/$1-server"; done
 command -v "$1-server" >/dev/null && exec "$1-server"
@@ -86,16 +92,16 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     const escape = parseEscapeChar(values["escape-char"]);
     const connection = await connector(targetOf(name, values, host.env), host);
     using client = connection.connect();
-    // A command may take any time to start: this call notices an agent that does not answer.
+    // A command has no time limit, so first check that the agent answers.
     await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
-    // Not the workload's directory, which may be gone, or closed to the user.
+    // Not the workload's directory, which may have been removed, or be inaccessible to the user.
     const process = client.exec({ args, user, cwd: "/", stdin: isInteractive, terminal });
     return await runAttached({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
   },
 });
 
-/** Whether the command gets a terminal. Prints a note, as ssh does, if one is asked for and impossible. */
+/** Whether the command gets a terminal. If one is requested and not possible, prints a note, as ssh does. */
 function wantsTerminal(
   values: { readonly tty?: readonly boolean[] | undefined; readonly "no-tty"?: boolean | undefined },
   hasCommand: boolean,
@@ -113,7 +119,7 @@ function userOption(option: string): string | undefined {
   return /^\s*User(?:\s*=\s*|\s+)"?([^"]*)"?\s*$/i.exec(option)?.[1];
 }
 
-/** The sandbox of that name, unless the agent is known otherwise. */
+/** Uses HOST as the sandbox's name, unless an option or a variable chooses the agent. */
 function targetOf(name: string, values: ConnectionValues, env: NodeJS.ProcessEnv): ConnectionValues {
   const { GUESTCTL_ADDRESS: address, GUESTCTL_BRIDGE: bridge } = env;
   const places = [values.sandbox, values.address, values.bridge, address, bridge];

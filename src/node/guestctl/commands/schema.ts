@@ -14,7 +14,7 @@ import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hea
 import type { EndedExec, Health, KeptExec, PathAttributes } from "../../client/index.ts";
 import { exitObject } from "../terminal/index.ts";
 
-/** A message as guestctl's JSON shows it: the schema's own names, and every field. */
+/** Converts a message to JSON with the schema's field names; fields with default values are included. */
 function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): object {
   const fields = Object.entries(message).map(([name, value]: [string, unknown]) => [name, withYear(value)]);
   const sayable = create(schema, Object.fromEntries(fields) as MessageInitShape<Desc>);
@@ -24,7 +24,7 @@ function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageS
 const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
 const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
 
-/** JSON has only the years 1 to 9999, and a file's time may be any: uses the nearest. */
+/** Clamps a time to the years 1 to 9999: JSON cannot represent others, but a file may have them. */
 function withYear(value: unknown): unknown {
   if (!isMessage(value, TimestampSchema)) return value;
   const { seconds, nanos } = value;
@@ -32,7 +32,7 @@ function withYear(value: unknown): unknown {
   return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
 }
 
-/** The library's answer in the schema's form: times and large numbers as messages have them. */
+/** Converts the library's answer to JSON in the schema's form, with its times and 64-bit numbers. */
 export function schemaObject(schema: DescMessage, answer: object): object {
   return messageObject(schema, inMessage(schema, answer));
 }
@@ -68,8 +68,8 @@ export function healthObject(health: Health): object {
 }
 
 /**
- * Attributes of a path in the schema's form (StatPathResponse). Times that JSON cannot say also have their seconds
- * since 1970, as text: "mtime_seconds".
+ * Attributes of a path in the schema's form (StatPathResponse). For times that JSON cannot represent, seconds since
+ * 1970 are added as text, for example "mtime_seconds".
  */
 export function attributesObject(attributes: PathAttributes): object {
   const seconds = (["mtime", "atime", "ctime"] as const).flatMap((name) => {
@@ -84,7 +84,7 @@ function secondsText(time: Date | undefined): string | undefined {
   return time === undefined ? undefined : String(Math.floor(time.getTime() / 1_000));
 }
 
-/** A kept command or its end in the schema's form, but for its exit: that is as "exec --json" has it. */
+/** A kept command in the schema's form, except for `exit`, which is the same as in "exec --json". */
 export function keptObject(schema: DescMessage, { exit, ...exec }: KeptExec | EndedExec): object {
   return { ...schemaObject(schema, exec), ...(exit && { exit: exitObject(exit) }) };
 }

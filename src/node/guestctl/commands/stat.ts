@@ -61,7 +61,7 @@ function typeName(type: FileType): string {
   return name.toLowerCase().replaceAll("_", " ");
 }
 
-/** With nanoseconds, which a Date does not have. */
+/** Formats a time with nanoseconds, which a Date does not have. */
 function timeOf(time: Date | undefined, nanos: number): string {
   return time === undefined ? "unknown" : fileTime(time, nanos);
 }

@@ -41,7 +41,7 @@ With --json, one object a line: "event", "path", "new_path", "directory" and, wh
     return watchUntilSignal(
       values,
       host,
-      // The connection is made again here, with the address and credentials of then.
+      // `resume: false`: watchUntilSignal reconnects instead, because it reads the address and the credentials again.
       (client, signal) => client.watchDirectory(path, { recursive, names, ignore, signal, resume: false }),
       async (event) => {
         const eventType = event.eventType === "ready" && !isFirst ? "rescan" : event.eventType;
@@ -72,7 +72,7 @@ async function show(host: Host, path: string, event: DirectoryEvent, isJson: boo
   }
 }
 
-/** The path as bytes, if it is not text. */
+/** The path as base64 of its bytes, if it is not UTF-8. */
 function rawPath(field: string, path: string, name = "", raw: Uint8Array = Buffer.from(name)): object {
   if (Buffer.from(name).equals(raw)) return {};
   return { [field]: Buffer.concat([Buffer.from(`${path}/`), raw]).toString("base64") };

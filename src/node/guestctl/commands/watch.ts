@@ -5,15 +5,14 @@ import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../
 import { untilSignal } from "./lasting-watch.ts";
 import { healthObject } from "./schema.ts";
 
-/** Least time to wait for an answer; a longer interval extends it. */
+/** Minimum deadline of a check; a longer interval extends it. */
 const LEAST_TIMEOUT_MS = 2_000;
 
-/** Options of a watch. */
 export interface WatchOptions {
   readonly intervalMs: number;
-  /** Number of looks. Default: without an end. */
+  /** Number of checks. Default: unlimited. */
   readonly count?: number | undefined;
-  /** Ends the watch. */
+  /** Ends the watch when aborted. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -22,19 +21,19 @@ interface Answer {
   readonly time: Date;
   readonly health: Health;
   readonly roundTripMs: number;
-  /** Guest time minus host time; half of the round trip is uncertain. NaN if the agent sends no time. */
+  /** Guest time minus host time, with an uncertainty of half of the round trip. NaN if the agent sends no time. */
   readonly clockErrorMs: number;
   readonly agentVersion: string | undefined;
-  /** The address in use, of several or of vsock. */
+  /** The address in use, if there are several or it is a vsock address. */
   readonly address: string | undefined;
 }
 
-/** One look at an agent: its answer, or why there is none. */
+/** The result of one check: the agent's answer, or an error. */
 export type Sample = Answer | { readonly time: Date; readonly error: Error };
 
 /**
- * Looks at an agent at every interval. After a failure it dials again, with the address and credentials of then. Throws
- * GuestError if the first look finds a permanent failure.
+ * Checks an agent at every interval. After a failure it dials again, with the address and credentials that are valid
+ * then. Throws GuestError if the first check fails permanently.
  */
 async function* samples(
   { connect, redial }: Connector,
@@ -64,13 +63,16 @@ async function* samples(
   }
 }
 
-/** Whether an agent that has never answered may do so later. One that refuses these credentials is not waited for. */
+/**
+ * Whether the failure of the first check may be temporary. If the agent refuses these credentials, waiting does not
+ * help.
+ */
 function mayPass(error: Error): boolean {
   if (!(error instanceof GuestError)) return false;
   return error.status === "DEADLINE_EXCEEDED" || (error.status === "UNAVAILABLE" && isTransient(error));
 }
 
-/** Calls Health once. Rejects only with errors that are faults of guestctl. */
+/** Makes one check. Rejects only with errors that are bugs of guestctl. */
 async function sampleOf(
   dial: () => Promise<GuestClient>,
   timeoutMs: number,
@@ -93,8 +95,8 @@ async function sampleOf(
 }
 
 /**
- * Watches an agent until a signal: writes a line a change, as JSON an object a look. Resolves with the last; throws as
- * `samples`.
+ * Watches an agent until a signal. Writes a line for each change, or, as JSON, an object for each check. Resolves with
+ * the last result; throws like `samples`.
  */
 export async function watchHealth(
   connector: Connector,
@@ -113,7 +115,7 @@ export async function watchHealth(
   return last;
 }
 
-/** A change, with the time of day on this host. */
+/** Formats a change, with the time of day on this host. */
 function changeLine(time: Date): (text: string) => string {
   return (text) => `${time.toTimeString().slice(0, 8)}  ${text}\n`;
 }
@@ -137,23 +139,22 @@ function rounded(ms: number): number | null {
   return Number.isNaN(ms) ? null : Math.round(ms * 1000) / 1000;
 }
 
-/** A guest clock that moves this much against the host's was stepped or stopped. */
+/** If a guest's clock moves by more than this against the host's, it was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
-/** State that later looks are compared with. */
+/** State with which later checks are compared. */
 export interface Seen {
   /** The last answer, however old. */
   readonly answer?: Answer;
-  /** Since when there has been no answer; undefined while there is one. */
+  /** When the agent stopped answering; undefined while it answers. */
   readonly lostSince?: Date;
 }
 
-/** The state after one more look. */
 export function seenWith(seen: Seen, sample: Sample): Seen {
   return "error" in sample ? { ...seen, lostSince: seen.lostSince ?? sample.time } : { answer: sample };
 }
 
-/** Changes that a look shows, oldest first. */
+/** The changes that a check has found, oldest first. */
 export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string[] {
   if ("error" in now) {
     const status = now.error instanceof GuestError ? ` [${now.error.status}]` : "";
@@ -175,12 +176,11 @@ export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string
   return texts;
 }
 
-/** Ready or why not. */
 function readiness(health: Health): string {
   return health.ready ? "ready" : `not ready (${unreadyReason(health)})`;
 }
 
-/** `+1.500 s`, `-0.002 s`. */
+/** Formats a duration as `+1.500 s` or `-0.002 s`. */
 function signedSeconds(ms: number): string {
   return `${ms < 0 ? "-" : "+"}${(Math.abs(ms) / 1000).toFixed(3)} s`;
 }

@@ -22,7 +22,7 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
     const path = guestPath(positionals[0] ?? "");
     const mode = parseMode(values.mode, "--mode");
     const file = {
-      // Only --json shows the checksum.
+      // The checksum is only printed with --json.
       skipSha256: values.json !== true,
       parents: values.parents === true,
       exclusive: values.exclusive === true,

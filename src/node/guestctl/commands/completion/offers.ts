@@ -2,23 +2,23 @@ import { FileType, type GuestClient } from "../../../client/index.ts";
 import { type Command, type CommandEntry, type Completes, type Option, parsed } from "../../cli/index.ts";
 import { type ConnectionValues, openClient } from "../../target/index.ts";
 
-/** A word to offer, and its meaning. */
+/** A word to offer, and its description. */
 type Offer = readonly [word: string, about?: string];
 
-/** What a shell offers: words, paths of the sandbox, or its own files or folders. */
+/** What the shell offers: words, paths in the sandbox, or its own files or directories. */
 export interface Offers {
   readonly kind: "word" | "path" | "file" | "folder";
   readonly offers: readonly Offer[];
 }
 
-/** As long as kubectl's completion waits for an answer. */
+/** The timeout of kubectl's completion. */
 const PATIENCE_MS = 5_000;
 const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
 
-/** NAME:PATH or :PATH, as `cp` writes it. */
+/** NAME:PATH or :PATH, as in `cp`. */
 const REMOTE = /^([a-z0-9-]*):(.*)$/;
 
-/** What may replace the last of the words, of which the first is the program. Rejects as openClient does. */
+/** Finds the completions of the last word; the first word is the program. Rejects like openClient. */
 export async function offersFor(
   table: ReadonlyMap<string, CommandEntry>,
   [, name = "", ...args]: readonly string[],
@@ -45,12 +45,12 @@ export async function offersFor(
 
 interface Wanted {
   readonly completes: Completes | readonly Offer[];
-  /** The part of the word before the offered one. */
+  /** The part of the word that stays before each completion, such as `--option=`. */
   readonly prefix: string;
   readonly values: ConnectionValues;
 }
 
-/** What the last word of a command line is to be. */
+/** Finds what kind of word the last word of a command line is. */
 function wanted({ options, completes, takesCommand }: Command, before: readonly string[], current: string): Wanted {
   const { tokens, values } = parsed(before, options, false);
   const is = (what: Wanted["completes"] = "nothing", prefix = ""): Wanted => ({
@@ -114,7 +114,7 @@ async function offersOf(
   }
 }
 
-/** The paths of the sandbox that begin with a prefix, folders with a slash at their end. Rejects with GuestError. */
+/** Paths in the sandbox that begin with a prefix; directories end with a slash. Rejects with GuestError. */
 async function guestPaths(client: GuestClient, prefix: string): Promise<string[]> {
   const start = prefix === "" ? "/" : prefix;
   if (!start.startsWith("/")) return [];
@@ -122,7 +122,7 @@ async function guestPaths(client: GuestClient, prefix: string): Promise<string[]
   const begin = start.slice(folder.length);
   const paths: string[] = [];
   for await (const { name, type } of client.list(folder, { timeoutMs: PATIENCE_MS })) {
-    // As with local files: hidden ones only after a typed dot.
+    // As with local files, hidden names are offered only after a typed dot.
     if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
     paths.push(`${folder}${name}${type === FileType.DIRECTORY ? "/" : ""}`);
   }

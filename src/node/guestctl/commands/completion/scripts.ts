@@ -1,7 +1,7 @@
 /*
- * Scripts that a shell sources. Each passes its words to "guestctl completion --of". The first line of the answer is
- * the kind of the others: words, or paths of the sandbox. Or it is local files or folders, which the shell completes by
- * itself.
+ * Scripts that a shell sources. Each passes the words of the command line to "guestctl completion --of". The first line
+ * of the answer is the kind of completion. For words and paths in the sandbox, the other lines are the completions.
+ * Local files and directories the shell completes by itself.
  */
 
 /** Completion for bash 3.2 or later. */
@@ -25,7 +25,7 @@ _guestctl() {
 complete -F _guestctl guestctl
 `;
 
-/** Completion for zsh: sourced after compinit, or as the file _guestctl in a folder of $fpath. */
+/** Completion for zsh: sourced after compinit, or as the file _guestctl in a directory of $fpath. */
 const ZSH = `#compdef guestctl
 # Completion of guestctl for zsh: source <(guestctl completion zsh)
 _guestctl() {
@@ -70,5 +70,4 @@ end
 complete --command guestctl --no-files --keep-order --arguments '(__guestctl_offers)'
 `;
 
-/** The scripts, by shell. */
 export const SCRIPTS: Readonly<Record<"bash" | "zsh" | "fish", string>> = { bash: BASH, zsh: ZSH, fish: FISH };

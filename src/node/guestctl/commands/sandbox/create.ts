@@ -87,7 +87,7 @@ async function specOf(path: string): Promise<{ readonly env?: Readonly<Record<st
   try {
     spec = JSON.parse(text);
   } catch {
-    // The parser's message could quote the spec, which may hold secrets.
+    // The parser's message is dropped, because it could quote secrets in the spec.
     throw new CliError(`${path} is not valid JSON`);
   }
   if (typeof spec !== "object" || spec === null || Array.isArray(spec))

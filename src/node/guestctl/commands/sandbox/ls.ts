@@ -36,7 +36,7 @@ interface Filter {
   readonly matches: (kind: string, listed: Listed) => boolean;
 }
 
-/** The keys of docker's `ps --filter`, as far as sandboxes have them, and the kind. */
+/** Filter keys, as in docker's `ps --filter`, and `kind`. */
 const KEYS: Readonly<Record<string, (value: string) => Filter["matches"]>> = {
   kind: (value) => (kind) => kind === value,
   name:

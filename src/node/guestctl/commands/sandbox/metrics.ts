@@ -9,7 +9,7 @@ import { CliError, type Host, printable, UsageError, type Subcommand } from "../
 import { schemaObject } from "../schema.ts";
 import { defineVerb } from "./verb.ts";
 
-/** Of version 0.0.4 of the text form (https://prometheus.io/docs/instrumenting/exposition_formats/). */
+/** Prometheus text format 0.0.4 (https://prometheus.io/docs/instrumenting/exposition_formats/). */
 const CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8";
 const DEFAULT_HOST = "127.0.0.1";
 
@@ -38,7 +38,7 @@ export const metrics: Subcommand = defineVerb({
   },
 });
 
-/** The figures of each sandbox with its name as a label; `guest_up` is 0 where its agent did not answer. */
+/** Formats the metrics of each sandbox, labelled with its name. `guest_up` is 0 if its agent did not answer. */
 function textOf(usages: readonly SandboxUsage[]): string {
   const reports = usages.flatMap(({ name, usage }): LabelledUsage[] =>
     usage === undefined ? [] : [{ usage, labels: { sandbox: name } }],

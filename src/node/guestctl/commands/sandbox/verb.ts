@@ -16,46 +16,46 @@ import { NODE_OPTIONS, type NodeValues, openNode, SandboxProgress, unbroken } fr
 
 const FREEZES: Readonly<Record<Freeze, Freeze>> = { on: "on", off: "off", required: "required" };
 
-/** What a command of `guestctl sandbox` works with. */
+/** What a command of `guestctl sandbox` receives when it runs. */
 export interface VerbCall<Own extends Options> extends Parsed<Own & typeof NODE_OPTIONS> {
   readonly node: Sandboxes;
   readonly host: Host;
   readonly progress: SandboxProgress;
-  /** Aborted by the first signal. The command then completes what it has begun. */
+  /** Aborted by the first signal that would end guestctl. The command then completes what it has begun. */
   readonly signal: AbortSignal;
 }
 
 interface VerbParts<Own extends Options> {
-  /** In the overview. */
+  /** The command's line in the overview. */
   readonly summary: string;
-  /** Forms without "guestctl sandbox", one per line. */
+  /** Synopses without "guestctl sandbox", one per line. */
   readonly usage: readonly string[];
   /** Description, in full lines. */
   readonly about: string;
   readonly options: Own;
   readonly notes?: string;
-  /** Default: that of a command that fails or succeeds. */
+  /** Default: `STATUSES`. */
   readonly statuses?: string;
-  /** Arguments, from "guestctl sandbox" on. */
+  /** Example command lines, without "guestctl sandbox". */
   readonly examples: readonly string[];
   readonly takes: Takes;
   readonly completes?: readonly Completes[];
   readonly takesCommand?: boolean;
-  /** It changes nothing, so it works beside a process that changes sandboxes. */
+  /** The command changes nothing, so it opens the journal read-only and signals may end it at once. */
   readonly isReading?: boolean;
-  /** It works until a signal ends it. */
+  /** The command runs until a signal ends it. */
   readonly isEndless?: boolean;
   run(call: VerbCall<Own>): Promise<Answer | number>;
 }
 
 const STATUSES = "0 done, 125 guestctl failed.";
-/** The statuses of what suspends or restores sandboxes. */
+/** Exit statuses of commands that suspend or restore sandboxes. */
 export const RESTORE_STATUSES = `0 done, also if the guest's clock is off by less than a second;
 1 a hook or a restore step failed, or the workload is not ready (see the warnings);
 3 done, but isolation is not guaranteed: clones may share random numbers, keys or secrets (NOT_FROZEN,
 THAWED_WITHOUT_DUTIES, generators that could not be reseeded); 125 guestctl failed.`;
 
-/** Makes a command of `guestctl sandbox`: opens the node, shows progress, and completes what it has begun. */
+/** Defines a command of `guestctl sandbox`: opens the node, shows progress, and lets it finish after a signal. */
 export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Subcommand {
   const { isReading = false, isEndless = false } = parts;
   const command: Command = defineCommand<Own & typeof NODE_OPTIONS>({
@@ -65,7 +65,7 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
     options: { ...parts.options, ...NODE_OPTIONS },
     statuses: parts.statuses ?? STATUSES,
     async run({ values, positionals }, host) {
-      // The options that any command has, whatever `Own` adds.
+      // The options that every command has. The type of `values` does not show them, because `Own` is generic.
       const known = values as object as NodeValues & { readonly json?: boolean; readonly freeze?: string };
       const how = { isEndless, isForPrograms: known.json === true };
       const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "how to --freeze");
@@ -79,7 +79,7 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
   return { summary: parts.summary, command };
 }
 
-/** The variables of --env and --env-file; undefined: none. */
+/** The variables of --env and --env-file; undefined: none were given. */
 export async function variablesOf(
   values: { readonly env?: readonly string[] | undefined; readonly "env-file"?: readonly string[] | undefined },
   host: Host,
