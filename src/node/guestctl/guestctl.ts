@@ -19,7 +19,7 @@ function line([name, { summary }]: readonly [string, CommandEntry]): string {
   return `  ${name.padEnd(18)}${summary}`;
 }
 
-/** Options of every command, which may also stand before it, by spelling; true: with a value. */
+/** Options that may also precede the command's name, by spelling; true: the option has a value. */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
   ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name"].map(
     (option) => [option, true] as const,
@@ -43,12 +43,12 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  // Overview and version load nothing of the commands' rooms.
+  // Imported only here, so that the overview and --version load no command's module.
   const { reportUnknown } = await import("./unknown-command.ts");
   return reportUnknown(name, [...LEADING.keys()], args.includes("--json"), host);
 }
 
-/** The help of a command, or of a topic. It never runs the command, whatever follows its name. */
+/** Prints the help of a command or of a topic. It never runs the command, whatever follows its name. */
 async function help([name = "", ...more]: readonly string[], host: Host): Promise<number> {
   if (name === "connection") {
     host.stdout.write((await import("./target/index.ts")).CONNECTION_HELP);

@@ -1,15 +1,18 @@
 import { endBySignal } from "./ending/index.ts";
 import { guestctl } from "./index.ts";
 
-/** Exit status if the reader of standard output is gone: 128 + SIGPIPE. */
+/** Exit status if the reader of standard output has closed it: 128 + SIGPIPE. */
 const STATUS_BROKEN_PIPE = 141;
-/** The output is incomplete: a full disk, an I/O error. */
+/** Exit status if the output is incomplete, for example because of a full disk or an I/O error. */
 const STATUS_NOT_WRITTEN = 1;
 
-/** Resolves when the kernel has taken all output: process.exit drops what a slow pipe has not. */
+/**
+ * Resolves when the kernel has accepted all output, because process.exit discards what Node has buffered for a slow
+ * pipe.
+ */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
-  // An empty write fails too if the reader of a socket has left (rsync's child has one for a pipe). An earlier failed
-  // write is reported a moment later: wait for that.
+  // An empty write also fails if the peer of a socket has closed it (rsync connects its child with one), so there is
+  // none. An earlier write's failure is reported a moment later: wait for that.
   if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());
@@ -23,7 +26,7 @@ function leaveUnwritten(error: NodeJS.ErrnoException): never {
   process.exit(STATUS_NOT_WRITTEN);
 }
 
-/** Ends by a signal that nothing else handles, but not before listeners of "exit" have tidied up. */
+/** Ends guestctl by a signal that nothing else handles, after listeners of "exit" have cleaned up. */
 function leaveBySignal(signal: NodeJS.Signals): void {
   if (process.listenerCount(signal) === 1) process.exit(endBySignal(process, signal));
 }

@@ -2,7 +2,7 @@ import { nearest } from "../../shared/text.ts";
 import { commandElsewhere, type Host, optionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
 import { COMMANDS } from "./commands/index.ts";
 
-/** Reports a command line without a command of guestctl, and what was probably meant. Returns the exit status. */
+/** Reports a command line without a valid command, and what was probably meant. Returns the exit status. */
 export function reportUnknown(
   name: string | undefined,
   leading: readonly string[],
@@ -26,7 +26,7 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
   return `unknown command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
 }
 
-/** Any other word may be a program: it is common to leave "exec" out. */
+/** The word may be a program in the sandbox: users often forget "exec". */
 function programOf(name: string): string | undefined {
   return /^[\w.+-]+$/.test(name) ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox` : undefined;
 }

@@ -13,7 +13,7 @@ import { sourceFailure } from "./source-failure.ts";
 import { tarOut } from "./tar-out.ts";
 import { tarIn, uploadFile, uploadLink, uploadTree } from "./upload.ts";
 
-/** What `copy` works with: it finds out itself which numbers the names of owners are. */
+/** The parameters of `copy`. Names of owners are not resolved yet: `copy` looks up their ids. */
 export interface CopyRequest extends Omit<CopyContext, "options"> {
   readonly options: Omit<CopyContext["options"], "owners"> & {
     readonly keepsOwners: boolean;
@@ -21,7 +21,10 @@ export interface CopyRequest extends Omit<CopyContext, "options"> {
   };
 }
 
-/** Runs a copy. Into an existing directory, as with cp(1). A source that cannot be copied does not end it. */
+/**
+ * Runs a copy. As in cp(1), sources are copied into an existing directory, and a source that fails does not end the
+ * copy.
+ */
 export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> {
   const { sources, destination } = order;
   const { client, host, report } = parts;
@@ -41,7 +44,7 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
     throw new CliError(`${destination} is not a directory; several sources need one`);
   for (const source of sources) {
     const name = basename(source);
-    // As with cp(1), the content of `..` goes into the directory itself, not above it.
+    // As in cp(1), the content of `..` goes into the directory itself, not above it.
     const below = name === ".." ? "" : name;
     const target = intoFolder ? (isUpload ? posix : { join }).join(destination, below) : destination;
     const folder = intoFolder ? destination : undefined;
@@ -55,7 +58,7 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
   }
 }
 
-/** Makes a missing destination that only a directory can be: one with a slash at its end, for files. Needs --parents. */
+/** Creates a missing destination that must be a directory, because it ends with a slash. Requires --parents. */
 async function madeFolder({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
   const { client, options } = context;
   if (!destination.endsWith("/")) return false;
@@ -64,7 +67,7 @@ async function madeFolder({ direction, sources, destination }: CopyOrder, contex
   const isDirectory = isUpload
     ? (await locally(source, stat(nameOf(source)))).isDirectory()
     : (await client.statPath(nameOf(source))).type === FileType.DIRECTORY;
-  // As with cp(1), one directory is copied under the new name.
+  // As in cp(1), a single directory is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
     throw new CliError(`there is no directory ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
@@ -88,7 +91,7 @@ async function upload(local: string, remote: string, folder: string | undefined,
     throw new CliError(
       `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
     );
-  // Only a terminal shows it, and all of a directory has to be looked at for it.
+  // The total is only shown on a terminal, and all of the directory must be read to compute it.
   const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await treeBytes(local) : undefined;
   const totalBytes = stats.isFile() ? Number(stats.size) : ofFolder;
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
@@ -98,7 +101,7 @@ async function upload(local: string, remote: string, folder: string | undefined,
     : uploadTree(parts, local, remote, folder));
 }
 
-/** A name is taken, be it by a link to nothing. */
+/** Whether the name is taken, even by a dangling symlink. */
 async function isThere({ client }: CopyContext, remote: string): Promise<boolean> {
   return client.statPath(nameOf(remote), { noFollow: true }).then(
     () => true,
@@ -152,20 +155,20 @@ async function treeBytes(root: string): Promise<number> {
 /** A parsed copy command line. */
 interface CopyOrder {
   readonly direction: "upload" | "download" | "tar in" | "tar out";
-  /** Paths without the prefix of the sandbox; at least one, and no more for an archive. */
+  /** Paths without the sandbox's prefix. There is at least one; for an archive exactly one. */
   readonly sources: readonly string[];
   readonly destination: string;
-  /** Name of the sandbox, where the paths have it. */
+  /** Name of the sandbox, if the paths contain it. */
   readonly sandbox: string | undefined;
 }
 
 /** Standard input or output, as a tar archive. */
 const STREAM = "-";
 
-/** A path in a sandbox: `:PATH`, and with the name of one of this node `NAME:/PATH`, as with scp(1) and docker. */
+/** A path in a sandbox: `:PATH`, or `NAME:/PATH` with the name of a sandbox of this node, as in scp(1) and docker. */
 const REMOTE = /^(?::|([a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?):(?=\/(?!\/)))(.*)$/s;
 
-/** Reads `SOURCE... DESTINATION`; a path in a sandbox begins with a colon, or NAME and a colon. Throws UsageError. */
+/** Parses `SOURCE... DESTINATION`. A path in a sandbox begins with a colon, or with NAME and a colon. Throws UsageError. */
 export function parseOrder(paths: readonly string[]): CopyOrder {
   const destination = paths.at(-1);
   const sources = paths.slice(0, -1);
@@ -196,7 +199,7 @@ function isRemote(path: string): boolean {
   return REMOTE.test(path);
 }
 
-/** The one name that paths begin with. Throws UsageError for two sandboxes. */
+/** The sandbox's name in the paths. Throws UsageError if they name two sandboxes. */
 function sandboxOf(paths: readonly string[]): string | undefined {
   const remote = paths.filter(isRemote).map((path) => REMOTE.exec(path)?.[1]);
   const [first, second] = new Set(remote);
@@ -208,15 +211,15 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   );
 }
 
-/** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, neither a sandbox's path nor a local one. */
+/** `USER@HOST:PATH` of scp(1) and `NAMESPACE/NAME:PATH` of kubectl, which are rejected with advice. */
 const NAMED = /^(?:[^/:@]+[@/])?([^/:@]+):(.*)$/s;
 
-/** A path as `cp` writes it. */
+/** A path in the form that `cp` expects. */
 function remoteForm(path: string): string {
   return `:${path.startsWith("/") ? "" : "/"}${path}`;
 }
 
-/** `:PATH -` and `- :PATH`, as in docker cp. */
+/** Parses `:PATH -` and `- :PATH`, as in docker cp. */
 function parseStream(sources: readonly string[], destination: string): Omit<CopyOrder, "sandbox"> {
   const [source = "", ...more] = sources;
   if (more.length === 0 && destination === STREAM && isRemote(source)) {

@@ -3,10 +3,10 @@ import * as zlib from "node:zlib";
 import { messageOf } from "../../../shared/errors.ts";
 import { CliError } from "../cli/index.ts";
 
-/** Node 22.15 and later have it, as the one of guestctl's own build. */
+/** Only Node 22.15 and later have it, and so does the Node that guestctl is packaged with. */
 const createZstdDecompress = Reflect.get(zlib, "createZstdDecompress") as (() => NodeJS.ReadWriteStream) | undefined;
 
-/** How compressed archives begin, and what unpacks them: Node, or a program of this machine. */
+/** The first bytes of compressed formats, and how to decompress each: with Node, or a program of this machine. */
 const FORMATS: readonly {
   readonly name: string;
   readonly magic: readonly number[];
@@ -21,8 +21,9 @@ const FORMATS: readonly {
 const MAGIC_BYTES = 6;
 
 /**
- * A tar archive, unpacked first if it is compressed with gzip or zstd. No archive begins like any of these: its first
- * bytes are a name, and its checksum would not match. Throws CliError for a compression that Node does not have.
+ * Yields a tar archive, decompressed if necessary. The formats cannot be confused with tar: an archive begins with a
+ * file name, and the checksum of its header would not match. Throws CliError for a compression that Node cannot
+ * decompress.
  */
 export async function* decompressed(input: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const source = input[Symbol.asyncIterator]();
@@ -51,7 +52,7 @@ export async function* decompressed(input: AsyncIterable<Uint8Array>): AsyncGene
     throw new CliError(`standard input is compressed with ${name}; unpack it first: ${unpack} FILE | guestctl cp - …`);
   const compressed = Readable.from(whole());
   const unpacked = unpack();
-  // `pipe` does not pass errors on.
+  // `pipe` does not propagate errors.
   compressed.on("error", (error) => unpacked.emit("error", error));
   compressed.pipe(unpacked);
   try {

@@ -10,17 +10,17 @@ export async function statIfThere(client: GuestClient, remote: string): Promise<
   });
 }
 
-/** Files that the kernel generates report a size of 0 or 4096, whatever they hold. */
+/** Whether the kernel generates the file. Such files report a size of 0 or 4096, whatever their content. */
 export function isGenerated(path: string): boolean {
   return /^\/+(?:proc|sys)\//.test(path);
 }
 
-/** Whether the error is the agent's, with that status. */
+/** Whether an error comes from the agent and has this reason. */
 export function isReason(error: unknown, reason: string): boolean {
   return error instanceof GuestError && error.reason === reason;
 }
 
-/** The path, or the nearest folder above it that exists. */
+/** The path, or its nearest ancestor that exists. */
 export async function existingFolder(client: GuestClient, remote: string): Promise<string> {
   let folder = remote;
   while (folder !== "/" && (await statIfThere(client, folder)) === undefined) folder = posix.dirname(folder);

@@ -18,7 +18,7 @@ import { isGenerated } from "./guest-paths.ts";
 import { type CopyOptions, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 import { sourceFailure } from "./source-failure.ts";
 
-/** What a tree is, by its number on the wire. */
+/** Entry types that can be copied, by their number on the wire. */
 export const TYPES: ReadonlyMap<FileType, TarType> = new Map([
   [FileType.REGULAR, "file"],
   [FileType.DIRECTORY, "directory"],
@@ -32,18 +32,19 @@ const ERRNOS: ReadonlyMap<string, string> = new Map([
 const NONE = Buffer.alloc(0);
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** What a tree is read with. */
+/** How to read a tree. */
 export interface TreeParts {
   readonly client: GuestClient;
   readonly report: Pick<CopyReport, "skip" | "skipUnnamed">;
   readonly options: Pick<CopyOptions, "exclude" | "oneFileSystem" | "followLinks">;
-  /** Called with the size of each piece of content. */
+  /** Called with the size of each chunk of content. */
   readonly onBytes: (bytes: number) => void;
 }
 
 /**
- * A directory of the sandbox entry by entry, itself first, nameless: of an agent that has no call for trees, and of
- * what the kernel generates, whose size only the reading tells. Skips all but files, directories and links.
+ * Reads a directory of the sandbox entry by entry, beginning with the directory itself, whose name is empty. For agents
+ * that have no call for trees, and for files that the kernel generates, whose size is only known after reading them.
+ * Skips everything except files, directories and symlinks.
  */
 export function guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   return withoutExcluded(wholeGuestTree(parts, remote), parts.options.exclude);
@@ -68,21 +69,21 @@ async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncGenerator
   }
 }
 
-/** The header of an entry. */
+/** The tar header of an entry, without its content. */
 export function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
   const { mode, uid, gid, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
-  // A Date ends at the millisecond.
+  // A Date has only milliseconds; the nanoseconds are separate.
   const mtimeNs = BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
   const mtimeSeconds = secondsNotBefore(mtimeNs);
   return { type, name, linkTarget, mode, uid, gid, size: type === "file" ? size : 0, mtimeSeconds, mtimeNs };
 }
 
-/** More is no text of the kernel, but an image of its memory. */
+/** A larger file is not text that the kernel generates, but for example an image of its memory. */
 const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
-/** Some of them, such as /proc/kmsg, wait for more for ever. */
+/** Some of these files never reach EOF, such as /proc/kmsg. */
 const GENERATED_TIMEOUT_MS = 5_000;
 
-/** A file that the kernel generates: only its content tells its size. Skips one that cannot be read. */
+/** Reads a file that the kernel generates: its size is only known after reading it. Skips a file that cannot be read. */
 export async function* generated(
   { client, report, onBytes }: TreeParts,
   path: string,
@@ -105,9 +106,9 @@ export async function* generated(
 }
 
 /**
- * As many bytes as the file had when it was listed. Follows no link: the agent reads with its own rights, and the
- * directory's owner could put a link there in the meantime. Throws EntryError for a file that has become shorter, has
- * vanished or cannot be read, and TarError for an answer with more bytes than that.
+ * Reads exactly as many bytes as the file had when it was listed. Follows no symlink: the agent reads with its own
+ * privileges, and the directory's owner could replace the file by a symlink meanwhile. Throws EntryError for a file
+ * that became shorter, is gone or cannot be read, and TarError for an answer with more bytes.
  */
 export async function* contentOf(
   { client, onBytes }: TreeParts,

@@ -8,7 +8,7 @@ export function localFailure(path: string | Buffer, error: unknown): CliError {
   return new CliError(`${path.toString()}: ${problem} on this machine`);
 }
 
-/** Runs a call on a local path. Throws CliError that names it. */
+/** Awaits a call on a local path. If it fails, throws CliError, which names the path. */
 export async function locally<Value>(path: string | Buffer, work: Promise<Value>): Promise<Value> {
   return work.catch((error: unknown) => {
     throw localFailure(path, error);

@@ -4,12 +4,15 @@ import { type CopyContext, NOT_COPIED } from "./report.ts";
 import { sourceFailure } from "./source-failure.ts";
 import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
 
-/* Agents before 0.3.0 have no call for whole trees: each entry is a call of its own. */
+/* Agents before 0.3.0 cannot copy a whole tree in one call, so each entry is a call of its own. */
 
 const SLASH = Buffer.from("/");
 const HERE = Buffer.from(".");
 
-/** Copies in another way if an agent is too old for the first; any other error stays what it is. */
+/**
+ * Returns an error handler that copies with another method if the agent is too old for the first. Other errors are
+ * rethrown.
+ */
 export function ifTooOld<Value>(copy: () => Promise<Value>): (error: unknown) => Promise<Value> {
   return (error) => {
     if (error instanceof GuestError && error.status === "UNIMPLEMENTED") return copy();
@@ -20,13 +23,19 @@ export function ifTooOld<Value>(copy: () => Promise<Value>): (error: unknown) =>
 /** Hears of an entry that cannot be copied, and why in words, while the others can. */
 type OnFailure = (name: Buffer, error: unknown, why: string) => void;
 
-/** A directory of the sandbox that is being filled. Nothing leaves the directory above it, not even over a link. */
+/**
+ * A directory in the sandbox that is being filled. The agent resolves all paths beneath the directory above it and
+ * follows no symlink out of it.
+ */
 export class GuestTarget {
   readonly #context: CopyContext;
   readonly #client: GuestClient;
   readonly #beneath: string;
   readonly #top: Buffer;
-  /** Modes and times for the end: writing into a folder changes its time, and its mode may forbid it. */
+  /**
+   * Modes and times of directories, which are set at the end: writing into a directory changes its time, and its mode
+   * may forbid writing.
+   */
   readonly #folders: ({ readonly path: Buffer; readonly name: Buffer } & NewAttributes)[] = [];
   readonly #onFailure: OnFailure;
 
@@ -38,12 +47,12 @@ export class GuestTarget {
     this.#onFailure = onFailure;
   }
 
-  /** Creates all entries, several files at once. Goes on after one that cannot be copied, except with --fail-fast. */
+  /** Creates all entries, several files concurrently. An entry that fails ends the copy only with --fail-fast. */
   async fill(entries: Iterable<UploadEntry> | AsyncIterable<UploadEntry>, atOnce: number): Promise<void> {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Folders and links are complete before the next entry, which may lie in the one or have the name of the other.
+      // Wait for each directory and symlink: the next entry may be inside the directory or replace the symlink.
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };
       });
@@ -85,7 +94,7 @@ export class GuestTarget {
     } else this.#context.report.skip(name.toString(), NOT_COPIED);
   }
 
-  /** Replaces whatever is there, as tar(1) does. */
+  /** Replaces an existing entry, as tar(1) does. */
   async #link(path: Buffer, target: Buffer, owner: Pick<NewAttributes, "uid" | "gid">): Promise<void> {
     const beneath = this.#beneath;
     const make = (): Promise<void> => this.#client.symlink(target, path, { beneath, ...owner });
@@ -98,7 +107,7 @@ export class GuestTarget {
     });
   }
 
-  /** The path beneath the folder that nothing leaves. */
+  /** The entry's path, relative to `beneath`. */
   #pathOf(name: Buffer): Buffer {
     const [first = HERE, second] = [this.#top, name].filter((part) => part.length > 0);
     return second === undefined ? first : Buffer.concat([first, SLASH, second]);

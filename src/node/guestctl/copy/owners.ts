@@ -4,26 +4,26 @@ import type { Owners } from "../../tar/index.ts";
 import { CliError, UsageError } from "../cli/index.ts";
 import { isReason } from "./guest-paths.ts";
 
-/** `USER`, `USER:GROUP`, `USER:` or `:GROUP`, as of chown(1); names or numbers. */
+/** `USER`, `USER:GROUP`, `USER:` or `:GROUP`, as in chown(1); names or numbers. */
 export interface Chown {
   readonly user: string;
-  /** Undefined: the group is not said; empty: the user's own. */
+  /** Undefined: no group is given; empty: the user's login group. */
   readonly group: string | undefined;
 }
 
-/** The side that gets the files, whose names of users count. */
+/** The side that receives the files. Names of users and groups are looked up there. */
 interface Destination {
   readonly what: string;
-  /** Content of a file; undefined: there is none. */
+  /** Reads a file; undefined: the file does not exist. */
   readonly read: (path: string) => Promise<string | undefined>;
   readonly isRoot: () => Promise<boolean>;
 }
 
-/** More is no list of users, and a sandbox may send content without end. */
+/** Most bytes to read of /etc/passwd or /etc/group, because a sandbox may send endless content. */
 const DATABASE_BYTES = 16 * 1024 * 1024;
 const LAST_OWNER = 2 ** 32 - 2;
 
-/** Reads the value of --chown, or the owner of `chown`. Throws UsageError, which names `what` was given. */
+/** Parses the value of --chown, or the owner argument of `chown`. Throws UsageError, which begins with `what`. */
 export function parseChown(text: string, what = "--chown"): Chown {
   const [, user = "", colon, group = ""] = /^([^:]*)(?:(:)([^:]*))?$/.exec(text) ?? [];
   if (user === "" && group === "")
@@ -31,13 +31,13 @@ export function parseChown(text: string, what = "--chown"): Chown {
   return { user, group: colon === undefined ? undefined : group };
 }
 
-/** The owners that a copy gives. Throws CliError for a name that the destination does not have. */
+/** Determines the owners of the copied files. Throws CliError for a name that does not exist at the destination. */
 export async function ownersFor(
   chown: Chown | undefined,
   keepsOwners: boolean,
   destination: Destination,
 ): Promise<Owners> {
-  // As with cp -a: whoever is not root cannot give files away, and does not try.
+  // As in cp -a: only root can change owners, so other users do not try.
   const keepOwners = keepsOwners && (await destination.isRoot());
   if (chown === undefined) return { keepOwners };
   const { user, group } = chown;
@@ -56,7 +56,7 @@ function numberOf(name: string): number | undefined {
   return number;
 }
 
-/** The fields of the line of a name, or of a uid (passwd(5), group(5)). */
+/** The fields of the line for a name or an id (passwd(5), group(5)). */
 async function entryOf({ what, read }: Destination, path: string, name: string): Promise<readonly string[]> {
   const text = await read(path);
   if (text === undefined) throw new CliError(`there is no ${path} ${what}; give numeric ids`);
@@ -70,14 +70,12 @@ async function entryOf({ what, read }: Destination, path: string, name: string):
   return fields;
 }
 
-/** This machine. */
 export const HERE: Destination = {
   what: "on this machine",
   read: (path) => readFile(path, "utf8").catch(() => undefined),
   isRoot: async () => process.getuid?.() === 0,
 };
 
-/** The sandbox. */
 export function thereOf(client: GuestClient): Destination {
   const ifThere = (error: unknown): undefined => {
     if (!isReason(error, "PATH_NOT_FOUND")) throw error;
@@ -85,7 +83,7 @@ export function thereOf(client: GuestClient): Destination {
   return {
     what: "in the sandbox",
     read: (path) => client.readFile(path, { length: DATABASE_BYTES }).text().catch(ifThere),
-    // The agent's own process belongs to its user. Without /proc it is taken for root, and says what it may not do.
+    // /proc/self belongs to the agent's user. Without /proc, assume root; the agent then reports what it may not do.
     isRoot: async () => ((await client.statPath("/proc/self").catch(ifThere))?.uid ?? 0) === 0,
   };
 }

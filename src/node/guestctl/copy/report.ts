@@ -3,40 +3,40 @@ import type { GuestClient } from "../../client/index.ts";
 import type { Owners } from "../../tar/index.ts";
 import { type Host, printable } from "../cli/index.ts";
 
-/** What a copy works with. */
+/** Parameters of a copy. */
 export interface CopyContext {
   readonly client: GuestClient;
   readonly report: CopyReport;
-  /** Has the archives on its standard input and output, and shows progress on standard error, if that is a terminal. */
+  /** Its standard input or output carries a tar archive; progress is shown on standard error if that is a terminal. */
   readonly host: Host;
   readonly options: CopyOptions;
 }
 
-/** How the command line has it copied. */
+/** The options of the command line. */
 export interface CopyOptions {
-  /** Make missing directories above the destination. */
+  /** Create missing directories above the destination. */
   readonly makesParents: boolean;
-  /** A link that is named as a source is copied as a link. */
+  /** Copy a symlink that is named as a source as a link. */
   readonly copiesLinks: boolean;
-  /** Files of this machine get the guest's modes whatever the umask. */
+  /** Give local files the modes that they have in the guest, regardless of the umask. */
   readonly keepsModes: boolean;
   /** End at the first entry that fails. */
   readonly failFast: boolean;
-  /** Patterns of entries to leave out. */
+  /** Patterns of entries to skip. */
   readonly exclude: readonly (string | Buffer)[];
-  /** Which owners entries get. */
+  /** Which owners the copied entries get. */
   readonly owners: Owners;
-  /** Names of one file stay names of one file. */
+  /** Preserve hard links: names of the same file remain names of the same file. */
   readonly hardLinks: boolean;
-  /** Copy what links lead to, in their place. */
+  /** Copy the targets of symlinks instead of the links. */
   readonly followLinks: boolean;
-  /** Leave what is there. */
+  /** Do not replace existing files. */
   readonly keepExisting: boolean;
   /** Do not descend into other file systems. */
   readonly oneFileSystem: boolean;
 }
 
-/** What the copy of one source works with. */
+/** Parameters for copying one source. */
 export interface CopyParts extends CopyContext {
   readonly progress: Progress;
 }
@@ -44,7 +44,7 @@ export interface CopyParts extends CopyContext {
 /** Why devices, sockets and FIFOs are skipped. */
 export const NOT_COPIED = "neither a file, a directory nor a link";
 
-/** The words for an errno of an entry, as of perror(3). */
+/** Describes an errno, as perror(3) does. */
 export function errnoWords(errno: string): string {
   if (errno === "EOPNOTSUPP") return NOT_COPIED;
   if (errno === "ESTALE") return "changed while it was being copied (ESTALE)";
@@ -52,12 +52,12 @@ export function errnoWords(errno: string): string {
   return errno;
 }
 
-/** Names that a person sees at a terminal: more would scroll the first away. */
+/** Names shown on a terminal at most: more would scroll the first out of view. */
 const SHOWN = 20;
-/** Names that are kept for programs: a sandbox may have failures without end. */
+/** Names kept for JSON output at most, because a sandbox may report failures without end. */
 const KEPT = 1_000_000;
 
-/** Counts of copied entries, and the ones that were left out, with reasons. */
+/** Counts copied entries, and collects the skipped ones with their reasons. */
 export class CopyReport {
   files = 0;
   bytes = 0;
@@ -71,22 +71,22 @@ export class CopyReport {
     this.#isForPrograms = isForPrograms;
   }
 
-  /** Something was left out. */
+  /** Whether anything was skipped. */
   get isPartial(): boolean {
     return this.#skippedCount > 0;
   }
 
-  /** For programs: all that was left out. */
+  /** The skipped entries, for JSON output. */
   get skipped(): readonly string[] {
     return this.#skipped;
   }
 
-  /** Names an entry that is left out. */
+  /** Reports a skipped entry. */
   skip(name: string, reason: string): void {
     this.fail(`skipped ${name}: ${reason}`, `${name}: ${reason}`);
   }
 
-  /** Says why a source is left out: at once, but at a terminal at the end, below the progress. */
+  /** Reports why a source is skipped: immediately, or, on a terminal, after the progress line at the end. */
   fail(line: string, forPrograms: string = line): void {
     this.#skippedCount += 1;
     if (this.#isForPrograms) {
@@ -95,14 +95,14 @@ export class CopyReport {
     else if (this.#skipped.length < SHOWN) this.#skipped.push(line);
   }
 
-  /** Entries that are left out as well, whose names the agent did not say. */
+  /** Counts skipped entries whose names the agent does not report. */
   skipUnnamed(count: number): void {
     if (count <= 0) return;
     this.fail(`skipped ${count} more, which the sandbox's agent does not name`);
     this.#skippedCount += count - 1;
   }
 
-  /** Shows what was held back for a terminal. */
+  /** Prints the lines that were held back for a terminal. */
   show(): void {
     if (this.#isForPrograms || !this.#stderr.isTTY) return;
     for (const line of this.#skipped) this.note(line);
@@ -110,7 +110,7 @@ export class CopyReport {
     if (more > 0) this.note(`skipped ${more} more; --json, or 2> FILE, names all of them`);
   }
 
-  /** A line for people. */
+  /** Writes a line to standard error, unless the output is JSON. */
   note(line: string): void {
     if (!this.#isForPrograms) this.#stderr.write(`guestctl: ${printable(line)}\n`);
   }
@@ -119,11 +119,11 @@ export class CopyReport {
 const FIRST_AFTER_MS = 500;
 const EVERY_MS = 100;
 const BAR_WIDTH = 24;
-/** For terminals of unknown width. */
+/** Assumed width of a terminal that does not report it. */
 const USUAL_COLUMNS = 80;
 const MIB = 1024 * 1024;
 
-/** Shows progress on a terminal if a transfer takes long, until disposed of; nothing elsewhere. */
+/** Shows the progress of a long transfer on a terminal until disposed of. Without a terminal it shows nothing. */
 export class Progress implements Disposable {
   readonly #terminal: NodeJS.WriteStream | undefined;
   readonly #label: string;

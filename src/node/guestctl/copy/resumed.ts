@@ -1,16 +1,22 @@
 import { type GuestError, isConnectionLost } from "../../client/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/** As for whole directories (uploadFolder): tries after a lost connection, and how long each waits for the agent. */
+/**
+ * The number of retries after a lost connection, and how long each waits for the agent; the same as for whole
+ * directories (uploadFolder).
+ */
 const RESUMES = 10;
 const REACH_TIMEOUT_MS = 30_000;
 
-/** Says that a lost connection is being made again. */
+/** Returns a callback that reports a lost connection. */
 export function onReconnect({ report }: Pick<CopyContext, "report">): (lost: GuestError) => void {
   return ({ message }) => report.note(`${message}; reconnecting`);
 }
 
-/** Copies one file; again from its beginning after a lost connection. Both sides put a file in place once it is whole. */
+/**
+ * Copies one file. After a lost connection it starts again from the beginning, which is safe because both sides rename
+ * a file into place only when it is complete.
+ */
 export async function resumed(context: CopyContext, copy: () => Promise<void>): Promise<void> {
   for (let resumes = 0; ; resumes += 1)
     try {

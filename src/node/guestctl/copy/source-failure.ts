@@ -2,7 +2,7 @@ import { GuestError } from "../../client/index.ts";
 import { failureWords } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/** The agent's reasons that are about one path, and the library's codes about one file of this machine. */
+/** The agent's reasons about a single path, and the library's codes about a single local file. */
 const ABOUT_A_PATH: ReadonlySet<string> = new Set([
   "ALREADY_EXISTS",
   "CHECKSUM_MISMATCH",
@@ -21,17 +21,20 @@ const ABOUT_A_PATH: ReadonlySet<string> = new Set([
   "SIZE_MISMATCH",
   "SOURCE_FAILED",
 ]);
-/** Errors of this machine about one path. */
+/** Names of local errors about a single path. */
 const LOCAL: ReadonlySet<string> = new Set(["CliError", "EntryError", "UnpackError"]);
 
-/** Why one source could not be copied, while the others can; undefined: the error ends the whole copy. */
+/** Why one source could not be copied, if the others still can. Undefined: the error ends the whole copy. */
 export function sourceFailure(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const isOfPath = error instanceof GuestError && ABOUT_A_PATH.has(error.code);
   return isOfPath || LOCAL.has(error.name) ? failureWords(error) : undefined;
 }
 
-/** What was copied of a directory whose failed entries are named already. */
+/**
+ * Returns an error handler that accepts a partial copy of a directory, because its failed entries are reported already.
+ * Other errors are rethrown.
+ */
 export function ifPartial({
   options,
   report,

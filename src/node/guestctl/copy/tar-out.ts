@@ -22,7 +22,7 @@ import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
 const NONE = Buffer.alloc(0);
 const ZEROS = Buffer.alloc(64 * 1024);
 
-/** Writes a path of the sandbox to a stream, as a tar archive that has it under its own name. */
+/** Writes a path in the sandbox to a stream, as a tar archive that contains it under its last name. */
 export async function tarOut(context: CopyContext, remote: string, output: NodeJS.WritableStream): Promise<void> {
   const { client, report, options } = context;
   const parts: TreeParts = { client, report, options, onBytes: () => undefined };
@@ -40,7 +40,7 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
     const name = Buffer.concat([top, ...below, ...end]);
     const linkTarget =
       entry.type === "hard-link" ? Buffer.concat([top, Buffer.from("/"), entry.linkTarget]) : entry.linkTarget;
-    // As in any archive: who unpacks it decides whether they count.
+    // An archive always records owners; the program that unpacks it decides whether to use them.
     const { uid, gid } = ownerIn({ ...options.owners, keepOwners: true }, entry);
     await writeAll(output, entryHead({ ...entry, name, linkTarget, uid, gid }));
     await writeContent(entry, output, turns, (error) =>
@@ -51,7 +51,10 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   await writeAll(output, TAR_END);
 }
 
-/** Exactly as many bytes as the header says: what follows is the next header. Zeros stand for missing ones, as in tar. */
+/**
+ * Writes exactly as many bytes as the header says, because the next header follows. Missing bytes are replaced by
+ * zeros, as in tar(1).
+ */
 async function writeContent(
   { content, size }: TarEntry,
   output: NodeJS.WritableStream,
@@ -76,15 +79,18 @@ async function writeContent(
   }
 }
 
-/** Links that are remembered, by the bytes of their names. */
+/** Memory for the names of symlinks that an archive contains. */
 const LINKS_LIMIT_BYTES = 64 * 1024 * 1024;
 
-/** Checks the names of an archive that others unpack, possibly with a program that follows links. */
+/** Checks the names in an archive, because the program that unpacks it may follow symlinks. */
 class ArchiveNames {
   readonly #links = new Set<string>();
   #linkBytes = 0;
 
-  /** Throws TarError for a name or a hard link that leads out of the archive, also over a link in it. */
+  /**
+   * Throws TarError if a name or the target of a hard link passes through a symlink in the archive, and so may lead out
+   * of it.
+   */
   check({ type, name, linkTarget }: TarEntry): void {
     const parts = partsOf(name);
     if (type === "hard-link") this.#checkAbove([...partsOf(linkTarget), ""], linkTarget);
@@ -103,7 +109,7 @@ class ArchiveNames {
   }
 }
 
-/** A directory of the sandbox in one stream, itself first; entry by entry of what one stream cannot carry. */
+/** Reads a directory of the sandbox, itself first: in one stream, or entry by entry if that is impossible. */
 async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report, onBytes, options } = parts;
   if (isGenerated(`${remote}/`)) {
@@ -114,7 +120,7 @@ async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
     report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
   const { exclude, followLinks } = options;
   const crossMounts = !options.oneFileSystem;
-  // A link to a name that is left out would lead nowhere.
+  // With exclusions a hard link could refer to a name that is not in the archive.
   const hardLinks = exclude.length === 0;
   const tree = client.readTree(nameOf(remote), { crossMounts, hardLinks, followLinks, onFailure });
   let isBegun = false;

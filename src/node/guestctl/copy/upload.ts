@@ -22,16 +22,16 @@ import { onReconnect } from "./resumed.ts";
 import { ifPartial } from "./source-failure.ts";
 import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
 
-/** Files that are written at once to an older agent: each waits for the sandbox's disk. */
+/** How many files are written to an older agent concurrently, because each call waits for the sandbox's disk. */
 const AT_ONCE = 16;
 const NONE = Buffer.alloc(0);
 const HOW = { parents: true, overwrite: true, specialBits: true } as const;
 
 /**
- * Copies a file into the sandbox, with its mode, its time and its holes, and compares the checksums of both ends.
+ * Copies a file into the sandbox, with its mode, time and holes, and compares the checksums of both sides.
  *
- * @param folder the directory that the person named, if the file is below it: the agent follows no link out of it,
- *   which the workload may have made
+ * @param folder the directory that the user named, if the file is below it: the workload may have created symlinks
+ *   there, and the agent follows none that leads out of it
  */
 export async function uploadFile(
   parts: CopyParts,
@@ -45,13 +45,13 @@ export async function uploadFile(
   const file = localEntry(entry, (bytes) => parts.progress.add(bytes), parts.options.owners);
   if (file === undefined) return;
   const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, folder);
-  // In a call for one file its holes would cross the connection as zeros, and the folder has to be UTF-8.
+  // A call for a single file would send holes as zeros, and it requires a UTF-8 directory name.
   await (file.sparse || (folder !== undefined && isRawName(folder))
     ? uploadAlone(parts, file, remote).catch(ifTooOld(write))
     : write());
 }
 
-/** Copies a link into the sandbox, as a link. */
+/** Copies a symlink into the sandbox, as a link. */
 export async function uploadLink(context: CopyContext, local: string, remote: string): Promise<void> {
   const path = nameBytes(local);
   const stats = await lstat(path, { bigint: true });
@@ -59,7 +59,7 @@ export async function uploadLink(context: CopyContext, local: string, remote: st
   if (link !== undefined) await uploadAlone(context, link, remote);
 }
 
-/** Writes one entry as a tree. */
+/** Writes one entry as a tree with a single entry. */
 async function uploadAlone(
   { client, report, options }: CopyContext,
   entry: LocalTarEntry,
@@ -78,7 +78,7 @@ async function uploadAlone(
   report.bytes += entry.size;
 }
 
-/** Copies a directory into the sandbox, with modes, times and links, whatever programs the image has. */
+/** Copies a directory into the sandbox, with modes, times and links. Needs no program of the image. */
 export async function uploadTree(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
   const { client, report, options, progress } = parts;
   const above = posix.dirname(remote);
@@ -130,7 +130,7 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   const how: WriteTreeOptions = { ...HOW, overwrite, failFast: options.failFast, onFailure };
   const fail = (name: Buffer, _: unknown, why: string): void =>
     context.report.skip(`:${posix.join(remote, name.toString())}`, why);
-  // An entry's content is in the stream: it has to be written before the next.
+  // One file at a time: an entry's content is in the stream and must be read before the next entry.
   const older = (): Promise<void> =>
     new GuestTarget(context, remote, NONE, fail).fill(
       archived(input, context, () => undefined),
@@ -144,7 +144,7 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   await client.setAttributes(".", attributes, { beneath: nameOf(remote) });
 }
 
-/** The entries of an archive without the slashes and dots that their paths may begin and end with. */
+/** The entries of an archive, with normalized paths: without leading "/" and "./", and without trailing slashes. */
 async function* archived(
   input: AsyncIterable<Uint8Array>,
   context: CopyContext,
@@ -157,7 +157,7 @@ async function* archived(
     if (isExcluded?.(entry.name) === true) continue;
     if (entry.name.length > 0 && isTaken(context, entry)) yield entry;
     else if (entry.name.length === 0) {
-      // The directory itself is there. Anything else of its name would change it, or replace it.
+      // The directory itself exists, so only its attributes are set. An entry of another type would replace it.
       if (entry.type === "directory") onRoot(entry);
       else context.report.skip(JSON.stringify(given.name.toString()), "is the destination, and is not a directory");
     }
@@ -169,7 +169,7 @@ function plainPath(path: Buffer): Buffer {
   return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
 }
 
-/** Whether the sandbox takes it. Counts it, or says that it is skipped. */
+/** Whether the entry can be copied. Counts it, or reports that it is skipped. */
 function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEntry & Pick<GuestTreeEntry, "type"> {
   const { type, size, name } = entry;
   if (type === "directory" || type === "symlink") return true;
@@ -181,7 +181,7 @@ function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEn
   return type === "file" || type === "hard-link";
 }
 
-/** Those of a directory, for an older agent. */
+/** The entries of a local directory, for an older agent. */
 async function* localEntries({ report, options, progress }: CopyParts, local: string): AsyncGenerator<LocalTarEntry> {
   const onUnreadable = (name: Buffer, error: EntryError): void => {
     if (options.failFast) throw error;

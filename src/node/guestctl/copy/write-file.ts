@@ -4,10 +4,10 @@ import type { TarEntry } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/** An entry to upload: from this machine's disk, or from an archive, which does not show holes. */
+/** An entry to upload, from the local disk or from an archive. Only the local disk shows holes (`sparse`). */
 export type UploadEntry = TarEntry & { readonly sparse?: boolean };
 
-/** Writes a file, with its mode, its time and its holes, and compares the checksums of both ends. */
+/** Writes a file, with its mode, time and holes, and compares the checksums of both sides. */
 export async function writeFile(
   { client, report, options }: CopyContext,
   path: GuestPath,
@@ -33,7 +33,7 @@ export async function writeFile(
 
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** A time as calls have it: exactly, or to the microsecond. */
+/** A time as the calls expect it: exact if nanoseconds are known, otherwise to the microsecond. */
 export function timeOf(mtimeSeconds: number, mtimeNs?: bigint): { readonly mtime: Date; readonly mtimeNanos: number } {
   const timeNs = mtimeNs ?? BigInt(Math.floor(mtimeSeconds * 1_000_000)) * 1_000n;
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;

@@ -4,15 +4,16 @@ import { constants } from "node:os";
 /** Standard streams by file descriptor. */
 const STREAMS = ["stdin", "stdout", "stderr"] as const;
 
-/** libuv's side of a stream, which Node does not declare. */
+/** libuv's handle of a stream, which Node's types do not declare. */
 interface WithHandle {
   readonly _handle?: { setBlocking?(isBlocking: boolean): number } | null;
 }
 
 /**
- * Which standard streams were blocking when guestctl started. O_NONBLOCK belongs to the open file, which the other
- * programs of a pipeline share (fcntl(2)); Node sets it, and resets it at exit, but not where a signal ends the
- * process. Call this before anything uses the streams. Where /proc is missing, all count as blocking.
+ * Finds which standard streams were blocking when guestctl started. O_NONBLOCK belongs to the open file description,
+ * which the other programs of a pipeline share (fcntl(2)). Node sets the flag and resets it at exit, but not if a
+ * signal ends the process. Must be called before anything uses the streams. Without /proc, all streams count as
+ * blocking.
  */
 function blockingStreams(): readonly (typeof STREAMS)[number][] {
   return STREAMS.filter((_name, fd) => {
@@ -28,9 +29,9 @@ function blockingStreams(): readonly (typeof STREAMS)[number][] {
 const WERE_BLOCKING = blockingStreams();
 
 /**
- * Makes guestctl end by a signal once it exits, as a process does that handles none: the shell around it then knows
- * that Ctrl-C was pressed, and ends its loop (bash(1), SIGNALS). Listeners of "exit" run first. Returns the exit status
- * to exit with.
+ * Arranges that guestctl, when it exits, terminates by a signal like a process without a handler. The calling shell
+ * then knows that Ctrl-C was pressed, and ends its loop (bash(1), SIGNALS). Listeners of "exit" run first. Returns the
+ * exit status to exit with.
  */
 export function endBySignal(host: NodeJS.Process, signal: NodeJS.Signals): number {
   host.once("exit", () => {

@@ -1,18 +1,18 @@
 import type { Awakening, Warning } from "../../sandboxes/index.ts";
 import { STATUS_NOT_AS_INTENDED, STATUS_NOT_ISOLATED } from "../cli/index.ts";
 
-/** Clones may share random numbers, keys or secrets with what one of these is about. */
+/** Warnings which mean that clones of the sandbox may share random numbers, keys or secrets with it. */
 const NOT_ISOLATED: ReadonlySet<string> = new Set<Warning["code"]>(["NOT_FROZEN", "THAWED_WITHOUT_DUTIES"]);
 
-/** A smaller error of the guest's clock is usual under load, and says nothing about the restore. */
+/** A smaller error of the guest's clock is common under load, and does not indicate a failed restore. */
 const CLOCK_OFF_MS = 1_000;
 
-/** How something woke up, or nothing but the warnings of an operation. */
+/** The result of waking up a sandbox, or of any operation that has only warnings. */
 type Outcome = Pick<Awakening, "warnings"> & Partial<Pick<Awakening, "ready" | "clockErrorMs" | "notReseeded">>;
 
 /**
- * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else did not
- * succeed, 0 otherwise, also if only a clock is off by less than a second. An undefined outcome is that of a boot.
+ * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else failed,
+ * otherwise 0, even if a clock is off by less than a second. An undefined outcome is a boot, which counts as 0.
  */
 export function statusOf(...outcomes: readonly (Outcome | undefined)[]): number {
   const statuses = outcomes.map((outcome) => (outcome === undefined ? 0 : statusOfOne(outcome)));

@@ -10,13 +10,13 @@ import {
 } from "../cli/index.ts";
 import { credentialLines } from "./rotation.ts";
 
-/** The daemon, what it can do, and what its host has. */
+/** Describes the daemon, its features, and its host's resources. */
 export async function nodeAnswer(sandboxes: Sandboxes): Promise<Answer> {
   const status = await sandboxes.status();
   return { text: reportText(nodeLines(status)), json: nodeObject(status) };
 }
 
-/** All images, and what to do about those that are not ready. */
+/** Lists all images, with a next step for each that is not ready. */
 export async function imagesAnswer(sandboxes: Sandboxes): Promise<Answer> {
   const all = await sandboxes.images();
   const rows = all.map(({ name, status, apparentBytes, allocatedBytes, digest }) =>

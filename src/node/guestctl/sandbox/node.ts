@@ -24,14 +24,14 @@ export const NODE_OPTIONS = {
   },
 } as const;
 
-/** Their values. */
+/** The values of these options, and of those that only some commands have. */
 export type NodeValues = {
   readonly [
     Name in keyof typeof NODE_OPTIONS | ("agent" | "agent-port" | "daemon-folder" | "ingress-host" | "timeout" | "wait")
   ]?: string | undefined;
 };
 
-/** Opens this node. Close it. */
+/** Opens this node. The caller closes it. */
 export async function openNode(
   values: NodeValues,
   host: Host,
@@ -66,7 +66,10 @@ export async function openNode(
   });
 }
 
-/** Path of the journal and the credentials (XDG Base Directory Specification: no relative XDG_STATE_HOME counts). */
+/**
+ * Directory of the journal and the credentials. A relative XDG_STATE_HOME is ignored, as the XDG Base Directory
+ * Specification requires.
+ */
 function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   const named = setting(flag, env["GUESTCTL_STATE"]);
   if (named !== undefined) return resolve(named);
@@ -75,12 +78,12 @@ function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   return join(states, "guestctl", "sandboxes");
 }
 
-/** A sandbox of this node: journal and substrate know its address and credentials. */
+/** A sandbox of this node. Its address and credentials come from the journal and the substrate. */
 export interface SandboxTarget {
   readonly sandbox: string;
-  /** Folder of the journal. Default: that of `sandbox`. */
+  /** Directory of the journal. Default: as for `guestctl sandbox`. */
   readonly state?: string | undefined;
-  /** The substrate's daemon. Default: that of `sandbox`. */
+  /** URL of the substrate's daemon. Default: as for `guestctl sandbox`. */
   readonly api?: string | undefined;
 }
 
@@ -89,10 +92,13 @@ export async function sandboxNames(state: string | undefined, { env }: NodeJS.Pr
   return Sandboxes.names(stateFolder(state, env));
 }
 
-/** Where a sandbox is now. Throws SandboxError, which names the next command, where no agent answers in it. */
+/**
+ * Finds the current address of a sandbox. If no agent can answer there, throws SandboxError, which names the next
+ * command.
+ */
 export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Reach> {
   const folder = stateFolder(values.state, host.env);
-  // A user without sandboxes needs no token to learn that.
+  // Report an unknown sandbox before a missing token: a user without sandboxes does not need the token.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
     throw noSandbox(sandbox, folder);
   using node = await openNode(values, host, { readOnly: true });

@@ -1,6 +1,6 @@
-/** Options of several commands of `guestctl sandbox`. */
+/** Options that several commands of `guestctl sandbox` share. */
 
-/** A variable of the workload and of all commands. */
+/** Environment variables of the workload and of all commands. */
 export const ENVIRONMENT_OPTIONS = {
   env: {
     short: "e",
@@ -16,7 +16,7 @@ export const ENVIRONMENT_OPTIONS = {
   },
 } as const;
 
-/** What every restore accepts. */
+/** Options of every command that restores a sandbox. */
 export const RESTORE_OPTIONS = {
   "accept-bundle": {
     help: "restore also under another hypervisor or agent version than the one it was suspended under",

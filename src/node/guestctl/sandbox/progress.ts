@@ -1,29 +1,28 @@
 import type { Step, SweepProgress } from "../../sandboxes/index.ts";
 import { jsonLine, printable } from "../cli/index.ts";
 
-/** Before anything is shown: a short operation leaves nothing to look at. */
+/** Delay before anything is shown, so that a short operation shows nothing. */
 const FIRST_AFTER_MS = 300;
-/** Between two times that the line is drawn. The seconds in it must go on. */
+/** Interval at which the line is redrawn, because the seconds in it must advance. */
 const EVERY_MS = 250;
-/** Between two plain lines about the same step or count. */
+/** Interval between two plain lines about the same step or count. */
 const PLAIN_EVERY_MS = 5_000;
-/** For terminals of unknown width. */
+/** Assumed width of a terminal that does not report it. */
 const USUAL_COLUMNS = 80;
 const MIB = 1024 * 1024;
 /** Clears the line that the cursor is on. */
 export const CLEAR_LINE = "\r\u001b[K";
 
-/** How progress is shown. */
 export interface ProgressOptions {
-  /** As objects, a line each. */
+  /** Show the progress as JSON, one object per line. */
   readonly isForPrograms: boolean;
-  /** The command has results while it works, which a line that is drawn again would be mixed with. */
+  /** The command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
   readonly isEndless: boolean;
 }
 
 /**
- * The progress of `guestctl sandbox` on standard error: one line that is drawn again on a terminal, with the step, its
- * seconds and how much is done; elsewhere a line for each step.
+ * Shows the progress of `guestctl sandbox` on standard error: on a terminal one line that is redrawn, with the step,
+ * its seconds and the amount done; elsewhere a line for each step.
  */
 export class SandboxProgress implements Disposable {
   readonly #stream: NodeJS.WriteStream;
@@ -44,7 +43,7 @@ export class SandboxProgress implements Disposable {
     this.#isDrawn = stream.isTTY && !isForPrograms && !isEndless;
   }
 
-  /** The next step of the work, or how far the present one is. */
+  /** Reports the next step of the work, or the progress of the current step. */
   step(step: Step): void {
     const { operation, name, step: what, bytes } = step;
     if (this.#step?.step !== what || this.#step.name !== name) this.#stepMs = performance.now();
@@ -55,7 +54,7 @@ export class SandboxProgress implements Disposable {
       this.#plain(step, bytes === undefined ? subject : `${subject}: ${bytesWords(bytes)}`);
   }
 
-  /** How many of its things an operation is done with. */
+  /** Reports how many items an operation has finished. */
   counts(operation: string, progress: SweepProgress): void {
     this.#counts = { operation, progress };
     if (this.#isDrawn) this.#begin();

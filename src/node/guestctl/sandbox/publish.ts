@@ -12,18 +12,18 @@ export function publishedWords({ published = [] }: SandboxInfo): string {
   return published.map(publicationWords).join(", ") || "-";
 }
 
-/** Where a publication leads from and to, for people. */
+/** Describes the source and the target of a publication. */
 export function publicationWords({ hostname, listenPort, port, ingressId }: Publication): string {
   const host = listenPort === USUAL_LISTEN_PORT ? hostname : `${hostname}:${listenPort}`;
   return `${host} -> ${port}${ingressId === undefined ? " (half made)" : ""}`;
 }
 
-/** The value of --listen. */
+/** Parses the value of --listen. */
 export function listenOf({ listen }: { readonly listen?: string | undefined }): number | undefined {
   return listen === undefined ? undefined : portOf(listen, "--listen");
 }
 
-/** A port of the command line. Throws UsageError, which names `what` was given. */
+/** Parses a port of the command line. Throws UsageError, which begins with `what`. */
 export function portOf(text: string, what: string): number {
   const port = parseCount(text, what, 1) ?? 0;
   if (port > LAST_PORT) throw new UsageError(`${what} requires a number from 1 to ${LAST_PORT}`);

@@ -49,7 +49,7 @@ export function snapshotObject(info: SnapshotInfo): object {
   };
 }
 
-/** The agent in a sandbox or snapshot. Null: not known. */
+/** The agent in a sandbox or snapshot, in JSON. Null: not known. */
 function agentObject({ agentVersion = "", agentVolumeId, agentServices }: SandboxInfo | SnapshotInfo): object {
   return { version: agentVersion === "" ? null : agentVersion, build: agentVolumeId, services: agentServices ?? null };
 }
@@ -68,12 +68,12 @@ function unfrozenObject({ ranUnfrozen }: SandboxInfo): object | null {
   return { operation, at: isoTime(atMs), problem };
 }
 
-/** Why and when a sandbox ran before its restore steps, for people. */
+/** Describes when and why a sandbox ran before its restore steps. */
 function unfrozenWords({ operation, atMs, problem }: RanUnfrozen): string {
   return `${operation} at ${isoTime(atMs)}: it ran before its restore steps (${problem}), and clones of it may share its random numbers and keys`;
 }
 
-/** How a sandbox came to rest, for people. */
+/** Describes how a sandbox was prepared for its suspension. */
 export function restWords(rest: SuspendReport): string {
   const { freeze, freezeProblem = "" } = rest;
   const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed: "" };
@@ -84,7 +84,7 @@ function isoTime(epochMs: number | undefined): string | null {
   return epochMs === undefined ? null : new Date(epochMs).toISOString();
 }
 
-/** How something woke up, in JSON. */
+/** The result of waking up a sandbox, in JSON. */
 export function awakeningObject(awakening: Awakening | undefined): object | null {
   if (awakening === undefined) return null;
   const { runEpochMs, agentVersion, postRestore, ready, clockErrorMs, warnings, notReseeded } = awakening;
@@ -95,19 +95,19 @@ export function awakeningObject(awakening: Awakening | undefined): object | null
   };
 }
 
-/** A line for each warning about a sandbox. */
+/** Formats warnings about a sandbox, a line for each. */
 export function warningLines(name: string, warnings: readonly Warning[]): string {
   return warnings.map(({ code, message }) => `${name}: ${printable(message)} [${code}]\n`).join("");
 }
 
-/** Lines about a wake-up: what went wrong, or that nothing did. */
+/** Describes the result of waking up a sandbox, with its warnings. */
 export function awakeningText(name: string, awakening: Awakening | undefined): string {
   if (awakening === undefined) return `${name} has booted\n`;
   const { warnings, ready, postRestore, agentVersion } = awakening;
   return `${warningLines(name, warnings)}${name} runs; POST_RESTORE: ${hookWords(postRestore)}; workload ${ready ? "ready" : "not ready"}; agent ${printable(agentVersion === "" ? "unknown" : agentVersion)}\n`;
 }
 
-/** One sandbox, for people. */
+/** Describes one sandbox in several lines. */
 export function statusText(info: SandboxInfo): string {
   const { name, state, stateError, endedBecause, image, address = "-", credentials } = info;
   const { preSnapshot, ranUnfrozen } = info;
@@ -127,7 +127,7 @@ export function statusText(info: SandboxInfo): string {
   ]);
 }
 
-/** Sandboxes and snapshots as a table. */
+/** Formats sandboxes and snapshots as a table. */
 export function listText(sandboxes: readonly SandboxInfo[], snapshots: readonly SnapshotInfo[]): string {
   const rows = [
     ["NAME", "STATE", "AGENT", "IMAGE", "ADDRESS", "PUBLISHED", "CREDENTIALS"],
@@ -171,12 +171,12 @@ function stateWords(info: SandboxInfo): string {
   return [state ?? "gone", ...notes].join(", ");
 }
 
-/** A word about a suspension whose freeze failed. */
+/** A note for snapshots whose freeze failed. */
 function frozenNote(rest: SuspendReport | undefined): readonly string[] {
   return rest?.freeze === "failed" || rest?.freeze === "unsupported" ? ["not frozen"] : [];
 }
 
-/** What a sweep found and did. */
+/** Describes the result of a sweep. */
 export function sweepText({ removed, orphans, awakened, late, warnings, completed, failed }: SweepReport): string {
   const warned = new Set(warnings.flatMap(({ name, code }) => (code === "THAWED_WITHOUT_DUTIES" ? [name] : [])));
   const lines = [
@@ -200,7 +200,7 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
 }
 
-/** What a sweep would work on. */
+/** Describes what a sweep would work on. */
 export function planText({ restore, unfinished, orphans }: SweepPlan): string {
   const lines = [
     ...restore.map((name) => `${name}: would do its restore steps, if it runs without them\n`),

@@ -2,10 +2,10 @@ import type { NodeStatus, RotationReport, SandboxInfo } from "../../sandboxes/in
 import { printable, type ReportLine } from "../cli/index.ts";
 
 const DAY_MS = 86_400_000;
-/** Credentials that expire sooner are to be replaced. */
+/** Credentials that expire within this time should be replaced. */
 const SOON_MS = 30 * DAY_MS;
 
-/** What a rotation of many has done. */
+/** Describes the result of rotating many sandboxes' credentials. */
 export function rotationText({ rotated, skipped, failed }: RotationReport): string {
   const lines = [
     ...rotated.map((name) => `${name} has new credentials\n`),
@@ -15,7 +15,7 @@ export function rotationText({ rotated, skipped, failed }: RotationReport): stri
   return lines.length === 0 ? "nothing to rotate\n" : lines.join("");
 }
 
-/** When the credentials of a sandbox expire, and what to do if that is soon. Empty: not known. */
+/** Describes when the credentials of a sandbox expire, with a next step if that is soon. Empty: not known. */
 export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string {
   if (credentialsExpireMs === undefined) return "";
   const until = `, valid until ${new Date(credentialsExpireMs).toISOString().slice(0, 10)}`;
@@ -25,7 +25,7 @@ export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string 
   return `${until}: ${when}; guestctl sandbox rotate ${name}`;
 }
 
-/** The line of `sandbox node` about credentials that expire soon; none if there are none. */
+/** The line of `sandbox node` about credentials that expire soon; no line if there are none. */
 export function credentialLines({ expiring }: Pick<NodeStatus, "expiring">): ReportLine[] {
   if (expiring.length === 0) return [];
   const [first] = expiring;

@@ -5,12 +5,13 @@ import { CLEAR_LINE } from "./progress.ts";
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Runs an action that changes sandboxes to its end, whatever signals come: one that suspends a sandbox must also see it
- * wake up. The first signal says what is awaited; a further one leaves only where nothing is at risk, and where nothing
- * was changed yet, the first does. guestctl then ends by the first signal, as its caller expects.
+ * Runs an action that changes sandboxes to its end, even if signals arrive: an action that suspends a sandbox must also
+ * resume it. The first signal only prints what guestctl is waiting for, unless nothing has been changed yet: then it
+ * ends guestctl. A further signal ends guestctl if nothing is at risk. After the action, guestctl terminates by the
+ * first signal, as its caller expects.
  *
- * @param isEndless the action ends by the first signal, and nothing went wrong then
- * @param action its signal is aborted by the first signal
+ * @param isEndless the action runs until the first signal, after which guestctl exits with the action's result
+ * @param action receives a signal that the first signal aborts
  */
 export async function unbroken<Value>(
   node: Pick<Sandboxes, "atRisk">,
@@ -21,7 +22,7 @@ export async function unbroken<Value>(
   const end = new AbortController();
   let first: NodeJS.Signals | undefined;
   const say = (step: string): void => {
-    // A line of progress may be there.
+    // A line of progress may be on the terminal.
     if (host.stderr.isTTY && !isForPrograms) host.stderr.write(CLEAR_LINE);
     host.stderr.write(isForPrograms ? jsonLine({ progress: { step } }) : `guestctl: ${step}\n`);
   };
@@ -55,7 +56,7 @@ export async function unbroken<Value>(
   }
 }
 
-/** The process still writes its output, and then ends by the signal, so that a shell's script stops, too. */
+/** Arranges that guestctl terminates by the signal after it has written its output, so that a shell script stops, too. */
 function endBy(host: Host, signal: NodeJS.Signals): void {
   host.once("exit", () => {
     host.removeAllListeners(signal);

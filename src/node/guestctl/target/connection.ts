@@ -14,40 +14,40 @@ import { optionsText, parseWaitMs, setting, UsageError } from "../cli/index.ts";
 import type { SandboxTarget } from "../sandbox/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
-/** Time for an agent to answer, including connecting, for calls that do not wait for a command. */
+/** Deadline of calls that do not wait for a command, including the connection. */
 export const ANSWER_TIMEOUT_MS = 10_000;
 
-/** Where an agent is, and how to be let in. */
+/** The address of an agent, and the credentials for it. */
 interface Target {
-  /** `HOST:PORT` or `unix:PATH`. Either this or `bridge`. */
+  /** `HOST:PORT`, `unix:PATH` or a vsock address. Either this or `bridge` is present. */
   readonly address?: string | undefined;
-  /** A shell command whose standard input and output lead to the agent. */
+  /** A shell command whose standard input and output are connected to the agent. */
   readonly bridge?: string | undefined;
-  /** Path of a credential folder. */
+  /** Path of a credential directory. */
   readonly credentials: string;
   readonly serverName?: string | undefined;
 }
 
-/** Makes clients of one agent, each with its own connection. */
+/** Creates clients of one agent, each with its own connection. */
 export interface Connector {
   readonly connect: () => GuestClient;
-  /** Reads the credentials anew, which change with a restore; absent where a bridge leads to the agent. */
+  /** Reads the address and the credentials again, because a restore may change them. Undefined if a bridge is used. */
   readonly redial: (() => Promise<ConnectOptions>) | undefined;
 }
 
-/** Makes the client that flags and environment ask for. Throws UsageError, or CredentialsError for unreadable files. */
+/** Creates a client from the options and the environment. Throws UsageError, or CredentialsError for unreadable files. */
 export async function openClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
   return (await connector(values, host)).connect();
 }
 
-/** Makes any number of such clients. Throws what openClient throws. */
+/** Creates a connector from the options and the environment. Throws the same errors as openClient. */
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const named = resolveTarget(values, host.env);
   const target = await targetNow(named, host);
   const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
   const options = { ...(await connectOptions(target)), connectTimeoutMs };
   let latest: GuestClient | undefined;
-  // Close it: a bridge has a socket in TMPDIR.
+  // Close the client at exit, because a bridge leaves a socket in TMPDIR otherwise.
   if (target.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
     connect: () => {
@@ -62,8 +62,8 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
 }
 
 /**
- * Whether `redial` failed in a way that may pass: a sandbox that sleeps, or credentials that are just being replaced.
- * Not for a sandbox that is gone.
+ * Whether a failure of `redial` may be temporary: the sandbox is suspended, or its credentials are being replaced. A
+ * sandbox that does not exist is permanent.
  */
 export function isDialError(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;
@@ -74,8 +74,8 @@ export function isDialError(error: unknown): error is Error {
 }
 
 /**
- * Makes a client of an agent that answers: a stream, or the transfer of a file, has no time limit of its own. Throws
- * what openClient throws, and GuestError without an answer in time.
+ * Creates a client and checks that the agent answers, for streams and file transfers, which have no time limit. Throws
+ * the same errors as openClient, and GuestError if there is no answer in time.
  */
 export async function answeringClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
   const client = await openClient(values, host);
@@ -88,10 +88,10 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
   }
 }
 
-/** Asks the substrate where a sandbox is now; any other agent stays where it is. Throws SandboxError. */
+/** Asks the substrate for the current address of a sandbox. Any other target is returned unchanged. Throws SandboxError. */
 async function targetNow(named: Target | SandboxTarget, host: NodeJS.Process): Promise<Target> {
   if (!("sandbox" in named)) return named;
-  // Loads the room of sandboxes, which nothing else here needs.
+  // Imported only here, because it loads the sandbox library, which only --sandbox needs.
   const { targetOfSandbox } = await import("../sandbox/index.ts");
   return targetOfSandbox(named, host);
 }
@@ -101,7 +101,7 @@ async function connectOptions({ address = "", bridge, credentials, serverName }:
   const addresses = wholeAddresses(address);
   const [single = ""] = addresses;
   const dialled = addresses.length === 1 ? single : addresses;
-  // Over vsock the agent has TLS or not: a directory without certificates means that it has not.
+  // Over vsock the agent may use TLS or not. A credential directory without certificates means that it does not.
   const mayUseTls =
     addresses.some((each) => each.startsWith(VSOCK_PREFIX)) && existsSync(join(credentials, "client.pem"));
   const usesTls =
@@ -113,7 +113,7 @@ async function connectOptions({ address = "", bridge, credentials, serverName }:
 /** Runs a command line as ssh(1) runs its ProxyCommand. */
 const SHELL = ["/bin/sh", "-c"];
 
-/** Options of every command that talks to an agent. */
+/** Options of every command that calls an agent. */
 export const CONNECTION_OPTIONS = {
   sandbox: {
     topic: "connection",
@@ -180,14 +180,14 @@ and the substrate's daemon.
   guestctl --bridge "docker exec -i box guest-agent bridge" -c ./creds health
 `;
 
-/** Their values. */
+/** The values of these options. */
 export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
 
-/** The ways to say where an agent is, of which a command line or an environment has one. */
+/** The options and variables that choose an agent. They exclude each other. */
 const PLACES = ["sandbox", "address", "bridge"] as const;
 type Place = (typeof PLACES)[number];
 
-/** Which agent a command line means, and how to be let in: flags first, then the environment. Throws UsageError. */
+/** Determines the agent and the credentials for it: options take precedence over the environment. Throws UsageError. */
 export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Target | SandboxTarget {
   const variable = (name: Place): string => `GUESTCTL_${name.toUpperCase()}`;
   const place =
@@ -205,7 +205,10 @@ export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv):
   return { ...place, credentials, serverName: setting(values["server-name"], env["GUESTCTL_SERVER_NAME"]) };
 }
 
-/** Where the agent is; undefined: that is not said. Throws UsageError for two places, by their spelling. */
+/**
+ * The option or variable that chooses the agent; undefined: none is given. Throws UsageError if there are several, by
+ * their spelling.
+ */
 function placeOf(
   valueOf: (name: Place) => string | undefined,
   spelling: (name: Place) => string,
@@ -216,7 +219,7 @@ function placeOf(
   return { [name]: valueOf(name) };
 }
 
-/** Throws UsageError for flags about another agent. */
+/** Throws UsageError for options that only apply to other agents. */
 function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
   const other = (["credentials", "server-name"] as const).find((name) => setting(values[name]) !== undefined);
   if (other === undefined) return { sandbox, state: values.state, api: values.api };
@@ -226,7 +229,7 @@ function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget
 const UNIX_PREFIX = "unix:";
 const VSOCK_PREFIX = "vsock";
 
-/** The addresses in a list with commas, each whole. A comma in the path of a socket is part of the path. */
+/** Splits a comma-separated list of addresses and completes each. A comma in the path of a socket is part of the path. */
 function wholeAddresses(text: string): readonly string[] {
   const parts = text.split(",");
   if (parts.length > 1 && parts.slice(1).every((part) => /^(?:unix:|vsock[+:])|^[^/]+$/.test(part))) {
@@ -235,7 +238,7 @@ function wholeAddresses(text: string): readonly string[] {
   return [wholeAddress(text)];
 }
 
-/** Adds the default port to a host name or IP address; makes the path of a socket absolute. Throws UsageError. */
+/** Adds the default port to a host name or IP address, or makes the path of a socket absolute. Throws UsageError. */
 export function wholeAddress(address: string): string {
   if (address === UNIX_PREFIX) throw new UsageError(`${address} has no path of a socket; write unix:PATH`);
   if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;

@@ -14,19 +14,19 @@ import { openKeyboard } from "./keyboard.ts";
 import { TerminalModes } from "./modes.ts";
 import { followSize, handleSignals } from "./terminal.ts";
 
-/** A command and its connection to the local process. */
+/** A command and how guestctl is connected to it. */
 interface Attachment {
   readonly process: ExecProcess;
   /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
   readonly isTerminal: boolean;
-  /** The escape character's byte, if the local terminal is raw; undefined: none. */
+  /** The escape character's byte; undefined: none. It is only used if the local terminal is raw. */
   readonly escape: number | undefined;
   /** The command's time limit, as the user wrote it. */
   readonly timeout?: string | undefined;
-  /** Signals end guestctl, and so the command, instead of being passed on. */
+  /** Signals are not forwarded: they end guestctl, and thereby the command. */
   readonly endsBySignals?: boolean;
-  /** The command is kept, under this name. */
+  /** The name and the call of a kept command; undefined: the command is not kept. */
   readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
 }
 
@@ -34,8 +34,8 @@ interface Attachment {
 const SIGINT = 2;
 
 /**
- * Joins guestctl to a command until its end. Returns the exit status: after a timeout 124, whatever it exits with. If
- * SIGINT ended the command after guestctl had passed it on, guestctl ends by SIGINT too.
+ * Connects guestctl to a command until the command ends. Returns the exit status; after a timeout that is 124, whatever
+ * the command's own is. If guestctl has forwarded a SIGINT that ended the command, guestctl terminates by SIGINT, too.
  */
 export async function runAttached(
   attachment: Attachment,
@@ -45,7 +45,7 @@ export async function runAttached(
   using signals = attachment.endsBySignals === true ? undefined : forwardSignals(attachment, isForPrograms, host);
   const result = await (isForPrograms ? attachAsEvents(attachment, host) : attach(attachment, host));
   const { exitCode: code, timedOut, signal } = result;
-  // Frees its name and buffer. If that fails, the command lingers, and nothing is lost.
+  // Frees the command's name and buffer. If that fails, the agent keeps both until the linger time is over.
   await attachment.kept?.process.forget().catch(() => undefined);
   const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
@@ -53,7 +53,10 @@ export async function runAttached(
   return signal === SIGINT && signals?.wasInterrupted() === true ? endBySignal(host, "SIGINT") : code;
 }
 
-/** Joins the local streams, terminal and signals to a command until its end. Throws CliError when the user leaves. */
+/**
+ * Connects the local streams, terminal and signals to a command until it ends. Throws CliError when the user
+ * disconnects.
+ */
 async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, isTerminal, escape, kept } = attachment;
   const leaving = kept
@@ -69,26 +72,26 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Exe
     modes?.keep();
     return result;
   } catch (error) {
-    // Before any message: it would vanish with the alternate screen.
+    // Undo them before any message is printed: the message would vanish with the alternate screen.
     modes?.undo();
-    // The command has left the cursor wherever it was.
+    // The cursor may be in the middle of a line.
     if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
     throw isConnectionLost(error) ? connectionLost(error) : error;
   } finally {
-    // A kept command goes on without guestctl.
+    // A kept command continues without guestctl.
     if (kept === undefined) process.cancel();
     else kept.process.detach().catch(() => undefined);
   }
 }
 
-/** What a command changes in the local terminal, until it is disposed of: then it is undone. */
+/** Tracks the terminal modes that a command has changed. They are restored on disposal. */
 interface FollowedModes extends Disposable {
   undo(): void;
-  /** The command has ended by itself: nothing is undone. */
+  /** Do not restore the modes, because the command has ended by itself. */
   keep(): void;
 }
 
-/** Undoes what a command that is cut off has changed in the local terminal, on every way out. */
+/** Restores the local terminal's modes after a command was cut off, even if guestctl exits early. */
 function followModes(output: Readable, host: NodeJS.Process): FollowedModes {
   let modes = new TerminalModes();
   const observe = (bytes: Buffer): void => modes.observe(bytes);
@@ -117,7 +120,7 @@ function connectionLost(cause: GuestError): GuestError {
   });
 }
 
-/** Copies with backpressure. Once nobody reads the local stream, discards the rest: the command must not wait. */
+/** Copies with backpressure. If the local stream is closed, discards the rest, because the command must not block. */
 async function copy(from: Readable, to: Writable): Promise<void> {
   const discard = (): unknown => from.resume();
   to.on("error", discard);
@@ -125,7 +128,7 @@ async function copy(from: Readable, to: Writable): Promise<void> {
   await finished(from).finally(() => to.off("error", discard));
 }
 
-/** Like `attach`, with output as one JSON object a line: started, stdout, stderr (data in base64), exit. */
+/** Like `attach`, but prints the output as one JSON object per line: started, stdout, stderr (data in base64), exit. */
 async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
   const { process, isInteractive, kept } = attachment;
   const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
@@ -145,7 +148,7 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   return result;
 }
 
-/** How a command ended, in every JSON. Its usage has the schema's form. */
+/** How a command ended, as in all JSON output. Its usage has the schema's form. */
 export function exitObject({ usage, ...result }: ExecResult): object {
   const exit = inSnakeCase(result);
   if (usage === undefined) return exit;
@@ -156,21 +159,22 @@ export function exitObject({ usage, ...result }: ExecResult): object {
   return { ...exit, usage: { ...scopes, ...inSnakeCase(texts) } };
 }
 
-/** Signals to forward to the command. */
+/** Signals that are forwarded to the command. */
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
 
-/** After this many SIGINTs guestctl exits: the command ignores them and the user wants to leave. */
+/** After this many SIGINTs guestctl exits: the command ignores them and the user wants to stop waiting. */
 const MAX_INTERRUPTS = 3;
 
-/** Signals that are passed on, until it is disposed of. */
+/** Signal forwarding, until it is disposed of. */
 interface ForwardedSignals extends Disposable {
-  /** SIGINT was among them. */
+  /** Whether a SIGINT was forwarded. */
   wasInterrupted(): boolean;
 }
 
 /**
- * Passes signals on to a command until disposed of. SIGHUP, the end of the local terminal, ends guestctl: the agent
- * then hangs up on the command as well. So does SIGTERM with a terminal: shells ignore it there.
+ * Forwards signals to a command until disposed of. SIGHUP means that the local terminal was closed. It ends guestctl,
+ * and the agent then sends SIGHUP to the command. With a terminal SIGTERM ends guestctl, too, because interactive
+ * shells ignore it.
  */
 function forwardSignals(
   { process, isTerminal }: Attachment,

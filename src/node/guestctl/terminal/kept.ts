@@ -4,23 +4,26 @@ import { jsonLine, printable, UsageError } from "../cli/index.ts";
 import { localSize } from "./terminal.ts";
 import { runAttached } from "./attach.ts";
 
-/** Pause between two sizes: a program that sees only the second draws nothing. */
+/**
+ * Pause between two resizes, so that the program sees both sizes. If it saw only the second, which equals its own, it
+ * would redraw nothing.
+ */
 const NUDGE_MS = 50;
 
-/** How guestctl is joined to a kept command. */
+/** How guestctl attaches to a kept command. */
 interface KeptAttachment {
   readonly name: string;
-  /** The local terminal is the command's: messages must not leave the cursor in the middle of a line. */
+  /** The command runs in the local terminal. Messages must then not leave the cursor in the middle of a line. */
   readonly isTerminal: boolean;
-  /** Events are reported only as lines of JSON. */
+  /** Report events only as lines of JSON. */
   readonly isForPrograms: boolean;
 }
 
 /**
- * Attaches to a kept command so that it survives a lost connection, and reports each loss. A person at a terminal can
- * leave by the escape key; anything else waits ten minutes.
+ * Attaches to a kept command so that the call survives a lost connection, and reports each loss. It reconnects for ten
+ * minutes, or without a limit if a person at a terminal can disconnect with the escape key.
  *
- * @param open makes the call with the options that it is given
+ * @param open makes the call with the given options
  */
 export function openKept(
   { name, isTerminal, isForPrograms }: KeptAttachment,
@@ -42,7 +45,10 @@ export function openKept(
   return process;
 }
 
-/** Reports what happens to a kept command's call: for a person, whose terminal may be raw, or as lines of JSON. */
+/**
+ * Returns a function that reports the events of a kept command's call, as text or as lines of JSON. If the terminal is
+ * raw, lines end with CR LF.
+ */
 export function eventTeller(
   name: string,
   isRaw: boolean,
@@ -62,7 +68,7 @@ export function eventTeller(
   };
 }
 
-/** Makes the program in the terminal redraw it, by a different size for a moment, as dtach(1) does. */
+/** Makes the program redraw the terminal by changing the size for a moment, as dtach(1) does. */
 function redraw(process: KeptProcess, host: NodeJS.Process): void {
   const size = localSize(host);
   if (size === undefined) return;
@@ -70,7 +76,7 @@ function redraw(process: KeptProcess, host: NodeJS.Process): void {
   setTimeout(() => process.resize(size.cols, size.rows), NUDGE_MS).unref();
 }
 
-/** The kept command of that name. Throws UsageError, which names the others, where there is none. */
+/** Finds the kept command of that name. Throws UsageError if there is none; the error lists the others. */
 export async function keptCommand(client: GuestClient, name: string): Promise<KeptExec> {
   const execs = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
   const exec = execs.find((each) => each.name === name);
@@ -90,25 +96,25 @@ function eventText(name: string, event: KeptEvent, lostMs: number): string {
   }
 }
 
-/** Names as in the schema; offsets are text, as all 64-bit numbers. */
+/** Converts an event to JSON with the schema's names. Offsets are text, as all 64-bit numbers. */
 function eventObject(event: KeptEvent): object {
   if (event.kind === "disconnected") return { event: "disconnected", message: event.error.message };
   if (event.kind === "reconnected") return { event: "reconnected" };
   return { event: "gap", stream: event.stream, offset: String(event.offset), bytes: String(event.bytes) };
 }
 
-/** How to attach to a kept command. */
+/** How to attach to a kept command that already exists. */
 interface TakeUp {
   readonly exec: KeptExec;
-  /** Only output from now on. Default: of a terminal in which something runs. */
+  /** Show only new output. Default: true for a running command in a terminal, which redraws its screen. */
   readonly fromNow?: boolean | undefined;
-  /** Whether to connect standard input. Default: from a terminal to a terminal. */
+  /** Whether to connect standard input. Default: only if the command has a terminal and standard input is one. */
   readonly isInteractive?: boolean | undefined;
   readonly escape: number | undefined;
   readonly isForPrograms: boolean;
 }
 
-/** Attaches to a kept command, in place of any attached client, until its end. Resolves with the exit status. */
+/** Attaches to a kept command, which detaches any other client, until it ends. Resolves with the exit status. */
 export async function takeUp(
   { exec, fromNow, isInteractive, escape, isForPrograms }: TakeUp,
   client: GuestClient,
@@ -125,7 +131,7 @@ export async function takeUp(
       terminal: localSize(host),
     }),
   );
-  // Only once attached: of two sizes sent earlier, the agent would see only the last.
+  // Wait until the call is attached: of several sizes sent earlier, the agent would apply only the last.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

@@ -3,29 +3,32 @@ import type { ExecProcess } from "../../client/index.ts";
 import { CliError, sendInput, UsageError } from "../cli/index.ts";
 import { enterRawMode } from "./terminal.ts";
 
-/** The local keyboard at a command, until it is disposed of. */
+/** The connection of standard input to a command, until it is disposed of. */
 export interface Keyboard extends Disposable {
-  /** Rejects with CliError when the user leaves by the escape character; never resolves. */
+  /** Rejects with CliError when the user disconnects with the escape character; never resolves. */
   readonly left: Promise<never>;
 }
 
-/** What the keyboard is joined to. */
+/** The command, and how the keyboard is connected to it. */
 interface Typed {
   readonly process: ExecProcess;
   readonly isTerminal: boolean;
   readonly escape: number | undefined;
-  /** What happens to the command when the user leaves. */
+  /** What happens to the command when the user disconnects, for messages. */
   readonly leaving: string;
 }
 
-/** Joins standard input to a command: a local terminal raw, with the escape character, if that runs in one too. */
+/**
+ * Connects standard input to a command. If both are terminals, the local one becomes raw, and the escape character is
+ * recognized.
+ */
 export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, host: NodeJS.Process): Keyboard {
   const raw = isTerminal && host.stdin.isTTY ? enterRawMode(host) : undefined;
   let leave: (why: CliError) => void = () => undefined;
   const left = new Promise<never>((_resolve, reject) => {
     leave = reject;
   });
-  // Perhaps nobody awaits it then.
+  // Possibly nobody awaits it; without a handler its rejection would end the process.
   left.catch(() => undefined);
   const say = (...lines: readonly string[]): void =>
     void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
@@ -81,7 +84,7 @@ const LINE_FEED = 0x0a;
 const DOT = 0x2e;
 const QUESTION_MARK = 0x3f;
 const CONTROL_Z = 0x1a;
-/** Ctrl clears these bits of a letter. */
+/** Ctrl keeps only these bits of a letter. */
 const CONTROL_BITS = 0x1f;
 
 /** The escape character of ssh(1). */
@@ -97,8 +100,8 @@ export const ESCAPE_OPTION = {
 } as const;
 
 /**
- * Reads an escape character: one of ASCII, one such as `^]`, or `none`. Returns its byte; undefined: none. Throws
- * UsageError.
+ * Parses an escape character: an ASCII character, a control character such as `^]`, or `none`. Returns its byte;
+ * undefined: none. Throws UsageError.
  */
 export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefined {
   if (text === "none") return undefined;
@@ -114,9 +117,9 @@ export function escapeCharName(byte: number): string {
 }
 
 /**
- * Passes keys through, but for the escape character at the start of a line. It and the key that follows are for
- * guestctl, as with ssh(1). After it, any other key goes through together with it, and a second escape character goes
- * through alone.
+ * Passes keys through, except for the escape character at the start of a line. As in ssh(1), guestctl interprets that
+ * character and the next key. If the next key has no action, both are passed through. A doubled escape character is
+ * passed through once.
  */
 export class EscapeFilter extends Transform {
   readonly #escape: number;
@@ -156,7 +159,7 @@ export class EscapeFilter extends Transform {
     return [key];
   }
 
-  /** Runs the action of the key after the escape character, if it has one. */
+  /** Runs the action of the key after the escape character. Returns whether it has one. */
   #act(key: number): boolean {
     if (key === this.#escape) return false;
     if (key === DOT) {

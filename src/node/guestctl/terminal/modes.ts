@@ -1,36 +1,39 @@
 const ESCAPE = "\x1b";
 
 /**
- * Sequences that change how a terminal behaves (xterm's ctlseqs): private modes (`CSI ? … h` and `l`), the keypad,
- * kitty's keyboard protocol, and both resets.
+ * Sequences that change a terminal's modes (xterm's ctlseqs): private modes (`CSI ? … h` and `l`), the keypad, kitty's
+ * keyboard protocol, and both resets.
  */
 const SEQUENCES = new RegExp(String.raw`${ESCAPE}(?:\[\?([\d;]+)([hl])|([=>])|\[([><])[\d;]*u|(c|\[!p))`, "g");
-/** What may be the beginning of one, at the end of a piece of output. */
+/** A possibly incomplete sequence at the end of a chunk of output. */
 const BEGINNING = new RegExp(String.raw`${ESCAPE}(?:\[(?:[?<>!][\d;]*)?)?$`);
-/** Longer parameters are not looked at. */
+/** Longest incomplete sequence that is kept; longer ones are ignored. */
 const LONGEST_BEGINNING = 64;
 
-/** Modes that are undone when they are on: cursor keys, mouse, focus, alternate screens, pasted text. */
+/**
+ * Modes that are off by default and are undone if they were switched on: cursor keys, mouse, focus, alternate screens,
+ * bracketed paste.
+ */
 const OFF_BY_DEFAULT: ReadonlySet<string> = new Set(
   "1 9 47 1000 1001 1002 1003 1004 1005 1006 1015 1016 1047 1049 2004 2026 2031".split(" "),
 );
-/** Modes that are undone when they are off: the visible cursor, and wrapped lines. */
+/** Modes that are on by default and are undone if they were switched off: the visible cursor, and line wrapping. */
 const ON_BY_DEFAULT: ReadonlySet<string> = new Set(["7", "25"]);
 
 /**
- * The modes that a program has changed in a local terminal, by its output. A program that is cut off leaves them: the
- * alternate screen, a hidden cursor, mouse reports. Only what was changed is undone, because leaving the alternate
- * screen moves the cursor even where it was never entered.
+ * Tracks which modes of the local terminal a program has changed, by its output. A program that is cut off would leave
+ * them changed: the alternate screen, a hidden cursor, mouse reports. Only changed modes are undone, because leaving an
+ * alternate screen that was never entered moves the cursor.
  */
 export class TerminalModes {
   readonly #changed = new Set<string>();
   #isKeypadChanged = false;
   #keyboards = 0;
-  /** Colours may have been set. */
+  /** Whether there was any sequence: one may have set colours. */
   #hasSequences = false;
   #beginning = "";
 
-  /** Takes the next output of the program. */
+  /** Processes the program's next output. */
   observe(bytes: Buffer): void {
     if (this.#beginning === "" && !bytes.includes(ESCAPE)) return;
     this.#hasSequences = true;
@@ -44,7 +47,7 @@ export class TerminalModes {
     this.#beginning = BEGINNING.exec(text.slice(-LONGEST_BEGINNING))?.[0] ?? "";
   }
 
-  /** What undoes the changes; they then count as undone. Empty where there are none. */
+  /** Returns the sequences that undo the changes, and clears the list of changes. Empty if there are none. */
   undo(): string {
     const modes = [...this.#changed].map((mode) => `\x1b[?${mode}${ON_BY_DEFAULT.has(mode) ? "h" : "l"}`);
     const keypad = this.#isKeypadChanged ? "\x1b>" : "";

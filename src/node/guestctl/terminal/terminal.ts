@@ -3,15 +3,15 @@ import { openSync } from "node:fs";
 import { WriteStream } from "node:tty";
 import type { ExecCommand, ExecProcess } from "../../client/index.ts";
 
-/** `-tt`, as with ssh(1). */
+/** The number of -t options that forces a terminal (`-tt`), as in ssh(1). */
 export const FORCED = 2;
 
-/** The terminal for a command: like the local one, if there is one. */
+/** The terminal for a command. It has the properties of the local terminal, if there is one. */
 export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
   return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"], iutf8: isUtf8(host) };
 }
 
-/** Whether the local terminal edits lines as UTF-8; without one, or without stty(1), whether the locale is UTF-8. */
+/** Whether the local terminal edits lines as UTF-8. Without a terminal or stty(1): whether the locale is UTF-8. */
 function isUtf8(host: NodeJS.Process): boolean {
   const modes = host.stdin.isTTY ? spawnSync("stty", ["-a"], { stdio: ["inherit", "pipe", "ignore"] }).stdout : null;
   const [, minus] = /(?:^|\s)(-?)iutf8\b/.exec(String(modes ?? "")) ?? [];
@@ -26,23 +26,24 @@ interface Size {
   readonly rows: number;
 }
 
-/** The size of the local terminal; undefined where there is none that has one. */
+/** The size of the local terminal; undefined if there is no terminal or its size is not known. */
 export function localSize(host: NodeJS.Process): Size | undefined {
   const output = outputTerminal(host);
   const size = output === undefined ? inputSize(host) : { cols: output.columns, rows: output.rows };
   return size !== undefined && size.cols > 0 && size.rows > 0 ? size : undefined;
 }
 
-/** Makes a command's terminal follow the size of the local one until disposed of. */
+/** Resizes a command's terminal with the local one until disposed of. */
 export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
   const output = outputTerminal(host);
   const follow = (): void => {
     const size = localSize(host);
     if (size !== undefined) process.resize(size.cols, size.rows);
   };
-  // A stopped guestctl gets no SIGWINCH, and Node reads the size only then.
+  // A stopped process receives no SIGWINCH, and Node reads the size only at SIGWINCH. So send one when guestctl is
+  // continued.
   const look = (): boolean => host.kill(host.pid, "SIGWINCH");
-  // Node emits "resize" only for terminals of outputs.
+  // Node emits "resize" only for output terminals.
   if (output === undefined && host.stdin.isTTY) host.on("SIGWINCH", follow);
   output?.on("resize", follow);
   host.on("SIGCONT", look);
@@ -73,11 +74,11 @@ function outputTerminal(host: NodeJS.Process): WriteStream | undefined {
   return [host.stdout, host.stderr].find((stream) => stream.isTTY);
 }
 
-/** The size of a terminal that only standard input has, as in `x=$(guestctl exec -it … 2>errors)`. */
+/** The size of the terminal if only standard input is one, as in `x=$(guestctl exec -it … 2>errors)`. */
 function inputSize(host: NodeJS.Process): Size | undefined {
   if (!host.stdin.isTTY) return undefined;
   try {
-    // Opened again: the stream closes its descriptor.
+    // Opened again, because destroying the stream closes its descriptor.
     const terminal = new WriteStream(openSync(`/dev/fd/${host.stdin.fd}`, "r+"));
     const { columns: cols, rows } = terminal;
     terminal.destroy();
@@ -87,18 +88,24 @@ function inputSize(host: NodeJS.Process): Size | undefined {
   }
 }
 
-/** Time for a stop signal to arrive. The kernel ignores it in an orphaned process group; then nothing must change. */
+/**
+ * How long the stop signal may take to arrive. In an orphaned process group the kernel ignores it; then raw mode is
+ * entered again.
+ */
 const STOP_MS = 100;
 
 /** A local terminal in raw mode, until it is disposed of. */
 export interface RawMode extends Disposable {
-  /** Restores the terminal and stops guestctl, as Ctrl-Z does elsewhere. guestctl resumes when it is continued. */
+  /**
+   * Restores the terminal and stops guestctl, as Ctrl-Z does for other programs. When guestctl is continued, the
+   * terminal becomes raw again.
+   */
   suspend(): void;
 }
 
 /**
- * Makes standard input, which is a terminal, raw: every key arrives at once and none is a signal. The terminal is
- * restored on every way out, crashes and process.exit() included; only SIGKILL leaves it raw.
+ * Puts the terminal on standard input into raw mode: every key is delivered at once, and none generates a signal. The
+ * terminal is restored however guestctl ends, including crashes and process.exit(); only SIGKILL leaves it raw.
  */
 export function enterRawMode(host: NodeJS.Process): RawMode {
   let stopping: NodeJS.Timeout | undefined;
@@ -114,7 +121,7 @@ export function enterRawMode(host: NodeJS.Process): RawMode {
     isEntered = false;
     host.stdin.setRawMode(false);
   };
-  // Another program had the terminal while guestctl was stopped.
+  // Enter raw mode again, because other programs used the terminal while guestctl was stopped.
   const renew = (): void => {
     leave();
     enter();
@@ -125,7 +132,7 @@ export function enterRawMode(host: NodeJS.Process): RawMode {
   return {
     suspend: () => {
       leave();
-      // The whole group, as the terminal would: the shell waits for all of a pipeline.
+      // Stop the whole process group, as the terminal would: the shell waits for all processes of a pipeline.
       host.kill(0, "SIGTSTP");
       stopping = setTimeout(renew, STOP_MS);
     },
@@ -137,7 +144,10 @@ export function enterRawMode(host: NodeJS.Process): RawMode {
   };
 }
 
-/** Raw mode of Node turns line feeds into line breaks, which garbles full-screen programs; stty(1) can undo that. */
+/**
+ * Disables output processing with stty(1). Node's raw mode leaves it on, so line feeds become CR LF, which garbles
+ * full-screen programs.
+ */
 function keepOutput(): void {
   spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
 }
