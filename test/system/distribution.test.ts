@@ -98,7 +98,7 @@ describe("the inspection of what is shipped", () => {
     [
       "folders that libraries are looked for in",
       ["-Wl,-rpath,/somewhere", "-nostdlib", "-nostartfiles", "-shared"],
-      "names folders to look for libraries in",
+      "names directories to look for libraries in",
     ],
   ] as const) {
     test(`finds ${fault}`, (t) => {

@@ -333,7 +333,7 @@ describe("guestctl cp", () => {
     await writeFile(folder.at("tree/a"), "a");
     const below = `:${folder.at("p/q/tree")}`;
     const { stderr, exitCode } = await guestctl("cp", folder.at("tree"), below);
-    assert.match(stderr, /its directory does not exist; --parents makes it/);
+    assert.match(stderr, /its parent directory does not exist; add --parents/);
     assert.equal(exitCode, 1);
     await copies("--parents", folder.at("tree"), below);
     assert.equal(await readFile(folder.at("p/q/tree/a"), "utf8"), "a");

@@ -52,10 +52,15 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     [
       "one in the queue",
       { digest: "", status: "pending", queue_position: 2, created_at: LONG_AGO },
-      /being made/,
+      /still being converted/,
       /wait/,
     ],
-    ["a fresh one", { digest: "", status: "pulling", created_at: "2999-01-01T00:00:00Z" }, /being made/, /wait/],
+    [
+      "a fresh one",
+      { digest: "", status: "pulling", created_at: "2999-01-01T00:00:00Z" },
+      /still being converted/,
+      /wait/,
+    ],
     [
       "one that is pending for ever",
       { digest: "", status: "pending", created_at: LONG_AGO },

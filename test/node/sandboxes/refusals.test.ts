@@ -135,7 +135,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
       [{ vcpus: 5000 }, /vcpus requires 5000 processors; the host has \d+ /],
       [{ memory: "9GB" }, /memory requires 9216 MiB; the host has 8192 MiB/],
       // hypeman 8853445: a bare internal error (lib/instances/create.go:146-148).
-      [{ hypervisor: "vz" }, /cannot start vz here; it can start: qemu/],
+      [{ hypervisor: "vz" }, /cannot start vz on this host; it can start: qemu/],
     ] as const) {
       await assertRefused(node.create({ ...SPEC, ...difference }), "CAPABILITY_MISSING", said);
     }
@@ -151,7 +151,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
     for (const name of ["systemd:1", "systemd:2"]) {
       const { message } = await assertRefused(node.create({ ...SPEC, image: name }), "IMAGE_UNSUITABLE");
-      assert.match(message, /systemd:. starts \/\S+, which the substrate lets be its init/);
+      assert.match(message, /the substrate starts \/\S+ of the image systemd:. as its init/);
     }
   });
 

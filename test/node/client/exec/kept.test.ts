@@ -362,7 +362,10 @@ describe("a kept command", () => {
     await command.wait();
     areThere = false;
     const error = await failureOf(command.forget());
-    assert.deepEqual([error.status, /cannot be dialled: .*replaced/.test(error.message)], ["UNAVAILABLE", true]);
+    assert.deepEqual(
+      [error.status, /cannot connect to the agent: .*replaced/.test(error.message)],
+      ["UNAVAILABLE", true],
+    );
     areThere = true;
     await command.forget();
     assert.equal(await stateOf("unforgotten"), undefined);

@@ -72,9 +72,9 @@ describe("an address vsock+unix", () => {
 
   for (const [behaviour, words] of [
     ["never answers", /does not answer CONNECT 7071/],
-    ["answers OK and nothing more", /says nothing of HTTP\/2/],
+    ["answers OK and nothing more", /does not speak HTTP\/2/],
     ["closes", /the connection was closed/],
-    ["greets", /answers CONNECT 7071 with "220 mail.example ready" in place of OK/],
+    ["greets", /answered CONNECT 7071 with "220 mail.example ready" instead of OK/],
   ] as const)
     test(`fails in time, with the reason, at a VMM that ${behaviour}`, async () => {
       await using device = await vmm(behaviour);
