@@ -18,7 +18,7 @@ const agent = forAllTests(await startSocketAgent({ hooks: { pre_snapshot: { args
 const client = forAllTests(connect({ address: `unix:${agent.socketPath}`, token: agent.token }));
 
 describe("arguments", () => {
-  test("that hold the token as its file does are good, and no error ever shows a token", async () => {
+  test("connect trims the token's line break, and errors never show a token", async () => {
     using withBreak = connect({ address: `unix:${agent.socketPath}`, token: `${agent.token}\n` });
     assert.equal((await withBreak.health()).alive, true);
     const texts = ["secret with spaces", "secret\nlines", "sécret", "secret\u0000", "s".repeat(5000)];
@@ -30,7 +30,7 @@ describe("arguments", () => {
     }
   });
 
-  test("of connect that make no sense are refused by GuestError", () => {
+  test("connect rejects invalid options with a GuestError", () => {
     for (const options of [
       undefined,
       {},
@@ -44,7 +44,7 @@ describe("arguments", () => {
     }
   });
 
-  test("that cannot be sent are refused before a call is opened, with the field's name", async () => {
+  test("invalid arguments are rejected before the call, naming the field", async () => {
     const token = "t";
     const none = "-----BEGIN CERTIFICATE-----";
     const pem = { caPem: none, certPem: none, keyPem: none };
@@ -119,12 +119,12 @@ describe("arguments", () => {
     }
   });
 
-  test("in fractions of a millisecond are rounded up", async () => {
+  test("fractional milliseconds are rounded up", async () => {
     const timeoutMs = 100_000 / 3;
     assert.equal((await client.run({ args: ["true"], timeoutMs }, { timeoutMs })).exitCode, 0);
   });
 
-  test("that are wrong leave nothing behind that rejects later and ends the process", async () => {
+  test("invalid arguments leave no unhandled rejection behind", async () => {
     const library = join(import.meta.dirname, "../../../src/node/client/index.ts");
     const program = `
       import { connect } from ${JSON.stringify(library)};
@@ -144,7 +144,7 @@ describe("arguments", () => {
     assert.equal(stdout, `${"GuestError INVALID_ARGUMENT\n".repeat(6)}0\n`);
   });
 
-  test("may name a signal", async () => {
+  test("signal accepts a signal name and rejects an unknown one", async () => {
     const command = client.exec({ args: ["sleep", "1000"] });
     await command.started;
     command.signal("SIGUSR1");
@@ -152,7 +152,7 @@ describe("arguments", () => {
     assert.match(thrownBy(() => command.signal(anything("TERM"))).message, /"TERM" is not a signal/);
   });
 
-  test("bound what run collects: the command is given up", async () => {
+  test("run cancels a command that exceeds maxOutputBytes", async () => {
     const yes = client.run({ args: ["yes"] }, { maxOutputBytes: 1_000_000 });
     const error = await failureOf(yes);
     assert.equal(error.status, "RESOURCE_EXHAUSTED");
@@ -161,7 +161,7 @@ describe("arguments", () => {
     assert.equal(fits.stdout.length, 5);
   });
 
-  test("may be text, where bytes are wanted", async () => {
+  test("input and file content may be text instead of bytes", async () => {
     assert.equal((await client.run({ args: ["cat"] }, { input: "größer" })).stdout.toString(), "größer");
     const path = folder.at("text");
     await client.writeFile(path, "größer\n");

@@ -42,14 +42,14 @@ describe("aborting", () => {
   for (const [name, operate] of Object.entries(OPERATIONS)) {
     const method = name.split(" ")[0] ?? name;
 
-    test(`${name} before it begins rejects with the reason as its cause`, async () => {
+    test(`${name} rejects with an aborted signal's reason as cause`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const error = await failureOf(operate(agent.client, { signal: AbortSignal.abort("early") }));
       assert.deepEqual([error.status, error.code, error.cause], ["CANCELLED", "CALL_ABORTED", "early"]);
       assert.deepEqual(agent.calls, []);
     });
 
-    test(`${name} in the turn that began it leaves nothing running at the agent`, async () => {
+    test(`${name} aborted immediately leaves no call at the agent`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       // On an open connection grpc-js makes the call at once.
       await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { timeoutMs: 100 }));
@@ -62,7 +62,7 @@ describe("aborting", () => {
       await agent.idle();
     });
 
-    test(`${name} in mid-flight ends the call at the agent, and rejects with the reason as its cause`, async () => {
+    test(`${name} aborted in progress ends the agent's call`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const controller = new AbortController();
       const failure = failureOf(operate(agent.client, { signal: controller.signal }));
@@ -74,7 +74,7 @@ describe("aborting", () => {
     });
   }
 
-  test("a write closes its source, even one that has nothing to give", async () => {
+  test("aborting writeFile closes its source, even a stalled one", async () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const { source, closed } = stalledSource();
     const controller = new AbortController();
@@ -98,7 +98,7 @@ describe("aborting", () => {
     },
   };
   for (const [name, read] of Object.entries(READERS)) {
-    test(`${name} while it waits for the file ends the call at the agent`, async () => {
+    test(`${name} ends the waiting call`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       const leave = read(agent.client.readFile("/x"));
       await agent.called("ReadFile");
@@ -107,7 +107,7 @@ describe("aborting", () => {
     });
   }
 
-  test("a restore ends it wherever it is", async () => {
+  test("aborting a restore ends it at any step", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },
@@ -125,7 +125,7 @@ describe("aborting", () => {
     assert.equal(never.status, "CANCELLED");
   });
 
-  test("leaves no listener on a signal that outlives its calls", async () => {
+  test("a finished call removes its abort listener", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }) },
@@ -165,27 +165,27 @@ async function breaking(answersAt: number): Promise<StandIn> {
 }
 
 describe("retries", () => {
-  test("ask Health and StatPath again when the connection breaks before the answer", async () => {
+  test("health and statPath are retried when the connection breaks", async () => {
     await using standIn = await breaking(3);
     assert.equal((await standIn.client.health()).alive, true);
     assert.equal((await standIn.client.statPath("/x")).size, 5);
     assert.deepEqual(standIn.calls, ["Health", "Health", "Health", "StatPath", "StatPath", "StatPath"]);
   });
 
-  test("end after three attempts", async () => {
+  test("retries end after three attempts", async () => {
     await using standIn = await breaking(4);
     assert.equal((await failureOf(standIn.client.health())).status, "UNAVAILABLE");
     assert.equal(standIn.calls.length, 3);
   });
 
-  test("end with the call's deadline", async () => {
+  test("retries end at the call's deadline", async () => {
     await using standIn = await breaking(4);
     const error = await failureOf(standIn.client.health({ timeoutMs: 40 }));
     assert.ok(["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(error.status), error.status);
     assert.ok(standIn.calls.length <= 1, standIn.calls.join());
   });
 
-  test("end when the signal is aborted between two attempts", async () => {
+  test("retries end when the signal is aborted", async () => {
     await using standIn = await breaking(4);
     const controller = new AbortController();
     const failure = failureOf(standIn.client.health({ signal: controller.signal }));
@@ -196,7 +196,7 @@ describe("retries", () => {
     assert.ok(standIn.calls.length <= 3);
   });
 
-  test("are never made of what acts: hooks, duties, commands, writes and reads are called once", async () => {
+  test("hooks, restore duties, commands, writes and reads are never retried", async () => {
     await using standIn = await breaking(1);
     const { client } = standIn;
     for (const act of [

@@ -19,7 +19,7 @@ function without(method: string): ReleasedSchema {
 }
 
 describe("a client of an older agent", () => {
-  test("names the method that the agent lacks, the agent's version, and what to do", async () => {
+  test("a missing method is reported with the agent's version and next step", async () => {
     await using agent = await startStandIn({
       service: without("RunHook").service(),
       answers: { Health: () => ({ alive: true }) },
@@ -37,7 +37,7 @@ describe("a client of an older agent", () => {
     assert.equal(after.message, "the agent (version 0.0.9) has no method RunHook");
   });
 
-  test("says which version brought a service or a method that the agent lacks", async () => {
+  test("a missing method is reported with the first version that has it", async () => {
     await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
     const { client } = agent;
     const tunnel = client.openTunnel(80).on("error", () => {});
@@ -67,7 +67,7 @@ describe("a client of an older agent", () => {
     }
   });
 
-  test("does without the fields that the agent lacks", async () => {
+  test("the client works without fields that an older agent lacks", async () => {
     const schema = new ReleasedSchema();
     const health = schema.message("HealthResponse");
     health.field = health.field.filter(({ name }) => !["guest_time", "idle_declared", "ready_cmd_exit"].includes(name));
@@ -104,7 +104,7 @@ function textField(name: string, extra: { oneofIndex?: number } = {}) {
 }
 
 describe("a client of a newer agent", () => {
-  test("passes over frames of a command that it does not know", async () => {
+  test("the client ignores unknown frames of a newer agent", async () => {
     const schema = new ReleasedSchema();
     schema.message("ExecFrame").field.push(textField("weather", { oneofIndex: 0 }));
     schema.message("ExecExit").field.push(textField("epitaph"));

@@ -18,7 +18,7 @@ describe("connect", () => {
     return await failureOf(client.health({ timeoutMs: 30_000 }));
   }
 
-  test("does not let a proxy of the environment come between", async (t) => {
+  test("connect ignores the environment's http_proxy", async (t) => {
     const proxied = process.env["http_proxy"];
     process.env["http_proxy"] = "http://127.0.0.1:1";
     t.after(() => {
@@ -29,7 +29,7 @@ describe("connect", () => {
     assert.equal((await client.health({ timeoutMs: 30_000 })).alive, true);
   });
 
-  test("refuses an agent of another authority or of another name", async () => {
+  test("connect rejects an agent of another authority or name", async () => {
     const other = await issueCertificates();
     const authority = await refusal({ caPem: other.ca });
     assert.equal(authority.status, "UNAVAILABLE");
@@ -38,7 +38,7 @@ describe("connect", () => {
     assert.match((await refusal({ serverName: "someone-else" })).message, /altname/);
   });
 
-  test("gives a connection that is not ready in time up, whatever the call, and then dials anew", async () => {
+  test("a connection that times out fails every call; the client redials", async () => {
     let isSilent = true;
     await using door = await listener((socket) => {
       if (isSilent) {
@@ -72,7 +72,7 @@ describe("connect", () => {
     assert.equal((await client.health({ waitForReady: true, timeoutMs: 30_000 })).alive, true);
   });
 
-  test("waits for an agent that is still to come, where it is asked to", async () => {
+  test("waitForReady waits for an agent that starts later", async () => {
     const port = await freePort();
     using early = clientOf(agent, { address: `127.0.0.1:${port}` });
     const answer = early.health({ waitForReady: true, timeoutMs: 30_000 });
@@ -82,7 +82,7 @@ describe("connect", () => {
     assert.notEqual(late.pid, agent.pid);
   });
 
-  test("fails calls on a closed client", async () => {
+  test("calls on a closed client fail with GuestError", async () => {
     const client = clientOf(agent);
     client.close();
     await assert.rejects(client.health(), /the client has been closed/);
@@ -90,7 +90,7 @@ describe("connect", () => {
     assert.throws(() => client.exec({ args: ["true"] }), GuestError);
   });
 
-  test("lets calls in progress finish when the client is closed", async () => {
+  test("closing a client lets its running calls finish", async () => {
     const client = clientOf(agent);
     const process = client.exec({ args: ["cat"], stdin: true });
     await process.started;

@@ -28,7 +28,7 @@ const COPIES: readonly (readonly [string, Copy])[] = [
 
 for (const [method, copy] of COPIES)
   describe(`client.${method}`, () => {
-    it("keeps owners and hard links only if asked to", NEEDS_ROOT, async () => {
+    it(`${method} keeps owners and hard links only on request`, NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const from = folder.at("from");
       await mkdir(`${from}/sub`, { recursive: true });
@@ -68,7 +68,7 @@ for (const [method, copy] of COPIES)
       ]);
     });
 
-    it("copies a file whose first name is excluded, and links its other names to that copy", async () => {
+    it(`${method} copies a hard link whose first name is excluded`, async () => {
       await using folder = await testFolder();
       await mkdir(folder.at("from"));
       await writeFile(folder.at("from/1"), "content");
@@ -87,7 +87,7 @@ for (const [method, copy] of COPIES)
       }
     });
 
-    it("leaves what is there as it is with keepExisting, and adds the rest", async () => {
+    it(`${method} with keepExisting adds only missing entries`, async () => {
       await using folder = await testFolder();
       for (const side of ["from", "to"]) {
         await mkdir(folder.at(`${side}/sub`), { recursive: true });
@@ -102,7 +102,7 @@ for (const [method, copy] of COPIES)
       assert.equal(await readFile(folder.at("to/link"), "utf8"), "a file");
     });
 
-    it("follows links with followLinks, but none to nothing or to a directory above it", async () => {
+    it(`${method} with followLinks reports broken and looping links`, async () => {
       await using folder = await testFolder();
       await mkdir(folder.at("from/sub"), { recursive: true });
       await mkdir(folder.at("outside"));
@@ -124,7 +124,7 @@ for (const [method, copy] of COPIES)
       assert.ok((await lstat(folder.at("to/directory"))).isDirectory());
     });
 
-    it("takes a local path that is not UTF-8, and leaves out what the patterns say", async () => {
+    it(`${method} accepts non-UTF-8 local paths and exclude patterns`, async () => {
       await using folder = await testFolder();
       await mkdir(folder.at("from/node_modules/x"), { recursive: true });
       await mkdir(folder.at("from/build"));
@@ -142,7 +142,7 @@ for (const [method, copy] of COPIES)
       assert.deepEqual((await readdir(folder.at("to"), { recursive: true })).toSorted(), ["build", "kept"]);
     });
 
-    it("goes on after a lost connection, and ends by its time limit where the agent stays away", async () => {
+    it(`${method} resumes after a lost connection until its time limit`, async () => {
       await using folder = await testFolder();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });
@@ -179,7 +179,7 @@ for (const [method, copy] of COPIES)
       if (cuts === 1) assert.equal(status, "DEADLINE_EXCEEDED");
     });
 
-    it("has one time limit for all of its attempts", async (context) => {
+    it(`${method} has one time limit for all attempts`, async (context) => {
       await using folder = await testFolder();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });
@@ -213,7 +213,7 @@ for (const [method, copy] of COPIES)
 describe("a large file that becomes shorter while it is uploaded", () => {
   const BYTES = 30_000_000;
 
-  it("is declared failed to an agent that takes that, and everything else is written in the same call", async () => {
+  it("uploadFolder reports a file that shrinks and writes the others", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("from"));
     for (const name of ["a", "z"]) await writeFile(folder.at(`from/${name}`), name);
@@ -229,7 +229,7 @@ describe("a large file that becomes shorter while it is uploaded", () => {
     assert.deepEqual((await readdir(folder.at("to"))).toSorted(), ["a", "z"]);
   });
 
-  it("is left out in a second call to an older agent", async () => {
+  it("uploadFolder to an older agent retries without a shrinking file", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("from"));
     for (const name of ["a", "z"]) await writeFile(folder.at(`from/${name}`), name);

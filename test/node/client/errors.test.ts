@@ -25,7 +25,7 @@ function failed(code: status, details: string, call: Partial<Parameters<typeof g
 }
 
 describe("guestError", () => {
-  test("has the status by name, and the error of grpc-js as its cause", () => {
+  test("guestError has the status name and grpc-js's error as cause", () => {
     const error = failed(status.NOT_FOUND, "no such thing");
     assert.deepEqual(
       [error.name, error.status, error.code, error.message],
@@ -35,7 +35,7 @@ describe("guestError", () => {
     assert.ok(error.cause instanceof Error);
   });
 
-  test("says what to do about a connection that cannot be made", () => {
+  test("guestError suggests a next step for each connection failure", () => {
     for (const [details, step] of [
       ["No connection established. Last error: Error: connect ECONNREFUSED 127.0.0.1:1", /agent runs/],
       ["Error: self-signed certificate in certificate chain", /caPem/],
@@ -49,7 +49,7 @@ describe("guestError", () => {
     assert.match(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded").nextStep ?? "", /more time/);
   });
 
-  test("decides by what went wrong whether a later attempt may connect, never by a name in the text", () => {
+  test("mayConnect depends on the failure, not on names in its text", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
       ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
@@ -65,20 +65,20 @@ describe("guestError", () => {
     }
   });
 
-  test("prefers what the link knows about a missing connection", () => {
+  test("guestError prefers the link's reason for a missing connection", () => {
     const linkFailure = { code: "BRIDGE_FAILED", message: "the bridge command docker ended with status 1" } as const;
     assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure.message);
     assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
   });
 
-  test("takes an answer that is none for no missing method", () => {
+  test("an HTTP 404 is not reported as a missing method", () => {
     assert.equal(
       failed(status.UNIMPLEMENTED, "Received HTTP status code 404").message,
       "Received HTTP status code 404",
     );
   });
 
-  test("takes a status that it does not know for UNKNOWN", () => {
+  test("guestError maps an unknown status to UNKNOWN", () => {
     const unknown = JSON.parse("99") as status;
     assert.deepEqual([failed(unknown, "?").status, failed(unknown, "?").code], ["UNKNOWN", "UNKNOWN"]);
   });
@@ -87,7 +87,7 @@ describe("guestError", () => {
 describe("the library's sources", () => {
   const sources = globSync("src/node/client/**/*.ts").map((path) => readFileSync(path, "utf8"));
 
-  test("make no error without a code", () => {
+  test("every GuestError in the library has a code", () => {
     const made = sources.flatMap((text) => Array.from(text.matchAll(/new GuestError\((.*)\)/g), ([, parts]) => parts));
     assert.deepEqual(
       new Set(made),
@@ -103,7 +103,7 @@ describe("the library's sources", () => {
     );
   });
 
-  test("make errors without a code only where they become the cause of one that has a code", () => {
+  test("errors without a code only become causes of errors with one", () => {
     const paths = globSync("src/node/{client,credentials,sandboxes,tar,testing}/**/*.ts");
     const made = paths.flatMap((path) =>
       Array.from(readFileSync(path, "utf8").matchAll(/\bnew (\w*Error)\(/g), ([, name]) => `${path.slice(9)}: ${name}`),
@@ -156,7 +156,7 @@ const info = {
 };
 
 describe("readErrorDetails", () => {
-  test("finds message, reason and metadata among other details", () => {
+  test("readErrorDetails finds message, reason and metadata among other details", () => {
     const other = { typeUrl: "type.googleapis.com/google.rpc.DebugInfo", value: Buffer.from([1, 2, 3]) };
     assert.deepEqual(readErrorDetails(statusOf("100 % größer", [other, info])), {
       message: "100 % größer",
@@ -165,11 +165,11 @@ describe("readErrorDetails", () => {
     });
   });
 
-  test("does without an ErrorInfo", () => {
+  test("readErrorDetails works without an ErrorInfo", () => {
     assert.deepEqual(readErrorDetails(statusOf("plain", [])), { message: "plain", reason: undefined, metadata: {} });
   });
 
-  test("gives nothing for malformed bytes", () => {
+  test("readErrorDetails returns undefined for malformed bytes", () => {
     assert.equal(readErrorDetails(Buffer.from([0x12, 0xff, 0x01])), undefined);
     assert.equal(readErrorDetails(statusOf("cut", [info]).subarray(0, -4)), undefined);
   });
@@ -187,7 +187,7 @@ const CALLS: readonly (readonly [shape: string, call: (client: GuestClient) => P
 
 describe("an answer that the client cannot read", () => {
   for (const [shape, call] of CALLS) {
-    test(`in an unknown compression fails a call with ${shape}, and not the program`, async () => {
+    test(`a call with ${shape} fails on an unknown compression`, async () => {
       await using server = await rawGrpcServer((stream) => stream.end(COMPRESSED), { "grpc-encoding": "unheard-of" });
       const error = await failureOf(call(server.client));
       assert.deepEqual([error.status, error.code], ["INTERNAL", "ANSWER_UNREADABLE"]);
@@ -195,14 +195,14 @@ describe("an answer that the client cannot read", () => {
     });
   }
 
-  test("as there are two instead of one, fails a call, which would wait for ever", async () => {
+  test("two answers to a unary call fail it with UNIMPLEMENTED", async () => {
     await using server = await rawGrpcServer((stream) => stream.end(Buffer.concat([EMPTY, EMPTY])));
     const error = await failureOf(server.client.health());
     assert.equal(error.status, "UNIMPLEMENTED");
     assert.match(error.message, /Too many responses/);
   });
 
-  test("as there is none instead of one, fails a call", async () => {
+  test("a missing answer to a unary call fails it with UNIMPLEMENTED", async () => {
     await using server = await rawGrpcServer((stream) => stream.end());
     assert.equal((await failureOf(server.client.health())).status, "UNIMPLEMENTED");
   });

@@ -21,7 +21,7 @@ const client = forAllTests(clientOf(agent));
 describe("files of a GuestClient", () => {
   const content = randomBytes(3 * 1024 * 1024 + 7);
 
-  test("are read whole, or a range of them", async () => {
+  test("readFile reads a whole file or a range", async () => {
     const path = join(folder, "read");
     await writeFile(path, content);
     assert.ok((await buffer(client.readFile(path))).equals(content));
@@ -31,7 +31,7 @@ describe("files of a GuestClient", () => {
     assert.equal((await buffer(client.readFile(join(folder, "empty")))).length, 0);
   });
 
-  test("refuse a path with half of a surrogate pair, with its position, before anything is sent", async () => {
+  test("file calls reject half a surrogate pair before sending", async () => {
     const path = "/tmp/\ud800";
     const calls: readonly (() => unknown)[] = [
       () => client.statPath(path),
@@ -50,7 +50,7 @@ describe("files of a GuestClient", () => {
     }
   });
 
-  test("tell the attributes of what was opened, even when something else has its name by then", async () => {
+  test("attributes describe the opened file even after it was replaced", async () => {
     const path = join(folder, "attributes");
     await writeFile(path, content);
     const opened = client.readFile(path);
@@ -66,14 +66,14 @@ describe("files of a GuestClient", () => {
     await assert.rejects(absent.attributes, GuestError);
   });
 
-  test("tell of no attributes once they were given up unread", async () => {
+  test("attributes of an abandoned read fail with CANCELLED", async () => {
     const unread = client.readFile(join(folder, "unread"));
     unread.readable().destroy();
     const { status } = await failureOf(unread.attributes);
     assert.equal(status, "CANCELLED");
   });
 
-  test("are written from bytes and from streams, with their attributes", async () => {
+  test("writeFile writes bytes and streams with their attributes", async () => {
     const sha256 = createHash("sha256").update(content).digest();
     const whole = await client.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
     assert.equal(whole.bytesWritten, content.length);
@@ -88,7 +88,7 @@ describe("files of a GuestClient", () => {
     assert.ok((await readFile(join(folder, "new", "streamed"))).equals(content));
   });
 
-  test("are refused with status and reason, before the whole content has been sent", async () => {
+  test("writeFile fails before all content is sent and closes its source", async () => {
     const closed = Promise.withResolvers<void>();
     async function* endless(): AsyncGenerator<Uint8Array> {
       try {
@@ -172,7 +172,7 @@ const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: P
 
 describe("a part of the content never becomes the file, though Node ends the request before it resets it, when a write", () => {
   for (const [name, end] of Object.entries(ENDS)) {
-    test(name, async () => {
+    test(`a write that ${name} leaves no partial file`, async () => {
       await using place = await testFolder();
       await writeFile(place.at("file"), "the old content");
       await using proxy = await withoutResets(agent.socketPath, `${place.path}.sock`);

@@ -55,7 +55,7 @@ function closed(socket: Socket): Promise<void> {
 }
 
 describe("client.forward", () => {
-  it("leads a port here to one in the guest until it is closed, and breaks off what is connected then", async () => {
+  it("forward connects a local port to the guest until it is closed", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     const forwarding = await client.forward({ port: server.port });
@@ -71,7 +71,7 @@ describe("client.forward", () => {
     await ends;
   });
 
-  it("reports each connection that cannot be accepted, and carries the others on", async () => {
+  it("forward reports each failed accept and continues", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     const listening = Promise.withResolvers<Listening>();
@@ -96,7 +96,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("carries 256 connections at once, over several of its own, and says why it refuses more", async () => {
+  it("forward carries 256 connections and reports why more are refused", async () => {
     await using many = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(many);
@@ -124,7 +124,7 @@ describe("client.forward", () => {
     assert.ok((await answer(one.port, sent)).equals(sent));
   });
 
-  it("listens on both addresses of localhost, or says which one is in use", async () => {
+  it("forward listens on both localhost addresses or names the busy one", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     await using forwarding = await client.forward({ port: server.port });
@@ -145,7 +145,7 @@ describe("client.forward", () => {
     assert.equal(alone.port, taken.port);
   });
 
-  it("ends 130 connections at a standby, and carries new ones after the restore", async () => {
+  it("forward carries new connections after a standby and restore", async () => {
     await using suspended = await startAgent();
     await using server = await listener(echo);
     await using relay = await relayTo(suspended.port);
@@ -166,7 +166,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("asks for options once when its token is not taken any more, and loses no byte of those who wait", async () => {
+  it("forward asks once for new options and loses no waiting byte", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before" });
     let asked = 0;
@@ -182,7 +182,7 @@ describe("client.forward", () => {
     assert.equal(asked, 1);
   });
 
-  it("carries to each who writes much at once its own bytes, whoever is broken off meanwhile", async () => {
+  it("forward keeps concurrent transfers intact while others are reset", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     await using forwarding = await client.forward({ port: server.port });
@@ -199,7 +199,7 @@ describe("client.forward", () => {
     for (const [index, got] of (await answers).entries()) assert.ok(sent[index]?.equals(got));
   });
 
-  it("tells of each connection that cannot be opened, also where its new options do not help", async () => {
+  it("forward reports each connection that cannot be opened", async () => {
     using client = clientOf(agent, { token: "of-the-instance-before" });
     const told = Promise.withResolvers<GuestError>();
     const connectOptions = (): ReturnType<typeof optionsFor> => ({ ...optionsFor(agent), token: "of-another" });
@@ -213,7 +213,7 @@ describe("client.forward", () => {
 const SENT = randomBytes(16 * 2 ** 20);
 
 describe("large reads", () => {
-  it("bring all bytes of an accepted socket, in memory that is used again", async () => {
+  it("LargeReads receives all bytes in reused memory", async () => {
     const reads = new LargeReads();
     const memories = new Set<ArrayBufferLike>();
     const got = await received(
@@ -227,12 +227,12 @@ describe("large reads", () => {
     assert.ok(memories.size > 0 && memories.size < 4, `${memories.size} large buffers for reads one by one`);
   });
 
-  it("leave the bytes alone that were not released", async () => {
+  it("LargeReads leaves unreleased bytes unchanged", async () => {
     const reads = new LargeReads();
     assert.ok((await received((socket) => reads.begin(socket))).equals(SENT));
   });
 
-  it("hold no large buffer for a small part that waits", async () => {
+  it("LargeReads holds no large buffer for a small read", async () => {
     const reads = new LargeReads();
     const sizes: number[] = [];
     const got = await received(
@@ -244,7 +244,7 @@ describe("large reads", () => {
     assert.ok(sizes.length > 0 && sizes.every((sizeBytes) => sizeBytes < READ_BYTES), String(sizes));
   });
 
-  it("bring them also where a version of Node has no such reads", async () => {
+  it("LargeReads works where Node has no user buffers", async () => {
     const reads = new LargeReads();
     const got = await received((socket) => {
       const { _handle: handle } = socket as Socket & { readonly _handle?: object };

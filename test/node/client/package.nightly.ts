@@ -86,7 +86,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     await writeFile(join(folder, "docker"), `#!/bin/sh\nexec ${bridge}\n`, { mode: 0o755 });
   });
 
-  test("holds modules, types, a licence and its documentation, and nothing else", async () => {
+  test("the package contains only modules, types, license and documentation", async () => {
     const kinds = installed.packed.filter((file) => !/^lib\/.*\.(?:js|d\.c?ts)$/.test(file));
     const forRequire = ["client", "sandboxes", "testing"].map((entry) => `lib/node/${entry}/index.cjs`);
     assert.deepEqual(kinds, ["LICENSE", "README.md", ...forRequire, "package.json"]);
@@ -100,7 +100,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
   });
 
-  test("is one of which publint and arethetypeswrong have nothing to say", async () => {
+  test("publint and arethetypeswrong report no problem in the package", async () => {
     const [tarball = ""] = globSync(join(installed.folder, "*.tgz"));
     const options = { cwd: folder, env: { PATH: path }, timeout: 250_000 } as const;
     const publint = await execa("npx", ["--yes", PUBLINT, tarball, "--strict"], options);
@@ -118,7 +118,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     assert.deepEqual(problems, {});
   });
 
-  test("is what the project exports as its client", async () => {
+  test("the package contains every file that the project exports", async () => {
     const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
       exports: Record<"./client" | "./sandboxes" | "./testing", Record<"types" | "default", string>>;
     };
@@ -129,7 +129,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     }
   });
 
-  test("type-checks with sandboxes where what only they need is not installed, and says what is missing", async () => {
+  test("sandboxes type-check without optional packages and report what is missing", async () => {
     const program = join(installed.folder, "sandboxes.ts");
     const code = `import { connectHypeman, SandboxError, Sandboxes } from "guest-agent-client/sandboxes";
 const said = (error: unknown): void => console.log(error instanceof SandboxError ? error.code : error, String(error));
@@ -148,7 +148,7 @@ await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "stat
     await rm(program);
   });
 
-  test("type-checks in a strict program, its declarations and the examples of its documentation included", async () => {
+  test("the package and its examples type-check in strict mode", async () => {
     assert.ok(examples.length >= 14, `${examples.length} examples`);
     assert.equal(await installed.compile(), "");
     const wrong = join(installed.folder, "wrong.ts");
@@ -157,7 +157,7 @@ await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "stat
     await rm(wrong);
   });
 
-  test("is the same module for require() and for import", async () => {
+  test("require and import load the same module", async () => {
     const program = join(installed.folder, "both.cjs");
     const code = `import("guest-agent-client").then((imported) =>
   console.log(require("guest-agent-client").GuestError === imported.GuestError));`;
@@ -168,7 +168,7 @@ await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "stat
   });
 
   for (const [index, { title, code }] of examples.entries()) {
-    test(`runs the example "${title}" on this machine's own Node`, async () => {
+    test(`the example "${title}" runs on this machine's Node`, async () => {
       const result = await execa(node, [join(installed.folder, `example-${index}.js`)], {
         extendEnv: false,
         all: true,

@@ -31,7 +31,7 @@ async function restored(): Promise<StandIn> {
 }
 
 describe("restoreSequence", () => {
-  test("has the duties done until they are, then runs the hook once over a connection of its own, then asks", async () => {
+  test("restoreSequence repeats the duties until thawed, then runs the hook once", async () => {
     await using agent = await restored();
     const { duties, hook, health, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.degraded, "entropy_credit:EPERM");
@@ -42,7 +42,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(agent.calls, [...attempt, ...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
   });
 
-  test("has the duties done once more, before the hook, where they left the clock more than 50 ms off", async () => {
+  test("restoreSequence repeats the duties if the clock is off by 50 ms", async () => {
     await using agent = await startGuestWithClock([-3_600_000, 0]);
     const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.clockStepped, true);
@@ -53,7 +53,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(steps, ["RunRestoreDuties", "RunRestoreDuties", "RunHook"]);
   });
 
-  test("has them done no third time, and not again where they could not step the clock", async () => {
+  test("restoreSequence corrects the clock at most once, if it can step", async () => {
     for (const [clockStepped, times] of [
       [true, 2],
       [false, 1],
@@ -65,7 +65,7 @@ describe("restoreSequence", () => {
     }
   });
 
-  test("rejects at once, and runs no hook, if the session stays frozen because of a spec file", async () => {
+  test("restoreSequence fails with SPEC_REFUSED and runs no hook", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: {
@@ -79,7 +79,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(agent.calls, ["Health", "RunRestoreDuties"]);
   });
 
-  test("does not run the hook again when it fails", async () => {
+  test("restoreSequence does not repeat a failed hook", async () => {
     const agent = await startStandIn({
       service: GuestAgent,
       answers: {
@@ -96,7 +96,7 @@ describe("restoreSequence", () => {
     assert.equal(agent.calls.filter((name) => name === "RunHook").length, 1);
   });
 
-  test("waits longer and longer between attempts at an agent that says at once that it is leaving", async () => {
+  test("restoreDuties backs off while the agent is shutting down", async () => {
     let dialled = 0;
     const leaving: RestoredGuest = {
       health: () => Promise.resolve(plain(HealthResponseSchema, create(HealthResponseSchema, { alive: true }))),
@@ -123,7 +123,7 @@ describe("restoreSequence", () => {
     assert.deepEqual([(await given).status, (await given).cause], ["CANCELLED", "enough"]);
   });
 
-  test("gives an agent that does not come back up after reachTimeoutMs", async () => {
+  test("restoreDuties fails after reachTimeoutMs if no agent answers", async () => {
     const agent = await startStandIn({ service: GuestAgent });
     await agent[Symbol.asyncDispose]();
     await assert.rejects(

@@ -12,7 +12,7 @@ async function leaving() {
 }
 
 describe("error.retryable", () => {
-  test("is true of a command that an agent refuses while it shuts down", async () => {
+  test("a command refused during shutdown is retryable", async () => {
     const { agent, client } = await leaving();
     await using _ = agent;
     await client.stop();
@@ -21,7 +21,7 @@ describe("error.retryable", () => {
     client.close();
   });
 
-  test("is false of a kept command whose agent shuts down while it runs", async () => {
+  test("a kept command interrupted by shutdown is not retryable", async () => {
     const { agent, client } = await leaving();
     await using _ = agent;
     const kept = client.exec({ args: ["sleep", "1000"], keep: { name: "kept" } });
@@ -38,7 +38,7 @@ describe("error.retryable", () => {
     client.close();
   });
 
-  test("is true of a call without a connection, and false of one whose connection is lost", async () => {
+  test("a call without a connection is retryable, an interrupted one is not", async () => {
     await using agent = await startAgent();
     await using relay = await relayTo(agent.port);
     using client = clientOf({ ...agent, port: relay.port });
@@ -57,7 +57,7 @@ describe("error.retryable", () => {
     assert.deepEqual([refused.code, refused.retryable], ["CONNECTION_REFUSED", true]);
   });
 
-  test("is false of what is wrong with the call itself, and of an abort", async () => {
+  test("an invalid or aborted call is not retryable", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     for (const fail of [

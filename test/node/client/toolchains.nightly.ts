@@ -52,7 +52,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
     });
   }
 
-  test("runs in a bundle that is an ES module, made as its page says", async () => {
+  test("the library runs in an ES module bundle as documented", async () => {
     const [, command = ""] = /^(npx esbuild [\s\S]*?)\n```$/m.exec(PAGE) ?? [];
     const local = command.replace("npx esbuild", `'${join(ROOT, "node_modules/.bin/esbuild")}'`);
     await execa(local, { shell: true, cwd: installed.folder });
@@ -61,7 +61,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
     assert.equal((await execa(node, [bundle], { extendEnv: false })).stdout, "true");
   });
 
-  test("copies a directory from a sandbox with Deno", async (t) => {
+  test("Deno copies a directory from a sandbox", async (t) => {
     const provided = await provideNpm("deno", DENO);
     if (typeof provided === "string") {
       t.skip(provided);

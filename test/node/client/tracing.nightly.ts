@@ -184,7 +184,7 @@ describe("OpenTelemetry's instrumentation of gRPC", async () => {
     }
   });
 
-  it("records a span for each call of the library, and the command continues its trace", async () => {
+  it("OpenTelemetry records a span per call, and the command continues it", async () => {
     const stdout = await run("program.mjs", programOfPage(), {});
     const [, traceId, parentId] = /in the sandbox: 00-([0-9a-f]{32})-([0-9a-f]{16})-01/.exec(stdout) ?? [];
     assert.ok(traceId !== undefined && parentId !== undefined, stdout);
@@ -199,7 +199,7 @@ describe("OpenTelemetry's instrumentation of gRPC", async () => {
   });
 
   const skip = typeof go === "string" ? go : false;
-  it("the collector receives the spans of calls of all kinds, with their status", { skip }, async () => {
+  it("the OpenTelemetry collector receives spans of all calls with status", { skip }, async () => {
     if (typeof go === "string") return;
     const collector = await Collector.start(await buildGoTool(go, join(import.meta.dirname, "collector"), "."));
     const site = folder.at("site");

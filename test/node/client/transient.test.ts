@@ -22,8 +22,8 @@ describe("isTransient", () => {
     ["a certificate chain that is too long", { status: "UNAVAILABLE", code: "CLIENT_CERTIFICATE_TOO_LONG" }],
   ];
   for (const [title, parts] of transient)
-    test(`is true for ${title}`, () => assert.ok(isTransient(new GuestError({ ...parts, message: "" }))));
+    test(`isTransient is true for ${title}`, () => assert.ok(isTransient(new GuestError({ ...parts, message: "" }))));
   for (const [title, parts] of permanent)
-    test(`is false for ${title}`, () => assert.ok(!isTransient(new GuestError({ ...parts, message: "" }))));
-  test("is false for errors of other programs", () => assert.ok(!isTransient(new Error("UNAVAILABLE"))));
+    test(`isTransient is false for ${title}`, () => assert.ok(!isTransient(new GuestError({ ...parts, message: "" }))));
+  test("isTransient is false for errors of other programs", () => assert.ok(!isTransient(new Error("UNAVAILABLE"))));
 });

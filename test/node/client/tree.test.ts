@@ -41,7 +41,7 @@ async function all(path: string, options?: ListOptions): Promise<ListEntry[]> {
 }
 
 describe("client.list", () => {
-  it("gives entries with their attributes, each iteration anew", async () => {
+  it("list yields entries with attributes on each iteration", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub"));
     await writeFile(folder.at("sub/file"), "12345");
@@ -61,32 +61,28 @@ describe("client.list", () => {
     assert.equal(short.truncated, true);
   });
 
-  it(
-    "stops the agent when its loop is left or its signal aborted, and leaves nothing open there",
-    NEEDS_INSIGHT,
-    async () => {
-      await using folder = await testFolder();
-      // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
-      for (let index = 0; index < 10_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
-      const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
-      for await (const { name } of client.list(folder.path)) {
-        assert.equal(name.length, 200);
-        break;
-      }
-      await until(async () => !(await isOpen()), "it is closed");
-      const abort = new AbortController();
-      const entries = client.list(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
-      await entries.next();
-      abort.abort();
-      const read = async (): Promise<void> => {
-        while ((await entries.next()).done !== true);
-      };
-      assert.equal((await failureOf(read())).status, "CANCELLED");
-      await until(async () => !(await isOpen()), "it is closed");
-    },
-  );
+  it("leaving or aborting a list closes the agent's directory", NEEDS_INSIGHT, async () => {
+    await using folder = await testFolder();
+    // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
+    for (let index = 0; index < 10_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
+    const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
+    for await (const { name } of client.list(folder.path)) {
+      assert.equal(name.length, 200);
+      break;
+    }
+    await until(async () => !(await isOpen()), "it is closed");
+    const abort = new AbortController();
+    const entries = client.list(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
+    await entries.next();
+    abort.abort();
+    const read = async (): Promise<void> => {
+      while ((await entries.next()).done !== true);
+    };
+    assert.equal((await failureOf(read())).status, "CANCELLED");
+    await until(async () => !(await isOpen()), "it is closed");
+  });
 
-  it("rejects with GuestError", async () => {
+  it("list rejects with GuestError", async () => {
     const missing = await failureOf(all("/no/such/folder"));
     assert.deepEqual([missing.status, missing.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     assert.equal((await failureOf(all("/etc/passwd"))).reason, "NOT_A_FOLDER");
@@ -94,7 +90,7 @@ describe("client.list", () => {
 });
 
 describe("the client's changes of folders", () => {
-  it("make, link, rename, change and remove", NEEDS_ROOT, async () => {
+  it("mkdir, symlink, rename, setAttributes and remove work beneath a directory", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const beneath = folder.path;
     assert.equal(await client.mkdir("a/b", { beneath, parents: true, mode: 0o700, uid: 1000, gid: 1001 }), true);
@@ -119,7 +115,7 @@ describe("the client's changes of folders", () => {
 });
 
 describe("client.uploadFolder and downloadFolder", () => {
-  it("copy a tree there and back, with modes, times, links, large and empty files, and say what they leave out", async () => {
+  it("uploadFolder and downloadFolder preserve a tree and report skipped entries", async () => {
     await using folder = await testFolder();
     const at = (path: string): string => folder.at(`here/${path}`);
     await mkdir(at("sub/empty"), { recursive: true });
@@ -153,7 +149,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
   });
 
-  it("write no file twice that this very call wrote before its connection was lost", async () => {
+  it("a resumed uploadFolder writes no file twice", async () => {
     await using folder = await testFolder();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
@@ -188,7 +184,7 @@ describe("client.uploadFolder and downloadFolder", () => {
   });
 
   for (const isRolledBack of [false, true])
-    it(`replace an older build of equal sizes and times after a cut${isRolledBack ? " and a rollback" : ""}`, async () => {
+    it(`uploadFolder replaces equal-looking files after a cut${isRolledBack ? " and a rollback" : ""}`, async () => {
       await using folder = await testFolder();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });
@@ -223,7 +219,7 @@ describe("client.uploadFolder and downloadFolder", () => {
       }
     });
 
-  it("keep the holes of a sparse file, which do not cross the wire", async () => {
+  it("folder copies keep sparse files sparse, also on the wire", async () => {
     await using folder = await testFolder();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
@@ -250,7 +246,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
-  it("go on though connections are lost while they look at what is there", async () => {
+  it("uploadFolder continues although connections break while it checks existing files", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("file"), "content");
     const lost = { WriteTree: 0, List: 0 };
@@ -277,7 +273,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.deepEqual(lost, { WriteTree: 2, List: 4 });
   });
 
-  it("send zeros to an agent that does not say that it takes holes", async () => {
+  it("uploadFolder sends zeros to an agent that does not accept holes", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("here"));
     await writeFile(folder.at("here/file"), "");
@@ -306,7 +302,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
-  it("refuse a sandbox's false names, sizes and holes, and keep nothing of them", async () => {
+  it("downloadFolder rejects a sandbox's invalid names, sizes and holes", async () => {
     const file = (size: bigint, data = "", name = "file"): object => ({
       case: "items",
       value: { items: [{ path: Buffer.from(name), type: FileType.REGULAR, size, data: Buffer.from(data) }] },
@@ -338,7 +334,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
-  it("reject where either folder is missing or in the way, and make nothing there", async () => {
+  it("folder copies reject a missing or conflicting directory and create nothing", async () => {
     await using folder = await testFolder();
     const unread = await failureOf(client.uploadFolder(folder.at("missing"), folder.at("there")));
     assert.deepEqual([unread.code, (unread.cause as { code?: unknown }).code], ["SOURCE_FAILED", "ENOENT"]);
@@ -368,7 +364,7 @@ describe("client.uploadFolder and downloadFolder", () => {
 });
 
 describe("client.writeTree", () => {
-  it("ends at a file that never ends though its size is small, tells it, and closes its content", async () => {
+  it("writeTree fails at a file longer than its size and closes it", async () => {
     await using folder = await testFolder();
     let isClosed = false;
     async function* content(): AsyncGenerator<Buffer> {

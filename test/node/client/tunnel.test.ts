@@ -86,20 +86,20 @@ function framesOf(bytes: Buffer) {
 
 describe("the frames of a tunnel", () => {
   for (const partBytes of [1, 7, 1_000_000]) {
-    it(`are read in parts of ${partBytes} bytes, whatever is between them`, async () => {
+    it(`tunnel frames are read in parts of ${partBytes} bytes`, async () => {
       const { said } = await exchange(partBytes, "");
       assert.equal(said, SAID);
     });
   }
 
-  it("are sent as the window allows, each with 64 bytes more", async () => {
+  it("tunnel frames respect the window, with 64 bytes overhead each", async () => {
     const { frames } = await exchange(1_000_000, "z".repeat(1300));
     const sizes = frames.flatMap((frame) => (frame.case === "data" ? [frame.value.length] : []));
     assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);
     assert.equal(frames.at(-1)?.case, "end");
   });
 
-  it("all go through grpc-js where a version of it keeps a call's HTTP/2 stream elsewhere", async (t) => {
+  it("tunnels fall back to grpc-js if its HTTP/2 stream is hidden", async (t) => {
     let hidden = 0;
     hideStreams(t, () => (hidden += 1));
     const { said, frames } = await exchange(7, "sent");

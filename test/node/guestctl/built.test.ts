@@ -37,7 +37,7 @@ describe("the guestctl of the build", () => {
     return [process.execPath, ...(typeof machine === "string" ? [] : [machine.node])];
   };
 
-  test("leaves every argument of a command to the command, those that Node knows too", async () => {
+  test("guestctl passes Node's own options on to the command", async () => {
     for (const node of nodes()) {
       const args = ["--env-file", "no-such-file", "--env-file=x", "--inspect", "-e", "1"];
       assert.equal(await guestctl(node, "exec", "printf", "%s,", ...args), `${args.join()},`);
@@ -45,7 +45,7 @@ describe("the guestctl of the build", () => {
     }
   });
 
-  test("comes with a manual page that has the help of every command", async () => {
+  test("guestctl's manual page contains the help of every command", async () => {
     const manual = await readFile(join(folder, "guestctl/share/man/man1/guestctl.1"), "utf8");
     const plain = manual.replaceAll("\\-", "-").replaceAll("\\&", "").replaceAll("\\e", "\\");
     for (const words of [["exec"], ["cp"], ["sandbox"], ["sandbox", "create"], ["sandbox", "sweep"]])
@@ -54,7 +54,7 @@ describe("the guestctl of the build", () => {
     for (const [line] of manual.matchAll(/^[.'].*/gm)) assert.match(line, /^\.(?:TH|SH|SS|nf|fi)\b/);
   });
 
-  test("tells version and overview with 12 KB of modules, and does not load what its commands need", async () => {
+  test("guestctl --version and --help load less than 12 KB of modules", async () => {
     const entry = join(folder, "guestctl", "guestctl.mjs");
     const modules = [entry, ...(await importedBy(join(folder, "guestctl", "lib/main.mjs")))];
     assert.ok(modules.length < 8, modules.join());
@@ -88,13 +88,13 @@ describe("the guestctl of the build", () => {
   const REQUIREMENT =
     /require Node 20\.19, 22\.12 or later: install one, for example with npm install --global node@22$/;
 
-  test("names the Node that it requires where there is none in PATH", async () => {
+  test("guestctl without node in PATH names the required version", async () => {
     const said = await endOf(program, []);
     assert.match(said, /^125: guestctl: there is no node in PATH; /);
     assert.match(said, REQUIREMENT);
   });
 
-  test("names its directory where it was copied alone", async () => {
+  test("guestctl copied alone names its missing directory", async () => {
     const alone = join(await mkdtemp(join(folder, "alone-")), "guestctl");
     await cp(program, alone);
     const said = await endOf(alone, [process.execPath]);
@@ -105,7 +105,7 @@ describe("the guestctl of the build", () => {
     );
   });
 
-  test("names the Node that it and the library require where an older one runs them", async (t) => {
+  test("guestctl and the library report a Node that is too old", async (t) => {
     const provided = await provideNode(OLD_NODE);
     if (typeof provided === "string") {
       t.skip(provided);
@@ -129,7 +129,7 @@ describe("the guestctl of the build", () => {
     }
   });
 
-  test("works with the oldest Node that it claims to, and so does the library, by import and by require", async (t) => {
+  test("guestctl and the library work with the oldest supported Node", async (t) => {
     const provided = await provideNode(LOWEST_NODE);
     if (typeof provided === "string") {
       t.skip(provided);

@@ -24,7 +24,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   const refused = async (args: readonly string[], said: RegExp, differences: Record<string, string> = {}) =>
     assertRefused(await runGuestctl(args, { ...env, ...differences }), said);
 
-  test("runs every command that talks to an agent, with the address and credentials of that sandbox", async () => {
+  test("--sandbox runs any agent command with that sandbox's address and credentials", async () => {
     const { stdout, exitCode, stderr } = await run("exec", "--sandbox", "box", "--", "echo", "hello");
     assert.deepEqual([stdout, exitCode], ["hello\n", 0], stderr);
     assert.match((await run("--sandbox", "box", "health")).stdout, /^ready: +yes$/m);
@@ -36,7 +36,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.match((await run("health", "--watch", "--sandbox", "box", "--count", "1", "--json")).stdout, /"state":"up"/);
   });
 
-  test("copies to and from NAME:/PATH, and between no two at once", async () => {
+  test("cp accepts NAME:/PATH but not two sandboxes", async () => {
     const there = join(folder, "there");
     await mkdir(there);
     const local = join(folder, "local.txt");
@@ -65,7 +65,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("names the next command where there is no such sandbox, or another node's", async () => {
+  test("an unknown sandbox name is reported with the next command", async () => {
     const state = join(folder, "empty");
     for (const differences of [{ GUESTCTL_STATE: state, HYPEMAN_API_KEY: "" }, { GUESTCTL_STATE: state }]) {
       const said =
@@ -80,7 +80,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
   });
 
-  test("names the next command while it sleeps, is stopped, or has its duties before it, and for a snapshot", async () => {
+  test("a sleeping, stopped or unrestored sandbox is reported with next command", async () => {
     using node = await openNode(partsOf(substrate));
     await node.snapshot("box", { name: "taken" });
     await refused(["health", "--sandbox", "taken"], /taken is a snapshot.*guestctl sandbox fork taken\n$/);
@@ -102,7 +102,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await node.resume("box");
   });
 
-  test("finds a kept command again after a standby and a resume of the sandbox", async () => {
+  test("a kept command is found again after standby and resume", async () => {
     using node = await openNode(partsOf(substrate));
     const script = `echo began; until [ -e ${folder}/go ]; do sleep 0.05; done; echo done`;
     const kept = startGuestctl(["exec", "--sandbox", "box", "--name", "kept", "--", "sh", "-c", script], env);
@@ -114,7 +114,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await kept.ended, 0);
   });
 
-  test("is offered by the shells' completion, and so are paths behind it", async () => {
+  test("shell completion offers sandbox names and their paths", async () => {
     const paths = join(folder, "paths");
     await mkdir(paths);
     await writeFile(join(paths, "found"), "");

@@ -53,7 +53,7 @@ describe("guestctl completion", () => {
     return stdout.split("\n").filter((word) => word !== "");
   }
 
-  test("offers commands, options, files, folders, and fixed words", async (t) => {
+  test("completion offers commands, options, files, directories and fixed words", async (t) => {
     if (isMissing(t, "bash")) return;
     const all = await offers("");
     for (const name of COMMANDS.keys()) assert.ok(all.includes(name), name);
@@ -74,7 +74,7 @@ describe("guestctl completion", () => {
     assert.deepEqual(folders, ["a folder"]);
   });
 
-  test("offers names of kept commands, and paths of the sandbox behind a colon", async (t) => {
+  test("completion offers kept commands' names and sandbox paths", async (t) => {
     if (isMissing(t, "bash")) return;
     await using agent = await startIssuedAgent();
     const address = `127.0.0.1:${agent.port}`;
@@ -101,7 +101,7 @@ describe("guestctl completion", () => {
     await runGuestctl(["end", ...reach, "server"], env);
   });
 
-  test("offers local files to cp, and none to a command that runs in the sandbox, in bash", async (t) => {
+  test("bash completion offers local files to cp, not to exec", async (t) => {
     if (isMissing(t, "bash")) return;
     assert.deepEqual((await offers("cp a")).toSorted(), ["a file", "a folder", "another"]);
     assert.deepEqual((await offers("cp -H host:7071 one ano")).toSorted(), ["another"]);
@@ -111,14 +111,14 @@ describe("guestctl completion", () => {
     assert.ok((await offers("exec -e A --w")).includes("--workdir"));
   });
 
-  test("understands the equals sign as bash takes it apart", async (t) => {
+  test("bash completion handles words split at the equals sign", async (t) => {
     if (isMissing(t, "bash")) return;
     assert.deepEqual(await offers("health --credentials="), ["a folder"]);
     assert.deepEqual(await offers("health --credentials=a"), ["a folder"]);
     assert.deepEqual(await offers("hook --timeout=5s pre"), ["pre-snapshot"]);
   });
 
-  test("gives the script to programs as well", async () => {
+  test("completion --json returns the script", async () => {
     const { stdout } = await runGuestctl(["completion", "bash", "--json"], env);
     const { shell, script } = JSON.parse(stdout) as Record<string, string>;
     assert.equal(shell, "bash");

@@ -37,7 +37,7 @@ const AS_NOBODY = [
 ];
 
 describe("guestctl cp", () => {
-  it("takes names that are not UTF-8 on both sides", async () => {
+  it("cp accepts non-UTF-8 names on both sides", async () => {
     await using folder = await testFolder();
     // A shell makes the names: Node's own arguments are text.
     const script = `cd "$1" && n=$(printf 'caf\\351') && printf x > "$n" && mkdir up down "d$n" &&
@@ -68,49 +68,45 @@ describe("guestctl cp", () => {
     assert.match(missing.stderr, /\/none\\xe9: no such file/);
   });
 
-  it(
-    "keeps owners and hard links with -a, gives others with --chown, and leaves them by default",
-    NEEDS_ROOT,
-    async () => {
-      await using folder = await testFolder();
-      await mkdir(folder.at("src"));
-      await writeFile(folder.at("src/a"), "x");
-      await link(folder.at("src/a"), folder.at("src/b"));
-      await chown(folder.at("src/a"), 1234, 5678);
-      const owner = async (path: string): Promise<unknown[]> => {
-        const { uid, gid, nlink } = await stat(folder.at(path));
-        return [uid, gid, nlink];
-      };
-      const cp = async (...args: string[]): Promise<void> => {
-        const { stderr, exitCode } = await runGuestctl(["cp", ...args], env);
-        assert.deepEqual([stderr, exitCode], ["", 0]);
-      };
-      await cp("-a", folder.at("src"), `:${folder.at("up")}`);
-      await cp("-a", `:${folder.at("up")}`, folder.at("down"));
-      await cp("-a", folder.at("src/a"), `:${folder.at("one")}`);
-      await cp(folder.at("src"), `:${folder.at("plain")}`);
-      await cp("--chown", "daemon:", `:${folder.at("src")}`, folder.at("daemon"));
-      await cp("--chown", "7:8", folder.at("src"), `:${folder.at("numbers")}`);
-      assert.deepEqual(await Promise.all(["up/b", "down/b", "one", "plain/b", "daemon/b", "numbers/b"].map(owner)), [
-        [1234, 5678, 2],
-        [1234, 5678, 2],
-        [1234, 5678, 1],
-        [0, 0, 1],
-        [1, 1, 1],
-        [7, 8, 1],
-      ]);
-      assertRefused(
-        await runGuestctl(["cp", "--chown", "no-such-user", folder.at("src"), `:${folder.at("x")}`], env),
-        /\/etc\/passwd in the sandbox has no "no-such-user"; give its id/,
-      );
-      assertRefused(
-        await runGuestctl(["cp", "--chown", ":", "a", ":/b"], env),
-        /--chown requires USER, USER:GROUP or :GROUP/,
-      );
-    },
-  );
+  it("cp keeps owners with -a and sets them with --chown", NEEDS_ROOT, async () => {
+    await using folder = await testFolder();
+    await mkdir(folder.at("src"));
+    await writeFile(folder.at("src/a"), "x");
+    await link(folder.at("src/a"), folder.at("src/b"));
+    await chown(folder.at("src/a"), 1234, 5678);
+    const owner = async (path: string): Promise<unknown[]> => {
+      const { uid, gid, nlink } = await stat(folder.at(path));
+      return [uid, gid, nlink];
+    };
+    const cp = async (...args: string[]): Promise<void> => {
+      const { stderr, exitCode } = await runGuestctl(["cp", ...args], env);
+      assert.deepEqual([stderr, exitCode], ["", 0]);
+    };
+    await cp("-a", folder.at("src"), `:${folder.at("up")}`);
+    await cp("-a", `:${folder.at("up")}`, folder.at("down"));
+    await cp("-a", folder.at("src/a"), `:${folder.at("one")}`);
+    await cp(folder.at("src"), `:${folder.at("plain")}`);
+    await cp("--chown", "daemon:", `:${folder.at("src")}`, folder.at("daemon"));
+    await cp("--chown", "7:8", folder.at("src"), `:${folder.at("numbers")}`);
+    assert.deepEqual(await Promise.all(["up/b", "down/b", "one", "plain/b", "daemon/b", "numbers/b"].map(owner)), [
+      [1234, 5678, 2],
+      [1234, 5678, 2],
+      [1234, 5678, 1],
+      [0, 0, 1],
+      [1, 1, 1],
+      [7, 8, 1],
+    ]);
+    assertRefused(
+      await runGuestctl(["cp", "--chown", "no-such-user", folder.at("src"), `:${folder.at("x")}`], env),
+      /\/etc\/passwd in the sandbox has no "no-such-user"; give its id/,
+    );
+    assertRefused(
+      await runGuestctl(["cp", "--chown", ":", "a", ":/b"], env),
+      /--chown requires USER, USER:GROUP or :GROUP/,
+    );
+  });
 
-  it("writes archives with owners, hard links and exact times, and takes the owners with -a", NEEDS_ROOT, async () => {
+  it("cp archives contain owners, hard links and exact times", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("src"));
     await writeFile(folder.at("src/a"), "x");
@@ -136,7 +132,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("follows links with -L, and leaves what is there with -n", async () => {
+  it("cp follows links with -L and keeps existing files with -n", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("src"));
     await writeFile(folder.at("src/a"), "new");
@@ -154,7 +150,7 @@ describe("guestctl cp", () => {
     for (const side of ["up", "down"]) assert.equal(await readFile(folder.at(`${side}/a`), "utf8"), "old", side);
   });
 
-  it("does not enter other file systems with -x, in either direction", NEEDS_ROOT, async () => {
+  it("cp -x does not enter other file systems", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("src/mounted"), { recursive: true });
     await writeFile(folder.at("src/file"), "x");
@@ -178,7 +174,7 @@ describe("guestctl cp", () => {
 });
 
 describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
-  it("keeps modes, times and links, and leaves the owners to the agent's user", async () => {
+  it("cp -a to an unprivileged agent keeps all but owners", async () => {
     await using folder = await testFolder();
     await using agent = await startIssuedAgent({ through: AS_NOBODY });
     const variables = guestctlVariables(agent);

@@ -20,28 +20,28 @@ describe("guestctl exec", () => {
   const exec = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["exec", ...args], env, input);
 
-  test("passes output and exit status of the command on", async () => {
+  test("exec passes through output and exit status", async () => {
     const { stdout, stderr, exitCode } = await exec(["--", "sh", "-c", "echo out; echo err >&2; exit 7"]);
     assert.deepEqual({ stdout, stderr, exitCode }, { stdout: "out\n", stderr: "err\n", exitCode: 7 });
   });
 
-  test("leaves with 128 + signal when a signal ended the command", async () => {
+  test("exec exits with 128 + signal", async () => {
     assert.equal((await exec(["sh", "-c", "kill -SEGV $$"])).exitCode, 128 + 11);
   });
 
-  test("leaves with 127, 126 and 125 when the command, the permission or the user is missing", async () => {
+  test("exec exits with 127, 126 or 125 if it cannot start", async () => {
     const missing = await exec(["/no/such/command"]);
     assertRefused(missing, /^guestctl: .*\/no\/such\/command.*\[NOT_FOUND, EXEC_NOT_FOUND\]\n$/, 127);
     assertRefused(await exec(["/etc"]), /EXEC_PERMISSION_DENIED/, 126);
     assertRefused(await exec(["-u", "nobody-here", "true"]), /nobody-here.*EXEC_BAD_USER/);
   });
 
-  test("leaves with 124 at --timeout, even if the command then leaves with 0", async () => {
+  test("exec exits with 124 at --timeout", async () => {
     const result = await exec(["--timeout", "300ms", "sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]);
     assertRefused(result, /^guestctl: timed out after 300ms\n$/, 124);
   });
 
-  test("passes environment and directory on; a bare name takes guestctl's own value", async () => {
+  test("exec passes -e and -w; a bare -e NAME copies the variable", async () => {
     env["FROM_HOST"] = "host value";
     const command = ["-e", "A=1=2", "-e", "FROM_HOST", "-w", "/tmp", "sh", "-c"];
     const { stdout } = await exec([...command, 'echo "$A|$FROM_HOST|$(pwd)"']);
@@ -52,7 +52,7 @@ describe("guestctl exec", () => {
     );
   });
 
-  test("passes on variables that are named like what every object of JavaScript has", async () => {
+  test("exec passes variables named like properties of every object", async () => {
     const { stdout } = await exec(["-e", "__proto__=x", "-e", "toString=y", "env"]);
     const lines = stdout.split("\n");
     for (const line of ["__proto__=x", "toString=y"]) assert.ok(lines.includes(line), line);
@@ -60,13 +60,13 @@ describe("guestctl exec", () => {
     assertRefused(await exec(["-e", "constructor", "env"]), /--env constructor: /);
   });
 
-  test("has the command's status when that ends before endless input does", async () => {
+  test("exec exits with the command's status despite endless input", async () => {
     const line = `for i in 1 2 3 4 5; do yes | ${GUESTCTL_LINE} exec -i -- sh -c "sleep 0.2; exit 4"; printf "$? "; done`;
     const { stdout, stderr } = await execa("sh", ["-c", line], { env, extendEnv: false });
     assert.equal(stdout, "4 4 4 4 4 ", stderr);
   });
 
-  test("takes standard input that cannot be read, as of nohup, for an empty one", async () => {
+  test("exec treats unreadable standard input as empty", async () => {
     for (const option of ["", "--json", "--name unreadable"]) {
       const line = `${GUESTCTL_LINE} exec -i ${option} -- sh -c 'cat; sleep 0.2; exit 6' 0>/dev/null`;
       const { stderr, exitCode } = await execa("sh", ["-c", line], { env, extendEnv: false, reject: false });
@@ -74,7 +74,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("refuses a directory as standard input before anything runs", async () => {
+  test("a directory as standard input is rejected before anything runs", async () => {
     for (const command of ["exec -i -- true", "rsh any true", "connect 1", "write /tmp/never"]) {
       const line = `${GUESTCTL_LINE} ${command} </tmp`;
       const { stderr } = await execa("sh", ["-c", line], { env, extendEnv: false, reject: false });
@@ -82,7 +82,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("ends by SIGINT if the command did, so that a shell's loop around it ends", async () => {
+  test("exec dies by SIGINT if its command did", async () => {
     for (const option of ["", "--json"]) {
       const command = `${GUESTCTL_LINE} exec ${option} -- sh -c 'echo up; exec sleep 1000'`;
       const shell = spawn("bash", ["-c", `for i in 1 2 3; do ${command}; done`], { env, detached: true });
@@ -93,7 +93,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("leaves a shared pipe blocking when a signal ends it", async () => {
+  test("guestctl leaves a shared pipe blocking when a signal ends it", async () => {
     const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
     const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
     const line = `cd "$(mktemp -d)" && mkfifo go && { ${writers}; } | { ${reader}; }`;
@@ -102,7 +102,7 @@ describe("guestctl exec", () => {
     assert.match(stdout, /^flags:\s*01$/);
   });
 
-  test("refuses arguments and passed-on variables that are not UTF-8, with the position", async () => {
+  test("exec rejects arguments and variables that are not UTF-8", async () => {
     const refused: readonly (readonly [line: string, said: RegExp])[] = [
       ["exec -- echo 'ab\\377c'", /argument 3 after the command name is not UTF-8, from byte 2 on/],
       ["exec -e 'A=\\377' -- true", /argument 2 after the command name is not UTF-8, from byte 2 on/],
@@ -119,17 +119,17 @@ describe("guestctl exec", () => {
     assert.equal((await exec(["--", "printf", "%s", "\ufffd ä"])).stdout, "\ufffd ä");
   });
 
-  test("connects standard input with -i only, and its end", async () => {
+  test("exec connects standard input only with -i", async () => {
     assert.equal((await exec(["-i", "cat"], "some input")).stdout, "some input");
     assert.equal((await exec(["cat"], "some input")).stdout, "");
   });
 
-  test("leaves with the command although its own input is still open", async () => {
+  test("exec exits with the command although its input is open", async () => {
     const guestctl = startGuestctl(["exec", "-i", "true"], env, "pipe");
     assert.equal(await guestctl.ended, 0);
   });
 
-  test("truncates nothing, however slowly it is read", async () => {
+  test("exec loses no output to a slow reader", async () => {
     const sizeBytes = 20 * 1024 * 1024;
     const guestctl = startGuestctl(["exec", "head", "-c", String(sizeBytes), "/dev/zero"], env);
     let received = 0;
@@ -141,7 +141,7 @@ describe("guestctl exec", () => {
     assert.equal(await guestctl.ended, 0);
   });
 
-  test("leaves as a broken pipe does when nobody reads it any more, and the command with it", async () => {
+  test("exec exits with 141 and ends the command when its reader closes", async () => {
     const guestctl = startGuestctl(["exec", "sh", "-c", "echo $$; exec yes"], env);
     const [first] = (await once(guestctl.stdout, "data")) as [Buffer];
     guestctl.stdout.destroy();
@@ -149,7 +149,7 @@ describe("guestctl exec", () => {
     await processGone(Number.parseInt(String(first), 10));
   });
 
-  test("passes signals on to the command", async () => {
+  test("exec forwards signals to the command", async () => {
     const script = "trap 'echo got INT' INT; trap 'echo got TERM; exit 3' TERM; echo up; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
     const seen = guestctl.lines;
@@ -161,7 +161,7 @@ describe("guestctl exec", () => {
     assert.equal(await guestctl.ended, 3);
   });
 
-  test("gives up at the third SIGINT, and the agent sends SIGHUP to the command", async () => {
+  test("a third SIGINT ends exec and sends SIGHUP to the command", async () => {
     const script = "trap 'echo no' INT; echo $$; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
     const seen = guestctl.lines;
@@ -175,7 +175,7 @@ describe("guestctl exec", () => {
     await processGone(pid);
   });
 
-  test("hangs up on the command when it is hung up on", async () => {
+  test("SIGHUP to exec ends it with 129 and hangs up the command", async () => {
     // Its own status would tell that guestctl had passed the signal on and waited.
     const script = "trap 'exit 5' HUP; echo $$; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);
@@ -185,7 +185,7 @@ describe("guestctl exec", () => {
     await processGone(pid);
   });
 
-  test("gives a line of JSON per event with --json", async () => {
+  test("exec --json prints one line per event", async () => {
     const { stdout, exitCode } = await exec(["--json", "sh", "-c", "echo out; echo err >&2; exit 3"]);
     assert.equal(exitCode, 3);
     const events = jsonLines(stdout);
@@ -202,14 +202,14 @@ describe("guestctl exec", () => {
     assert.match(JSON.stringify(exit?.["usage"]), /^{"cpu_scope":"USAGE_SCOPE_(?:TREE|PROCESS)".*"cpu_user_us":"\d+"/);
   });
 
-  test("gives its error as JSON with --json", async () => {
+  test("exec --json prints its error as JSON", async () => {
     const { stdout, stderr, exitCode } = await exec(["--json", "/no/such/command"]);
     assert.deepEqual([stdout, exitCode], ["", 127]);
     const { error } = JSON.parse(stderr) as { error: Record<string, unknown> };
     assert.deepEqual([error["status"], error["reason"]], ["NOT_FOUND", "EXEC_NOT_FOUND"]);
   });
 
-  test("says that -it requires a terminal, and with -itt runs a command in one without having one itself", async () => {
+  test("exec -it requires a terminal; -itt allocates one anyway", async () => {
     const refused = await exec(["-it", "sh"], "exit 4\n");
     assertRefused(refused, /^guestctl: standard input is not a terminal; omit -t, or .* -itt \(see --help\)\n$/);
     const { stdout, exitCode } = await exec(["-itt", "sh"], "tty && stty size\nexit 4\n");

@@ -59,7 +59,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     for (let at = 0; at < input.length; at += PIECE_BYTES) yield input.subarray(at, at + PIECE_BYTES);
   }
 
-  test("is whole for one client that resumes", async () => {
+  test(`a resuming client's pipe is complete after ${CUTS} cuts`, async () => {
     const copy = join(folder, "resumed");
     using client = through();
     const events = new Map<string, number>();
@@ -81,7 +81,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     assert.ok((events.get("disconnected") ?? 0) > CUTS / 2, `lost ${events.get("disconnected")} times`);
   });
 
-  test("is whole for clients that die one after the other and know only what they have stored", async () => {
+  test(`successive clients' stored output is complete after ${CUTS} cuts`, async () => {
     const copy = join(folder, "stored");
     {
       using client = clientOf(agent);
@@ -155,7 +155,7 @@ function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
 }
 
 describe("workloadOutput", () => {
-  test("is whole for a client whose connection is cut again and again, and one goes on where another left", async () => {
+  test("workloadOutput is complete after many cuts and across clients", async () => {
     const go = join(folder, "go");
     const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
     await using keeping = await startAgent({
@@ -197,7 +197,7 @@ describe("workloadOutput", () => {
     assert.ok(events.filter((kind) => kind === "disconnected").length > 2, events.join());
   });
 
-  test("tells apart an agent that is older, one that does not keep it, and a sandbox that was started anew", async () => {
+  test("workloadOutput reports an old agent, unkept output, or a new instance", async () => {
     await using released = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.2.0",

@@ -37,7 +37,7 @@ const client = forAllTests(clientOf(agent));
 describe("a kept command", () => {
   const stateOf = async (name: string) => (await client.listExecs()).find((exec) => exec.name === name);
 
-  test("goes on when its client detaches, and the next one misses nothing and gets the exit", async () => {
+  test("a kept command continues after detach, and the next client misses nothing", async () => {
     const args = ["sh", "-c", "echo out; echo err >&2; read line; echo got $line; exit 7"];
     const first = client.exec({ args, stdin: true, keep: { name: "detached" } });
     await readUntil(first, "out\n");
@@ -58,7 +58,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).exitCode, 7);
   });
 
-  test("hands detach() only after the agent has what was written", async () => {
+  test("detach resolves once the agent has all written input", async () => {
     const command = client.exec({ args: ["cat"], stdin: true, keep: { name: "written" } });
     command.stdin.write("before ");
     const { stdinOffset } = await command.detach();
@@ -69,7 +69,7 @@ describe("a kept command", () => {
     assert.equal((await next.wait()).exitCode, 0);
   });
 
-  test("is forgotten once its end has come, unless that is left to its client", async () => {
+  test("a kept command is forgotten after its exit unless forget is false", async () => {
     const run = async (name: string, options: KeptOptions): Promise<KeptProcess> => {
       const command = client.exec({ args: ["true"], keep: { name } }, options);
       command.stdout.resume();
@@ -90,7 +90,7 @@ describe("a kept command", () => {
     await kept.forget();
   });
 
-  test("is taken over by a later attach, and the earlier call does not come back", async () => {
+  test("a later attach takes over, and the earlier call does not reconnect", async () => {
     const { options, events, next } = watched({ resume: true });
     const first = client.exec({ args: ["sleep", "1000"], keep: { name: "taken" } }, options);
     await first.attached;
@@ -105,7 +105,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).signal, 9);
   });
 
-  test("tells of output that it does not hold any more, with its size", async () => {
+  test("attach reports a gap with its size, or fails with failOnGap", async () => {
     const size = 300 * KIBIBYTE;
     const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
     const keep = { name: "gap", bufferBytes: 64 * KIBIBYTE };
@@ -128,7 +128,7 @@ describe("a kept command", () => {
     await client.endExec("gap");
   });
 
-  test("waits for what is read to be acknowledged where it blocks, and for what is told", async () => {
+  test("manual acknowledgement keeps a blocking command's output until acknowledged", async () => {
     const size = 256 * KIBIBYTE;
     const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
     const args = ["head", "-c", String(size), "/dev/zero"];
@@ -147,7 +147,7 @@ describe("a kept command", () => {
     await command.forget();
   });
 
-  test("is resized and signalled after a lost connection as it was asked meanwhile", async () => {
+  test("resize and signal made while disconnected apply after reconnecting", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
@@ -167,7 +167,7 @@ describe("a kept command", () => {
     assert.equal((await shell.wait()).exitCode, 3);
   });
 
-  test("is given up when its agent does not come back in time, when it is cancelled, and when its signal is aborted", async () => {
+  test("a disconnected kept command fails on timeout, cancel and abort", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const start = async (name: string, options: KeptOptions) => {
@@ -199,7 +199,7 @@ describe("a kept command", () => {
     for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
   });
 
-  test("is hung up on and forgotten by cancel(), as one that is not kept", async () => {
+  test("cancel sends SIGHUP to a kept command and forgets it", async () => {
     const script = "trap 'exit 3' HUP; while :; do sleep 0.05; done";
     const command = client.exec({ args: ["sh", "-c", script], keep: { name: "hung" } });
     await command.attached;
@@ -211,7 +211,7 @@ describe("a kept command", () => {
     await until(async () => !(await other.listExecs()).some(({ name }) => name === "hung"), "it is forgotten");
   });
 
-  test("never ends the command of another client that has its name", async () => {
+  test("cancel and forget never affect another client's command", async () => {
     const owner = client.exec({ args: ["cat"], stdin: true, keep: { name: "owned" } });
     await owner.attached;
     using other = clientOf(agent);
@@ -242,7 +242,7 @@ describe("a kept command", () => {
     assert.equal((await heir.wait()).exitCode, 0);
   });
 
-  test("is ended by cancel() and forget() only after its start was answered", async () => {
+  test("cancel and forget wait until the start is answered", async () => {
     const ends: unknown[] = [];
     const starts: StandInCall[] = [];
     await using standIn = await startStandIn({
@@ -286,7 +286,7 @@ describe("a kept command", () => {
     ]);
   });
 
-  test("drops what is written to one without input, however much it is", async () => {
+  test("input to a kept command without stdin is dropped", async () => {
     const command = client.exec({ args: ["sleep", "1000"], keep: { name: "deaf" } });
     await command.attached;
     const { stdin, attached } = client.attach("deaf");
@@ -297,7 +297,7 @@ describe("a kept command", () => {
     await client.endExec("deaf");
   });
 
-  test("is given up when its connection is lost after its client was closed", async () => {
+  test("a kept command fails if disconnected after its client was closed", async () => {
     await using proxy = await relayTo(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
     const command = through.exec({ args: ["sleep", "1000"], keep: { name: "closed" } }, { resume: true });
@@ -308,7 +308,7 @@ describe("a kept command", () => {
     await client.endExec("closed");
   });
 
-  test("comes back although an attempt finds somebody who never answers", async () => {
+  test("a kept command reconnects although one attempt never gets an answer", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
@@ -323,7 +323,7 @@ describe("a kept command", () => {
     assert.equal(await text(command.stdout), "typed meanwhile");
   });
 
-  test("is dialled anew where its agent is by then, with the credentials that are right by then", async () => {
+  test("connectOptions supplies new address and credentials for each reconnect", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let asked = 0;
@@ -344,7 +344,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("moved"), undefined);
   });
 
-  test("fails to be forgotten with the client's own error where its agent cannot be dialled by then", async () => {
+  test("forget reports an error of connectOptions and can be repeated", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;
@@ -371,7 +371,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("unforgotten"), undefined);
   });
 
-  test("is an error where nobody asked to resume, and can be taken up where it was", async () => {
+  test("a kept command without resume fails and can be attached again", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const command = through.exec({ args: ["sh", "-c", "echo one; exec cat"], stdin: true, keep: { name: "plain" } });
@@ -383,7 +383,7 @@ describe("a kept command", () => {
     assert.equal(await text(again.stdout), "two\n");
   });
 
-  test("is refused by the agent under a name that is none", async () => {
+  test("an invalid or unknown name of a kept command fails", async () => {
     const { status, reason } = await failureOf(client.exec({ args: ["true"], keep: { name: "no/name" } }).wait());
     assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
     assert.equal((await failureOf(client.attach("nobody").wait())).reason, "EXEC_UNKNOWN");
@@ -391,7 +391,7 @@ describe("a kept command", () => {
 });
 
 describe("an agent that was rolled back", () => {
-  test("has lost input that it had acknowledged: the call fails, and sends nothing that follows the hole", async () => {
+  test("input lost in an agent's rollback fails the call with INPUT_LOST", async () => {
     const received: string[] = [];
     let calls = 0;
     await using rolledBack = await startStandIn({
@@ -424,7 +424,7 @@ describe("an agent that was rolled back", () => {
 });
 
 describe("an agent that cannot keep commands", () => {
-  test("has the command ended, whether it was started or to be attached to, and is told of by name", async () => {
+  test("an agent that cannot keep commands fails with KEEP_UNSUPPORTED", async () => {
     await using older = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.1.0",

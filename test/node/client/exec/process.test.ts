@@ -21,7 +21,7 @@ const agent = forAllTests(await startAgent({ process: { env: { LAYER: "process" 
 const client = forAllTests(clientOf(agent));
 
 describe("the streams of a command", () => {
-  test("are web streams too, byte for byte", async () => {
+  test("a command's web streams carry every byte", async () => {
     const input = randomBytes(5 * MEBIBYTE + 1);
     const process = client.exec({ args: ["sh", "-c", "cat; echo err >&2"], stdin: true });
     const { stdin, stdout, stderr } = process.web;
@@ -33,7 +33,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("hold a command up while nobody reads the web stream, and lose nothing", async () => {
+  test("an unread web stream pauses the command and loses nothing", async () => {
     const progress = join(folder, "progress");
     const script = 'for i in $(seq 1 64); do head -c 1M /dev/zero; echo "$i" >"$0"; done';
     const process = client.exec({ args: ["sh", "-c", script, progress] });
@@ -55,7 +55,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("take input no faster than the command reads it", async () => {
+  test("web stdin takes input no faster than the command reads", async () => {
     const go = join(folder, "go");
     const process = client.exec({
       args: ["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go],
@@ -82,14 +82,14 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("go on without the output that is cancelled", async () => {
+  test("cancelling web stderr does not affect stdout", async () => {
     const process = client.exec({ args: ["sh", "-c", "head -c 4M /dev/zero >&2; echo out"] });
     await process.web.stderr.cancel();
     assert.equal(await text(process.web.stdout), "out\n");
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("give the command up when the source of its input fails: it must not take a part for the whole", async () => {
+  test("a failing input source cancels the command", async () => {
     for (const give of [
       ({ stdin }: ExecProcess, source: AsyncIterable<Uint8Array>) => pipeline(Readable.from(source), stdin),
       ({ web }: ExecProcess, source: AsyncIterable<Uint8Array>) => ReadableStream.from(source).pipeTo(web.stdin),
@@ -109,7 +109,7 @@ describe("the streams of a command", () => {
     }
   });
 
-  test("end the input when standard input is destroyed without an error", async () => {
+  test("destroying stdin without an error ends the input", async () => {
     const process = client.exec({ args: ["cat"], stdin: true });
     process.stdin.write("so far");
     process.stdin.destroy();
@@ -117,7 +117,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("end the input when standard input is destroyed during a large write: nothing follows its end", async () => {
+  test("destroying stdin during a large write ends the input", async () => {
     for (const destroyAfter of [0, 1, 2, 3]) {
       const process = client.exec({ args: ["wc", "-c"], stdin: true });
       process.stdin.write(Buffer.alloc(4 * MEBIBYTE));
@@ -127,7 +127,7 @@ describe("the streams of a command", () => {
     }
   });
 
-  test("are read from files in both kinds, and written from both", async () => {
+  test("files are read and written through Node and web streams", async () => {
     const content = randomBytes(3 * MEBIBYTE + 5);
     const path = join(folder, "content");
     await client.writeFile(path, Readable.from(content, { objectMode: false }));
@@ -144,7 +144,7 @@ describe("the streams of a command", () => {
     await assert.rejects(client.readFile(join(folder, "absent")).stream().getReader().read(), GuestError);
   });
 
-  test("leave the connection as good as new when many are given up unread", async () => {
+  test("abandoned reads and commands leave the connection usable", async () => {
     const path = join(folder, "large");
     await client.writeFile(path, new Uint8Array(8 * MEBIBYTE));
     for (let times = 0; times < 24; times++) {
@@ -162,19 +162,19 @@ describe("the streams of a command", () => {
 });
 
 describe("ExecProcess", () => {
-  test("gives the process id of the running command", async () => {
+  test("started resolves with the command's process id", async () => {
     const process = client.exec({ args: ["sh", "-c", "echo $$"] });
     assert.equal(String(await process.started), (await text(process.stdout)).trim());
     await process.wait();
   });
 
-  test("passes environment, directory and user on", async () => {
+  test("env, cwd and user reach the command", async () => {
     const command = { args: ["sh", "-c", 'echo "$LAYER $NAME $(pwd) $(id -u)"'], env: { NAME: "ä b" }, cwd: "/tmp" };
     const result = await client.run({ ...command, user: String(process.getuid?.() ?? 0) });
     assert.equal(result.stdout.toString(), `process ä b /tmp ${process.getuid?.()}\n`);
   });
 
-  test("leaves out a variable that is undefined, and refuses one that is not text without its value", async () => {
+  test("undefined variables are omitted, and non-text ones rejected by name", async () => {
     const { stdout } = await client.run({ args: ["sh", "-c", "echo ${A-unset} $B"], env: { A: undefined, B: "b" } });
     assert.equal(stdout.toString(), "unset b\n");
     const wrong = { args: ["true"], env: { PORT: 12_345 } } as unknown as ExecCommand;
@@ -182,7 +182,7 @@ describe("ExecProcess", () => {
     assert.deepEqual([code, message], ["INVALID_ARGUMENT", "env has a variable that is not text: PORT"]);
   });
 
-  test("is not kept where keep is undefined", async () => {
+  test("a command with keep undefined is not kept", async () => {
     const keep = undefined as unknown as KeptCommand["keep"];
     assert.equal((await client.run({ args: ["true"], keep } as ExecCommand)).exitCode, 0);
     const command = client.exec({ args: ["true"], keep });
@@ -191,7 +191,7 @@ describe("ExecProcess", () => {
     assert.equal((await command.wait()).exitCode, 0);
   });
 
-  test("gives each piece of output to run's onStdout and onStderr as it comes, whose error cancels the command", async () => {
+  test("run passes output to onStdout and onStderr, whose error cancels it", async () => {
     const path = `/tmp/${randomUUID()}`;
     const pieces: string[] = [];
     const onStdout = async (piece: Buffer): Promise<void> => {
@@ -208,24 +208,24 @@ describe("ExecProcess", () => {
     await assert.rejects(client.run({ args: ["sh", "-c", "echo; sleep 1000"] }, { onStdout: fail }), RangeError);
   });
 
-  test("has no standard input unless it was asked for", async () => {
+  test("a command has no standard input by default", async () => {
     const process = client.exec({ args: ["cat"] });
     assert.equal(process.stdin.writableEnded, true);
     assert.equal(await text(process.stdout), "");
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("ends the input of a terminal that is given none, so that what reads it ends", async () => {
+  test("a terminal without input gets end of file", async () => {
     const result = await client.run({ args: ["cat"], terminal: { cols: 80, rows: 24 } });
     assert.deepEqual([result.exitCode, result.timedOut], [0, false]);
   });
 
-  test("drops input that the command does not want, and still reports its end", async () => {
+  test("run drops input that the command does not read", async () => {
     const result = await client.run({ args: ["true"] }, { input: randomBytes(8 * 1024 * 1024) });
     assert.equal(result.exitCode, 0);
   });
 
-  test("refuses text that UTF-8 cannot express, and names the field and the position", async () => {
+  test("invalid Unicode in a command is rejected with field and position", async () => {
     const commands = [
       { args: ["echo", "a\ud800"] },
       { args: ["env"], env: { A: "\udc00" } },
@@ -243,7 +243,7 @@ describe("ExecProcess", () => {
     }
   });
 
-  test("sends signals and reports the one that ended the command", async () => {
+  test("signal ends a command, and the result reports it", async () => {
     const process = client.exec({ args: ["sleep", "1000"] });
     await process.started;
     process.signal(constants.signals.SIGTERM);
@@ -252,7 +252,7 @@ describe("ExecProcess", () => {
     assert.deepEqual([result.exitCode, result.signal], [143, 15]);
   });
 
-  test("runs a command in a terminal, types into it and resizes it", async () => {
+  test("a terminal command receives typed input and resizes", async () => {
     const process = client.exec({ args: ["sh"], terminal: { cols: 91, rows: 17, term: "vt100" } });
     for (const cols of [80.5, -1, 65_536, Number.NaN])
       assert.throws(() => process.resize(cols, 24), /cols requires a whole number from 0 to 65535, not /);
@@ -267,7 +267,7 @@ describe("ExecProcess", () => {
     assert.equal(await text(process.stderr), "");
   });
 
-  test("rejects with status, reason and metadata when the command cannot be started", async () => {
+  test("a failed start rejects with status, reason and metadata", async () => {
     const process = client.exec({ args: ["/no/such/command"], stdin: true });
     for (const error of [await failureOf(process.wait()), await failureOf(process.started)]) {
       assert.deepEqual(
@@ -280,7 +280,7 @@ describe("ExecProcess", () => {
     assert.ok(process.stdin.destroyed);
   });
 
-  test("crashes nobody who asks for nothing", async () => {
+  test("a failed start without listeners does not crash the process", async () => {
     const process = client.exec({ args: ["/no/such/command"] });
     await new Promise((resolve) => process.stdout.once("close", resolve));
     assert.ok(process.stdout.errored instanceof GuestError);

@@ -25,7 +25,7 @@ await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(P
 describe("a command that ends before it has read its input", () => {
   // Node 20 fails a write to a stream that its peer has ended; later versions fail fewer of them.
   for (const version of [LOWEST_NODE, "22.23.3", process.versions.node]) {
-    test(`has its own status and all of its output by Node ${version}`, async (t) => {
+    test(`unread input does not affect a command's result (Node ${version})`, async (t) => {
       const provided = await provideNode(version);
       if (typeof provided === "string") {
         t.skip(provided);

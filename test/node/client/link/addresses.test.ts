@@ -31,7 +31,7 @@ async function failureAt(address: string | readonly string[], more: Partial<Conn
 }
 
 describe("an address vsock+unix", () => {
-  test("asks the VMM for the port once for each connection", async () => {
+  test("vsock+unix sends CONNECT once for each connection", async () => {
     await using device = await vmm();
     using client = connect(options(device.address));
     assert.equal(client.addressInUse, undefined);
@@ -43,7 +43,7 @@ describe("an address vsock+unix", () => {
     assert.deepEqual(device.asked, [`CONNECT ${PORT}`]);
   });
 
-  test("loses no byte of a server that speaks in the same read as the VMM's answer", async () => {
+  test("vsock+unix loses no bytes read together with the VMM's answer", async () => {
     await using server = await startStandIn({ service: GuestAgent, answers: { Health: () => ({ alive: true }) } });
     const path = folder.at(`vm-${sockets++}.sock`);
     await using device = await vmmSocket(path, server.address.replace("unix:", ""));
@@ -56,7 +56,7 @@ describe("an address vsock+unix", () => {
     assert.equal((await client.health()).alive, true);
   });
 
-  test("ends a command whose client goes, and connects again afterwards", async () => {
+  test("vsock+unix reconnects after a cancelled command", async () => {
     await using device = await vmm();
     {
       using client = connect(options(device.address));
@@ -76,7 +76,7 @@ describe("an address vsock+unix", () => {
     ["closes", /the connection was closed/],
     ["greets", /answered CONNECT 7071 with "220 mail.example ready" instead of OK/],
   ] as const)
-    test(`fails in time, with the reason, at a VMM that ${behaviour}`, async () => {
+    test(`a VMM that ${behaviour} fails calls in time`, async () => {
       await using device = await vmm(behaviour);
       const { status, message } = await failureAt(device.address, { connectTimeoutMs: 3_000 });
       assert.equal(status, "UNAVAILABLE");
@@ -84,7 +84,7 @@ describe("an address vsock+unix", () => {
       assert.ok(message.includes(device.address), message);
     });
 
-  test("is named with its step by a call whose own deadline comes before the client's limit", async () => {
+  test("a call's deadline error names each address and its failed step", async () => {
     await using device = await vmm("never answers");
     using client = connect(options([`unix:${folder.at("nobody.sock")}`, device.address]));
     const { status, message } = await failureOf(client.health({ timeoutMs: 3_000 }));
@@ -93,13 +93,13 @@ describe("an address vsock+unix", () => {
     assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
   });
 
-  test("is reached by a client whose limit is longer than a timer of Node", async () => {
+  test("a connect timeout longer than Node's timers works", async () => {
     await using device = await vmm();
     using client = connect(options(device.address, { connectTimeoutMs: 2 ** 40 }));
     assert.equal((await client.health()).alive, true);
   });
 
-  test("is refused without a port, a path or digits", () => {
+  test("a vsock address without a valid port or path is rejected", () => {
     for (const wrong of [
       "vsock+unix:/run/x",
       "vsock+unix:x:1",
@@ -116,7 +116,7 @@ describe("an address vsock+unix", () => {
 
 describe("several addresses", () => {
   for (const behaviour of ["never answers", "answers OK and nothing more", "closes"] as const)
-    test(`are tried in order: a device that ${behaviour} is passed over in its time`, async () => {
+    test(`a VMM that ${behaviour} is skipped in time`, async () => {
       await using device = await vmm(behaviour);
       const second = `unix:${agent.socketPath}`;
       using client = connect(options([device.address, second], { connectTimeoutMs: 2_000 }));
@@ -124,7 +124,7 @@ describe("several addresses", () => {
       assert.equal(client.addressInUse, second);
     });
 
-  test("use the first one that answers, over TLS too", async () => {
+  test("the first of several addresses that answers is used", async () => {
     await using device = await vmm();
     const tcp = optionsFor(agent);
     const nobody = `unix:${folder.at("nobody.sock")}`;
@@ -134,7 +134,7 @@ describe("several addresses", () => {
     assert.equal(device.asked.length, 0);
   });
 
-  test("are all named with their causes where none answers", async () => {
+  test("if no address answers, the error names all with causes", async () => {
     await using device = await vmm("closes");
     const nobody = `unix:${folder.at("nobody.sock")}`;
     const { status, message } = await failureAt([nobody, device.address], { connectTimeoutMs: 2_000 });
@@ -142,7 +142,7 @@ describe("several addresses", () => {
     assert.match(message, new RegExp(`${nobody}: .*ENOENT.*; ${device.address.replace("+", "\\+")}: `));
   });
 
-  test("end at a refused token or a wrong certificate, which the next would not change", async () => {
+  test("a refused token or certificate ends the search for addresses", async () => {
     const tcp = optionsFor(agent);
     const other = await issueCertificates();
     const addresses = [String(tcp.address), `unix:${agent.socketPath}`];
@@ -162,7 +162,7 @@ describe("several addresses", () => {
     assert.equal(client.addressInUse, addresses[0]);
   });
 
-  test("are tried from the first again for each connection", async () => {
+  test("each new connection tries the addresses from the first", async () => {
     await using device = await vmm("closes");
     using client = connect(options([device.address, `unix:${agent.socketPath}`]));
     await client.health();

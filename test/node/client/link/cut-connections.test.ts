@@ -62,7 +62,7 @@ describe("a program that reads slower than its command writes, and resumes", () 
   }
 
   for (const version of VERSIONS) {
-    test(`notices each of ${CUTS} cut connections by Node ${version}, and stays until the command has ended`, async (t) => {
+    test(`each of ${CUTS} cut connections is noticed by Node ${version}`, async (t) => {
       const provided = await provideNode(version);
       if (typeof provided === "string") {
         t.skip(provided);
@@ -80,7 +80,7 @@ describe("a program that reads slower than its command writes, and resumes", () 
       assert.equal(proxy.cuts, until);
     });
 
-    test(`gives up a peer that says nothing by Node ${version}, without a timer of grpc-js`, async (t) => {
+    test(`a silent peer is given up by Node ${version}`, async (t) => {
       const provided = await provideNode(version);
       if (typeof provided === "string") {
         t.skip(provided);

@@ -124,7 +124,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     for (let second = 0; second < seconds; second++) mock.timers.tick(1_000);
   }
 
-  test("is given up after 20 s, in which it was asked three times", async () => {
+  test("a silent connection fails after 20 s and three pings", async () => {
     await silence();
     const failure = failureOf(command.wait());
     for (const times of [1, 2, 3]) {
@@ -141,7 +141,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     assert.equal(way.asked(FRAME.ping), 3);
   });
 
-  test("is kept where answers come late, but come", async () => {
+  test("a connection stays while late answers arrive", async () => {
     for (let round = 1; round <= 5; round++) {
       await silence();
       pass(19);
@@ -153,7 +153,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     assert.equal((await command.wait()).exitCode, 0);
   });
 
-  test("is asked also when it takes no more calls, and keeps the one that it has until nothing comes", async () => {
+  test("a draining connection is probed and keeps its call until silent", async () => {
     const atFirst = way.asked(FRAME.settings);
     const goneAway = way.untilAsked(FRAME.goaway, 1);
     way.drain();
@@ -173,7 +173,7 @@ describe("a connection on which nothing comes while it has a call", () => {
     await over;
   });
 
-  test("is not asked when it has no call any more", async () => {
+  test("a connection without calls is not pinged", async () => {
     command.stdin.end();
     await command.wait();
     pass(60);

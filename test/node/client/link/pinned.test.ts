@@ -47,7 +47,7 @@ function issued(options: CertificateOptions): Promise<Certificates> {
 }
 
 describe("the pinned certificate of an agent", () => {
-  test("lets a client connect to an agent whose certificate, or whose authority's, has expired", async () => {
+  test("a pinned certificate permits an expired certificate or authority", async () => {
     const expired = await issued({ serverValidity: "expired" });
     assert.equal(await codeOf(expired), "SERVER_CERTIFICATE_EXPIRED");
     assert.equal(await codeOf(expired, { pinned: expired.server.cert }), "AGENT_TOO_OLD");
@@ -55,7 +55,7 @@ describe("the pinned certificate of an agent", () => {
     assert.equal(await codeOf(both, { pinned: both.server.cert }), "AGENT_TOO_OLD");
   });
 
-  test("accepts no other key, and no other problem than the time", async () => {
+  test("a pinned certificate permits no other key or problem", async () => {
     const expired = await issued({ serverValidity: "expired" });
     const other = await issued({});
     assert.equal(await codeOf(expired, { pinned: other.server.cert }), "SERVER_CERTIFICATE_EXPIRED");
@@ -68,7 +68,7 @@ describe("the pinned certificate of an agent", () => {
     );
   });
 
-  test("changes nothing for an agent whose certificate is valid", async () => {
+  test("a pinned certificate changes nothing for a valid certificate", async () => {
     const valid = await issued({});
     assert.equal(await codeOf(valid, { pinned: valid.server.cert }), "AGENT_TOO_OLD");
   });

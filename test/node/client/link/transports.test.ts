@@ -20,7 +20,7 @@ async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
 const agent = forAllTests(await startSocketAgent({ hooks: { post_restore: { args: ["sh", "-c", "echo restored"] } } }));
 
 describe("a bridge command", () => {
-  test("that cannot be started is named, and what to do", async () => {
+  test("a bridge command that cannot start is named with a next step", async () => {
     const error = await failureOver("/no/such/bridge", "secret-argument");
     assert.deepEqual(
       [error.status, error.message],
@@ -30,13 +30,13 @@ describe("a bridge command", () => {
     assert.doesNotMatch((await failureOver("a\0b", "secret-argument")).message, /secret/);
   });
 
-  test("that fails is quoted with its status and its complaint, and without its arguments", async () => {
+  test("a failed bridge command is quoted without its arguments", async () => {
     const script = "echo No such container: x >&2; echo 'see docker ps' >&2; exit 1";
     const error = await failureOver("sh", "-c", script, "secret-argument");
     assert.equal(error.message, "the bridge command sh ended with status 1: No such container: x; see docker ps");
   });
 
-  test("that is killed or has nothing to say is told apart", async () => {
+  test("a killed bridge command is distinguished from one without output", async () => {
     assert.match((await failureOver("sh", "-c", "kill -9 $$")).message, /was ended by SIGKILL/);
     assert.match((await failureOver("true")).message, /ended with status 0/);
   });
@@ -59,7 +59,7 @@ describe("a bridge command", () => {
     ],
     ["ends without a failure", "echo gone >&2; exit 0", "ended with status 0: gone"],
   ] as const) {
-    test(`that ${what} is named with what it printed`, async () => {
+    test(`a bridge command that ${what} is quoted`, async () => {
       const error = await failureOver("sh", "-c", script);
       assert.deepEqual(
         [error.status, error.code, error.message],
@@ -68,7 +68,7 @@ describe("a bridge command", () => {
     });
   }
 
-  test("that asks for something instead of connecting is quoted when the time is over", async () => {
+  test("a bridge command's prompt is quoted when the connection times out", async () => {
     const bridge = ["sh", "-c", "echo 'password:' >&2; exec sleep 1000"];
     using client = connect({ bridge, token: "any", connectTimeoutMs: 1_000 });
     const error = await failureOf(client.health());
@@ -76,7 +76,7 @@ describe("a bridge command", () => {
     assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
   });
 
-  test("runs once for each connection, with the environment that it was given, and ends with the client", async () => {
+  test("a bridge command runs once per connection and ends with its client", async () => {
     await using folder = await testFolder();
     const pids = folder.at("pids");
     const [program, ...args] = agent.bridge;
@@ -97,7 +97,7 @@ describe("a bridge command", () => {
     }
   });
 
-  test("is started anew when it has died, and what it carried fails", async (t) => {
+  test("a killed bridge command fails its calls and is started again", async (t) => {
     await using folder = await testFolder();
     const pids = folder.at("pids");
     const [program, ...args] = agent.bridge;
@@ -114,7 +114,7 @@ describe("a bridge command", () => {
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 
-  test("keeps no process alive that has nothing more to do, and leaves nothing behind a closed client", async () => {
+  test("a bridge keeps no process alive and removes its directory", async () => {
     await using folder = await testFolder();
     const program = folder.at("program.ts");
     const text = `import { connect } from ${JSON.stringify(CLIENT)};
@@ -135,7 +135,7 @@ describe("a bridge command", () => {
     }
   });
 
-  test("needs a place for its private socket, and says so where there is none", async (t) => {
+  test("a bridge requires a writable TMPDIR with a short path", async (t) => {
     await using folder = await testFolder();
     const long = folder.at("x".repeat(100));
     await mkdir(long);
@@ -162,13 +162,13 @@ describe("a bridge command", () => {
 const LINKS: Readonly<Record<string, (agent: SocketAgent) => ConnectOptions>> = {
   "TCP with mutual TLS": optionsFor,
   "a unix socket": ({ socketPath, token }) => ({ address: `unix:${socketPath}`, token }),
-  "a unix socket as gRPC also writes it": ({ socketPath, token }) => ({ address: `unix://${socketPath}`, token }),
+  "a unix:// address": ({ socketPath, token }) => ({ address: `unix://${socketPath}`, token }),
   "a bridge command": ({ bridge, token }) => ({ bridge, token }),
 };
 
 for (const [name, optionsOf] of Object.entries(LINKS)) {
   describe(`a client over ${name}`, () => {
-    test("learns the agent's version, and carries a restore through, dialling anew by itself", async () => {
+    test(`a restore works over ${name} and reconnects`, async () => {
       using client = connect(optionsOf(agent));
       assert.equal((await client.health()).alive, true);
       assert.match(client.agentVersion ?? "", /^\d+\.\d+\.\d+/);
@@ -179,7 +179,7 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
       assert.equal((await client.health()).alive, true);
     });
 
-    test("is refused with a wrong token", async () => {
+    test(`a wrong token is rejected over ${name}`, async () => {
       using stranger = connect({ ...optionsOf(agent), token: "wrong" });
       const { status, code, nextStep } = await failureOf(stranger.health());
       assert.deepEqual([status, code], ["UNAUTHENTICATED", "UNAUTHENTICATED"]);
