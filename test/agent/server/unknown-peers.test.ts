@@ -138,7 +138,7 @@ describe("a peer of whom nobody knows who it is", () => {
  */
 describe("a client whose certificate is refused", () => {
   for (const [kind, alert, reason] of [
-    ["none", /^ERR_SSL_\S*ALERT_CERTIFICATE_REQUIRED$/, /: it sent none$/],
+    ["none", /^ERR_SSL_\S*ALERT_CERTIFICATE_REQUIRED$/, /required, but none was sent$/],
     [
       "expired",
       /^ERR_SSL_\S*ALERT_CERTIFICATE_EXPIRED$/,

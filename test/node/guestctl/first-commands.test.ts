@@ -26,7 +26,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl metrics", /"guestctl usage --metrics" prints/],
   [
     "guestctl cp box:/etc/hostname .",
-    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls lists the sandboxes of this node; .* -H/,
+    /there is no sandbox "box" in the journal of .*; guestctl sandbox ls lists the sandboxes of this node; -H chooses/,
   ],
   ["guestctl kill -s HUP build", /^ \(0\)$/],
   ["guestctl stop -t 5 build", /"guestctl end NAME" ends a kept command \(--grace 5s\)/],
