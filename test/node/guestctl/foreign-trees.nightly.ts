@@ -182,4 +182,50 @@ open("deep", "w").write("deep")`;
     const kinds = [...differences(source, manifestOf(down)).keys()].filter((kind) => !NAMED_DOWN.has(kind));
     assert.deepEqual(kinds, []);
   });
+
+  for (const direction of ["in", "out"] as const)
+    it(`copies ${direction} a tree in which a program creates and removes files all the time`, async () => {
+      await using folder = await testFolder();
+      const [tree, copy] = [folder.at("used"), folder.at("copy")];
+      await mkdir(tree);
+      const make = `
+import os
+os.chdir(${JSON.stringify(tree)})
+for d in range(20):
+    os.mkdir(f"d{d}")
+    for f in range(100): open(f"d{d}/stable{f}", "w").write(f"{d} {f} " * (f * 20))`;
+      assert.equal(await status("python3", ["-c", make]), 0);
+      const isStable = ([name]: readonly [string, Row]): boolean => name.includes("/stable");
+      const source = new Map([...manifestOf(tree)].filter(isStable));
+      // Files and directories, of which each lives for a moment.
+      const use = `
+import os, shutil
+os.chdir(${JSON.stringify(tree)})
+print("begun", flush=True)
+while True:
+    for d in range(20):
+        for f in range(10): open(f"d{d}/used{f}", "w").write("x" * 70000 * (f % 2))
+        os.makedirs(f"d{d}/usedd/below"); open(f"d{d}/usedd/below/file", "w").write("x")
+    for d in range(20):
+        for f in range(10): os.unlink(f"d{d}/used{f}")
+        shutil.rmtree(f"d{d}/usedd")`;
+      const user = execa("python3", ["-c", use], { reject: false });
+      try {
+        for await (const line of user) if (line === "begun") break;
+        const [file, ...args] = GUESTCTL;
+        for (let round = 0; round < 3; round += 1) {
+          const target = `${copy}${round}`;
+          const paths = direction === "in" ? [tree, `:${target}`] : [`:${tree}`, target];
+          const { exitCode, stderr } = await execa(file, [...args, "cp", "-a", ...paths], { reject: false, env });
+          assert.ok(exitCode === 0 || exitCode === 1, `${exitCode} ${stderr}`);
+          assert.doesNotMatch(stderr, /stable/);
+          const copied = new Map([...manifestOf(target)].filter(isStable));
+          const kinds = [...differences(source, copied).keys()].filter((kind) => !NAMED_DOWN.has(kind));
+          assert.deepEqual(kinds, []);
+        }
+      } finally {
+        user.kill("SIGKILL");
+        await user;
+      }
+    });
 });
