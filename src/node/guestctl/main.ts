@@ -11,8 +11,8 @@ const STATUS_NOT_WRITTEN = 1;
  * pipe.
  */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
-  // An empty write also fails if the peer of a socket has closed it (rsync connects its child with one), so there is
-  // none. An earlier write's failure is reported a moment later: wait for that.
+  // Do not write if nothing is buffered: even an empty write fails if the reader of a socket has closed it (rsync
+  // connects its child with sockets). Only wait for the report of an earlier failed write, which comes a moment later.
   if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());

@@ -7,7 +7,10 @@ import { type Host, printable } from "../cli/index.ts";
 export interface CopyContext {
   readonly client: GuestClient;
   readonly report: CopyReport;
-  /** Its standard input or output carries a tar archive; progress is shown on standard error if that is a terminal. */
+  /**
+   * The process that guestctl runs in. Its standard input or output may carry a tar archive; progress is shown on its
+   * standard error if that is a terminal.
+   */
   readonly host: Host;
   readonly options: CopyOptions;
 }

@@ -30,7 +30,8 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   const attributes = await client.statPath(nameOf(remote));
   const isDirectory = attributes.type === FileType.DIRECTORY;
   const names = new ArchiveNames();
-  // A file takes what is written to it synchronously, and entries have arrived by the thousand.
+  // If the output is a file, writes are synchronous, and thousands of entries may be buffered already: without turns of
+  // the event loop no signal would be handled.
   const turns = new EventLoopTurns();
   for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
     if (turns.isDue) await turns.next();

@@ -108,7 +108,10 @@ interface TakeUp {
   readonly exec: KeptExec;
   /** Show only new output. Default: true for a running command in a terminal, which redraws its screen. */
   readonly fromNow?: boolean | undefined;
-  /** Whether to connect standard input. Default: only if the command has a terminal and standard input is one. */
+  /**
+   * Whether to connect standard input. Default: only if the command has a terminal, standard input is a terminal, and
+   * the output is not JSON.
+   */
   readonly isInteractive?: boolean | undefined;
   readonly escape: number | undefined;
   readonly isForPrograms: boolean;

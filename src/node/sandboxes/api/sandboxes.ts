@@ -347,6 +347,7 @@ export class Sandboxes {
     return risks.length > 0 || this.#node.journal.isChanged ? risks : undefined;
   }
 
+  /** Closes the journal. No other method may be called afterwards. */
   close(): void {
     this.#node.journal.close();
   }

@@ -22,10 +22,11 @@ export interface SweepProgress {
   readonly failed: number;
 }
 
+/** Options of `Sandboxes.sweep`. */
 export interface SweepOptions {
   /**
-   * Also remove things of this node that another journal recorded. For a node whose old journal is lost. If two nodes
-   * share one id by mistake, this removes the sandboxes of the other node.
+   * Also remove objects of this node that another journal recorded. Use it if the node's old journal is lost. If two
+   * nodes share one id by mistake, this removes the sandboxes of the other node.
    */
   readonly takeOver?: boolean | undefined;
   /** Called after each entry or orphan. Must not throw. */
@@ -36,10 +37,10 @@ export interface SweepOptions {
 const AT_A_TIME = 16;
 
 /**
- * Runs restore steps that an earlier process left undone, in the order in which the sessions thaw, and then removes
- * unfinished entries, and things with this node's tag but without an entry. A thing that is being created has an entry
- * already, so it is kept. Rejects with SandboxError (NODE_ID_CONFLICT), before it removes anything, if things with this
- * node's tag come from another journal.
+ * Runs restore steps that an earlier process left undone, in the order in which the sessions thaw. Then finishes or
+ * removes the other incomplete entries, and removes orphans: objects with this node's tag but without an entry. An
+ * object that is being created has an entry already, so it is kept. Rejects with SandboxError (NODE_ID_CONFLICT),
+ * before it changes anything, if objects with this node's tag come from another journal.
  */
 export async function sweep(node: NodeParts, { takeOver = false, onProgress }: SweepOptions): Promise<SweepReport> {
   const before = node.journal.all();
@@ -130,7 +131,7 @@ async function workOf(
   const things = await nodesThings(node);
   const foreign = foreignThings(node, things);
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
-  // Things that belong to an entry are not orphans: they are removed with the entry and reported under its name.
+  // Objects that belong to an entry are not orphans: they are removed with the entry and reported under its name.
   const strays = things.all.filter((thing) => !known.has(thing));
   return { known, things, strays, unfinished: node.journal.all().filter((entry) => !isInOrder(entry, things)) };
 }

@@ -15,6 +15,7 @@ const SLOT_MS = 100;
 /** If more connections than this are needed, one listing of all addresses is cheaper than a request for each. */
 const FEW_DIALS = 4;
 
+/** Options of `Sandboxes.watch`. */
 export interface WatchOptions {
   /**
    * Time between two checks of a sandbox, in milliseconds. Default: 5 s. All sandboxes together are checked at most 100
@@ -75,8 +76,8 @@ async function round(
 }
 
 /**
- * Lists the instances, by the names of their sandboxes, if many connections are needed. Undefined: each watcher
- * requests the address of its own.
+ * Checks each sandbox once, spread evenly over the interval: each check takes milliseconds of this thread, and if all
+ * began at the same moment, their answers would wait for each other. A round that takes too long is not made up for.
  */
 async function listedFor(
   node: NodeParts,

@@ -86,6 +86,7 @@ export interface RanUnfrozen {
   readonly problem: string;
 }
 
+/** The journal's entry of a sandbox. */
 export interface SandboxEntry extends Entry {
   readonly kind: "sandbox";
   readonly tags: Tags;
@@ -147,6 +148,7 @@ export interface SandboxEntry extends Entry {
   readonly published?: readonly Publication[] | undefined;
 }
 
+/** The journal's entry of a snapshot. */
 export interface SnapshotEntry extends Entry {
   readonly kind: "snapshot";
   readonly snapshotId?: string | undefined;

@@ -13,6 +13,7 @@ import { type OnStep, type Step, Turns } from "./turns.ts";
 
 const DEFAULT_REACH_MS = 60_000;
 
+/** Options of `Sandboxes.open`. */
 export interface NodeOptions {
   readonly substrate: Substrate;
   /** Directory of the journal and the credentials, used by this node alone; created with mode 0700. */

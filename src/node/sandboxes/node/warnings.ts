@@ -23,7 +23,7 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   return [{ code: "NOT_FROZEN", message }];
 }
 
-/** The same warning about a sandbox that has been resumed from its last suspension, or about a fork of it. */
+/** The warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it. */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, isFork = false): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
   if (because === undefined) return [];

@@ -37,6 +37,7 @@ export interface VolumeMount {
   readonly overlaySize?: string | undefined;
 }
 
+/** A volume at the substrate. */
 export interface Volume {
   readonly id: string;
   readonly tags: Tags;
@@ -47,6 +48,7 @@ export interface Volume {
 /** The content of a volume: a .tar.gz with relative paths, either in memory or as a stream. */
 export type VolumeContent = Uint8Array | { readonly sizeBytes: number; readonly chunks: AsyncIterable<Uint8Array> };
 
+/** A snapshot at the substrate. */
 export interface Snapshot {
   readonly id: string;
   readonly name: string | undefined;
