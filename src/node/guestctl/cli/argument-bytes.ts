@@ -27,7 +27,7 @@ export function restoredArguments(args: readonly string[]): readonly string[] {
   const own = all.slice(all.length - args.length);
   return args.map((argument, index) => {
     const bytes = own[index];
-    // Check that both are the same argument: restore only if decoding the bytes gives what Node passed.
+    // Use the bytes only if they decode to the argument that Node passed; otherwise they belong to another argument.
     return bytes?.toString() === argument ? textOf(bytes) : argument;
   });
 }

@@ -94,7 +94,7 @@ async function show(
     for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => resolve("left"));
   });
   const whole = Promise.all([output.wait(), ...STREAMS.map((stream) => copy(output, stream, shown))]);
-  // After SIGINT or SIGTERM nobody awaits it; without a handler its failure would end the process.
+  // After SIGINT or SIGTERM nobody awaits `whole`, and its rejection would end the process without this handler.
   whole.catch(() => undefined);
   const attached = await Promise.race([output.attached, left]);
   if (attached === "left") return 0;

@@ -28,7 +28,7 @@ export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, ho
   const left = new Promise<never>((_resolve, reject) => {
     leave = reject;
   });
-  // Possibly nobody awaits it; without a handler its rejection would end the process.
+  // If nobody awaits `left`, its rejection would end the process without this handler.
   left.catch(() => undefined);
   const say = (...lines: readonly string[]): void =>
     void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
