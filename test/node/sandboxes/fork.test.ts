@@ -62,7 +62,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
   test("cannot have it without what that needs: nothing wakes up, and the message names what is wrong, no value", async () => {
     for (const [env, words] of [
       [{ "A=B": SOURCES }, /env: "A=B" is not a name of a variable/],
-      [{ "": SOURCES }, /env: "" is no name/],
+      [{ "": SOURCES }, /env: "" is not a name/],
       [{ KEY: `${SOURCES}\0` }, /the value of "KEY" is not text without NUL/],
     ] as const) {
       const { message } = await assertRefused(sharedNode.fork("box", { name: "none", env }), "INVALID_SPEC", words);
@@ -126,7 +126,7 @@ describe("a hypervisor that gives forks the vsock number of their origin, as QEM
       message,
       /one could not be started beside box, which has the same origin: .*500 internal_error: failed/,
     );
-    assert.match(nextStep ?? "", /put box to sleep/);
+    assert.match(nextStep ?? "", /suspend or remove box/);
     assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
     await node.standby("box");
     substrate.fail("POST /snapshots/{id}/fork", INTERNAL);

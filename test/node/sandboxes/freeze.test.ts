@@ -230,7 +230,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     const { awakening } = await node.snapshot("box");
     for (const each of [resumed, awakening]) {
       const warning = warningsOf(each).find(({ code }) => code === "THAWED_WITHOUT_DUTIES");
-      assert.match(warning?.message ?? "", /thawed before these duties/);
+      assert.match(warning?.message ?? "", /ran before these restore steps/);
     }
     substrate.interfere = () => undefined;
     await node.standby("box");

@@ -39,7 +39,7 @@ describe("a rotation", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await foldersIn(substrate), ["box"]);
     // What is suspended keeps them, and so does what boots from its disk.
     await node.standby("box");
-    await assertRefused(node.rotate("box"), "WRONG_STATE", /box is Standby; only what runs/);
+    await assertRefused(node.rotate("box"), "WRONG_STATE", /box is Standby; only a running sandbox/);
     await node.resume("box");
     await node.stop("box");
     await node.resume("box");

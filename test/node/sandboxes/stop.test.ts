@@ -43,7 +43,7 @@ describe("a stop", NEEDS_NAMESPACES, () => {
       "of an agent that cannot be asked",
       "",
       "STOP_BOUNDED",
-      /older than 0\.2\.0, which brought Stop; .* kills after 5 s/,
+      /older than 0\.2\.0, the first version with Stop; .* kills after 5 s/,
     ],
     ["of an agent that takes it and does not end", "stop", "STOP_FORCED", /100 ms and 5000 ms more to end/],
   ] as const) {

@@ -147,7 +147,7 @@ describe("an agent for tests", () => {
     [
       "a folder",
       () => ({ agent: folder }),
-      /^AGENT_NOT_FOUND .* a folder, .*: name the program in it, .*\/guest-agent/,
+      /^AGENT_NOT_FOUND .* a directory, .*: name the program in it, .*\/guest-agent/,
     ],
     [
       "a program that ends",

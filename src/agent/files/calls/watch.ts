@@ -39,7 +39,7 @@ export interface WatchRequest extends FileLocation {
 export interface WatchClient {
   /** Aborted when it is gone. */
   readonly signal: AbortSignal;
-  /** The watch is in force, of so many directories. */
+  /** Reports that the watch has begun, and the number of its directories. */
   begun(directories: number): void;
   /** Takes a batch of changes. Resolves when the next may come. */
   send(changes: readonly Change[]): Promise<void>;
@@ -263,7 +263,7 @@ class Watch {
     }
   }
 
-  /** The path leads to no directory: it was removed, and the event is still to be read. */
+  /** The path is not a directory any more: it was removed, and the agent has not read the event yet. */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;

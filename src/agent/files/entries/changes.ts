@@ -70,7 +70,7 @@ export class Changes {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // The client is still to find the entry at its old path, or has looked for it there in vain.
+      // The client is still to find the entry at its old path, or has not found it there.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;

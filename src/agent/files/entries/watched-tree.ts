@@ -165,7 +165,7 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** The path of the watched directory leads to the directory with this watch. */
+  /** The path of the watched directory still names the directory with this watch. */
   checkRoot(watch: number): void {
     if (watch !== this.#root?.watch) this.#end();
   }

@@ -7,7 +7,7 @@ import { describe, it, type TestContext } from "node:test";
 import { promisify } from "node:util";
 import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
-import { DirectoryMirror } from "../../../fixtures/directory-mirror.ts";
+import { DirectoryMirror } from "../../../fixtures/directory-replica.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
 import { script } from "../../../fixtures/programs/index.ts";
@@ -35,7 +35,7 @@ async function inotifywait(path: string): Promise<ChildProcess & { readonly pid:
   return child as ChildProcess & { readonly pid: number };
 }
 
-/** Watches a directory beside inotifywait while it changes. A mirror of it must be the same in the end. */
+/** Watches a directory beside inotifywait while it changes. A replica of it must be the same in the end. */
 async function judge(
   t: TestContext,
   agent: RunningAgent,
@@ -43,18 +43,18 @@ async function judge(
   change: () => Promise<unknown>,
 ): Promise<{ readonly agentMs: number; readonly toolMs: number }> {
   using client = clientOf(agent);
-  const mirror = new DirectoryMirror(root);
+  const replica = new DirectoryMirror(root);
   const watch = client.watchDirectory(root, { recursive: true });
   assert.equal((await watch.next()).value?.eventType, "ready");
   const reading = (async () => {
-    for await (const event of watch) mirror.follow(event);
+    for await (const event of watch) replica.follow(event);
   })().catch((error: unknown) => error);
   const tool = await inotifywait(root);
   const [agentBefore, toolBefore] = [usedBy(agent.pid).cpuMs, usedBy(tool.pid).cpuMs];
   await change();
   await until(
-    () => mirror.differences().length === 0,
-    () => mirror.differences().slice(0, 20).join("\n"),
+    () => replica.differences().length === 0,
+    () => replica.differences().slice(0, 20).join("\n"),
   );
   const used = { agentMs: usedBy(agent.pid).cpuMs - agentBefore, toolMs: usedBy(tool.pid).cpuMs - toolBefore };
   tool.kill();
@@ -62,7 +62,7 @@ async function judge(
   await watch.return?.();
   await reading;
   t.diagnostic(
-    `${mirror.events} events, ${mirror.rescans.length} rescans; CPU: agent ${used.agentMs} ms, inotifywait ${used.toolMs} ms`,
+    `${replica.events} events, ${replica.rescans.length} rescans; CPU: agent ${used.agentMs} ms, inotifywait ${used.toolMs} ms`,
   );
   return used;
 }

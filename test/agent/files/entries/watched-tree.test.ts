@@ -134,7 +134,7 @@ function event(watch: number, mask: number, cookie: number, name: string): Inoti
   return { watch, mask, cookie, name };
 }
 
-/** A client that reads only entries that a change names, as test/fixtures/directory-mirror.ts does. */
+/** A client that reads only entries that a change names, as test/fixtures/directory-replica.ts does. */
 class Mirror {
   readonly entries = new Map<string, number | undefined>();
   /** What it has looked up or listed: a rename of a directory above it may have been over by then. */
@@ -204,7 +204,7 @@ class Run {
   readonly log: string[] = [];
   readonly #kernel = new Kernel();
   readonly #random: Random;
-  readonly #mirror: Mirror;
+  readonly #replica: Mirror;
   readonly #changes = new Changes(() => true);
   readonly #tree = new WatchedTree({ changes: this.#changes, isRecursive: true, isIgnored: () => false });
   #events: InotifyEvent[] = [];
@@ -214,7 +214,7 @@ class Run {
   constructor(seed: number) {
     this.#random = seededRandom(seed);
     for (let count = 0; count < 6; count++) this.#change();
-    this.#mirror = new Mirror(this.#kernel);
+    this.#replica = new Mirror(this.#kernel);
     this.#settle();
   }
 
@@ -246,10 +246,10 @@ class Run {
 
   #differences(): string[] {
     const now = this.#kernel.entries();
-    const paths = new Set([...now.keys(), ...this.#mirror.entries.keys()]);
+    const paths = new Set([...now.keys(), ...this.#replica.entries.keys()]);
     return [...paths]
-      .filter((path) => now.get(path) !== this.#mirror.entries.get(path))
-      .map((path) => `${path} is ${now.get(path)}, reported as ${this.#mirror.entries.get(path)}`);
+      .filter((path) => now.get(path) !== this.#replica.entries.get(path))
+      .map((path) => `${path} is ${now.get(path)}, reported as ${this.#replica.entries.get(path)}`);
   }
 
   #at(path: string): Inode | undefined {
@@ -335,7 +335,7 @@ class Run {
     if (changes.some(({ kind }) => kind === "RESCAN")) this.#tree.rescanned();
     for (const change of changes) {
       this.log.push(`${change.kind} ${change.path} ${change.newPath}`);
-      this.#mirror.follow(change);
+      this.#replica.follow(change);
     }
   }
 
