@@ -60,6 +60,10 @@ describe("guestctl cp", () => {
       "up/dcaf\u00e9",
       "up/dcaf\u00e9/caf\u00e9",
     ]);
+    const odd = `cd "$1" && n=$(printf 'a\\033b\\351') && printf x > "$n" && ${GUESTCTL_LINE} cp ":$1/$n" - | tar -xO &&
+      ${GUESTCTL_LINE} cp ":$1/"'a\\x1bb\\xe9' - | tar -xO`;
+    const archived = await execa("sh", ["-c", odd, "sh", folder.path], { env, extendEnv: false, reject: false });
+    assert.deepEqual([archived.stderr, archived.stdout], ["", "xx"]);
     const missing = await execa("sh", ["-c", `${GUESTCTL_LINE} cp "/none$(printf '\\351')" :/tmp`], {
       env,
       extendEnv: false,

@@ -1,4 +1,6 @@
 import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import type { KeptEvent, KeptOptions, KeptProcess } from "../../../../src/node/client/index.ts";
@@ -8,6 +10,7 @@ import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_
 import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf, failureOf, optionsFor, readUntil } from "../../../fixtures/guest-client.ts";
 import { until } from "../../../fixtures/awake.ts";
+import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { type StandInCall, startStandIn } from "../../../fixtures/stand-in-agent.ts";
@@ -70,6 +73,23 @@ describe("a kept command", () => {
   });
 
   test("a kept command is forgotten after its exit unless forget is false", async () => {
+  test("has all input and its end when a client ends a megabyte of it and detaches at once", async () => {
+    await using folder = await testFolder();
+    const input = randomBytes(1024 * KIBIBYTE);
+    for (let time = 0; time < 10; time++) {
+      const [name, copy] = [`ended-${time}`, folder.at(`${time}`)];
+      // Most of the input waits for the acknowledgement of what comes before it.
+      const args = ["sh", "-c", 'sleep 0.1; exec cat > "$1"', "sh", copy];
+      const command = client.exec({ args, stdin: true, keep: { name } });
+      command.stdin.end(input);
+      const { stdinOffset } = await command.detach();
+      assert.equal(stdinOffset, input.length);
+      // Without the end, cat would not end.
+      assert.equal((await client.attach(name).wait()).exitCode, 0);
+      assert.ok(input.equals(await readFile(copy)));
+    }
+  });
+  test("is forgotten once its end has come, unless that is left to its client", async () => {
     const run = async (name: string, options: KeptOptions): Promise<KeptProcess> => {
       const command = client.exec({ args: ["true"], keep: { name } }, options);
       command.stdout.resume();
