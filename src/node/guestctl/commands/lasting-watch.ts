@@ -49,11 +49,28 @@ function isUnanswered(error: unknown): boolean {
   return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED" && error.reason === undefined;
 }
 
-/** Returns a signal that SIGINT and SIGTERM abort. They do not end guestctl then. */
+/** Aborted by SIGINT and SIGTERM, which then do not end guestctl themselves. */
 export function untilSignal(host: NodeJS.Process): AbortSignal {
   const left = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => left.abort());
+  onSignal(host, () => left.abort());
   return left.signal;
+}
+
+/** Time for the reader of standard output to take the last reports. */
+const FLUSH_MS = 500;
+
+/**
+ * Calls `leave` at SIGINT or SIGTERM. Exits with status 0 soon afterwards if the reader of standard output has stopped:
+ * guestctl would otherwise wait for the pipe indefinitely.
+ */
+export function onSignal(host: NodeJS.Process, leave: () => void): void {
+  const end = (): void => {
+    leave();
+    setTimeout(() => {
+      if (host.stdout.writableLength > 0) host.exit(0);
+    }, FLUSH_MS).unref();
+  };
+  for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, end);
 }
 
 /** The state of the connection. Each change is reported in one line. */

@@ -2,6 +2,7 @@ import { finished } from "node:stream/promises";
 import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, parseCount, parseWord, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
+import { onSignal } from "./lasting-watch.ts";
 import { eventTeller, exitObject } from "../terminal/index.ts";
 
 const NEWLINE = 0x0a;
@@ -91,7 +92,7 @@ async function show(
   host: NodeJS.Process,
 ): Promise<number> {
   const left = new Promise<"left">((resolve) => {
-    for (const signal of ["SIGINT", "SIGTERM"] as const) host.once(signal, () => resolve("left"));
+    onSignal(host, () => resolve("left"));
   });
   const whole = Promise.all([output.wait(), ...STREAMS.map((stream) => copy(output, stream, shown))]);
   // After SIGINT or SIGTERM nobody awaits `whole`, and its rejection would end the process without this handler.
