@@ -72,24 +72,24 @@ describe("a kept command", () => {
     assert.equal((await next.wait()).exitCode, 0);
   });
 
-  test("a kept command is forgotten after its exit unless forget is false", async () => {
-  test("has all input and its end when a client ends a megabyte of it and detaches at once", async () => {
+  test("detach() right after stdin.end() loses neither a megabyte of input nor its end", async () => {
     await using folder = await testFolder();
     const input = randomBytes(1024 * KIBIBYTE);
     for (let time = 0; time < 10; time++) {
       const [name, copy] = [`ended-${time}`, folder.at(`${time}`)];
-      // Most of the input waits for the acknowledgement of what comes before it.
+      // Most of the input waits until the agent has acknowledged what precedes it.
       const args = ["sh", "-c", 'sleep 0.1; exec cat > "$1"', "sh", copy];
       const command = client.exec({ args, stdin: true, keep: { name } });
       command.stdin.end(input);
       const { stdinOffset } = await command.detach();
       assert.equal(stdinOffset, input.length);
-      // Without the end, cat would not end.
+      // Without the end of its input, cat would not exit.
       assert.equal((await client.attach(name).wait()).exitCode, 0);
       assert.ok(input.equals(await readFile(copy)));
     }
   });
-  test("is forgotten once its end has come, unless that is left to its client", async () => {
+
+  test("a kept command is forgotten after its exit unless forget is false", async () => {
     const run = async (name: string, options: KeptOptions): Promise<KeptProcess> => {
       const command = client.exec({ args: ["true"], keep: { name } }, options);
       command.stdout.resume();
