@@ -8,6 +8,7 @@ import { ThrottledInput, type ThrottledInputOptions } from "./throttled-input.ts
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import { Http2Machine } from "./machine.ts";
+import { type WriteChunks, writeInTurns } from "./write-in-turns.ts";
 import type { Http2Stream } from "./stream.ts";
 
 /** Largest write to the socket. Larger ones would not speed up large responses, but delay small ones. */
@@ -42,6 +43,8 @@ export interface ConnectionLimits {
   readonly pace?: ThrottledInputOptions;
   /** A request header field with a secret value, which is not kept. */
   readonly secret?: SecretField;
+  /** Largest write to the socket, in bytes. Undefined: any. */
+  readonly writeBytes?: number | undefined;
 }
 
 /** Callbacks to a connection's owner. */
@@ -153,8 +156,7 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS only after the client's preface (RFC 9113, 3.4): a dialer of vsock may drop what it reads together with
-    // its VMM's answer to CONNECT.
+    // Without TLS after the client's preface: a vsock dialer may drop what comes with the VMM's answer to CONNECT.
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
@@ -336,9 +338,11 @@ export class Http2Connection {
       batch.release();
       this.#flush();
     });
-    const { chunks, sizeBytes } = batch;
-    if (this.#socket === this.#raw) writeEach(this.#socket, chunks, written);
-    else writeJoined(this.#socket, chunks, sizeBytes, written);
+    const write: WriteChunks = (pieces, bytes, then) =>
+      this.#socket === this.#raw
+        ? writeEach(this.#socket, pieces, then)
+        : writeJoined(this.#socket, pieces, bytes, then);
+    writeInTurns(batch, this.#limits.writeBytes, write, written);
     this.#events.sent?.();
   });
 

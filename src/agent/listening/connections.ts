@@ -56,6 +56,11 @@ export class AcceptedConnection implements Connection {
     socket.on("error", () => {});
   }
 
+  /** Whether the peer is the host, over vsock. */
+  get isVsock(): boolean {
+    return this.peer.address.startsWith("vsock:");
+  }
+
   /**
    * Closes the connection at once, and logs the reason: as refused, or as failed if it was established. Further calls
    * do nothing.

@@ -91,6 +91,13 @@ type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 /** Returns the function that a listener calls with each accepted connection. */
 type ConnectionStarter = (serve: Serve) => (connection: AcceptedConnection) => void;
 
+/**
+ * Largest write to vsock. A kernel since 6.17, and its stable branches, passes more than 32 KiB to the device in
+ * several buffers, and devices exist that take one, or mix them up: vhost-device-vsock 0.3.0 (virtio-vsock's
+ * packet.rs), Firecracker before 1.14 (#5485).
+ */
+const VSOCK_WRITE_BYTES = 16 * 1024;
+
 const WITHOUT_TLS: ConnectionStarter = (serve) => (connection) => serve(connection, connection.socket);
 
 /**
@@ -303,6 +310,7 @@ export class ManagementServer {
         ...limits,
         ...(tokenField !== undefined && { secret: tokenField }),
         firstRequestMs: limits.handshakeTimeoutMs,
+        writeBytes: connection.isVsock ? VSOCK_WRITE_BYTES : undefined,
         probation: { queue: pace, bytes: limits.unauthenticatedBytes, reads: limits.unauthenticatedReads },
       },
       {

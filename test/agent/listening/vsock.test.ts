@@ -91,6 +91,22 @@ describe("a vsock port", () => {
     silent.destroy();
   });
 
+  for (const withTls of [false, true])
+    test(`sends an answer of several writes whole, ${withTls ? "with" : "without"} TLS`, async () => {
+      await using folder = await testFolder();
+      const services = Array.from({ length: 2_500 }, (_, n) => `service.number.${n}`);
+      await using server = await startManagement((router) =>
+        router.unary(GuestAgent.method.health, () => create(HealthResponseSchema, { alive: true, services })),
+      );
+      const { ca, server: own } = server.certificates;
+      const { listener, server: unix } = listenerOn(folder.at("vsock"), HOST);
+      server.server.serveVsock(listener, withTls ? tlsMaterial(own, ca) : undefined);
+      await once(unix, "listening");
+      const { certificates } = server;
+      using peer = await RawHttp2.dial({ socketPath: folder.at("vsock"), ...(withTls && { certificates }) });
+      for (let n = 0; n < 3; n++) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
+    });
+
   for (const [cid, who] of Object.entries(ANOTHER_PEER))
     test(`a vsock port closes and logs ${who} (CID ${cid})`, async () => {
       await using folder = await testFolder();

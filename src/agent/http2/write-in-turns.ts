@@ -1,0 +1,31 @@
+import type { Batch } from "./output.ts";
+
+/** Writes chunks of so many bytes together, and calls back when that is done. */
+export type WriteChunks = (chunks: readonly Uint8Array[], sizeBytes: number, written: () => void) => void;
+
+/** Writes chunks in turns of at most `turnBytes` (undefined: any number), each after the one before is written. */
+export function writeInTurns(
+  { chunks, sizeBytes }: Pick<Batch, "chunks" | "sizeBytes">,
+  turnBytes: number | undefined,
+  write: WriteChunks,
+  written: () => void,
+): void {
+  if (turnBytes === undefined || sizeBytes <= turnBytes) {
+    write(chunks, sizeBytes, written);
+    return;
+  }
+  let [at, from] = [0, 0];
+  const next = (): void => {
+    const pieces: Uint8Array[] = [];
+    let bytes = 0;
+    for (let chunk = chunks[at]; chunk !== undefined && bytes < turnBytes; chunk = chunks[at]) {
+      const piece = chunk.subarray(from, from + turnBytes - bytes);
+      pieces.push(piece);
+      bytes += piece.length;
+      from += piece.length;
+      if (from === chunk.length) [at, from] = [at + 1, 0];
+    }
+    write(pieces, bytes, at < chunks.length ? next : written);
+  };
+  next();
+}
