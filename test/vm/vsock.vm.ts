@@ -3,12 +3,12 @@ import { after, describe, test } from "node:test";
 import { dialWithin, refuses, SOCAT } from "./cases/vsock-cases.ts";
 import { Stage } from "./cases/stage.ts";
 import { Guest } from "./harness/guest.ts";
-import { VSOCK_PORT } from "./harness/sandbox.ts";
+import { VSOCK_PORT } from "./harness/vsock.ts";
 
 /** The CIDs of vsock(7) for a loopback connection and the host. */
 const [LOOPBACK, HOST] = [1, 2];
 
-/** Without a vsock device: an emulated one needs a program that must be built with Rust. */
+/** Without a vsock device, which needs a program that must be built (vsock-device.vm.ts). */
 describe("the vsock port of an agent that is also reached over TCP", () => {
   // Without the driver of a VMM's device the kernel's loopback takes what is for the host, too (vsock_use_local_transport
   // of net/vmw_vsock/af_vsock.c).

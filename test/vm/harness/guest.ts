@@ -25,6 +25,8 @@ import {
 /** Of a boot under emulation on a machine with much else to do. */
 const READY_LIMIT_MS = 600_000;
 const ATTEMPT_MS = 10_000;
+/** A device whose driver is not ready in the guest may never answer CONNECT: then another attempt must be made soon. */
+const VSOCK_ATTEMPT_MS = 2_000;
 const DEFAULT_SERIES = GUEST_ARCHITECTURE.series.at(-1) ?? GUEST_ARCHITECTURE.series[0];
 /** How a call fails while its agent is not up yet. */
 const EARLY: ReadonlySet<string> = new Set(["UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"]);
@@ -48,9 +50,16 @@ export class Guest implements Disposable {
   token: string = TOKEN;
   readonly #folder: string;
   readonly #machine: Omit<MachineOptions, "snapshot">;
+  readonly #vsock: SandboxOptions["vsock"];
 
-  private constructor(folder: string, certificates: Certificates, machine: Omit<MachineOptions, "snapshot">) {
+  private constructor(
+    folder: string,
+    certificates: Certificates,
+    machine: Omit<MachineOptions, "snapshot">,
+    vsock: SandboxOptions["vsock"],
+  ) {
     this.#folder = folder;
+    this.#vsock = vsock;
     this.certificates = certificates;
     this.#machine = machine;
   }
@@ -64,7 +73,8 @@ export class Guest implements Disposable {
       programs: _programs,
       modules: _modules,
       hostPrograms: _hostPrograms,
-      vsock: _vsock,
+      files: _files,
+      vsock,
       bridge,
       ...machine
     } = others;
@@ -81,15 +91,17 @@ export class Guest implements Disposable {
       writeDisk(file, files);
       return file;
     });
-    return new Guest(folder, certificates, {
+    const machineOptions = {
       kernelImage: kernel.image,
       initramfs,
       disk,
       volumes: volumeFiles,
       accelerator: process.env["GUEST_VM_ACCELERATOR"] ?? "tcg",
       serialPort: bridge !== undefined,
+      vsock: vsock !== undefined,
       ...machine,
-    });
+    };
+    return new Guest(folder, certificates, machineOptions, vsock);
   }
 
   /** Boots a machine, or continues a snapshot, perhaps with another generation than its own. */
@@ -139,9 +151,18 @@ export class Guest implements Disposable {
     return file;
   }
 
+  /** A client of a machine's agent, over vsock. With mutual TLS if the agent is also reached over TCP. */
+  vsockClient(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
+    const { certificates, token } = this;
+    const address = machine.vsockAddress;
+    if (this.#vsock === "alone") return connect({ address, token, ...options });
+    return clientOf({ port: machine.agentPort, certificates, token }, { address, ...options });
+  }
+
   /** A client of a machine's agent: the real one. */
   client(machine: Machine, options: Partial<TcpOptions> = {}): GuestClient & Disposable {
     if (this.#machine.serialPort === true) return connect({ address: machine.serialAddress, token: this.token });
+    if (this.#vsock === "alone") return this.vsockClient(machine, { connectTimeoutMs: VSOCK_ATTEMPT_MS });
     return clientOf({ port: machine.agentPort, certificates: this.certificates, token: this.token }, options);
   }
 

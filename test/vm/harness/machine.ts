@@ -16,8 +16,10 @@ import {
   saveMemory,
   SERIAL_SOCKET,
   startQemu,
+  VSOCK_BUS,
 } from "./qemu.ts";
 import { Qmp } from "./qmp.ts";
+import { VSOCK_PORT, type VsockDevice } from "./vsock.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 
 /** Options of a machine. Two machines of one snapshot must have the same but for `snapshot`. */
@@ -39,6 +41,11 @@ const DISK = "disk";
 const GUEST_PORTS = [7071, 7070] as const;
 const START_LIMIT_MS = 60_000;
 const SAID_LIMIT_MS = 600_000;
+/** Names of the vsock device and of its connection to the back end. */
+const VSOCK_DEVICE = "vsock";
+const VSOCK_CHARDEV = "vsock-backend";
+/** Status of a device that its driver uses (virtio 1.2, 2.1), as QEMU names it. */
+const DRIVER_OK = "VIRTIO_CONFIG_S_DRIVER_OK";
 
 function diskOf(snapshot: string): string {
   return `${snapshot}.disk`;
@@ -56,6 +63,7 @@ export class Machine implements AsyncDisposable {
   readonly #process: ChildProcess;
   readonly #qmp: Qmp;
   readonly #hasMemoryFile: boolean;
+  #vsockSocket: string | undefined;
 
   private constructor(
     ports: readonly [number, number],
@@ -117,6 +125,11 @@ export class Machine implements AsyncDisposable {
     return `unix:/${join(this.#folder, SERIAL_SOCKET).slice(1)}`;
   }
 
+  /** The agent's address over the vsock device that was plugged in last. */
+  get vsockAddress(): string {
+    return `vsock+unix:${this.#vsockSocket ?? "/never-plugged"}:${VSOCK_PORT}`;
+  }
+
   /** The guest's output on its console. */
   get console(): string {
     return readFileSync(join(this.#folder, CONSOLE_LOG), "latin1");
@@ -135,6 +148,40 @@ export class Machine implements AsyncDisposable {
   async snapshot(file: string): Promise<void> {
     await saveMemory(this.#qmp, file, undefined, this.#hasMemoryFile);
     copyDisk(join(this.#folder, DISK), diskOf(file));
+  }
+
+  /**
+   * Plugs in a vsock device (vhost-user), and waits until the guest's driver uses it: vhost-device-vsock 0.3.0 may
+   * never answer again after a CONNECT that came before.
+   */
+  async plugVsock({ control, socket }: VsockDevice): Promise<void> {
+    this.#vsockSocket = socket;
+    const addr = { type: "unix", data: { path: control } };
+    const backend = { type: "socket", data: { addr, server: false } };
+    await this.#qmp.execute("chardev-add", { id: VSOCK_CHARDEV, backend });
+    const device = { driver: "vhost-user-vsock-pci", id: VSOCK_DEVICE, chardev: VSOCK_CHARDEV, bus: VSOCK_BUS };
+    await this.#qmp.execute("device_add", device);
+    const path = `/machine/peripheral/${VSOCK_DEVICE}/virtio-backend`;
+    while (!JSON.stringify(await this.#qmp.execute("x-query-virtio-status", { path })).includes(DRIVER_OK))
+      await pause(5);
+  }
+
+  /**
+   * Unplugs it, and waits until that is done. QEMU writes no snapshot of a guest with such a device, since
+   * vhost-device-vsock 0.3.0 lacks VHOST_USER_PROTOCOL_F_LOG_SHMFD (vhu_vsock.rs, protocol_features).
+   */
+  async unplugVsock(): Promise<void> {
+    await this.#qmp.execute("device_del", { id: VSOCK_DEVICE });
+    // Busy until the guest has let the device go.
+    for (;;) {
+      try {
+        await this.#qmp.execute("chardev-remove", { id: VSOCK_CHARDEV });
+        return;
+      } catch (error) {
+        if (!(error instanceof Error && error.message.endsWith("is busy"))) throw error;
+        await pause(10);
+      }
+    }
   }
 
   /** Ends the machine like a hard stop of its host, without asking the guest. Keeps its disk as the named file. */

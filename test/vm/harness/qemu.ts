@@ -59,7 +59,12 @@ export interface QemuOptions {
   readonly incoming?: string;
   /** The guest's memory as a mapping of this file: shared while a snapshot is made, else private to the machine. */
   readonly memory?: { readonly file: string; readonly isShared: boolean };
+  /** A free root port for a vsock device (`VSOCK_BUS`), and memory that its back end can map. */
+  readonly vsock?: boolean;
 }
+
+/** Where a vsock device may be plugged in. */
+export const VSOCK_BUS = "vsock-port";
 
 /** QEMU's command line, for a process that is started in the machine's folder. */
 export function qemuArguments(options: QemuOptions): string[] {
@@ -85,7 +90,11 @@ export function qemuArguments(options: QemuOptions): string[] {
     `virtio-blk-pci,drive=d${n}`,
   ]);
   const share = memory?.isShared === true ? "on" : "off";
-  const backend = `memory-backend-file,id=ram,mem-path=${memory?.file},size=${memoryMib}M,share=${share}`;
+  const backend =
+    memory === undefined
+      ? `memory-backend-memfd,id=ram,size=${memoryMib}M,share=on`
+      : `memory-backend-file,id=ram,mem-path=${memory.file},size=${memoryMib}M,share=${share}`;
+  const hasBackend = memory !== undefined || options.vsock === true;
   const words = [
     "-nodefaults -no-user-config -display none -no-reboot",
     `-m ${memoryMib} -smp ${processors} -machine ${board} -accel ${accelerator} -cpu ${processor}`,
@@ -106,7 +115,8 @@ export function qemuArguments(options: QemuOptions): string[] {
     options.initramfs,
     "-append",
     `${always} quiet panic=-1 ${options.kernelArguments ?? ""}`,
-    ...(memory === undefined ? [] : ["-object", backend, "-machine", "memory-backend=ram"]),
+    ...(options.vsock === true ? ["-device", `pcie-root-port,id=${VSOCK_BUS},chassis=1`] : []),
+    ...(hasBackend ? ["-object", backend, "-machine", "memory-backend=ram"] : []),
     ...(incoming === undefined ? [] : ["-incoming", memory === undefined ? `exec:cat '${incoming}'` : "defer"]),
   ];
 }

@@ -4,6 +4,7 @@ import type { Certificates } from "../../fixtures/certificates.ts";
 import { GUEST_ARCHITECTURE } from "./architecture.ts";
 import { type GuestFile, modules, withLibraries } from "./guest-files.ts";
 import { buildGuestProgram, type GuestKernel, provideBusybox } from "./provision.ts";
+import { VSOCK_PORT } from "./vsock.ts";
 
 /** The instance token of every guest. */
 export const TOKEN = "vm-token-0123456789abcdef";
@@ -26,10 +27,8 @@ export const PROCESS_FILE: string = `${CREDENTIALS}/process.json`;
 export const HOOKS_FILE: string = `${CREDENTIALS}/hooks.json`;
 /** Drivers of every guest. */
 export const MODULES: readonly string[] = ["virtio_pci", "virtio_net", "virtio_blk", "overlay"];
-/** The agent's vsock port in guests. */
-export const VSOCK_PORT = 7071;
 /** vsock, its virtio device, and loopback connections. */
-const VSOCK_MODULES: readonly string[] = ["vsock", "vmw_vsock_virtio_transport", "vsock_loopback"];
+export const VSOCK_MODULES: readonly string[] = ["vsock", "vmw_vsock_virtio_transport", "vsock_loopback"];
 const USERS = "root:x:0:0::/root:/bin/sh\nguest:x:1000:1000::/home/guest:/bin/sh\n";
 const GROUPS = "root:x:0:\nguest:x:1000:\ntape:x:26:guest\n";
 
@@ -50,6 +49,8 @@ export interface SandboxOptions {
   readonly vsock?: "alone" | "beside TCP";
   /** Programs of this machine in the image, with their libraries, by their paths there. Default: none. */
   readonly hostPrograms?: Readonly<Record<string, string>>;
+  /** More files on the instance's disk, by paths from the image's root. Default: none. */
+  readonly files?: readonly GuestFile[];
   /** More programs of test/vm/guest in the image's /bin. Default: none. */
   readonly programs?: readonly string[];
   /** More kernel modules to load. Default: those of vsock if it is used. */
@@ -117,7 +118,7 @@ export function guestFiles(
 
 /** Files of the instance's disk: programs beside the sandbox and in it. An initramfs would take memory for each. */
 export function diskFiles(options: SandboxOptions, workFolder: string): GuestFile[] {
-  const { programs = [], hostPrograms = {} } = options;
+  const { programs = [], hostPrograms = {}, files = [] } = options;
   const built = [
     ["oracle", "oracle"],
     ["substrate", `${IMAGE_ON_DISK}opt/substrate/agent`],
@@ -127,7 +128,9 @@ export function diskFiles(options: SandboxOptions, workFolder: string): GuestFil
     { path, content: readFileSync(program) },
     ...withLibraries(program),
   ]);
-  const byPath = new Map(ofHost.map((file) => [file.path, { ...file, path: IMAGE_ON_DISK + file.path }]));
+  const byPath = new Map(
+    [...ofHost, ...files].map((file) => [file.path, { ...file, path: IMAGE_ON_DISK + file.path }]),
+  );
   return [...built, ...byPath.values()];
 }
 

@@ -1,0 +1,115 @@
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { setTimeout as pause } from "node:timers/promises";
+import { missingPrograms, providePrograms } from "../../../scripts/machine/programs.ts";
+import { execa } from "execa";
+import { cachedFolder } from "../../fixtures/toolchains.ts";
+
+/** The agent's vsock port in guests. */
+export const VSOCK_PORT = 7071;
+
+/** A vhost-user back end whose unix socket for the host speaks Firecracker's handshake (its README, "Using with UDS"). */
+const BACK_END = { name: "vhost-device-vsock", version: "0.3.0" } as const;
+/** The oldest Rust that can build it (rust-version of clap 4.5, its newest dependency). */
+const OLDEST_RUST = { major: 1, minor: 74 } as const;
+const BUILD_LIMIT_MS = 1_200_000;
+const START_LIMIT_MS = 60_000;
+
+function hasCargo(): boolean {
+  if (missingPrograms([{ name: "cargo", package: "cargo" }]).length > 0) return false;
+  const [, major, minor] = /^cargo (\d+)\.(\d+)/.exec(execFileSync("cargo", ["--version"], { encoding: "utf8" })) ?? [];
+  return Number(major) === OLDEST_RUST.major && Number(minor) >= OLDEST_RUST.minor;
+}
+
+/** Builds the back end of crates.io, once. Returns the program, else what is missing. */
+export async function provideVsockBackEnd(): Promise<{ readonly program: string } | { readonly missing: string }> {
+  try {
+    const folder = await cachedFolder(`${BACK_END.name}-${BACK_END.version}`, async (target) => {
+      // Debian's own Rust is too old; cargo-web is the one that it builds browsers with.
+      if (!hasCargo()) providePrograms([{ name: "cargo-web", package: "cargo-web" }], "for the vsock tests");
+      const crate = `${BACK_END.name}@${BACK_END.version}`;
+      await execa("cargo", ["install", "--quiet", "--locked", "--root", target, crate], { timeout: BUILD_LIMIT_MS });
+    });
+    return { program: join(folder, "bin", BACK_END.name) };
+  } catch (error) {
+    const [why = ""] = error instanceof Error ? error.message.split("\n") : [];
+    const rust = `Rust ${OLDEST_RUST.major}.${OLDEST_RUST.minor} or later (Debian: cargo-web)`;
+    return { missing: `needs ${BACK_END.name} ${BACK_END.version} of crates.io, built with ${rust}: ${why}` };
+  }
+}
+
+/** A guest's vsock device. */
+export interface VsockDevice {
+  readonly cid: number;
+  /** Where the VMM finds the back end. */
+  readonly control: string;
+  /** The host's unix socket: takes CONNECT. Guests' connections to the host go to the socket `${socket}_PORT`. */
+  readonly socket: string;
+}
+
+/** The back end of the devices of some guests, which may connect to each other. */
+export class VsockHost implements AsyncDisposable {
+  /** In the order of their CIDs as given. */
+  readonly devices: readonly VsockDevice[];
+  readonly #folder: string;
+  readonly #process: ChildProcess;
+
+  private constructor(folder: string, devices: readonly VsockDevice[], child: ChildProcess) {
+    this.#folder = folder;
+    this.devices = devices;
+    this.#process = child;
+  }
+
+  /** Starts it. Throws where it cannot be built. */
+  static async start(...cids: readonly [number, ...number[]]): Promise<VsockHost> {
+    const backEnd = await provideVsockBackEnd();
+    if ("missing" in backEnd) throw new Error(backEnd.missing);
+    const { program } = backEnd;
+    const folder = mkdtempSync(join(tmpdir(), "vsock-"));
+    const devices = cids.map((cid) => ({
+      cid,
+      control: join(folder, `${cid}.control`),
+      socket: join(folder, `${cid}.sock`),
+    }));
+    const args = devices.flatMap(({ cid, control, socket }) => [
+      "--vm",
+      `guest-cid=${cid},socket=${control},uds-path=${socket},groups=all`,
+    ]);
+    const log = openSync(join(folder, "log"), "w");
+    const child = spawn("setpriv", ["--pdeathsig", "KILL", program, ...args], { stdio: ["ignore", log, log] });
+    closeSync(log);
+    const host = new VsockHost(folder, devices, child);
+    const limit = AbortSignal.timeout(START_LIMIT_MS);
+    while (!devices.every(({ control }) => existsSync(control))) {
+      if (child.exitCode !== null || limit.aborted) {
+        const said = readFileSync(join(folder, "log"), "utf8");
+        await host[Symbol.asyncDispose]();
+        throw new Error(`${program} does not listen: ${said}`);
+      }
+      await pause(5);
+    }
+    return host;
+  }
+
+  get device(): VsockDevice {
+    const [device] = this.devices;
+    if (device === undefined) throw new Error("a host has a device");
+    return device;
+  }
+
+  /** Stops the back end, which then takes connections and never answers, or lets it go on. */
+  signal(name: "SIGSTOP" | "SIGCONT"): void {
+    this.#process.kill(name);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#process.exitCode === null && this.#process.signalCode === null) {
+      this.#process.kill("SIGKILL");
+      await once(this.#process, "exit");
+    }
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}
