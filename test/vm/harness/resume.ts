@@ -6,16 +6,17 @@ import { setTimeout as pause } from "node:timers/promises";
 import { execaSync } from "execa";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { AGENT_FOLDER, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts";
-import { Guest } from "./guest.ts";
+import { Guest, type GuestOptions } from "./guest.ts";
 import { withLibraries } from "./guest-files.ts";
 import type { Machine } from "./machine.ts";
 import { pass } from "./oracle.ts";
 
-const MEMORY_MIB = 768;
+/** Memory of the guests. */
+export const MEMORY_MIB = 768;
 /** A file system in memory, whose pages the kernel counts one by one; on a disk it counts their neighbours too. */
 const MEMORY_FOLDER = "/dev/shm";
 /** In guest time: the agent counts as resting after ten seconds, and checks every ten. */
-const REST_MS = 30_000;
+export const REST_MS = 30_000;
 /** For what a guest does by itself after a resume. */
 const ALONE_MS = 2_000;
 const PAGE_KIB = 4;
@@ -23,7 +24,9 @@ const PAGE_BYTES = 4096;
 /** Of /proc/PID/pagemap (proc_pid_pagemap(5)): bytes of a page's entry, of which bit 63 tells that it is mapped. */
 const ENTRY_BYTES = 8;
 const FRAME_ENTRIES_BYTES = (2 ** 21 / PAGE_BYTES) * ENTRY_BYTES;
-const HOOKS = { preSnapshot: { args: ["/bin/busybox", "true"] }, postRestore: { args: ["/bin/busybox", "true"] } };
+const HOOK = { args: ["/bin/busybox", "true"] };
+/** Hooks of the guests: a node runs both. */
+export const HOOKS: NonNullable<GuestOptions["hooks"]> = { preSnapshot: HOOK, postRestore: HOOK };
 
 /** A node's steps after a resume, in this order; the first leaves the guest alone. */
 export const STEPS = ["alone", "duties", "hook", "health", "exec"] as const;
@@ -123,7 +126,7 @@ async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: (
  * Makes every page of the mapping present, so that none comes with a neighbour's fault, and marks none as referenced
  * (clear_refs of proc_pid_clear_refs(5)).
  */
-function forgetTouched(pid: number, file: string): number {
+export function forgetTouched(pid: number, file: string): number {
   const { start, end } = mappingOf(pid, file);
   const memory = openSync(`/proc/${pid}/mem`, "r");
   try {
@@ -136,7 +139,8 @@ function forgetTouched(pid: number, file: string): number {
   return 0;
 }
 
-function touchedPages(pid: number, file: string): number {
+/** Pages of the mapping that were touched since, or since its start. */
+export function touchedPages(pid: number, file: string): number {
   return mappingOf(pid, file).referencedKib / PAGE_KIB;
 }
 

@@ -1,0 +1,86 @@
+import assert from "node:assert/strict";
+import { randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { copyFileSync, mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { join } from "node:path";
+import { describe, test } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
+import { HookKind } from "../../src/node/client/index.ts";
+import { plugged } from "./cases/vsock-cases.ts";
+import { Guest } from "./harness/guest.ts";
+import { pass } from "./harness/oracle.ts";
+import { forgetTouched, HOOKS, MEMORY_MIB, REST_MS, touchedPages } from "./harness/resume.ts";
+import { VSOCK_PORT, type VsockDevice, VsockHost } from "./harness/vsock.ts";
+
+const CID = 3;
+/** Nobody listens there. */
+const OTHER_PORT = 9;
+
+/** Resolves when the guest's kernel refuses a connection: it has found the device. Does not touch the agent. */
+async function found({ socket }: VsockDevice): Promise<void> {
+  for (;;) {
+    const connection = connect(socket);
+    connection.on("error", () => undefined).write(`CONNECT ${OTHER_PORT}\n`);
+    connection.resume();
+    const closed = once(connection, "close").then(() => true);
+    const isFound = await Promise.race([closed, pause(1_000, false)]);
+    connection.destroy();
+    if (isFound) return;
+  }
+}
+
+/** Pages of a restored guest that are touched from the first call to the end of a first command, over vsock. */
+async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<number> {
+  // A file system in memory, whose pages the kernel counts one by one.
+  const folder = mkdtempSync("/dev/shm/guest-agent-vsock-resume-");
+  try {
+    const file = join(folder, "memory");
+    writeFileSync(file, "");
+    truncateSync(file, MEMORY_MIB * 2 ** 20);
+    using guest = await Guest.prepare({ vsock, hooks: HOOKS });
+    let snapshot: string;
+    {
+      await using host = await VsockHost.start(CID);
+      await using machine = await guest.start(undefined, undefined, { memory: { file, isShared: true } });
+      await machine.said(`"vsock_port":${VSOCK_PORT}`);
+      await plugged(guest, machine, host.device);
+      await pass(machine, REST_MS);
+      {
+        using client = guest.vsockClient(machine);
+        await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+      }
+      await machine.unplugVsock();
+      snapshot = await guest.snapshot(machine);
+    }
+    const memory = { file: join(folder, "copy"), isShared: true };
+    copyFileSync(file, memory.file);
+    await using host = await VsockHost.start(CID);
+    await using machine = await guest.start(snapshot, undefined, { memory });
+    await machine.plugVsock(host.device);
+    await found(host.device);
+    const { pid = 0 } = machine;
+    forgetTouched(pid, memory.file);
+    {
+      using client = guest.vsockClient(machine);
+      await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+    }
+    // The duties end every connection.
+    using client = guest.vsockClient(machine);
+    await client.runHook({ kind: HookKind.POST_RESTORE });
+    await client.health();
+    await client.run({ args: ["/bin/busybox", "true"] });
+    return touchedPages(pid, memory.file);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+describe("from a resume to the first command over vsock", () => {
+  test("a restored guest touches fewer pages without TLS than with it", async (t) => {
+    const withTls = await pagesToFirstCommand("beside TCP");
+    const without = await pagesToFirstCommand("alone");
+    t.diagnostic(`pages of 4 KiB: ${withTls} with mutual TLS, ${without} without TLS`);
+    assert.ok(without > 0 && without < withTls);
+  });
+});
