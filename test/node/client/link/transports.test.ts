@@ -69,7 +69,8 @@ describe("a bridge command", () => {
   }
 
   test("a bridge command's prompt is quoted when the connection times out", async () => {
-    const bridge = ["sh", "-c", "echo 'password:' >&2; exec sleep 1000"];
+    // As ssh does, it ends with its standard input: this process ends before the grace period of one that does not.
+    const bridge = ["sh", "-c", "echo 'password:' >&2; exec cat >/dev/null"];
     using client = connect({ bridge, token: "any", connectTimeoutMs: 1_000 });
     const error = await failureOf(client.health());
     assert.equal(error.code, "CONNECT_TIMED_OUT");
