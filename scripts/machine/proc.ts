@@ -1,3 +1,4 @@
+import { spawnSync } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 
 /** A process as /proc shows it. */
@@ -33,4 +34,22 @@ export function allProcesses(): ProcProcess[] {
 export function cgroupMounts(): string[] {
   const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
   return mounts.map((line) => line.split(" ")).flatMap(([, path = "", type]) => (type === "cgroup2" ? [path] : []));
+}
+
+/**
+ * Detaches all mounts in a directory, also those whose server has ended: `rm` fails at them with ENOTCONN.
+ *
+ * @returns their mount points
+ */
+export function detachMounts(directory: string): string[] {
+  const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
+  // Space, tab, newline and backslash are octal in proc_pid_mounts(5).
+  const decoded = mounts.map((line) =>
+    (line.split(" ")[1] ?? "").replaceAll(/\\(\d{3})/g, (_, octal: string) =>
+      String.fromCharCode(Number.parseInt(octal, 8)),
+    ),
+  );
+  const found = decoded.filter((path) => path.startsWith(`${directory}/`)).toReversed();
+  for (const path of found) spawnSync("umount", ["--lazy", "--no-canonicalize", path], { stdio: "ignore" });
+  return found;
 }

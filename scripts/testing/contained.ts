@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, mkdtempDisposableSync, readdirSync, readFileSync
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { allProcesses, cgroupMounts, type ProcProcess } from "../machine/proc.ts";
+import { allProcesses, cgroupMounts, detachMounts, type ProcProcess } from "../machine/proc.ts";
 import { onEndSignal } from "../machine/script.ts";
 
 /** Whether this process is the inner process of runContained. */
@@ -48,6 +48,7 @@ export async function runContained(script: string, args: readonly string[]): Pro
     return by === null ? (code ?? 1) : 128 + constants.signals[by];
   } finally {
     await endLeftovers(mark, session);
+    detachMounts(directory.path);
     rmSync(memoryDirectoryOf(mark), { recursive: true, force: true });
     removeAbandonedCgroups();
   }

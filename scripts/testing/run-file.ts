@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, existsSync, mkdirSync, mkdtempDisposableSync, readFileSync, statSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { CACHE_DIRECTORY } from "../machine/cache.ts";
+import { detachMounts } from "../machine/proc.ts";
 import { COMPILED_ONCE } from "./compiled.ts";
 import { endLeftovers, MARK_VARIABLE } from "./contained.ts";
 import { networkOf } from "./own-network.ts";
@@ -82,6 +83,17 @@ function problemsOf(
   return ending.code === 0 || failed ? [] : [`all tests passed, yet it ended with ${how}`];
 }
 
+/** Removes a test file's directory. Returns what its tests left there that they have to remove themselves. */
+function removeTemporary(directory: string): string[] {
+  const problems = detachMounts(directory).map((path) => `left a mount behind: ${path}`);
+  try {
+    rmSync(directory, { recursive: true, force: true });
+  } catch (error) {
+    problems.push(`left what cannot be removed: ${String(error)}`);
+  }
+  return problems;
+}
+
 /**
  * Runs one test file in a process and a session of its own, waits for its end, and finds processes that it left
  * running. Aborting kills the file and all its processes.
@@ -95,14 +107,14 @@ export async function runTestFile(
   limits: FileLimits,
   abort: AbortSignal,
 ): Promise<FileOutcome> {
-  using directory = mkdtempDisposableSync(join(tmpdir(), "test-run-"));
+  const directory = mkdtempSync(join(tmpdir(), "test-run-"));
   // Removed however the tests end. Commands of other users use it too.
-  const temporary = join(directory.path, "t");
+  const temporary = join(directory, "t");
   mkdirSync(temporary);
-  chmodSync(directory.path, 0o755);
+  chmodSync(directory, 0o755);
   chmodSync(temporary, 0o1777);
   const began = performance.now();
-  const eventsPath = join(directory.path, "events");
+  const eventsPath = join(directory, "events");
   const { NODE_TEST_CONTEXT: _ownContext, ...inherited } = process.env;
   const [program, ...network] = [...networkOf(file), process.execPath];
   const child = spawn(
@@ -147,6 +159,7 @@ export async function runTestFile(
 
   const events = readEvents(eventsPath);
   const leftBehind = hung ? [] : leftovers.map(({ pid, command }) => `left process ${pid} behind: ${command}`);
+  leftBehind.push(...removeTemporary(directory));
   return {
     file,
     tests: events.tests,

@@ -8,6 +8,7 @@ import { describe, test } from "node:test";
 import { setTimeout as turn } from "node:timers/promises";
 import { execa } from "execa";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import { NEEDS_FUSE } from "../fixtures/privileges.ts";
 
 const root = join(import.meta.dirname, "../..");
 const suite = (name: string): string => join("test/house/fixtures/suites", `${name}.ts`);
@@ -84,6 +85,16 @@ describe("npm test", () => {
     const pid = Number(/left process (\d+) behind: sleep 600\.25/.exec(run.output)?.[1]);
     assert.ok(pid > 1, run.output);
     assert.ok([undefined, "Z"].includes(processState(pid)));
+    assert.equal(run.code, 1);
+  });
+
+  test("detaches mounts that a file left behind, and counts each as a failure", NEEDS_FUSE, async () => {
+    const run = await runTests(["mounting", "passing"]);
+    assert.equal(run.lastLine, "4 passed, 1 failed, 0 skipped");
+    const [, path = ""] = /left a mount behind: (\S+)/.exec(run.output) ?? [];
+    assert.match(path, /\/hung$/);
+    assert.ok(!readFileSync("/proc/self/mounts", "utf8").includes(path));
+    assert.ok(!existsSync(path));
     assert.equal(run.code, 1);
   });
 

@@ -66,8 +66,9 @@ function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void 
   substrate.interfere = async (request, when) => {
     if (request !== wanted || when !== "after") return undefined;
     const process = substrate.machine(name);
-    process.say("guest-agent: last words\n");
+    // A living agent could still write after them.
     await process.kill();
+    process.say("guest-agent: last words\n");
     return undefined;
   };
 }
