@@ -9,8 +9,8 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 
 const UPLOAD = "POST /volumes/from-archive";
 
-describe("the volume of an agent", NEEDS_NAMESPACES, () => {
-  test("is uploaded once for all sandboxes that are created at the same time", async () => {
+describe("the agent's volume", NEEDS_NAMESPACES, () => {
+  test("the agent's volume is uploaded once for sandboxes created at the same time", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const uploaded: string[] = [];
@@ -27,7 +27,7 @@ describe("the volume of an agent", NEEDS_NAMESPACES, () => {
     for (const name of names) await assertAnswers(node, name);
   });
 
-  test("has every byte of a large archive, which is sent in pieces", async () => {
+  test("the agent's volume holds every byte of an archive sent in pieces", async () => {
     await using substrate = await HttpSubstrate.start();
     // A second member, which gzip and tar read as one with the first: larger than any buffer on the way.
     const filler = randomBytes(8 * 2 ** 20);
@@ -39,7 +39,7 @@ describe("the volume of an agent", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  test("is refused where its archive was replaced after it gave the volume its name", async () => {
+  test("create fails with INVALID_SPEC if the agent's archive is replaced during the upload", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     substrate.interfere = (request, when) => {

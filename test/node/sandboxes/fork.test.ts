@@ -16,7 +16,7 @@ const sharedSubstrate = forAllTests(await HttpSubstrate.start());
 const sharedNode = forAllTests(await openNode(partsOf(sharedSubstrate), { freeze: "off" }));
 
 // In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
-describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
+describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
   const process = { args: ["sleep", "100000"], env: { API_KEY: SOURCES, STAGE: "test" } };
   before(() => sharedNode.create({ image: IMAGE, name: "box", process }));
 
@@ -26,7 +26,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     return stdout.toString().trim();
   }
 
-  test("is a fork of a running one and of a snapshot, whose other variables it has; the source keeps its own", async () => {
+  test("fork with env sets variables in the fork and leaves the source's unchanged", async () => {
     await sharedNode.fork("box", { name: "twin", env: { API_KEY: FORKS } });
     await sharedNode.snapshot("box", { name: "taken" });
     await sharedNode.fork("taken", { name: "later", env: { API_KEY: `${FORKS}-2`, STAGE: "" } });
@@ -39,7 +39,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     for (const name of ["twin", "later", "taken"]) await sharedNode.remove(name);
   });
 
-  test("is one that was resumed with it, by the library and by guestctl, whose arguments need no value", async () => {
+  test("resume sets variables from env, and guestctl from --env and --env-file", async () => {
     await sharedNode.standby("box");
     await sharedNode.resume("box", { env: { API_KEY: "resumed" } });
     assert.equal(await seenIn("box"), "resumed test");
@@ -59,7 +59,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     assert.equal(await seenIn("box"), "guestctl's own from the file");
   });
 
-  test("cannot have it without what that needs: nothing wakes up, and the message names what is wrong, no value", async () => {
+  test("fork rejects an invalid env before copying, and its error shows no values", async () => {
     for (const [env, words] of [
       [{ "A=B": SOURCES }, /env: "A=B" is not a name of a variable/],
       [{ "": SOURCES }, /env: "" is not a name/],
@@ -70,7 +70,7 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("is not one that boots: a stopped or booting sandbox refuses variables, also if it was never suspended", async () => {
+  test("resume with env fails with WRONG_STATE for a stopped or booting sandbox", async () => {
     await sharedNode.create({ image: IMAGE, name: "fresh", process });
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });
     for (const name of ["box", "fresh"]) {
@@ -96,8 +96,8 @@ describe("a sandbox with an environment of its own", NEEDS_NAMESPACES, () => {
   });
 });
 
-describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACES, () => {
-  it("is not handed out, and leaves nothing: RESTORE_DEGRADED; unless that is accepted", async (place) => {
+describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, () => {
+  it("a fork that did not reseed fails with RESTORE_DEGRADED unless acceptDegraded is set", async (place) => {
     const { node, substrate } = place;
     await node.snapshot("box", { name: "taken" });
     substrate.machines.forksCannotReseed = true;
@@ -116,8 +116,8 @@ describe("a fork whose random numbers its origin may draw, too", NEEDS_NAMESPACE
   });
 });
 
-describe("a hypervisor that gives forks the vsock number of their origin, as QEMU", NEEDS_NAMESPACES, () => {
-  it("runs two with one number one after the other; beside each other SIBLING_RUNNING names the one that is in the way", async (place) => {
+describe("a hypervisor that gives a fork its origin's vsock CID, as QEMU does", NEEDS_NAMESPACES, () => {
+  it("a fork with the vsock CID of a running sibling fails with SIBLING_RUNNING", async (place) => {
     const { node, substrate } = place;
     substrate.rules.forks = "qemu";
     await node.snapshot("box", { name: "taken" });

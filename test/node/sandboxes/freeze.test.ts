@@ -89,8 +89,8 @@ class Box implements AsyncDisposable {
   }
 }
 
-describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
-  test("makes no round from PRE_SNAPSHOT on until its duties: standby and resume, snapshot, fork", async (t) => {
+describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
+  test("a session stays frozen from PRE_SNAPSHOT to its restore steps", async (t) => {
     await using box = await Box.open(t);
     if (box === undefined) return;
     const { node, substrate } = box;
@@ -121,7 +121,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     assert.deepEqual(seen, [STANDBY, RESTORE, SNAPSHOTS, FORK]);
   });
 
-  test("runs on until then where freeze is off, for a node or for one suspension", async (t) => {
+  test('freeze "off" lets the workload run until it is suspended', async (t) => {
     await using box = await Box.open(t, { node: { freeze: "off" } });
     if (box === undefined) return;
     const { node, substrate } = box;
@@ -142,7 +142,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     assert.deepEqual(freezes, ["off", "frozen"]);
   });
 
-  test("whose session cannot be frozen is suspended all the same, with the reason on record; not if it is required", async (t) => {
+  test('a session that cannot be frozen is still suspended, unless freeze is "required"', async (t) => {
     const args = ["sh", "-c", `${LEAVE_CGROUP}; exec sleep 100000`];
     const woken = folder.at("woken");
     const hooks = { post_restore: { args: ["sh", "-c", `echo >> '${woken}'`] } };
@@ -169,7 +169,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.freeze"], "failed: processes_outside");
   });
 
-  test("by an agent of before there was a freeze is on record as such; if it is required, it is not suspended", async () => {
+  test('suspending an agent without freeze records "unsupported" and fails if freeze is required', async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate) });
     await node.create({ image: IMAGE, name: "box" });
@@ -180,7 +180,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     assert.equal((await node.standby("box")).freeze, "unsupported");
   });
 
-  test("does not stay frozen where its suspension fails, also because the daemon is gone", async (t) => {
+  test("a failed suspension thaws the session, even after the daemon has died", async (t) => {
     await using box = await Box.open(t);
     if (box === undefined) return;
     const { node, substrate } = box;
@@ -211,7 +211,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     await box.runs();
   });
 
-  test("whose session has thawed before its duties wakes up with a warning: after a resume, and after a snapshot", async (t) => {
+  test("resume and snapshot warn if the session thawed before its restore steps", async (t) => {
     const workload = new Ticking(folder.path, "thawed-early");
     const args = ["sh", "-c", `trap '' INT; exec "$@"`, "sh", ...workload.args];
     await using box = await Box.open(t, { spec: { process: { args } } });
@@ -238,7 +238,7 @@ describe("a sandbox that is suspended", NEEDS_NAMESPACES, () => {
     assert.ok(!codes.includes("THAWED_WITHOUT_DUTIES"), "it tells of the last time alone");
   });
 
-  test("is thawed and frozen anew where the answer to an earlier freeze was lost", async (t) => {
+  test("standby succeeds for a session that is already frozen", async (t) => {
     await using box = await Box.open(t);
     if (box === undefined) return;
     const { node } = box;

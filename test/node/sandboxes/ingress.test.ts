@@ -35,10 +35,10 @@ function serving(port: number, word: string): { readonly args: readonly string[]
   return { args: [process.execPath, "-e", program] };
 }
 
-describe("a published sandbox", NEEDS_NAMESPACES, () => {
+describe("publish", NEEDS_NAMESPACES, () => {
   before(() => node.create({ image: IMAGE, name: "box" }));
 
-  test("answers under its hostname once its server listens: until then a wait sees the proxy's 502", async () => {
+  test("publish waits for the sandbox's server; until then its hostname returns 502", async () => {
     await node.publish("box", inside, HOSTNAME, { listenPort });
     assert.equal((await answer(HOSTNAME)).status, 502);
     assert.equal(
@@ -65,7 +65,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual([tags["svc.node_id"], typeof tags["svc.operation"]], ["node-1", "string"]);
   });
 
-  test("is published again without any change, and not with another port: HOSTNAME_IN_USE", async () => {
+  test("publishing again changes nothing; another port fails with HOSTNAME_IN_USE", async () => {
     const asItWas = substrate.ingresses.list({});
     await node.publish("box", inside, HOSTNAME, { listenPort });
     assert.deepEqual(substrate.ingresses.list({}), asItWas);
@@ -75,7 +75,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     await assertRefused(taken, "ALREADY_EXISTS", /there is a sandbox or snapshot box already/, /choose another name/);
   });
 
-  test("is warned of where its server listens on the loopback only", async () => {
+  test("publish warns if the server listens on the loopback interface only", async () => {
     using client = await node.connect("box");
     const own = await freePort();
     const { args } = serving(own, "private");
@@ -89,7 +89,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     await client.endExec("private", { forget: true });
   });
 
-  test("keeps a hostname to itself: another one's is refused (HOSTNAME_IN_USE), and leaves nothing", async () => {
+  test("publishing another sandbox's hostname fails with HOSTNAME_IN_USE and leaves nothing behind", async () => {
     await node.create({ image: IMAGE, name: "second" });
     await assertRefused(
       node.publish("second", inside, HOSTNAME, { listenPort }),
@@ -100,7 +100,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     await node.remove("second");
   });
 
-  test("does not answer while it sleeps, and does again when it is awake; its fork has no hostname", async () => {
+  test("a published sandbox returns 502 during standby; its fork has no hostname", async () => {
     await node.standby("box");
     assert.equal((await answer(HOSTNAME)).status, 502);
     assert.match((await failureOf(node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: 1 }))).message, /502/);
@@ -118,7 +118,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await answer(HOSTNAME)).status, 200, "that of the fork was not the origin's");
   });
 
-  test("loses its hostname before its instance goes, so that no later sandbox of its name has it", async () => {
+  test("remove deletes a sandbox's ingress before its instance", async () => {
     substrate.requests.length = 0;
     await node.remove("box");
     const deletions = substrate.requests.filter((call) => call.startsWith("DELETE"));
@@ -130,7 +130,7 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual([status, body], [404, `Not Found: no ingress configured for hostname ${HOSTNAME}`]);
   });
 
-  test("is unpublished by hostname and port of the host; what is not published is NOT_FOUND", async () => {
+  test("unpublish requires hostname and host port, otherwise it fails with NOT_FOUND", async () => {
     const failure = await assertRefused(node.unpublish("box", HOSTNAME, listenPort), "NOT_FOUND");
     assert.ok(failure.message.endsWith(`it publishes other.example.com:${listenPort}`), failure.message);
     assert.equal(await codeOf(node.unpublish("box", "other.example.com")), "NOT_FOUND");
@@ -141,10 +141,10 @@ describe("a published sandbox", NEEDS_NAMESPACES, () => {
   });
 });
 
-describe("what cannot be published", NEEDS_NAMESPACES, () => {
+describe("publish failures", NEEDS_NAMESPACES, () => {
   before(() => node.create({ image: IMAGE, name: "box" }));
 
-  test("is a pattern, a name in capitals, a port that is none, or the agent's: INVALID_SPEC, before anything is asked for", async () => {
+  test("publish rejects invalid hostnames and ports with INVALID_SPEC, without a request", async () => {
     const asked = substrate.requests.length;
     for (const hostname of [
       "{instance}.example.com",
@@ -166,7 +166,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.publish("none", 80, HOSTNAME)), "NOT_FOUND");
   });
 
-  test("is on a port of the host that another program has: INGRESS_NOT_SERVED, and nothing is left", async () => {
+  test("publish fails with INGRESS_NOT_SERVED if another program has the host port", async () => {
     await using other = await listener();
     const publishing = node.publish("box", 80, HOSTNAME, { listenPort: other.port });
     const { message, nextStep } = await assertRefused(publishing, "INGRESS_NOT_SERVED");
@@ -175,7 +175,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("is found where only the answer was lost, and is gone where the call was", async () => {
+  test("publish succeeds if only the daemon's response is lost", async () => {
     substrate.fail("POST /ingresses", "cut", "after");
     const { ingressId } = await node.publish("box", 80, HOSTNAME, { listenPort });
     const ids = substrate.ingresses.list({}).map(({ id }) => id);
@@ -188,7 +188,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("is not taken for gone where the daemon could not tell its proxy so (500), until it is asked again", async () => {
+  test("remove fails if the daemon answers 500 to deleting the ingress; sweep retries", async () => {
     // hypeman 8853445, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
     substrate.fail("DELETE /ingresses/{id}", INTERNAL, "after");
@@ -200,7 +200,7 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
     await node.create({ image: IMAGE, name: "box" });
   });
 
-  test("is not served although the daemon has answered 201: INGRESS_NOT_SERVED tells a proxy that is away from one without the rule", async () => {
+  test("INGRESS_NOT_SERVED tells an unreachable proxy from one without the rule", async () => {
     await using lame = await HttpSubstrate.start(false);
     using other = await openNode(partsOf(lame), { nodeId: "node-2" });
     await other.create({ image: IMAGE, name: "box" });
@@ -223,11 +223,11 @@ describe("what cannot be published", NEEDS_NAMESPACES, () => {
   });
 });
 
-describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
+describe("leftover ingresses", NEEDS_NAMESPACES, () => {
   // The one above was free for a while, in which another test may have taken it.
   const another = freePort();
 
-  test("by whomever keeps a sandbox from having its name, which would be reached by it: ALREADY_EXISTS, before anything is made", async () => {
+  test("create and fork fail with ALREADY_EXISTS if a leftover ingress targets the name", async () => {
     await node.create({ image: IMAGE, name: "old" });
     const rule = { match: { hostname: HOSTNAME, port: await another }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });
@@ -243,7 +243,7 @@ describe("an ingress that was left behind", NEEDS_NAMESPACES, () => {
     await node.remove("old");
   });
 
-  test("by this node is swept where no sandbox has it; another journal's is left alone, until told", async () => {
+  test("sweep removes this node's orphaned ingresses, and another journal's only with takeOver", async () => {
     const port = await another;
     await node.publish("box", 80, HOSTNAME, { listenPort: port });
     const [{ tags = {} } = {}] = substrate.ingresses.list({});

@@ -15,12 +15,12 @@ const substrate = forAllTests(await HttpSubstrate.start());
 const daemonFolder = join(substrate.stateFolder, "../daemon");
 const node = forAllTests(await openNode(partsOf(substrate), { daemonFolder }));
 
-describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
+describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
   afterEach(() => {
     for (const image of substrate.images.list().slice(1)) substrate.images.remove(image);
   });
 
-  test("has images with the length of their disk and what it takes of the host's: a disk is sparse", async () => {
+  test("images() returns each image's apparent size and its allocated bytes", async () => {
     const folder = join(daemonFolder, `images/docker.io/library/app/${"a".repeat(64)}`);
     await mkdir(folder, { recursive: true });
     await using disk = await open(join(folder, "rootfs.erofs"), "w");
@@ -42,39 +42,34 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
   });
 
   for (const [what, image, problem, nextStep] of [
+    ["failed", { digest: "", status: "failed" }, /the API does not say why/, /journal.*mkfs\.erofs.*add it again/],
+    ["failed with a reason", { digest: "", status: "failed", error: "no space" }, /^no space$/, /add it again/],
     [
-      "one that failed",
-      { digest: "", status: "failed" },
-      /the API does not say why/,
-      /journal.*mkfs\.erofs.*add it again/,
-    ],
-    ["one whose daemon says why", { digest: "", status: "failed", error: "no space" }, /^no space$/, /add it again/],
-    [
-      "one in the queue",
+      "is queued",
       { digest: "", status: "pending", queue_position: 2, created_at: LONG_AGO },
       /still being converted/,
       /wait/,
     ],
     [
-      "a fresh one",
+      "is being pulled",
       { digest: "", status: "pulling", created_at: "2999-01-01T00:00:00Z" },
       /still being converted/,
       /wait/,
     ],
     [
-      "one that is pending for ever",
+      "stays pending",
       { digest: "", status: "pending", created_at: LONG_AGO },
       /since 2026-01-02T03:04:05\.000Z/,
       /a build was given never becomes ready: use builds\/ID@DIGEST/,
     ],
     [
-      "a build's name, whose build is ready",
+      "has a build's name, but not its digest",
       { digest: DIGEST, status: "pending", created_at: LONG_AGO },
       /builds\/x1:latest, which has the same content, is ready/,
       new RegExp(`^use localhost:4973/builds/x1@${DIGEST}$`),
     ],
   ] as const) {
-    test(`says what to do about ${what}, in its listing and where a sandbox is to be made of it`, async () => {
+    test(`images() and create say what to do about an image that ${what}`, async () => {
       substrate.addImage("localhost:4973/builds/x1:latest", { digest: DIGEST });
       substrate.addImage("wanted:1", image);
       const found = (await node.images()).find(({ name }) => name.endsWith("wanted:1"));
@@ -89,7 +84,7 @@ describe("what a node tells of itself", NEEDS_NAMESPACES, () => {
     });
   }
 
-  test("is that no instance boots, where its kernel cannot start the daemon's init: AGENT_UNREACHABLE, long before the limit", async () => {
+  test("create fails early with AGENT_UNREACHABLE if the kernel cannot start the init", async () => {
     // As on arm64 with release 0.17.0 (deviation 4). Linux, init/main.c: run_init_process() prints the errno, ENOEXEC.
     for (const words of [
       "Kernel panic - not syncing: Requested init /init failed (error -8).",

@@ -51,7 +51,7 @@ function it(
 }
 
 describe("the journal in memory", () => {
-  it("has what another process has added, changed and removed, in the order of the database", async (place) => {
+  it("a journal sees entries that another process added, changed or removed, in order", async (place) => {
     const { journal, other } = place;
     await journal.add(entryOf("one"));
     assert.deepEqual(other.all(), [entryOf("one")]);
@@ -68,7 +68,7 @@ describe("the journal in memory", () => {
     await assert.rejects(other.add(entryOf("two")), { code: "ALREADY_EXISTS" });
   });
 
-  it("is read again only after a change of an entry, not after a lock of another process", async (place) => {
+  it("the journal is reread after another process changes an entry, not a lock", async (place) => {
     const { journal, other } = place;
     for (const name of ["one", "two"]) await journal.add(entryOf(name));
     const before = journal.all();
@@ -83,14 +83,14 @@ describe("the journal in memory", () => {
     await other.release("one");
   });
 
-  it("hands out entries that no caller can change", async ({ journal }) => {
+  it("entries returned by the journal are immutable", async ({ journal }) => {
     await journal.add(entryOf("one"));
     const [entry] = journal.all() as readonly { keys: { bundle: string } }[];
     assert.ok(entry !== undefined);
     assert.throws(() => (entry.keys.bundle = "other"), TypeError);
   });
 
-  it("sees changes of a journal that an older version made, which counts none", async (place) => {
+  it("a journal without a change counter still shows another process's changes", async (place) => {
     const { folder, database, journal } = place;
     await journal.add(entryOf("one"));
     database.exec("DROP TRIGGER entry_insert; DROP TRIGGER entry_update; DROP TRIGGER entry_delete");
@@ -106,8 +106,11 @@ describe("the journal in memory", () => {
   });
 });
 
-describe("a write of the journal while another process writes", () => {
-  it("waits without blocking this process, and keeps its place among its own writes", async ({ journal, database }) => {
+describe("journal writes while another process writes", () => {
+  it("journal writes wait for another process in order, without blocking the event loop", async ({
+    journal,
+    database,
+  }) => {
     await journal.add(entryOf("one"));
     // The other transaction ends on this very thread: a call that waited for it would wait in vain.
     database.exec("BEGIN IMMEDIATE");
@@ -124,7 +127,7 @@ describe("a write of the journal while another process writes", () => {
     assert.deepEqual([done, journal.get("one")?.createdMs], [["put", "take", "put again"], 3]);
   });
 
-  it("does not keep another process from opening the journal", async ({ folder, database }) => {
+  it("another process's journal write does not prevent opening the journal", async ({ folder, database }) => {
     database.exec("BEGIN IMMEDIATE");
     const opening = Journal.open(folder, false);
     await turn();
@@ -132,7 +135,7 @@ describe("a write of the journal while another process writes", () => {
     (await opening).close();
   });
 
-  it("fails at once with JOURNAL_FAILED where the reason is another one", async ({ journal, database }) => {
+  it("a journal write fails at once with JOURNAL_FAILED on an SQL error", async ({ journal, database }) => {
     await journal.add(entryOf("one"));
     database.exec("DROP TABLE entry");
     await assert.rejects(journal.put(entryOf("one", 2)), { code: "JOURNAL_FAILED", message: /no such table/ });

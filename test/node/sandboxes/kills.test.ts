@@ -47,9 +47,9 @@ async function checkSwept(substrate: HttpSubstrate, operation: string, when: str
   assert.deepEqual([removed, orphans, awakened], [[], [], []], when);
 }
 
-describe("a node that is killed", NEEDS_NAMESPACES, () => {
+describe("a node killed during an operation", NEEDS_NAMESPACES, () => {
   for (const [operation, least] of Object.entries(LEAST)) {
-    test(`before any step of ${operation} leaves nothing that the next sweep does not remove`, async () => {
+    test(`a sweep cleans up after a node killed before any step of ${operation}`, async () => {
       await using substrate = await HttpSubstrate.start();
       let step = 0;
       for (; ; step++) {
@@ -65,7 +65,7 @@ describe("a node that is killed", NEEDS_NAMESPACES, () => {
       assert.ok(step >= least.steps, `${step} steps`);
     });
 
-    test(`while the substrate answers any call of ${operation} leaves nothing that the next sweep does not remove`, async () => {
+    test(`a sweep cleans up after a node killed during any call of ${operation}`, async () => {
       await using substrate = await HttpSubstrate.start();
       for (let call = 0; ; call++) {
         await prepare(substrate, operation);
@@ -90,7 +90,7 @@ describe("a node that is killed", NEEDS_NAMESPACES, () => {
   }
 });
 
-describe("a sandbox outlives the end of what suspends it, while its memory is written:", NEEDS_NAMESPACES, () => {
+describe("a suspension whose process ends while the memory is written", NEEDS_NAMESPACES, () => {
   for (const [operation, end] of [
     ["standby", "SIGKILL"],
     ["standby", "SIGINT"],
@@ -99,10 +99,12 @@ describe("a sandbox outlives the end of what suspends it, while its memory is wr
     ["fork", "SIGKILL"],
     ["fork", "SIGHUP"],
   ] as const)
-    test(`${operation}, ${end}`, () => outlives(operation, end, [WRITING]));
+    test(`a sandbox survives ${operation} whose process is ended by ${end} while memory is written`, () =>
+      outlives(operation, end, [WRITING]));
 });
 
-describe("what the daemon still makes for a killed process", NEEDS_NAMESPACES, () => {
+describe("results that the daemon completes after the process was killed", NEEDS_NAMESPACES, () => {
   for (const operation of ["fork", "snapshot"] as const)
-    test(`is found by the next sweep: a ${operation}`, () => isNotLeftBehind(operation));
+    test(`the next sweep finds a ${operation} that the daemon completed after a kill`, () =>
+      isNotLeftBehind(operation));
 });

@@ -7,8 +7,8 @@ import { ApiFailure } from "../../substrate/double/failure.ts";
 import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/index.ts";
 import { listener } from "../../fixtures/listeners.ts";
 
-describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
-  test("was found by its name: the answer to its creation was lost", async () => {
+describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
+  test("create succeeds with one request if the daemon's response is lost", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     let cuts = 0;
@@ -33,7 +33,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("is found asleep or awake all the same where the daemon cancels its own call, at 60 s, and answers 500", async () => {
+  test("operations succeed if the daemon completes a call and then answers 500", async () => {
     // hypeman 8853445, cmd/api/main.go:523: the outcome is as unknown as that of a lost answer.
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
@@ -57,7 +57,7 @@ describe("a sandbox that is made all the same", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("is left alone by a sweep that goes on beside its creation", async () => {
+  test("a sweep during create leaves the new sandbox alone", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const sweeps: unknown[] = [];
@@ -84,7 +84,7 @@ async function failuresOf(node: Sandboxes): Promise<string[]> {
 }
 
 describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
-  it("is told by removal and every sweep: a volume attached to nothing, and the next sandbox of its name has another", async (place) => {
+  it("remove and sweep report LEFT_BEHIND for a volume that stays attached", async (place) => {
     const { node, substrate } = place;
     substrate.fail("DELETE /volumes/{id}", ATTACHED);
     const { message, nextStep } = await assertRefused(node.remove("box"), "LEFT_BEHIND");
@@ -104,7 +104,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("is told as a ghost and not counted as removed: an instance that is listed, and is not found; its name can be used", async (place) => {
+  it("sweep reports LEFT_BEHIND for a listed instance that the daemon cannot find", async (place) => {
     const { node, substrate } = place;
     let ghost: object = {};
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
@@ -136,8 +136,8 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
   });
 });
 
-describe("records that a killed daemon left of a fork, while its source lives", NEEDS_NAMESPACES, () => {
-  it("are reported by every sweep, and pass neither for the source nor for its state", async ({ node, substrate }) => {
+describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () => {
+  it("duplicate instance records are reported by sweep and do not change the state", async ({ node, substrate }) => {
     let shown: readonly object[] = [];
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
       shown = shown.length > 0 ? shown : all;
@@ -172,7 +172,7 @@ describe("records that a killed daemon left of a fork, while its source lives", 
 });
 
 describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
-  it("of a path without a route or of another server says nothing about a sandbox: all of it stays, and the URL is told", async (place) => {
+  it("remove changes nothing on a 404 from another server, and names its URL", async (place) => {
     const { node, substrate } = place;
     await using other = await listener((socket) => {
       socket.once("data", () =>

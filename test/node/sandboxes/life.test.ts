@@ -35,7 +35,7 @@ async function answerOf(client: GuestClient, script: string): Promise<string> {
 
 const substrate = forAllTests(await HttpSubstrate.start());
 
-describe("a sandbox", NEEDS_NAMESPACES, () => {
+describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
   const steps: Step[] = [];
   let node: Sandboxes;
   before(async () => {
@@ -49,7 +49,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
   const dial = async (name: string, credentials: ClientCredentials): Promise<GuestClient> =>
     connect({ address: (await node.get(name)).address ?? "", ...credentials });
 
-  test("is there once its agent has answered, tagged, and with no secret in what the substrate tells", async () => {
+  test("create returns a ready, tagged sandbox without its secrets in the daemon's request", async () => {
     const { state, phase, tags, keys, agentVersion, runEpochMs, credentials } = await node.get("box");
     assert.deepEqual([state, phase, tags["svc.node_id"], tags["team"]], ["Running", "ready", "node-1", "blue"]);
     assert.equal(keys.template, substrate.images.get(IMAGE).digest);
@@ -65,7 +65,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(readonly, [true, true]);
   });
 
-  test("sleeps and wakes up: the hooks run, and its duties are done before it counts as running", async () => {
+  test("standby and resume run the hooks and finish the restore steps", async () => {
     steps.length = 0;
     assert.deepEqual(hookOf(await node.standby("box")), { ran: true, timedOut: false, exitCode: 3 });
     const asleep = await node.get("box");
@@ -92,7 +92,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  test("has its duties done after a snapshot of it, which bears the hook's outcome and the keys in its tags", async () => {
+  test("snapshot runs the source's restore steps and tags the hook's outcome and keys", async () => {
     const epochMs = (await node.get("box")).runEpochMs ?? 0;
     const { snapshot, awakening } = await node.snapshot("box", { name: "taken" });
     assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);
@@ -120,7 +120,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     ["taken", "of-snapshot"],
     ["box", "of-box"],
   ] as const) {
-    test(`is forked from ${from}: the fork has credentials of its own, and its parent's are refused`, async () => {
+    test(`a fork of ${from} gets its own credentials and refuses its parent's`, async () => {
       const { sandbox, awakening, source } = await node.fork(from, { name });
       assert.equal(sandbox.name, name);
       assert.ok(awakening.postRestore.ran);
@@ -144,7 +144,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     });
   }
 
-  test("is stopped, and boots anew with the credentials that it had", async () => {
+  test("a stopped sandbox boots again with its previous credentials", async () => {
     await node.stop("of-box");
     assert.equal((await node.get("of-box")).state, "Stopped");
     assert.equal(await node.resume("of-box"), undefined);
@@ -152,7 +152,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await client.health()).ready, true);
   });
 
-  test("is waited for again after a boot that took too long, without the duties of a restore", async () => {
+  test("resume waits again for a slow boot, without restore steps", async () => {
     await node.stop("of-box");
     using impatient = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     assert.equal(await codeOf(impatient.resume("of-box")), "AGENT_UNREACHABLE");
@@ -160,7 +160,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.resume("of-box")), "WRONG_STATE");
   });
 
-  test("wakes up only where its image, its daemon and its processor are what they were", async () => {
+  test("resume fails if the image, the daemon's bundle or the processor has changed", async () => {
     await node.standby("box");
     const image = substrate.images.get(IMAGE);
     substrate.images.remove(image);
@@ -193,7 +193,7 @@ describe("a sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(names, ["box", "of-snapshot", "of-box"]);
   });
 
-  test("goes with everything that belongs to it, the shared volume with the last that has it", async () => {
+  test("remove deletes a sandbox's resources, a shared volume with its last user", async () => {
     await node.remove("box");
     assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
     const another = await node.create({ image: IMAGE, name: "box" });
@@ -213,7 +213,7 @@ const ROOT = join(import.meta.dirname, "../../..");
 const document = readFileSync(join(ROOT, "docs/node/sandboxes.md"), "utf8");
 
 describe("docs/node/sandboxes.md", () => {
-  test("has an example that runs as it stands, and leaves nothing", NEEDS_NAMESPACES, async () => {
+  test("the example in docs/node/sandboxes.md runs and leaves nothing behind", NEEDS_NAMESPACES, async () => {
     const [, code = ""] = /^```ts\n([\s\S]*?)^```$/m.exec(document) ?? [];
     await using own = await HttpSubstrate.start();
     const library = join(ROOT, "src/node/sandboxes/index.ts");

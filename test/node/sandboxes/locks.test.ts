@@ -19,7 +19,7 @@ async function suspendedBy(substrate: HttpSubstrate): Promise<{ first: NodeProce
 }
 
 describe("two processes with one journal", NEEDS_NAMESPACES, () => {
-  test("work on one sandbox one after the other: the second says whom it waits for", async () => {
+  test("a second process waits for a sandbox's lock and names its holder", async () => {
     await using substrate = await HttpSubstrate.start();
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
@@ -31,7 +31,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("do not wait for ever: SANDBOX_BUSY says which process does what, and since when", async () => {
+  test("SANDBOX_BUSY names the process, its operation and its start after lockTimeoutMs", async () => {
     await using substrate = await HttpSubstrate.start();
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 1 });
@@ -48,7 +48,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     await node.resume("box");
   });
 
-  test("do not wait for one that was killed, whoever has its pid by then", async () => {
+  test("a killed process's lock is released, even if its pid is reused", async () => {
     await using substrate = await HttpSubstrate.start();
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 600_000 });
@@ -73,7 +73,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.deepEqual(files, [], "the next one that works removes the files of the dead, and at its end its own");
   });
 
-  test("let a sweep of one leave alone what the other makes, and remove what it has left once it is dead", async () => {
+  test("a sweep ignores another process's unfinished sandbox until that process has died", async () => {
     await using substrate = await HttpSubstrate.start();
     const { begun, release, done } = substrate.hold("POST /instances");
     const first = new NodeProcess(substrate, "create");
@@ -91,7 +91,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("let the watch of one say nothing of what the other does", async () => {
+  test("a process's watch does not report a sandbox that another process has locked", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { lockTimeoutMs: 1 });
     // The watch would remove it at once, before the standby has recorded that it sleeps.
@@ -121,8 +121,8 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
   });
 });
 
-describe("the last two that share a volume", NEEDS_NAMESPACES, () => {
-  it("leave none when they are removed at once", async ({ node, substrate }) => {
+describe("the last two sandboxes that share a volume", NEEDS_NAMESPACES, () => {
+  it("removing the last two sandboxes of a shared volume at once deletes it", async ({ node, substrate }) => {
     await node.fork("box", { name: "twin" });
     const { promise: both, resolve } = Promise.withResolvers<void>();
     let removals = 0;

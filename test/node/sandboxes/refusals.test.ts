@@ -17,25 +17,25 @@ import { HttpSubstrate, INTERNAL, MISSING } from "./substrate.ts";
 const substrate = forAllTests(await HttpSubstrate.start());
 const node = forAllTests(await openNode(partsOf(substrate), { settleTimeoutMs: 300 }));
 
-describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
+describe("create failures", NEEDS_NAMESPACES, () => {
   afterEach(async () => {
     substrate.interfere = () => undefined;
     assert.deepEqual(substrate.left(), [], "nothing is left at the substrate");
     assert.deepEqual(await traces(node, substrate.stateFolder), [], "nor here");
   });
 
-  test("for want of a daemon: SUBSTRATE_UNAVAILABLE", async () => {
+  test("create without a daemon fails with SUBSTRATE_UNAVAILABLE", async () => {
     await substrate.shut();
     await assertRefused(node.create(SPEC), "SUBSTRATE_UNAVAILABLE", /ECONNREFUSED/, /daemon/);
     await substrate.listen();
   });
 
-  test("as the connection is cut before the instance is made: SUBSTRATE_UNAVAILABLE", async () => {
+  test("create fails with SUBSTRATE_UNAVAILABLE if the connection breaks before the instance exists", async () => {
     substrate.fail(CREATE, "cut");
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("as the daemon dies over it: what it has made is left to the next sweep", async () => {
+  test("a sweep removes what create left when the daemon died", async () => {
     substrate.interfere = async (request, when) => {
       if (request !== CREATE || when !== "after") return undefined;
       await substrate.shut();
@@ -51,14 +51,14 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.deepEqual([removed, orphans, failed], [["box"], [], []], "told once, with all that belongs to it");
   });
 
-  test("by a daemon that says no more than internal_error, as with a full disk: SUBSTRATE_FAILED", async () => {
+  test("create fails with SUBSTRATE_FAILED if the daemon answers internal_error", async () => {
     for (const call of [CREATE, "POST /volumes/from-archive"]) {
       substrate.fail(call, INTERNAL);
       await assertRefused(node.create(SPEC), "SUBSTRATE_FAILED", /500 internal_error: failed/, /journal/);
     }
   });
 
-  test("by the daemon's own limits for one instance, which it does not tell: CAPABILITY_MISSING by the field", async () => {
+  test("create fails with CAPABILITY_MISSING above the daemon's limits for one instance", async () => {
     substrate.rules.memoryBytes = 64 * 2 ** 30;
     substrate.fail(CREATE, INTERNAL);
     const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, memory: "33GB" }));
@@ -68,12 +68,12 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
 
-  test("by a daemon whose answer is not valid JSON: its text is the message", async () => {
+  test("create reports the daemon's text if its response is not valid JSON", async () => {
     substrate.fail(CREATE, new SchemaFailure("/", '"name" is wrong'));
     await assertRefused(node.create(SPEC), "SUBSTRATE_REFUSED", /"name" is wrong/);
   });
 
-  test("of an image that is not there or not ready: IMAGE_NOT_READY", async () => {
+  test("create fails with IMAGE_NOT_READY for a missing or unready image", async () => {
     substrate.addImage("half:1", { status: "converting" });
     substrate.addImage("broken", { name: "docker.io/library/broken:latest", status: "failed", error: "no mkfs.erofs" });
     for (const [image, said, next] of [
@@ -88,7 +88,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.create(SPEC)), "IMAGE_NOT_READY");
   });
 
-  test("with a token that the daemon does not take: SUBSTRATE_UNAUTHORIZED, and the token is in no message", async () => {
+  test("create with an invalid token fails with SUBSTRATE_UNAUTHORIZED without printing the token", async () => {
     const { baseUrl } = substrate;
     using other = await openNode(partsOf(substrate), {
       substrate: await connectHypeman({ baseUrl, apiToken: "a-wrong-token" }),
@@ -98,7 +98,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.ok(!`${failure.message}${String(failure.cause)}`.includes("a-wrong-token"));
   });
 
-  test("with a token that does not allow it: SUBSTRATE_UNAUTHORIZED, with the scope that is wanting and all that are needed", async () => {
+  test("SUBSTRATE_UNAUTHORIZED names the token's missing scope and all required scopes", async () => {
     substrate.rules.scopes = ALL_SCOPES.difference(new Set(["volume:write"]));
     const { code, message, nextStep } = await failureOf(node.create(SPEC));
     substrate.rules.scopes = undefined;
@@ -110,7 +110,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("by a daemon that never ends its answer: SUBSTRATE_UNAVAILABLE", async () => {
+  test("create fails with SUBSTRATE_UNAVAILABLE if the daemon's response never ends", async () => {
     await using endless = await listener((socket) => void socket.write("HTTP/1.1 200 OK\r\n\r\n{"));
     const baseUrl = `http://127.0.0.1:${endless.port}`;
     using other = await openNode(partsOf(substrate), {
@@ -120,7 +120,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("by a daemon of an older API, which has neither /capabilities nor /resources, or drops tags", async () => {
+  test("create fails with a daemon that lacks /capabilities and /resources, or drops tags", async () => {
     substrate.fail(/capabilities|resources/, MISSING);
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;
@@ -129,7 +129,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     substrate.edits.delete(CREATE);
   });
 
-  test("on a host that has not so much at all, or not that hypervisor: CAPABILITY_MISSING, before anything is made", async () => {
+  test("create fails with CAPABILITY_MISSING if the host lacks the resources or hypervisor", async () => {
     const called = substrate.requests.length;
     for (const [difference, said] of [
       [{ vcpus: 5000 }, /vcpus requires 5000 processors; the host has \d+ /],
@@ -145,7 +145,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.ok(substrate.requests.slice(called).every((request) => request.startsWith("GET ")));
   });
 
-  test("of an image with an init of its own, which the substrate starts in the agent's place: IMAGE_UNSUITABLE", async () => {
+  test("create fails with IMAGE_UNSUITABLE for an image that has its own init", async () => {
     // hypeman 8853445, lib/images/systemd.go, lib/instances/configdisk.go.
     substrate.addImage("systemd:1", { cmd: ["/lib/systemd/systemd"] });
     substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
@@ -155,7 +155,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("with an agent that refuses its specs and leaves: AGENT_ENDED, with its status", async () => {
+  test("create fails with AGENT_ENDED and its status if the agent rejects its specs", async () => {
     const { consoleTail } = await assertRefused(
       node.create({ ...SPEC, process: { args: "no list" } }),
       "AGENT_ENDED",
@@ -164,7 +164,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.match(consoleTail.join("\n"), /^guest-agent: .*SVC_PROCESS_SPEC_FILE/m, "and the console's last lines");
   });
 
-  test("of an image without /bin/sh, by which init starts every entrypoint: IMAGE_UNSUITABLE, long before the limit", async () => {
+  test("create fails early with IMAGE_UNSUITABLE for an image without /bin/sh", async () => {
     // A kernel that panics over its init's end writes its registers behind that.
     substrate.machines.complaint = [NO_SHELL, ...Array.from({ length: 38 }, (_, n) => `R${n}: 0`)].join("\n");
     const { code, message, nextStep, consoleTail } = await failureOf(node.create(SPEC));
@@ -175,7 +175,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.match(nextStep ?? "", /\/bin\/sh/);
   });
 
-  test("of an image whose WORKDIR does not exist: IMAGE_UNSUITABLE, with the directory and what to do", async () => {
+  test("create fails with IMAGE_UNSUITABLE if the image's WORKDIR does not exist", async () => {
     // busybox, dash, bash: init runs `cd WORKDIR && exec …` by the image's own shell.
     for (const words of [
       "/bin/sh: cd: line 0: can't cd to /does/not/exist: No such file or directory",
@@ -196,7 +196,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     substrate.machines.complaint = undefined;
   });
 
-  test("in a guest whose kernel panics: AGENT_UNREACHABLE, long before the limit", async () => {
+  test("create fails early with AGENT_UNREACHABLE if the guest's kernel panics", async () => {
     const words = "[    0.061234] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug";
     substrate.machines.complaint = `[    0.05] before\n${words}\n[    0.07] behind`;
     const problem = /^the guest's kernel has panicked: \[ +0\.061234\] Kernel panic - not syncing: IO-APIC/;
@@ -206,7 +206,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.deepEqual(consoleTail, [words, "[    0.07] behind"]);
   });
 
-  test("with an agent that never answers: AGENT_UNREACHABLE, with the console's last lines", async () => {
+  test("AGENT_UNREACHABLE has the console's last lines if the agent never answers", async () => {
     const folder = join(substrate.stateFolder, "../silent-state");
     const agent = { archive: substrate.agentOf("silent", "seq 3 9; exec sleep 100000") };
     using silent = await openNode(partsOf(substrate), { folder, agent, reachTimeoutMs: 1 });
@@ -220,7 +220,7 @@ describe("a sandbox that cannot be made", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(silent, folder), []);
   });
 
-  test("on a full disk of the node: JOURNAL_FAILED", NEEDS_NAMESPACES, async () => {
+  test("create fails with JOURNAL_FAILED if the node's disk is full", NEEDS_NAMESPACES, async () => {
     const folder = join(substrate.stateFolder, "../full");
     await mkdir(folder);
     const parts = { ...partsOf(substrate), stateFolder: join(folder, "state") };

@@ -23,8 +23,8 @@ async function dial(substrate: HttpSubstrate): Promise<GuestClient> {
 }
 
 // In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
-describe("a spec file in the guest that its agent refuses", NEEDS_NAMESPACES, () => {
-  it("ends a fork before it runs, names the agent's reason, and leaves the source running", async (place) => {
+describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, () => {
+  it("a fork ends before it runs if its agent rejects a spec file", async (place) => {
     const { node, substrate } = place;
     for (const [path, env] of [
       [PROCESS_SPEC, undefined],
@@ -54,7 +54,7 @@ describe("a spec file in the guest that its agent refuses", NEEDS_NAMESPACES, ()
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("is put back after a resume with such variables, and the next resume succeeds", async ({ node, substrate }) => {
+  it("resume restores the old spec file if the agent rejects the new variables", async ({ node, substrate }) => {
     await node.standby("box");
     const nextStep = /^it is still frozen, .*: sandboxes\.resume\("box"\) again/;
     const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });
@@ -72,7 +72,7 @@ describe("a spec file in the guest that its agent refuses", NEEDS_NAMESPACES, ()
     assert.equal((await client.run({ args: ["sh", "-c", "echo $KEY ${#BIG}"] })).stdout.toString(), "of-its-own 0\n");
   });
 
-  it("that its workload broke refuses a resume with env, and the session can still be resumed without", async (place) => {
+  it("resume with env fails on a damaged spec file; without env it succeeds", async (place) => {
     const { node, substrate } = place;
     for (const path of [HOOKS_SPEC, PROCESS_SPEC]) {
       await node.standby("box");

@@ -23,8 +23,8 @@ function foldersIn(substrate: HttpSubstrate): Promise<string[]> {
   return readdir(join(substrate.stateFolder, "credentials"));
 }
 
-describe("a rotation", NEEDS_NAMESPACES, () => {
-  it("gives a running sandbox new credentials; the old ones are refused and gone", async ({ node, substrate }) => {
+describe("credential rotation", NEEDS_NAMESPACES, () => {
+  it("rotate gives a running sandbox new credentials and deletes the old ones", async ({ node, substrate }) => {
     const { credentials: folder, address } = await node.get("box");
     const old = await readClientCredentials(folder);
     const rotated = await node.rotate("box");
@@ -46,7 +46,7 @@ describe("a rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  test("that is killed before any of its steps is finished by the next sweep, and by a repetition", async () => {
+  test("a rotation killed before any step is finished by sweep or rotate", async () => {
     await using substrate = await HttpSubstrate.start();
     {
       using node = await openNode(partsOf(substrate));
@@ -70,7 +70,7 @@ describe("a rotation", NEEDS_NAMESPACES, () => {
     }
   });
 
-  it("of all takes those that are old enough, and leaves out what sleeps", async ({ node }) => {
+  it("rotateAll rotates credentials older than olderThanMs and skips suspended sandboxes", async ({ node }) => {
     await node.create({ ...SPEC, name: "sleeper" });
     await node.standby("sleeper");
     const progress: string[] = [];
@@ -83,7 +83,7 @@ describe("a rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "sleeper");
   });
 
-  it("by guestctl says what it has done, and status when credentials expire", async ({ substrate }) => {
+  it("guestctl sandbox rotate reports its result, and status when credentials expire", async ({ substrate }) => {
     const guestctl = (...args: readonly string[]): ReturnType<typeof runGuestctl> =>
       runGuestctl(["sandbox", ...args], guestctlVariablesOf(substrate));
     const one = await guestctl("rotate", "box");
@@ -98,7 +98,7 @@ describe("a rotation", NEEDS_NAMESPACES, () => {
     assert.match(wrong.stderr, /sandbox rotate requires one name, or --all/);
   });
 
-  test("is asked for by status once credentials expire within thirty days", async () => {
+  test("sandbox status suggests rotate if credentials expire within thirty days", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { credentialLifetimeMs: 10 * DAY_MS });
     await node.create(SPEC);

@@ -15,7 +15,7 @@ import { decide } from "../../../src/node/sandboxes/api/verdict.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { codeOf } from "./node.ts";
 
-describe("what a sandbox is made of", () => {
+describe("the sandbox spec", () => {
   const refusalOf = (spec: object): [string, string] => {
     try {
       checkSpec(spec as SandboxSpec);
@@ -30,9 +30,9 @@ describe("what a sandbox is made of", () => {
     ["no image", {}, "image"],
     ["an empty image", { image: "" }, "image"],
     ["an unknown field", { image: "a", entrypoint: ["sh"] }, "entrypoint"],
-    ["a field of every object", { image: "a", toString: "x" }, "toString"],
+    ["a field named toString", { image: "a", toString: "x" }, "toString"],
     ["a name with capitals", { image: "a", name: "Box" }, "name"],
-    ["a name that leads out of a folder", { image: "a", name: "../x" }, "name"],
+    ["a name with a path", { image: "a", name: "../x" }, "name"],
     ["a name that is too long", { image: "a", name: "a".repeat(49) }, "name"],
     ["a list for a process", { image: "a", process: ["sh"] }, "process"],
     ["a tag of the node's own", { image: "a", tags: { "svc.node_id": "x" } }, "tags"],
@@ -44,20 +44,20 @@ describe("what a sandbox is made of", () => {
     ["a tag with a comma", { image: "a", tags: { key: "a,b" } }, "tags"],
     ["a tag with an accent in its key", { image: "a", tags: { é: "b" } }, "tags"],
     ["a size without a number", { image: "a", memory: "much" }, "memory"],
-    ["a size of nothing", { image: "a", overlaySize: "0GB" }, "overlaySize"],
-    ["no whole processors", { image: "a", vcpus: 0.5 }, "vcpus"],
-    ["a TTL of nothing", { image: "a", ttlMs: 0 }, "ttlMs"],
+    ["a size of zero", { image: "a", overlaySize: "0GB" }, "overlaySize"],
+    ["a fraction of a processor", { image: "a", vcpus: 0.5 }, "vcpus"],
+    ["a TTL of zero", { image: "a", ttlMs: 0 }, "ttlMs"],
     ["an unknown idle action", { image: "a", idleAction: "hibernate" }, "idleAction"],
     ["an unknown field of the network", { image: "a", network: { enabled: false } }, "network.enabled"],
   ] as const) {
-    test(`is refused with ${what}: INVALID_SPEC, which names ${field}`, () => {
+    test(`a spec with ${what} is rejected with INVALID_SPEC, which names ${field}`, () => {
       const [code, message] = refusalOf(spec);
       assert.equal(code, "INVALID_SPEC");
       assert.ok(message.includes(field), message);
     });
   }
 
-  test("is refused with mediated egress, which the substrate accepts and does not enforce: CAPABILITY_MISSING", () => {
+  test("a spec with mediated egress is rejected with CAPABILITY_MISSING", () => {
     for (const egress of [{}, { enabled: true }, { enabled: true, mode: "all" }, { mode: "http_https_only" }]) {
       assert.equal(refusalOf({ image: "a", network: { egress } })[0], "CAPABILITY_MISSING");
     }
@@ -65,7 +65,7 @@ describe("what a sandbox is made of", () => {
   });
 });
 
-describe("the keys of what is suspended", () => {
+describe("the keys of suspended sandboxes", () => {
   const keys: SnapshotKeys = { template: "sha256:a", bundle: bundleOf("qemu", "1", "0.1.0"), cpuClass: "c" };
   const present: Present = {
     daemon: { version: "1", defaultHypervisor: "qemu", features: new Map([["qemu", new Set<string>()]]) },
@@ -75,18 +75,18 @@ describe("the keys of what is suspended", () => {
     cpuClass: "c",
   };
 
-  test("fit what they were made of", () => {
+  test("snapshot keys match the environment in which they were made", () => {
     assert.equal(differences("box", keys, present), undefined);
   });
 
-  test("fit with another build of the daemon alone, which is told: its version says nothing about the hypervisor's", () => {
+  test("snapshot keys match another daemon build, with the difference reported", () => {
     const compared = (version: string): string | undefined =>
       differences("box", keys, { ...present, daemon: { ...present.daemon, version } });
     assert.match(compared("2") ?? "", /"qemu 1 0.1.0"; this is "qemu 2 0.1.0"/);
     assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
   });
 
-  test("fit under another hypervisor or with another agent where that is accepted, which is told", () => {
+  test("acceptBundle accepts snapshot keys of another agent and reports the difference", () => {
     const compared = differences("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
     assert.match(compared ?? "", /this is "qemu 1 0\.2\.0"/);
   });
@@ -103,13 +103,13 @@ describe("the keys of what is suspended", () => {
     ["BUNDLE_MISMATCH", "without the hypervisor", { daemon: { ...present.daemon, features: new Map() } }],
     ["CPU_CLASS_MISMATCH", "with another processor", { cpuClass: "d" }],
   ] as const) {
-    test(`do not fit ${what}: ${code}`, () => {
+    test(`snapshot keys are rejected ${what}: ${code}`, () => {
       const compare = (): unknown => differences("box", keys, { ...present, ...changed } as Present);
       assert.throws(compare, (error) => error instanceof SandboxError && error.code === code);
     });
   }
 
-  test("know processors by their flags, whatever their order, on x86 and on arm64", async () => {
+  test("the CPU class depends on the processor's flags, not on their order", async () => {
     await using folder = await testFolder();
     const classOf = async (text: string): Promise<string> => {
       await writeFile(folder.at("cpuinfo"), text);
@@ -125,7 +125,7 @@ describe("the keys of what is suspended", () => {
   });
 });
 
-describe("what the watch decides", () => {
+describe("the watch's decisions", () => {
   const epochMs = 1_000_000;
   const HOUR_MS = 3_600_000;
   const USUAL = { aheadMs: 0, ttlMs: undefined as number | undefined, runEpochMs: epochMs as number | undefined };
@@ -148,29 +148,37 @@ describe("what the watch decides", () => {
   };
 
   const CASES: readonly (readonly [string, string | undefined, ...Parameters<typeof verdictOf>])[] = [
-    ["nothing, without a declaration", undefined, 9_000, 0],
-    ["standby, once declared", "standby", 9_000, 1_000, 2_000],
-    ["nothing, declared before it woke up", undefined, 9_000, -2, -1],
-    ["nothing, where the user came back within the same millisecond", undefined, 9_000, 2_000.5, 2_000.25],
-    ["nothing, where the user came back", undefined, 9_000, 3_000, 2_000],
-    ["standby, with a guest an hour ahead", "standby", 9_000, 1_000, 2_000, { aheadMs: HOUR_MS }],
-    ["nothing of an old one, with a guest an hour ahead", undefined, 9_000, -2_000, -1_000, { aheadMs: HOUR_MS }],
-    ["nothing, before its duties are done", undefined, 9_000, 0, 2_000, { runEpochMs: undefined, ttlMs: 1 }],
-    ["removal, at its TTL", "remove", 6_000, 1_000, undefined, { ttlMs: 5_000 }],
-    ["nothing, just before it", undefined, 5_999, 1_000, undefined, { ttlMs: 5_000 }],
-    ["nothing, just after it woke up from a long sleep", undefined, 1, -900_000, undefined, { ttlMs: 5_000 }],
+    ["no action without an idle declaration", undefined, 9_000, 0],
+    ["standby after an idle declaration", "standby", 9_000, 1_000, 2_000],
+    ["no action if idle was declared before the resume", undefined, 9_000, -2, -1],
+    ["no action if activity follows within the same millisecond", undefined, 9_000, 2_000.5, 2_000.25],
+    ["no action if activity follows the idle declaration", undefined, 9_000, 3_000, 2_000],
+    ["standby if the guest's clock is an hour ahead", "standby", 9_000, 1_000, 2_000, { aheadMs: HOUR_MS }],
+    [
+      "no action for an old declaration, with the clock an hour ahead",
+      undefined,
+      9_000,
+      -2_000,
+      -1_000,
+      { aheadMs: HOUR_MS },
+    ],
+    ["no action before the restore steps are done", undefined, 9_000, 0, 2_000, { runEpochMs: undefined, ttlMs: 1 }],
+    ["removal when the TTL has passed", "remove", 6_000, 1_000, undefined, { ttlMs: 5_000 }],
+    ["no action just before the TTL", undefined, 5_999, 1_000, undefined, { ttlMs: 5_000 }],
+    ["no action right after the resume from a long standby", undefined, 1, -900_000, undefined, { ttlMs: 5_000 }],
   ];
-  for (const [what, verdict, ...given] of CASES) test(`is ${what}`, () => assert.equal(verdictOf(...given), verdict));
+  for (const [what, verdict, ...given] of CASES)
+    test(`the watch decides on ${what}`, () => assert.equal(verdictOf(...given), verdict));
 
-  test("is nothing where no action is wanted", () => {
+  test("the watch takes no action if idleAction is none", () => {
     const stamps = stampsOf(9, 1, 8);
     assert.equal(decide({ runEpochMs: 2, idleAction: "none" }, stamps, 9), undefined);
     assert.equal(decide({ runEpochMs: 2, idleAction: "stop" }, stamps, 9)?.action, "stop");
   });
 });
 
-describe("the journal", () => {
-  test("is refused in a folder that others may enter, and where it is damaged: JOURNAL_FAILED", async () => {
+describe("the journal on disk", () => {
+  test("the journal rejects a directory open to others and a damaged file", async () => {
     await using folder = await testFolder();
     (await Journal.open(folder.at("state"), false)).close();
     await chmod(folder.at("state"), 0o755);

@@ -16,8 +16,8 @@ const CLEANS_UP = {
   stop_grace_ms: 300_000,
 };
 
-describe("a stop", NEEDS_NAMESPACES, () => {
-  test("lets the workload clean up for as long as its own grace, which the substrate's stop would cut", async () => {
+describe("stop", NEEDS_NAMESPACES, () => {
+  test("stop waits for the workload's grace period instead of the daemon's shorter one", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create({ image: IMAGE, name: "box", process: CLEANS_UP });
@@ -40,14 +40,14 @@ describe("a stop", NEEDS_NAMESPACES, () => {
 
   for (const [what, word, code, message] of [
     [
-      "of an agent that cannot be asked",
+      "an agent without Stop",
       "",
       "STOP_BOUNDED",
       /older than 0\.2\.0, the first version with Stop; .* kills after 5 s/,
     ],
-    ["of an agent that takes it and does not end", "stop", "STOP_FORCED", /100 ms and 5000 ms more to end/],
+    ["an agent that accepts Stop and does not end", "stop", "STOP_FORCED", /100 ms and 5000 ms more to end/],
   ] as const) {
-    test(`${what} is the substrate's, with a warning: ${code}`, async () => {
+    test(`stop warns ${code} and uses the daemon's stop for ${what}`, async () => {
       await using substrate = await HttpSubstrate.start();
       using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate, word) });
       await node.create({ image: IMAGE, name: "box" });
@@ -73,29 +73,25 @@ function endAfter(substrate: HttpSubstrate, wanted: string, name: string): void 
   };
 }
 
-test(
-  "a sandbox whose workload has ended says how, in get and in the error of the next call, whatever its console said after",
-  NEEDS_NAMESPACES,
-  async () => {
-    await using substrate = await HttpSubstrate.start();
-    using node = await openNode(partsOf(substrate));
-    const process = { args: ["sh", "-c", "until test -e /run/go; do sleep 0.05; done; exit 7"] };
-    await node.create({ ...SPEC, process });
-    assert.equal((await node.get("box")).endedBecause, undefined);
-    const machine = substrate.machine("box");
-    machine.touch("/run/go");
-    await until(() => machine.console.includes("agent_ended"), "the agent's last line");
-    machine.say("init says more\n".repeat(200));
-    await until(async () => (await node.get("box")).state === "Stopped", "it is off");
-    assert.equal((await node.get("box")).endedBecause, "the workload exited with status 7");
-    const { code, message } = await failureOf(node.connect("box"));
-    assert.deepEqual([code, message], ["WRONG_STATE", "box is stopped (Stopped): the workload exited with status 7"]);
-  },
-);
+test("get and later errors say how a sandbox's workload ended", NEEDS_NAMESPACES, async () => {
+  await using substrate = await HttpSubstrate.start();
+  using node = await openNode(partsOf(substrate));
+  const process = { args: ["sh", "-c", "until test -e /run/go; do sleep 0.05; done; exit 7"] };
+  await node.create({ ...SPEC, process });
+  assert.equal((await node.get("box")).endedBecause, undefined);
+  const machine = substrate.machine("box");
+  machine.touch("/run/go");
+  await until(() => machine.console.includes("agent_ended"), "the agent's last line");
+  machine.say("init says more\n".repeat(200));
+  await until(async () => (await node.get("box")).state === "Stopped", "it is off");
+  assert.equal((await node.get("box")).endedBecause, "the workload exited with status 7");
+  const { code, message } = await failureOf(node.connect("box"));
+  assert.deepEqual([code, message], ["WRONG_STATE", "box is stopped (Stopped): the workload exited with status 7"]);
+});
 
 // An agent has five minutes to answer here: without a look at the instance each test would take that long.
-describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
-  it("by a resume: AGENT_ENDED with the console's last lines, and the sandbox can be started anew", async (place) => {
+describe("an agent that ends right after it was restored", NEEDS_NAMESPACES, () => {
+  it("resume fails with AGENT_ENDED and console lines; the sandbox can boot again", async (place) => {
     const { node, substrate } = place;
     await node.standby("box");
     endAfter(substrate, "POST /instances/{id}/restore", "box");
@@ -112,7 +108,7 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
     ["box", "POST /instances/{id}/fork"],
     ["taken", "POST /snapshots/{id}/fork"],
   ] as const) {
-    it(`by a fork of ${what}: AGENT_ENDED with the fork's console, taken before the fork was removed`, async (place) => {
+    it(`a fork of ${what} fails with AGENT_ENDED and the fork's console`, async (place) => {
       const { node, substrate } = place;
       await node.snapshot("box", { name: "taken" });
       endAfter(substrate, request, "twin");
@@ -129,12 +125,15 @@ describe("an agent that ends right after it is back", NEEDS_NAMESPACES, () => {
 const PANIC = "[    9.000000] Kernel panic - not syncing: Fatal exception in interrupt";
 
 // As above: an agent has five minutes to answer.
-describe("a guest whose kernel panics right after it is back", NEEDS_NAMESPACES, () => {
+describe("a guest whose kernel panics right after it was restored", NEEDS_NAMESPACES, () => {
   for (const [verb, request, name] of [
     ["resume", "POST /instances/{id}/restore", "box"],
     ["fork", "POST /snapshots/{id}/fork", "twin"],
   ] as const) {
-    it(`by a ${verb}: AGENT_UNREACHABLE with the panic, long before the limit`, async ({ node, substrate }) => {
+    it(`${verb} fails early with AGENT_UNREACHABLE if the kernel panics after the restore`, async ({
+      node,
+      substrate,
+    }) => {
       await node.snapshot("box", { name: "taken" });
       await node.standby("box");
       substrate.interfere = async (asked, when) => {
@@ -154,7 +153,7 @@ describe("a guest whose kernel panics right after it is back", NEEDS_NAMESPACES,
     });
   }
 
-  test("is not mistaken for one whose workload prints the words of a panic", async () => {
+  test("resume ignores panic text that the workload printed", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     await node.create({ ...SPEC, hooks: { post_restore: { args: ["sleep", "3"] } } });

@@ -18,8 +18,8 @@ import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 /** Memory of one instance. */
 const ROOM_BYTES = 2 ** 30;
 
-describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
-  test("is put on record with a hook that hangs, or wakes up with a warning", async () => {
+describe("failed suspensions", NEEDS_NAMESPACES, () => {
+  test("a hook timeout during suspension is recorded, and resume warns about it", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { hookTimeoutMs: 300 });
     const hang = { args: ["sleep", "100000"] };
@@ -32,7 +32,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.snapshots.list({})[0]?.tags?.["svc.pre_snapshot"], "timed out");
   });
 
-  it("runs on, its duties done, where the substrate refuses", async ({ node, substrate }) => {
+  it("a refused suspension leaves the sandbox running with its restore steps done", async ({ node, substrate }) => {
     substrate.fail(/^POST .*(?:standby|snapshots|fork$)/, INTERNAL);
     for (const refused of [() => node.standby("box"), () => node.snapshot("box"), () => node.fork("box")]) {
       const epochMs = (await node.get("box")).runEpochMs ?? 0;
@@ -44,7 +44,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
   });
 
-  it("is Paused after a standby that the daemon broke off: every operation says so and what is left to do", async (place) => {
+  it("after an aborted standby every operation fails with PAUSED and a next step", async (place) => {
     const { node, substrate } = place;
     const { id } = substrate.instances.get("box");
     const SAVED = new RegExp(`^do not remove it yet, .*: stop the daemon, send .* and cont to guests/${id}/qemu.sock `);
@@ -65,7 +65,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("is Unknown where its hypervisor died unnoticed: operations and sweep say why, and what to do", async (place) => {
+  it("operations and sweep explain an Unknown sandbox whose hypervisor died", async (place) => {
     const { node, substrate } = place;
     await node.standby("box");
     // hypeman 8853445, lib/instances/query.go:104-115: the socket of a hypervisor that is gone refuses.
@@ -91,7 +91,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.equal((await node.get("box")).stateError, undefined);
   });
 
-  it("is waited for while its init is at work, or its hypervisor too busy to answer", async ({ node, substrate }) => {
+  it("standby waits while the instance is Initializing or its state is Unknown", async ({ node, substrate }) => {
     const look = "GET /instances/{id}";
     for (const state of ["Initializing", "Unknown"]) {
       let looks = 0;
@@ -106,7 +106,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
   });
 
   for (const what of ["snapshot", "fork"] as const)
-    it(`is restored once more where the ${what} left it asleep, and does its duties`, async ({ node, substrate }) => {
+    it(`a failed ${what} that left its source suspended resumes the source once`, async ({ node, substrate }) => {
       const { runEpochMs = 0 } = await node.get("box");
       // There is room for one instance. The fork's is free again once the fork is removed (hypeman 8853445,
       // lib/instances/fork.go:96-103); the snapshot's restore is refused as long as another instance has it.
@@ -127,7 +127,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
       assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
     });
 
-  it("sleeps where it is refused again: SOURCE_ASLEEP in error and sweep, with the call that wakes it", async (place) => {
+  it("SOURCE_ASLEEP names the call that resumes a source left suspended", async (place) => {
     const { node, substrate } = place;
     substrate.interfere = (request, when) => {
       if (request === "POST /instances/{id}/snapshots" && when === "before") substrate.rules.memoryBytes = 0;
@@ -145,7 +145,7 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("is not suspended for a snapshot whose name has just been taken: ALREADY_EXISTS", async ({ node }) => {
+  it("a snapshot with a name just taken fails without suspending the sandbox", async ({ node }) => {
     const first = node.snapshot("box", { name: "taken" });
     assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
     const { awakening } = await first;
@@ -153,7 +153,10 @@ describe("a sandbox whose suspension goes wrong", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  it("is not suspended by a hypervisor that cannot: CAPABILITY_MISSING", async ({ node, substrate }) => {
+  it("suspensions fail with CAPABILITY_MISSING if the hypervisor does not support them", async ({
+    node,
+    substrate,
+  }) => {
     substrate.features = [];
     for (const operation of [node.standby("box"), node.snapshot("box"), node.fork("box")]) {
       assert.equal(await codeOf(operation), "CAPABILITY_MISSING");

@@ -7,7 +7,7 @@ import { assertAnswers, assertRefused, codeOf, CREATE, it, openNode, partsOf, SP
 import { HttpSubstrate, INTERNAL } from "./substrate.ts";
 
 describe("two nodes", NEEDS_NAMESPACES, () => {
-  test("with one name for their sandboxes: the second is refused, and the first one's stays", async () => {
+  test("two nodes cannot create sandboxes with the same name", async () => {
     await using substrate = await HttpSubstrate.start();
     using first = await openNode(partsOf(substrate));
     const folder = join(substrate.stateFolder, "../second-state");
@@ -41,7 +41,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     );
   });
 
-  it("with one name: every operation of the second says which node has it", async ({ substrate }) => {
+  it("operations on another node's sandbox fail and name that node", async ({ substrate }) => {
     const folder = join(substrate.stateFolder, "../second-state");
     using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
     for (const operation of [
@@ -64,10 +64,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     );
   });
 
-  it("with one id: neither sweeps the other's, unless it is told that its journal was lost", async ({
-    node: first,
-    substrate,
-  }) => {
+  it("nodes with one id do not sweep each other's sandboxes without takeOver", async ({ node: first, substrate }) => {
     using second = await openNode(partsOf(substrate), { folder: join(substrate.stateFolder, "../second-state") });
     await assertRefused(second.sweep(), "NODE_ID_CONFLICT", /node-1/, /takeOver/);
     using third = await openNode(partsOf(substrate), {
@@ -84,9 +81,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await first.sweep()).removed, ["box"], "the first knows that its sandbox is gone");
   });
 
-  it("with one name, of which the second gets no answer: it does not take the first one's sandbox for its own", async ({
-    substrate,
-  }) => {
+  it("a failed create does not adopt another node's sandbox of the same name", async ({ substrate }) => {
     const folder = join(substrate.stateFolder, "../second-state");
     using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);

@@ -64,7 +64,7 @@ function agents({ volumes }: HttpSubstrate): string[] {
 }
 
 describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
-  test("stays as long as anything needs it: a sandbox, a fork without its origin, a sleeper, a snapshot; then a sweep removes it", async () => {
+  test("sweep removes an old agent's volume after its last sandbox, fork and snapshot", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
@@ -92,7 +92,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.equal(agents(substrate).length, 1, "its own stays");
   });
 
-  test("is removed by no node that has an older one, or none", async () => {
+  test("a node with an older agent, or none, keeps other agents' volumes", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
@@ -108,7 +108,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.ok(substrate.volumes.has(oldVolume));
   });
 
-  test("that is removed just before a sandbox is made of it is made anew, and the sandbox too", async () => {
+  test("create retries if a sweep removes the agent's volume in between", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
@@ -139,7 +139,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     await assertAnswers(older, "again");
   });
 
-  test("is not removed once the sandbox is there, although the sweep had looked before", async () => {
+  test("a sweep keeps an old agent's volume that a new sandbox uses meanwhile", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;
@@ -154,7 +154,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
   });
 });
 
-test("versions are compared as semver.org 11 has them; an unknown one is too old for any", () => {
+test("agent versions are compared as semver; an unknown version is too old", () => {
   for (const [has, least, isEnough] of [
     ["0.2.0", "0.2.0", true],
     ["0.10.0", "0.9.9", true],
@@ -173,7 +173,7 @@ test("versions are compared as semver.org 11 has them; an unknown one is too old
 });
 
 describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
-  test("is on record with its version, build and services, also in snapshots and forks", async () => {
+  test("sandboxes, snapshots and forks record their agent's version and services", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const made = await node.create(SPEC);
@@ -188,7 +188,7 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("is refused where it is older than minAgentVersion, before anything wakes up, with what to do", async () => {
+  test("an agent older than minAgentVersion fails with AGENT_TOO_OLD before anything is resumed", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { agent: standInAgent(substrate) });
     await node.create(SPEC);
@@ -214,7 +214,7 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("a daemon without /capabilities, which came after API 0.3.0", NEEDS_NAMESPACES, () => {
-  test("does all the same: its hypervisor is that of its instances", async () => {
+  test("a daemon without /capabilities works; the hypervisor is taken from its instances", async () => {
     await using substrate = await HttpSubstrate.start();
     substrate.fail("GET /capabilities", MISSING);
     using node = await openNode(partsOf(substrate));

@@ -37,7 +37,7 @@ class Watch implements AsyncDisposable {
 }
 
 describe("the watch", NEEDS_NAMESPACES, () => {
-  test("puts to sleep what has declared itself idle, once, and not again when it wakes up", async () => {
+  test("the watch suspends a sandbox once per idle declaration", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const workload = { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] };
@@ -73,7 +73,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  it("tells of a sandbox that does not answer and of one that answers again, and goes on without a daemon", async (place) => {
+  it("the watch reports unreachable and reachable sandboxes and survives a daemon restart", async (place) => {
     const { node, substrate } = place;
     await using watch = new Watch(node);
     const process = substrate.machine("box");
@@ -87,7 +87,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     assert.deepEqual(kinds, ["unreachable", "reachable"]);
   });
 
-  it("says nothing of a sandbox that its user suspends while it looks", async ({ node, substrate }) => {
+  it("the watch reports nothing if the user suspends the sandbox during a check", async ({ node, substrate }) => {
     const events: WatchEvent[] = [];
     const end = new AbortController();
     let isAsleep = false;
@@ -103,7 +103,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     assert.deepEqual([isAsleep, events], [true, []]);
   });
 
-  it("ends at once although a sandbox does not answer", async ({ node, substrate }) => {
+  it("the watch ends at once although a sandbox does not answer", async ({ node, substrate }) => {
     const end = new AbortController();
     const events: WatchEvent[] = [];
     const { begun, release } = substrate.hold("GET /instances/{id}");
@@ -118,7 +118,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     await process.continue();
   });
 
-  test("looks after all others while it waits for one", async () => {
+  test("the watch checks other sandboxes while one does not answer", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const workload = { args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] };
