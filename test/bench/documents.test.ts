@@ -9,7 +9,7 @@ test("the figures of README and performance.md are those of docs/performance.jso
   }
 });
 
-test("a run survives its way through the data file", () => {
+test("bench data is unchanged after it is written and read again", () => {
   const run = readData();
   assert.deepEqual(JSON.parse(dataOf(run)), run);
 });

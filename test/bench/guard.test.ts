@@ -11,7 +11,7 @@ function row(name: string, unit: string, better: "lower" | "higher", ours: numbe
   return makeRow({ name, unit, better, samples: { ours: [ours], "grpc-go": [10] } });
 }
 
-test("CPU time is recorded; what a caller waits for is not, nor what the kernel decides anew in each run", () => {
+test("the guard records CPU time, but not latency, p99 or throughput", () => {
   const rows = [
     row("file read: CPU", "s/GiB", "lower", 5),
     row("terminal: CPU", "s/GiB", "lower", 5),
@@ -22,7 +22,7 @@ test("CPU time is recorded; what a caller waits for is not, nor what the kernel 
   assert.deepEqual(ratiosOf(rows), { "file read: CPU": 0.5 });
 });
 
-test("a row is lost when it is clearly worse, not when it is a little worse, better, or new", () => {
+test("the guard fails only a recorded row that is clearly worse", () => {
   const recorded = { "a: CPU": 0.5, "b: CPU": 0.5, "c: CPU": 0.5 };
   const rows = [
     row("a: CPU", "s/GiB", "lower", 7.1),
@@ -33,13 +33,13 @@ test("a row is lost when it is clearly worse, not when it is a little worse, bet
   assert.deepEqual(lossesAgainst(recorded, rows, QUIET), [{ row: "a: CPU", recorded: 0.5, now: 0.71 }]);
 });
 
-test("on a busy machine a row may be twice what was recorded", () => {
+test("the guard allows twice the recorded ratio on a busy machine", () => {
   const recorded = { "a: CPU": 0.5 };
   assert.deepEqual(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 9.9)], BUSY), []);
   assert.equal(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 10.1)], BUSY).length, 1);
 });
 
-test("the least of all rounds counts, those of a second run included: other work only adds to CPU time", () => {
+test("the guard takes the minimum CPU time of all rounds and runs", () => {
   const of = (ours: readonly number[], theirs: readonly number[]): Row =>
     makeRow({ name: "a: CPU", unit: "s/GiB", better: "lower", samples: { ours, "grpc-go": theirs } });
   const recorded = { "a: CPU": 0.5 };
@@ -50,7 +50,7 @@ test("the least of all rounds counts, those of a second run included: other work
   assert.deepEqual(ratiosOf(together(busy, [of([5], [12])])), { "a: CPU": 0.5 });
 });
 
-test("the recorded ratios are there and are numbers", () => {
+test("the recorded ratios exist and are positive numbers", () => {
   const recorded = Object.entries(readRecorded());
   assert.ok(recorded.length >= 10, `${recorded.length} rows`);
   for (const [name, ratio] of recorded) assert.ok(ratio > 0, name);

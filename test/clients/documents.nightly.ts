@@ -40,7 +40,7 @@ const environment = {
 };
 
 describe("docs/node/clients.md", () => {
-  test("has programs in Python that work with the newest grpcio", async (t) => {
+  test("the Python programs of docs/node/clients.md work with the newest grpcio", async (t) => {
     const toolchain = await provideGrpcio();
     if (typeof toolchain === "string") {
       t.skip(toolchain);
@@ -60,7 +60,7 @@ describe("docs/node/clients.md", () => {
     assert.match(second.stdout, /^idle since seconds: \d+\nnanos: \d+/);
   });
 
-  test("has a program in Go that works with grpc-go, made by the page's own lines in an empty folder", async (t) => {
+  test("the Go program of docs/node/clients.md builds in an empty directory and works", async (t) => {
     const toolchain = await provideGo();
     if (typeof toolchain === "string") {
       t.skip(toolchain);
@@ -88,7 +88,7 @@ describe("docs/node/clients.md", () => {
     assert.match(refused.stderr, /remote error: tls: unknown certificate authority/);
   });
 
-  test("names no method as tonic's generated clients name a function of their own: they would not compile", () => {
+  test("no RPC has a name that tonic's generated clients use themselves", () => {
     const taken = "connect new with_origin with_interceptor send_compressed accept_compressed".split(" ");
     const methods = SCHEMA.flatMap((path) =>
       Array.from(readFileSync(join(PROTO, path), "utf8").matchAll(/^ *rpc (\w+)\(/gm), ([, name = ""]) => name),

@@ -55,7 +55,7 @@ for (const release of keptReleases()) {
       const away = (path: string): string => (direction === "in" ? path : `:${path}`);
       const there = (path: string): string => (direction === "in" ? `:${path}` : path);
 
-      it(`cp copies everything ${direction} but entries that cannot be read`, async () => {
+      it(`cp ${direction} with agent ${release.version} skips unreadable entries and copies the rest`, async () => {
         await using folder = await testFolder();
         await mkdir(folder.at("from/closed"), { recursive: true });
         await mkdir(folder.at("from/sub"));
@@ -78,7 +78,7 @@ for (const release of keptReleases()) {
         assert.equal(failed, 125);
       });
 
-      it(`cp copies everything ${direction} but files that vanish meanwhile`, async () => {
+      it(`cp ${direction} with agent ${release.version} skips vanishing files and copies the rest`, async () => {
         await using folder = await testFolder();
         await mkdir(folder.at("from"));
         for (let at = 0; at < FILES; at += 1) await writeFile(folder.at(`from/${nameOf(at)}`), contentOf(at));
@@ -94,7 +94,7 @@ for (const release of keptReleases()) {
           assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), contentOf(Number(name.slice(1))), name);
       });
 
-      it(`the library copies everything ${direction} but what cannot be read, where the agent has trees`, async () => {
+      it(`the library copies ${direction} all that agent ${release.version} can read`, async () => {
         await using folder = await testFolder();
         await mkdir(folder.at("from"));
         for (let at = 0; at < FILES; at += 1) await writeFile(folder.at(`from/${nameOf(at)}`), contentOf(at));

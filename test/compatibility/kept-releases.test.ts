@@ -68,7 +68,7 @@ for (const release of releases) {
     assert.ok("declaredAt" in answer && answer.declaredAt !== undefined);
   });
 
-  test(`what is kept of ${version} is small, and its client is of that version`, async () => {
+  test(`the artifacts kept of ${version} are small and hold that version's client`, async () => {
     const sizes = readdirSync(folder).map((name) => statSync(join(folder, name)).size);
     assert.ok(sizes.reduce((sum, size) => sum + size, 0) <= KEPT_BYTES);
     if (tarball === undefined) return;
@@ -78,11 +78,11 @@ for (const release of releases) {
   });
 }
 
-test("the operations that are tried are all that there are", async () => {
+test("the compatibility operations cover every management method", async () => {
   assert.deepEqual(Object.keys(OPERATIONS).toSorted(), methodsOf(await managementServices()));
 });
 
-test("a packed client is kept", () => {
+test("at least one kept release has a packed client", () => {
   assert.ok(releases.some(({ client }) => client !== undefined));
 });
 
@@ -118,7 +118,7 @@ function everyOperation({ agent: build, library: load, dial, methods, older }: S
   for (const [method, run] of Object.entries(OPERATIONS)) {
     const isThere = methods.includes(method);
     if (!isThere && older === "client") continue;
-    test(isThere ? method : `${method}, which the agent lacks`, async () => {
+    test(`${method} ${isThere ? "works across versions" : "fails with UNIMPLEMENTED in an agent without it"}`, async () => {
       await using folder = await testFolder();
       const outcome = run({ client, library: loaded, agent, folder: folder.path });
       if (isThere) await outcome;

@@ -33,8 +33,8 @@ function futureFrame(frame: NonNullable<MessageInitShape<typeof ExecFrameSchema>
   return ofTheFuture(message);
 }
 
-describe("fields that only a newer peer knows", () => {
-  test("are passed over in a command's first frame and in later ones", async () => {
+describe("unknown fields from a newer peer", () => {
+  test("the agent ignores unknown fields in an exec's frames", async () => {
     await using agent = await startAgent();
     const start = futureFrame({ case: "start", value: { args: ["cat"], env: { A: "b" }, stdin: true } });
     const sent = [
@@ -48,7 +48,7 @@ describe("fields that only a newer peer knows", () => {
     assert.equal(Buffer.concat(output).toString(), "abc");
   });
 
-  test("are passed over in what a command answers", async () => {
+  test("the client ignores unknown fields in a command's response", async () => {
     const Exec = [
       futureFrame({ case: "started", value: { pid: 12 } }),
       futureFrame({ case: "stdout", value: Buffer.from("abc") }),
@@ -60,8 +60,8 @@ describe("fields that only a newer peer knows", () => {
   });
 });
 
-describe("a value of an enumeration that only a newer client knows", () => {
-  test("is refused by name: what it asks for cannot be done", async () => {
+describe("unknown enum values from a newer client", () => {
+  test("the agent rejects an unknown enum value and names its field", async () => {
     await using agent = await startAgent({ hooks: { pre_snapshot: { args: ["true"] } } });
     using guest = clientOf(agent);
     const { status, reason, message, metadata } = await failureOf(guest.runHook({ kind: UNKNOWN as HookKind }));
@@ -74,8 +74,8 @@ describe("a value of an enumeration that only a newer client knows", () => {
   });
 });
 
-describe("a frame that only a newer client knows", () => {
-  test("is refused, and its command is ended: it would be a step that is left out", async () => {
+describe("unknown frames from a newer client", () => {
+  test("the agent rejects an unknown exec frame and ends the command", async () => {
     await using agent = await startAgent();
     const start = create(ExecFrameSchema, {
       frame: { case: "start", value: { args: ["sleep", "1000"], stdin: true } },
@@ -86,8 +86,8 @@ describe("a frame that only a newer client knows", () => {
   });
 });
 
-describe("a value of an enumeration that only a newer agent knows", () => {
-  test("is the number that it is, where it describes a file", async () => {
+describe("unknown enum values from a newer agent", () => {
+  test("an unknown file type is returned to the caller as its number", async () => {
     const stat = { type: UNKNOWN as FileType, size: 3n };
     await using trees = await startStandIn({
       service: FileTree,
@@ -104,7 +104,7 @@ describe("a value of an enumeration that only a newer agent knows", () => {
     assert.equal((await content.attributes)?.type, UNKNOWN);
   });
 
-  test("names no stream that this client has: it counts for none", async () => {
+  test("the client ignores a gap in an unknown stream", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       streams: {

@@ -48,7 +48,7 @@ function names(from: number, to: number): string[] {
 }
 
 describe("a node with a hundred sandboxes", { skip }, () => {
-  test("sweeps all of them after its process was killed twice in the middle of a sweep", async () => {
+  test("sweep restores all 100 sandboxes after two earlier sweeps were killed", async () => {
     await using place = await fleet({ count: COUNT, isFrozen: true });
     const [node] = place.nodes as [FleetNode];
     {
@@ -71,7 +71,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.deepEqual((await sweep(node)).awakened, [], "the fourth sweep finds all in order");
   });
 
-  test("keeps no sandbox that can answer waiting for ten that are silent and thaw first", async () => {
+  test("ten silent sandboxes do not delay the restore of the other ninety", async () => {
     const silent = 10;
     await using place = await fleet({ count: COUNT, isFrozen: true, silent });
     const [node] = place.nodes as [FleetNode];
@@ -91,7 +91,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.ok(accepted - handshakes <= 10 * silent, `${accepted - handshakes} connections to silent agents`);
   });
 
-  test("has all do their duties before the first hook runs", async () => {
+  test("sweep runs all restore steps before the first hook", async () => {
     await using place = await fleet({ count: COUNT, isFrozen: true, hookMs: 500 });
     const [node] = place.nodes as [FleetNode];
     await using side = await NodeSide.start({ ...node, operation: "sweep" });
@@ -106,7 +106,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.deepEqual([awakened.length, late, failed], [COUNT, [], []]);
   });
 
-  test("has all do their duties in time with a tenth of a core, of which ten are silent", async () => {
+  test("sweep restores ninety sandboxes in time with a tenth of a core", async () => {
     const silent = 10;
     await using place = await fleet({ count: COUNT, isFrozen: true, silent });
     const [node] = place.nodes as [FleetNode];
@@ -123,7 +123,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.ok(handshakes <= 4 * (COUNT - silent), `${handshakes} handshakes`);
   });
 
-  test("shares a daemon with another node: each awakens its own and touches nothing else", async () => {
+  test("two nodes with one daemon each restore only their own sandboxes", async () => {
     await using place = await fleet({ count: COUNT / 2, nodes: ["node-1", "node-2"], isFrozen: true });
     const reports = await Promise.all(place.nodes.map((node) => sweep(node)));
     for (const { awakened, removed, orphans, failed } of reports)
@@ -136,7 +136,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     );
   });
 
-  test("is swept, listed and watched by listings, however many sandboxes it has", async () => {
+  test("sweep, list and watch send few requests for 100 sandboxes", async () => {
     await using place = await fleet({ count: COUNT, snapshots: COUNT });
     const [node] = place.nodes as [FleetNode];
     // Its snapshots have no entry, and go.
@@ -150,7 +150,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.equal(counts.handshakes, 0);
   });
 
-  test("asks for the ingresses of all nodes a few times only while many are created at once", async () => {
+  test("creating 20 sandboxes at once lists the ingresses at most three times", async () => {
     await using empty = await fleet({ count: 0 });
     const [node] = empty.nodes as [FleetNode];
     await using place = await mkdtempDisposable(join(tmpdir(), "fleet-archive-"));
@@ -162,7 +162,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.ok((calls["GET /ingresses"] ?? 0) <= 3, JSON.stringify(calls));
   });
 
-  test("is watched with a tenth of a core, and no sandbox is reported as unreachable", async () => {
+  test("watch with a tenth of a core reports no sandbox as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
     using quota = tenthOfACore();
@@ -175,7 +175,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.deepEqual([(await side.done()).events, handshakes], [[], COUNT]);
   });
 
-  test("is watched with one connection for each sandbox, and reports none as unreachable", async () => {
+  test("watch uses one connection per sandbox and reports none as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
     await using side = await NodeSide.start({ ...node, operation: "watch" });

@@ -31,19 +31,19 @@ async function curl(of: RunningAgent, ...words: readonly string[]): Promise<stri
 }
 
 describe("grpcurl without a proto file", NEEDS, () => {
-  it("lists the agent's services", async () => {
+  it("grpcurl lists the agent's services without a proto file", async () => {
     const services = (await curl(agent, "list")).split("\n");
     for (const name of ["svc.guest.v1alpha1.GuestAgent", "grpc.health.v1.Health", "svc.guest.v1alpha1.FileTree"])
       assert.ok(services.includes(name), services.join());
   });
 
-  it("describes each service and its messages", async () => {
+  it("grpcurl describes each service and its messages", async () => {
     for (const service of (await curl(agent, "list")).split("\n"))
       assert.match(await curl(agent, "describe", service), /^[\w.]+ is a service:/);
     assert.match(await curl(agent, "describe", "svc.guest.v1alpha1.HealthResponse"), /bool ready = 2;/);
   });
 
-  it("calls a method", async () => {
+  it("grpcurl calls a method without a proto file", async () => {
     const answer = JSON.parse(await curl(agent, "svc.guest.v1alpha1.GuestAgent/Health")) as Record<string, unknown>;
     assert.deepEqual([answer["alive"], answer["ready"]], [true, true]);
     const request = JSON.stringify({ path: "/etc" });
@@ -58,7 +58,7 @@ interface Loaded {
   readonly files: readonly string[];
 }
 
-describe("grpcui's load of descriptors, over mutual TLS with the token", NEEDS, async () => {
+describe("grpcui loads descriptors over mutual TLS with the token", NEEDS, async () => {
   const go = await provideGo();
   const load = async (token: string): Promise<Loaded> => {
     if (typeof go === "string") throw new Error(go);
@@ -70,7 +70,7 @@ describe("grpcui's load of descriptors, over mutual TLS with the token", NEEDS, 
     return JSON.parse((await execa(program, words)).stdout) as Loaded;
   };
 
-  it("finds each service, method and file", async () => {
+  it("grpcui finds each service, method and file through reflection", async () => {
     const { services, files } = await load(agent.token);
     const expected = (await curl(agent, "list")).split("\n");
     assert.deepEqual(Object.keys(services).toSorted(), expected.toSorted());
@@ -81,7 +81,7 @@ describe("grpcui's load of descriptors, over mutual TLS with the token", NEEDS, 
       assert.ok(files.includes(file), files.join());
   });
 
-  it("is refused with a wrong token", async () => {
+  it("grpcui's reflection call fails with a wrong token", async () => {
     await assert.rejects(load("guess"), /Unauthenticated/);
   });
 });
@@ -103,18 +103,18 @@ describe("grpc_health_probe", NEEDS, () => {
     return (await execa(program, [...options, ...words], { reject: false })).exitCode;
   };
 
-  it("exits with 0 for a ready agent and each of its services", async () => {
+  it("grpc_health_probe exits with 0 for a ready agent and each service", async () => {
     assert.equal(await probe(agent, agent.token), 0);
     assert.equal(await probe(agent, agent.token, "-service=svc.guest.v1alpha1.GuestAgent"), 0);
   });
 
-  it("exits with 4 while the workload is not ready", async () => {
+  it("grpc_health_probe exits with 4 while the workload is not ready", async () => {
     const readyCmd = { args: ["false"] };
     await using unready = await startAgent({ process: { args: ["sleep", "600"], readyCmd } });
     assert.equal(await probe(unready, unready.token), 4);
   });
 
-  it("fails for an unknown service and with a wrong token", async () => {
+  it("grpc_health_probe fails for an unknown service and with a wrong token", async () => {
     assert.equal(await probe(agent, agent.token, "-service=nothing"), 3);
     assert.equal(await probe(agent, "guess"), 3);
   });

@@ -61,7 +61,7 @@ async function defineTests(): Promise<void> {
 
   const [copy = "", byContent = "", back = ""] = await documented("rsync");
 
-  test("rsync copies 10,000 files into the sandbox, then what has changed, is new and is gone, and back", async () => {
+  test("rsync copies 10,000 files in, then only changes, and copies them out", async () => {
     await writeTree(site);
     await shell(`${copy}\ndiff -r site srv/site`);
     await rm(join(site, "0"), { recursive: true });
@@ -74,7 +74,7 @@ async function defineTests(): Promise<void> {
   const [through = "", clone = "", pullAndPush = ""] = await documented("git");
   const subjectOf = (where: string): Promise<string> => shell(`git -C ${where} log -1 --format=%s`);
 
-  test("git clones a repository of the sandbox, pushes what was committed here, and fetches what was committed there", async () => {
+  test("git clone, push and fetch work with a repository in the sandbox", async () => {
     await shell(`git init -q --bare -b main srv/project.git && git init -q -b main first && cd first && seq 100000 > numbers
 git add . && ${PERSON} commit -qm first && git push -q ../srv/project.git main`);
     await shell(`${through}\n${clone}\ncmp first/numbers project/numbers
@@ -86,7 +86,7 @@ ${PERSON} commit -qm third && git push -q`);
     await shell(`${through}\ncd project && git fetch && git merge -q --ff-only origin/main`);
     assert.equal(await subjectOf("project"), "third");
   });
-  test("git is told where there is no such repository", async () => {
+  test("git reports a repository that does not exist in the sandbox", async () => {
     await assert.rejects(shell(`${through}\n${clone.replaceAll("project", "absent")}`), /absent.git/);
   });
 
@@ -94,11 +94,11 @@ ${PERSON} commit -qm third && git push -q`);
   const before = `${shim}\n${settings}`;
   const raw = (line: string): string => call.replace("uname -s; exit 0", line);
 
-  test("Ansible's raw module runs a line with every kind of quotes, and shows its output", async () => {
+  test("Ansible's raw module runs a line with quotes and prints its output", async () => {
     assert.match(await shell(`${before}\n${call}`), /box \| CHANGED \| rc=0 >>\nLinux\r?\n/);
     assert.match(await shell(`${before}\n${raw(`printf "%s|" "a  b" "$((1+1))"`)}`), /a {2}b\|2\|/);
   });
-  test("Ansible tells the status of a line that fails, and an agent that is not there", async () => {
+  test("Ansible reports a failed line's status and an unreachable agent", async () => {
     await assert.rejects(shell(`${before}\n${raw("echo why; exit 3")}`), /box \| FAILED \| rc=3 >>\nwhy/);
     const nowhere = "export GUESTCTL_ADDRESS=127.0.0.1:1 ANSIBLE_SSH_RETRIES=0";
     await assert.rejects(shell(`${before}\n${nowhere}\n${call}`), /box \| UNREACHABLE!/);

@@ -16,7 +16,7 @@ export interface Outcome {
  * @param run resolves with a text where this machine cannot have the suite: what is missing
  */
 export function foreignSuite(title: string, cases: number, run: () => Promise<Outcome | string>): void {
-  test(`${title}: none of its ${cases} cases fails`, async (t) => {
+  test(`${title} passes all of its ${cases} cases`, async (t) => {
     const outcome = await run();
     if (typeof outcome === "string") {
       t.skip(outcome);

@@ -28,7 +28,7 @@ interface Manifest {
 
 const toolchain = await provideGo();
 
-describe("the agent's images", { skip: typeof toolchain === "string" ? toolchain : false }, () => {
+describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolchain : false }, () => {
   const folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-images-"));
   const dist = releaseFolder();
   let program = "";
@@ -53,14 +53,14 @@ describe("the agent's images", { skip: typeof toolchain === "string" ? toolchain
     return stdout;
   }
 
-  test("the layout has one index, with an image for each machine that the agent was built for", async () => {
+  test("the OCI layout has one index with an image per architecture", async () => {
     const { mediaType, manifests } = JSON.parse(await crane("manifest", pushed)) as Manifest;
     assert.equal(mediaType, "application/vnd.oci.image.index.v1+json");
     const machines = manifests.map(({ platform }) => platform.architecture);
     assert.ok(machines.includes(OWN), machines.join());
   });
 
-  test("crane finds every image well-formed, pulled from a registry and in docker's archive", async () => {
+  test("crane validates every image, from a registry and from a docker archive", async () => {
     const { manifests } = JSON.parse(await crane("manifest", pushed)) as Manifest;
     for (const { digest, platform } of manifests) {
       await crane("validate", "--remote", `${pushed.replace(/:[^:]*$/, "")}@${digest}`);
@@ -76,7 +76,7 @@ describe("the agent's images", { skip: typeof toolchain === "string" ? toolchain
     }
   });
 
-  test("the folder of a pulled image is the agent's, to the last byte, and runs", async () => {
+  test("a pulled image holds exactly the agent's directory, and the agent runs", async () => {
     const tar = join(folder.path, "pulled.tar");
     await crane("export", "--platform", `linux/${OWN}`, pushed, tar);
     const root = join(folder.path, "root");

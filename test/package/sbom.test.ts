@@ -28,7 +28,7 @@ describe("the bill of materials", () => {
   const text = readFileSync(join(folder, "sbom.cdx.json"), "utf8");
   const bill = JSON.parse(text) as Bill;
 
-  test("names Node, OpenSSL, the loader and the C library", () => {
+  test("the bill of materials names Node, OpenSSL, the loader and libc", () => {
     const [node] = bill.components;
     assert.deepEqual([node?.name, node?.version], [`node-linux-${process.arch}`, process.versions.node]);
     for (const name of ["node", "openssl", "v8"] as const) {
@@ -40,7 +40,7 @@ describe("the bill of materials", () => {
     assert.ok(files.includes("lib/libc.so.6") && files.some((name) => name.startsWith("lib/ld-linux-")), files.join());
   });
 
-  test("has the digest of every program and library that is shipped, as the checksums have it", () => {
+  test("the bill of materials has the checksum of every shipped program and library", () => {
     const lines = readFileSync(join(folder, "SHA256SUMS"), "utf8").matchAll(/^(\w+) {2}(.+)$/gm);
     const sums = new Map(Array.from(lines, ([, sum = "", name = ""]) => [name, sum] as const));
     const files = [bill.metadata.component, ...bill.components]
@@ -51,7 +51,7 @@ describe("the bill of materials", () => {
     for (const { name, hashes } of files) assert.equal(hashes?.[0]?.content, sums.get(name), name);
   });
 
-  test("has a serial number that is a digest of the rest, and no time of its own", () => {
+  test("the bill of materials has a content-based serial number and no timestamp", () => {
     const {
       bomFormat: _format,
       specVersion: _version,
@@ -68,7 +68,7 @@ describe("the bill of materials", () => {
     assert.equal(bill.metadata.timestamp, "1970-01-01T00:00:00Z");
   });
 
-  test("has the packages of npm at the versions of package-lock.json, and all that these need", () => {
+  test("the bill of materials lists npm packages as locked, dependencies included", () => {
     const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
       readonly packages: Readonly<
         Record<string, { readonly version: string; readonly dependencies?: Readonly<Record<string, string>> }>

@@ -49,26 +49,26 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     return { status, limited: report.checks.filter(({ ok }) => !ok).map(({ name: limited }) => limited) };
   }
 
-  test("--version prints the version in an empty root", () => {
+  test("guest-agent --version prints the version in an empty root", () => {
     const { status, stdout, stderr } = run("empty", { proc: false, dev: false, args: ["--version"] });
     assert.deepEqual([status, stdout, stderr], [0, `${AGENT_VERSION}\n`, ""]);
   });
 
-  test("--help names every command and option", () => {
+  test("guest-agent --help names every command and option", () => {
     const { status, stdout } = run("empty", { args: ["--help"] });
     assert.equal(status, 0);
     for (const word of ["run", "bridge [SOCKET]", "check [--json]", "--version", "--help"])
       assert.ok(stdout.includes(word));
   });
 
-  test("run is the agent, as no argument is: a substrate that takes no command for the image's gets one", () => {
+  test("guest-agent run behaves like guest-agent without arguments", () => {
     const [named, unnamed] = [run("empty", { args: ["run"] }), run("empty", { args: [] })];
     // Each run has a directory of its own for certificates that are missing.
     const faults = ({ stderr }: SpawnSyncReturns<string>): string => stderr.replaceAll(/names \S+,/g, "names a file,");
     assert.deepEqual([named.status, faults(named)], [78, faults(unnamed)]);
   });
 
-  test("refuses arguments that it does not know, without printing them, and says where a workload's command goes", () => {
+  test("guest-agent rejects unknown arguments without printing them and suggests SVC_PROCESS_SPEC", () => {
     for (const args of [
       ["check", "--jsno"],
       ["run", "fast"],
@@ -80,7 +80,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     }
   });
 
-  test("check finds only the clock limited where all but that is there", () => {
+  test("check reports only the clock and capabilities limited in a complete root", () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 
@@ -89,12 +89,12 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     assert.deepEqual(limited, ["capabilities", "/proc", "/dev/null", "terminal", "/dev/urandom", "clock"]);
   });
 
-  test("check names what another user may not do", () => {
+  test("check names what a non-root user is not permitted to do", () => {
     const { limited } = check("empty", { user: 1000 });
     assert.deepEqual(limited, ["user", "capabilities", "cgroups", "entropy", "clock"]);
   });
 
-  test("check prints a table for people unless asked otherwise, and knows PID 1", () => {
+  test("check prints a table without --json and recognises PID 1", () => {
     const { status, stdout } = run("empty", { init: "is the agent", args: ["check"] });
     assert.equal(status, 1);
     assert.match(stdout, /^ok +user +0, PID 1 +\S[^]*^limited +clock +EPERM +RunRestoreDuties reports/m);
@@ -118,14 +118,14 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
     return spawnSync("unshare", args, { env: {}, stdio: "ignore" }).status;
   }
 
-  test("has variables each of which breaks a plain Node", () => {
+  test("each variable of the hostile image breaks a plain Node", () => {
     assert.equal(nodeWith("HOME=/nowhere"), 0);
     for (const variable of HOSTILE_VARIABLES.filter((line) => MATTERING.has(line.split("=")[0] ?? ""))) {
       assert.notEqual(nodeWith(variable), 0, variable);
     }
   });
 
-  test("has files that break a program of the image", () => {
+  test("the files of the hostile image break a program of the image", () => {
     const root = roots.all.find(({ linked }) => linked !== undefined);
     assert.ok(root);
     assert.equal(linkedIn(root, root.layers), 0);

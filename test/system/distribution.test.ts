@@ -32,19 +32,15 @@ function noCompiler(arch: Architecture): string | undefined {
   return haveTool(gcc) ? undefined : `needs ${gcc} (Debian: g++-${gcc.replace(/-gcc$/, "")})`;
 }
 
-describe("what is shipped", () => {
+describe("the shipped bundle", () => {
   for (const arch of ARCHITECTURES) {
     const skip = noCompiler(arch) ?? false;
 
-    test(
-      `for ${arch} passes its inspection: machine, libraries, stack, modes, no path of this machine`,
-      { skip },
-      () => {
-        assert.deepEqual(inspect(arch, standaloneFolder(arch), [PROJECT_ROOT]), []);
-      },
-    );
+    test(`the ${arch} bundle passes inspection: machine, libraries, stack, modes and paths`, { skip }, () => {
+      assert.deepEqual(inspect(arch, standaloneFolder(arch), [PROJECT_ROOT]), []);
+    });
 
-    test(`for ${arch} is what its checksums say, nothing more and nothing less`, { skip }, () => {
+    test(`the checksums of the ${arch} bundle cover exactly its files`, { skip }, () => {
       const folder = standaloneFolder(arch);
       const checked = execFileSync("sha256sum", ["--check", "--strict", "SHA256SUMS"], {
         cwd: folder,
@@ -53,7 +49,7 @@ describe("what is shipped", () => {
       assert.equal(checked.trim().split("\n").length, filesBelow(folder).length - 1);
     });
 
-    test(`for ${arch} comes with the licence of every part and a bill of materials`, { skip }, () => {
+    test(`the ${arch} bundle includes a bill of materials and every part's licence`, { skip }, () => {
       const folder = standaloneFolder(arch);
       const bill = JSON.parse(readFileSync(join(folder, "sbom.cdx.json"), "utf8")) as {
         readonly bomFormat: string;
@@ -67,7 +63,7 @@ describe("what is shipped", () => {
     });
   }
 
-  test("for the two architectures is the same but for the machine", { skip: noCompiler(OTHER[OWN]) ?? false }, () => {
+  test("the bundles of the two architectures have the same files", { skip: noCompiler(OTHER[OWN]) ?? false }, () => {
     const [x64 = [], arm64 = []] = ARCHITECTURES.map((arch) => {
       const folder = standaloneFolder(arch);
       const files = filesBelow(folder).map((file) => relative(folder, file).replace(/\/ld-linux[^/]*$/, "/ld-linux"));
@@ -77,7 +73,7 @@ describe("what is shipped", () => {
   });
 });
 
-describe("the inspection of what is shipped", () => {
+describe("the inspection of the bundle", () => {
   function makeFolder(t: TestContext): string {
     const folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-inspect-"));
     t.after(() => folder.remove());
@@ -93,22 +89,22 @@ describe("the inspection of what is shipped", () => {
 
   for (const [fault, args, found, arch = OWN] of [
     ["an executable for another machine", ["-static"], `is not for ${OTHER[OWN]}`, OTHER[OWN]],
-    ["a library that the image would have to bring", [], "needs libc.so.6, which is not shipped"],
+    ["a library that is not shipped", [], "needs libc.so.6, which is not shipped"],
     ["an executable stack", ["-static", "-Wl,-z,execstack"], "asks for an executable stack"],
     [
-      "folders that libraries are looked for in",
+      "a library search path",
       ["-Wl,-rpath,/somewhere", "-nostdlib", "-nostartfiles", "-shared"],
       "names directories to look for libraries in",
     ],
   ] as const) {
-    test(`finds ${fault}`, (t) => {
+    test(`the inspection finds ${fault}`, (t) => {
       const folder = makeFolder(t);
       compile(folder, ...args);
       assert.deepEqual(inspect(arch, folder, []), [`program ${found}`]);
     });
   }
 
-  test("finds memory that a rule would give back though it is written", (t) => {
+  test("the inspection finds a writable segment that the agent would unmap", (t) => {
     const folder = makeFolder(t);
     const rule = join(makeFolder(t), "round-up.c");
     writeElfFile(join(folder, "program"), [
@@ -121,7 +117,7 @@ describe("the inspection of what is shipped", () => {
     assert.deepEqual(inspect("x64", folder, [], rule), [`program ${fault} where pages have 4096 bytes`]);
   });
 
-  test("finds relocations in code", (t) => {
+  test("the inspection finds relocations in code", (t) => {
     const folder = makeFolder(t);
     const source = join(makeFolder(t), "source.c");
     writeFileSync(source, 'int variable;\n__asm__(".text\\n.balign 8\\n.quad variable");\n');
@@ -130,7 +126,7 @@ describe("the inspection of what is shipped", () => {
     assert.deepEqual(inspect(OWN, folder, []), ["library has relocations in code, which the agent would give back"]);
   });
 
-  test("finds files that others could write, and paths of the machine that built them", (t) => {
+  test("the inspection finds group-writable files and paths of the build machine", (t) => {
     const folder = makeFolder(t);
     compile(folder, "-static");
     assert.deepEqual(inspect(OWN, folder, []), []);
@@ -142,7 +138,7 @@ describe("the inspection of what is shipped", () => {
     ]);
   });
 
-  test("finds that there is nothing to ship", (t) => {
+  test("the inspection reports a bundle without an executable", (t) => {
     assert.deepEqual(inspect(OWN, makeFolder(t), []), ["holds no executable at all"]);
   });
 });

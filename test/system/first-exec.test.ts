@@ -34,9 +34,9 @@ const PAGES: readonly (readonly [page: string, heading: string, prints: RegExp])
   ["docs/agent/run.md", "A complete start", /^test$/m],
 ];
 
-describe("a newcomer", () => {
+describe("a new user", () => {
   for (const [page, heading, prints] of PAGES)
-    test(`reaches a first exec by the lines of ${page} alone`, async () => {
+    test(`a new user gets a first exec with only the lines of ${page}`, async () => {
       const [issue = "", start = "", host = "", ...more] = blocksUnder(page, heading);
       assert.deepEqual(more, []);
       await using folder = await testFolder();

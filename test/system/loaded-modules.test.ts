@@ -37,7 +37,7 @@ const RUN_AND_NOTE = `
   run(require, module_, module_.exports, script, ${JSON.stringify(join(ROOT, "src", "agent"))});
 `;
 
-test("the workload waits for no module of Node that only calls need, and nothing loads what node:fs has twice", async () => {
+test("Node's slow modules load after the workload starts, fs/promises never", async () => {
   const folder = await mkdtemp(join(tmpdir(), "guest-agent-modules-"));
   try {
     const script = join(folder, "agent.js");

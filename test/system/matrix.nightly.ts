@@ -27,7 +27,7 @@ function titleOf(root: string, setting: Setting): string {
   const { proc, dev, user, init, hostile, writable } = setting;
   const mounts = [...(proc ? ["/proc"] : []), ...(dev ? ["/dev"] : [])].join(" and ") || "nothing mounted";
   const image = `${writable ? "writable" : "read-only"}${hostile ? " and hostile" : ""}`;
-  return `does all its work in ${root}, ${image}, with ${mounts}, as user ${user}, where PID 1 ${init}`;
+  return `the agent works in ${root}, ${image}, with ${mounts}, as user ${user}, where PID 1 ${init}`;
 }
 
 /**

@@ -19,7 +19,7 @@ const PAGES: readonly (readonly [page: string, prints: RegExp])[] = [
 
 describe("the first example of a page", () => {
   for (const [page, prints] of PAGES)
-    test(`works as ${page} shows it`, async () => {
+    test(`the first example of ${page} works`, async () => {
       const [, block = ""] = /^```sh\n([^]*?)^```$/m.exec(readFileSync(join(ROOT, page), "utf8")) ?? [];
       await using folder = await testFolder();
       await putGuestctl(folder.path);

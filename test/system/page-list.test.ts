@@ -47,8 +47,8 @@ function bundleWithList(t: TestContext, list: string): { readonly launch: () => 
   return { launch: () => void execFileSync(bundle.launcher, ["--version"]), file };
 }
 
-describe("the launcher", () => {
-  test("reads the pages of the list, and no others", async (t) => {
+describe("the launcher's page list", () => {
+  test("the launcher prefetches exactly the pages of its list", async (t) => {
     const { launch, file } = bundleWithList(t, "absent\n0+256\nfile\n0+4 100+8\n200+1\n");
     if (!(await forget([file]))) {
       t.skip("needs a disk below the temporary folder");
@@ -66,19 +66,19 @@ describe("the launcher", () => {
     "is empty": "",
     "begins with pages": "0+4\n",
     "is cut off": "file\n0+4 100",
-    "is no list": "file\n7 nonsense\n99999999999999999999+99999999999999999999\n+\n\0\n",
-    "names folders and devices": "lib\n0+4\n/dev/zero\n0+4\n",
-    "is longer than any": "file\n".repeat(20_000),
+    "is not a list": "file\n7 nonsense\n99999999999999999999+99999999999999999999\n+\n\0\n",
+    "names directories and devices": "lib\n0+4\n/dev/zero\n0+4\n",
+    "is too long": "file\n".repeat(20_000),
   })) {
-    test(`starts the agent where the list ${what}`, (t) => bundleWithList(t, list).launch());
+    test(`the launcher starts the agent if its page list ${what}`, (t) => bundleWithList(t, list).launch());
   }
 });
 
-describe("the list of pages that is shipped", () => {
+describe("the shipped page list", () => {
   const folder = standaloneFolder();
   const lines = readFileSync(join(folder, "agent.pages"), "utf8").trim().split("\n");
 
-  test("names files of the bundle, and pages that they have", () => {
+  test("the shipped page list names existing files and pages of the bundle", () => {
     let pages = 0;
     let runs = 0;
     for (const line of lines) {
@@ -95,7 +95,7 @@ describe("the list of pages that is shipped", () => {
     assert.ok(runs > 0);
   });
 
-  test("keeps the page cache of a cold start small, whatever the disk reads ahead", async (t) => {
+  test("the shipped page list keeps a cold start's page cache small", async (t) => {
     const copy = mkdtempSync(join(tmpdir(), "guest-agent-cold-"));
     t.after(() => rmSync(copy, { recursive: true, force: true }));
     cpSync(folder, copy, { recursive: true });

@@ -80,8 +80,7 @@ describe("another build of the same sources", OPTIONS, () => {
 
   const sumsOf = (dist: string): string[] => readFileSync(join(dist, "SHA256SUMS"), "utf8").split("\n");
 
-  const byUser =
-    "by a user without cgroups and without the other architecture's compiler makes this one's, and says so";
+  const byUser = "a user without cgroups and cross compiler builds for this architecture";
   test(byUser, NEEDS_OPEN_CLONE, () => {
     chmodSync(base, 0o755);
     const { status, stdout, stderr } = build([], tools, `chown -R 65534:65534 "${base}"; ${UNMOUNT_CGROUPS}`);
@@ -96,23 +95,19 @@ describe("another build of the same sources", OPTIONS, () => {
     assert.deepEqual(other, []);
   });
 
-  test("refuses to leave out an architecture that was asked for", () => {
+  test("a build for an architecture without a compiler fails", () => {
     const { status, stderr } = build([OTHER], tools);
     assert.equal(status, 1);
     assert.match(stderr, new RegExp(`no compiler for ${OTHER}: on Debian, install g\\+\\+`));
   });
 
   const skip = haveTool(CROSS_GCC) ? false : `needs ${CROSS_GCC} (Debian: g++-${CROSS_GCC.replace(/-gcc$/, "")})`;
-  test(
-    "gives the same bytes for all that is shipped: agents, images, guestctl and the client library",
-    { skip },
-    () => {
-      const { status, stderr } = build([], process.env["PATH"] ?? "");
-      assert.equal(status, 0, stderr);
-      assert.deepEqual(sumsOf(join(checkout, "dist")), sumsOf(releaseFolder()));
-      for (const arch of [OWN, OTHER]) {
-        assert.deepEqual(sumsOf(join(checkout, "dist", `linux-${arch}`)), sumsOf(standaloneFolder(arch)));
-      }
-    },
-  );
+  test("a second build of the release is byte-identical", { skip }, () => {
+    const { status, stderr } = build([], process.env["PATH"] ?? "");
+    assert.equal(status, 0, stderr);
+    assert.deepEqual(sumsOf(join(checkout, "dist")), sumsOf(releaseFolder()));
+    for (const arch of [OWN, OTHER]) {
+      assert.deepEqual(sumsOf(join(checkout, "dist", `linux-${arch}`)), sumsOf(standaloneFolder(arch)));
+    }
+  });
 });

@@ -21,7 +21,7 @@ function block(language: string, matches: RegExp): string {
 }
 
 describe("docs/agent/run.md", () => {
-  test("has a systemd unit that systemd accepts", async () => {
+  test("systemd accepts the documented unit", async () => {
     await using folder = await testFolder();
     const unit = folder.at("guest-agent.service");
     await writeFile(unit, block("ini", /ExecStart=/).replaceAll("/opt/guest-agent", standaloneFolder()));
@@ -31,7 +31,7 @@ describe("docs/agent/run.md", () => {
     assert.match((await execa("systemd-analyze", ["verify", unit], { all: true, reject: false })).all, /kill mode/);
   });
 
-  test("declares the sandbox idle by its line of curl, and Health reports it", async () => {
+  test("the documented curl line declares the sandbox idle, and Health reports it", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     assert.equal((await client.health()).idleDeclared, undefined);

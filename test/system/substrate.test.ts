@@ -81,7 +81,7 @@ test $status = 143
 }
 
 describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
-  test("mounts only where the substrate does, and nothing of the agent's is elsewhere", () => {
+  test("the mounts of the substrate page match the substrate's, with nothing outside", () => {
     const places = body.volumes.map((volume) => volume.mount_path);
     for (const place of places) {
       assert.ok(!REFUSED.some((refused) => place === refused || place.startsWith(`${refused}/`)), place);
@@ -95,13 +95,13 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
     }
   });
 
-  test("puts no secret into the instance's environment", () => {
+  test("the substrate page puts no secret into the instance's environment", () => {
     for (const name of ["SVC_INSTANCE_TOKEN", "SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.ok(!(name in body.env) && `${name}_FILE` in body.env, name);
     }
   });
 
-  test("is right: its archives, its create body and its commands work together", NEEDS_NAMESPACES, async () => {
+  test("the documented substrate example works: archives, create request and commands", NEEDS_NAMESPACES, async () => {
     const built = standaloneFolder();
     const [archive = ""] = globSync(join(dirname(built), `guest-agent-*-linux-${process.arch}.tar.gz`));
     const members = execFileSync("tar", ["-tzvf", archive], { encoding: "utf8" }).trim().split("\n");

@@ -27,7 +27,7 @@ exec /bin/sh "$@"
 `;
 
 describe("npm start", () => {
-  it("repeats a step with more time where the machine was too busy for it", async () => {
+  it("npm start retries a step with more time on a busy machine", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("bin"));
     await writeFile(folder.at("bin/sh"), SHELL);

@@ -21,7 +21,7 @@ let sockets = 0;
 const newSocket = (): string => folder.at(`${++sockets}.sock`);
 
 describe("SVC_GUEST_SOCKET", () => {
-  test("alone serves GuestAgent without TLS, to its owner only, and is gone with the agent", async () => {
+  test("SVC_GUEST_SOCKET serves GuestAgent without TLS to the socket's owner", async () => {
     const socket = folder.at("not/there/yet/guest.sock");
     await using agent = await startOn(socket);
     assert.equal((await stat(socket)).mode & 0o777, 0o600);
@@ -30,7 +30,7 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal(existsSync(socket), false);
   });
 
-  test("serves beside the TCP port", async () => {
+  test("SVC_GUEST_SOCKET works together with the TCP port", async () => {
     const socket = newSocket();
     await using agent = await startAgent({ env: { SVC_GUEST_SOCKET: socket } });
     using overTcp = clientOf(agent);
@@ -42,7 +42,7 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal((await overSocket.statPath(path)).size, 9);
   });
 
-  test("takes the place of a socket that a killed agent left behind", async () => {
+  test("the agent replaces a socket that a killed agent left", async () => {
     const socket = newSocket();
     const first = await startOn(socket);
     // Under the launcher the agent is a child of the started process.
@@ -55,7 +55,7 @@ describe("SVC_GUEST_SOCKET", () => {
     assert.equal((await health(socket)).alive, true);
   });
 
-  test("is refused where another agent listens, which goes on undisturbed", async () => {
+  test("the agent fails to start on a socket where another agent listens", async () => {
     const socket = newSocket();
     await using _first = await startOn(socket);
     await using second = await startOn(socket, { awaitListening: false });
@@ -69,8 +69,8 @@ describe("SVC_GUEST_SOCKET", () => {
 
 const hasNetworks = process.getuid?.() === 0 && spawnSync("unshare", ["--net", "true"]).status === 0;
 const skip = hasNetworks ? false : "needs root, unshare(1) and CAP_SYS_ADMIN";
-describe("an agent with neither port nor TLS files", { skip }, () => {
-  test("leaves a network of its own without a single socket, whatever it is asked for", async () => {
+describe("an agent without port and TLS files", { skip }, () => {
+  test("an agent on a unix socket alone opens no network socket", async () => {
     const socket = newSocket();
     await using agent = await startOn(socket, { through: ["unshare", "--net"] });
     using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
@@ -81,7 +81,7 @@ describe("an agent with neither port nor TLS files", { skip }, () => {
     assert.deepEqual(networkEntries(agent.pid), []);
   });
 
-  test("differs in that from one with a port, whose listener is seen in the same way", async () => {
+  test("an agent with a port shows its listener in the network tables", async () => {
     await using agent = await startAgent({ through: ["unshare", "--net"] });
     await agent.logged("management_listening");
     assert.equal(networkEntries(agent.pid).length, 1);

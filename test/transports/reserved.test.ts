@@ -13,15 +13,15 @@ const [NODE, ...GUESTCTL] = sourceCommand("node/guestctl/main.ts");
 const USAGE = 64;
 const CONFIG = 78;
 
-describe("the transport that is reserved for the runtime sharedkernel", () => {
-  test("is recognised by its name, and nothing else is taken for it", () => {
+describe("the reserved transport sharedkernel", () => {
+  test("reservedTransport recognises sharedkernel addresses, but not hosts or paths named so", () => {
     for (const name of NAMES) assert.match(reservedTransport(name) ?? "", EXPLANATION);
     for (const name of ["sharedkernel.example:7071", "/run/sharedkernel", "unix:/run/sharedkernel", "host:7071", ""]) {
       assert.equal(reservedTransport(name), undefined, name);
     }
   });
 
-  test("is refused by the agent as a fault of its bootstrap channel, by the name of the variable", async () => {
+  test("the agent rejects sharedkernel and names the bootstrap variable", async () => {
     const noNetwork = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
     await using agent = await startAgent({
       env: {
@@ -35,7 +35,7 @@ describe("the transport that is reserved for the runtime sharedkernel", () => {
     assert.doesNotMatch(agent.output.stderr, /some-value/);
   });
 
-  test("is refused by the bridge", async () => {
+  test("the bridge rejects a sharedkernel address", async () => {
     const [program, ...args] = AGENT_COMMAND;
     const bridge = [...args, "bridge", "sharedkernel:tier"];
     const { exitCode, stdout, stderr } = await execa(program, bridge, { reject: false });
@@ -43,7 +43,7 @@ describe("the transport that is reserved for the runtime sharedkernel", () => {
     assert.match(stderr, EXPLANATION);
   });
 
-  test("is refused by the client library before anything is dialled", () => {
+  test("the client library rejects sharedkernel before it dials", () => {
     for (const address of NAMES) {
       const { message } = thrownBy(() => connect({ address, token: "t" }));
       assert.match(message, EXPLANATION);
@@ -51,7 +51,7 @@ describe("the transport that is reserved for the runtime sharedkernel", () => {
     }
   });
 
-  test("is refused by guestctl, which does not take it for the name of a host", async () => {
+  test("guestctl rejects sharedkernel instead of treating it as a host name", async () => {
     const words = ["health", "--address", "sharedkernel:7071", "--credentials", "/nonexistent"];
     const { exitCode, stdout, stderr } = await execa(NODE, [...GUESTCTL, ...words], { reject: false });
     assert.deepEqual([exitCode === 0, stdout], [false, ""]);

@@ -26,7 +26,7 @@ interface CaseContext {
 
 /** Beside each operation, what is about the connection itself. The duties come last because they end it. */
 const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> = {
-  "gives a command up, which ends it": async ({ client }) => {
+  "cancelling a command ends it": async ({ client }) => {
     const abort = new AbortController();
     const command = client.exec({ args: ["sleep", "1000"] }, { signal: abort.signal });
     const pid = await command.started;
@@ -36,7 +36,7 @@ const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> =
     await processGone(pid);
     assert.equal((await client.health()).alive, true);
   },
-  "gets many MiB back from a command that copies them": async ({ client, bulkBytes }) => {
+  "a command echoes many MiB unchanged": async ({ client, bulkBytes }) => {
     const command = client.exec({ args: ["cat"], stdin: true });
     const sent = randomBytes(bulkBytes);
     command.stdin.end(sent);
@@ -44,7 +44,7 @@ const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> =
     assert.equal(exit.exitCode, 0);
     assert.ok(received.equals(sent));
   },
-  "has the restore duties performed, which end its connection, and dials again": async ({ client, dialAgain }) => {
+  "restore steps close the connection, and a new one works": async ({ client, dialAgain }) => {
     const duties = await client.runRestoreDuties({ entropy: randomBytes(64) });
     assert.deepEqual([duties.entropyBytesMixed, duties.clockStepped], [64, false]);
     assert.equal(duties.degraded === "", duties.entropyCredited);
@@ -56,7 +56,7 @@ const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> =
 };
 
 for (const [index, transport] of TRANSPORTS.entries()) {
-  describe(`over ${transport.name} a client`, () => {
+  describe(`a client over ${transport.name}`, () => {
     const opened = new DisposableStack();
     let dialAgain: () => GuestClient;
     let client: GuestClient;
@@ -80,11 +80,10 @@ for (const [index, transport] of TRANSPORTS.entries()) {
     });
     for (const [method, run] of Object.entries(OPERATIONS)) {
       if (method === "GuestAgent/RunRestoreDuties" || method === "Lifecycle/Stop") continue;
-      test(method, async () =>
-        run({ client, library: { HookKind }, agent, folder: await mkdtemp(join(shared, "operation-")) }),
-      );
+      test(`${method} works over ${transport.name}`, async () =>
+        run({ client, library: { HookKind }, agent, folder: await mkdtemp(join(shared, "operation-")) }));
     }
     for (const [title, run] of Object.entries(CASES))
-      test(title, () => run({ client, dialAgain, bulkBytes: transport.bulkBytes }));
+      test(`${title}, over ${transport.name}`, () => run({ client, dialAgain, bulkBytes: transport.bulkBytes }));
   });
 }

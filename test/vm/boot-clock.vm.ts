@@ -51,7 +51,7 @@ const years = (): Promise<string[]> =>
 describe("a sandbox whose machine believes that it is 1980", () => {
   const present = new Date().getUTCFullYear().toString();
 
-  test("has the host's time once it is created", async () => {
+  test("create sets the clock of a guest that booted in 1980", async () => {
     await node.create({ image: "busybox", name: "box", process: { args: ["/bin/sh", "-c", WORKLOAD] } });
     const { errorMs, activeAgoMs } = await clock();
     assert.ok(Math.abs(errorMs) < 10_000, `${errorMs} ms off`);
@@ -63,7 +63,7 @@ describe("a sandbox whose machine believes that it is 1980", () => {
     assert.deepEqual(await years(), ["1980"], "its workload started before");
   });
 
-  test("has it again after a stop and a start", async () => {
+  test("a stop and start sets the guest's clock again", async () => {
     await node.stop("box");
     await node.resume("box");
     const { errorMs } = await clock();

@@ -20,7 +20,7 @@ describe("a guest without a management port, its bridge on a serial port", () =>
     await stage.end();
   });
 
-  test("is reached over virtio-serial, through the bridge command that the substrate's agent runs", async () => {
+  test("the bridge command reaches the agent over virtio-serial", async () => {
     await stage.boot();
     await stage.machine.said(WAITS);
     client = await stage.reach();
@@ -30,7 +30,7 @@ describe("a guest without a management port, its bridge on a serial port", () =>
     assert.ok(stdout.equals(input));
   });
 
-  test("has no listener on the network", async () => {
+  test("an agent reached through the bridge has no network listener", async () => {
     assert.ok(client);
     const { stdout } = await client.run({ args: ["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"] });
     const sockets = stdout
@@ -41,7 +41,7 @@ describe("a guest without a management port, its bridge on a serial port", () =>
     assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
   });
 
-  test("is reached again after a restore, and performs its duties", async () => {
+  test("the bridge works again after a restore and its restore steps", async () => {
     const { guest } = stage;
     const snapshot = await guest.snapshot(stage.machine);
     await stage.replaceMachine(() => guest.start(snapshot));

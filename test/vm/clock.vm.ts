@@ -14,14 +14,14 @@ describe("a guest that booted in 1970", () => {
   let appliedMs = 0;
   let toleranceMs = 0;
 
-  test("lets the caller in, whose certificate is not valid yet", async () => {
+  test("a guest in 1970 accepts a client certificate that is not valid yet", async () => {
     await stage.boot();
     using client = stage.client();
     const { guestTime } = await client.health();
     assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
-  test("has its clock set, and says by how much it was wrong", async () => {
+  test("restore steps set the clock of a 1970 guest and report the drift", async () => {
     using client = stage.client();
     await client.health();
     appliedMs = Date.now();
@@ -34,13 +34,13 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Math.abs(driftMs) < toleranceMs, `${driftMs} ms off`);
   });
 
-  test("has been active since it was started, not since 1970", async () => {
+  test("after the clock step last_user_activity is the start, not 1970", async () => {
     using client = stage.client();
     const { guestTime, lastUserActivity } = await client.health();
     assert.ok(Number(guestTime) - Number(lastUserActivity) < HOUR_MS);
   });
 
-  test("does not let a repeated or delayed call put the clock back", async () => {
+  test("repeated or delayed restore steps do not set the clock back", async () => {
     using client = stage.client();
     for (const hostMs of [appliedMs, appliedMs - 1_000]) {
       const duties = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: new Date(hostMs) });
@@ -74,7 +74,7 @@ describe("a guest whose clock is a day ahead", () => {
     return [report.clockStepped, report.degraded];
   }
 
-  test("was active as long ago as it was, before and after its clock is put right", async () => {
+  test("the age of user activity is right before and after a clock step", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.run({ args: ["/bin/busybox", "true"] })).exitCode, 0);
@@ -87,7 +87,7 @@ describe("a guest whose clock is a day ahead", () => {
     }
   });
 
-  test("is put right by the next call after one with a wrong time", async () => {
+  test("the next restore steps correct a clock set to a wrong time", async () => {
     assert.deepEqual(await duties(Date.now() + DAY_MS), [true, ""]);
     assert.ok((await readClocks(stage.machine.oraclePort)).driftMs > DAY_MS / 2);
     assert.deepEqual(await duties(Date.now()), [true, ""]);

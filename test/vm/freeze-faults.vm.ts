@@ -20,16 +20,10 @@ hardship beat "" workload & while :; do wait; done`;
 
 /** Which process gets which signal in a frozen guest, how its entrypoint ends, whether its workload could clean up. */
 const ENDS = [
-  ["agent", 9, "the launcher thaws it, and all of it gets SIGTERM and a grace", /exit 137|signal 9/, true],
-  ["launcher", 9, "the entrypoint of the substrate is gone, and its machine with it", /signal 9/, false],
-  [
-    "launcher",
-    15,
-    "as init forwards a stop: the workload wakes up, gets it too, and its status is told",
-    /exit 7/,
-    true,
-  ],
-  ["agent", 15, "the same", /exit 7/, true],
+  ["agent", 9, "the session is thawed and stopped with SIGTERM", /exit 137|signal 9/, true],
+  ["launcher", 9, "the machine ends", /signal 9/, false],
+  ["launcher", 15, "the workload is thawed and stops with its own status", /exit 7/, true],
+  ["agent", 15, "the workload is thawed and stops with its own status", /exit 7/, true],
 ] as const;
 
 describe("a frozen session in a guest", () => {
@@ -51,7 +45,7 @@ describe("a frozen session in a guest", () => {
     return clone;
   };
 
-  test("is that of the first of two nodes that want it at once; the other one is told", async () => {
+  test("if two nodes freeze at once, one succeeds and one gets SESSION_FROZEN", async () => {
     await stage.boot();
     using client = await stage.reach();
     const keep = { name: "command" };
@@ -75,7 +69,7 @@ describe("a frozen session in a guest", () => {
   });
 
   for (const [who, signal, what, end, cleansUp] of ENDS) {
-    test(`does not stay so when signal ${signal} comes to the ${who}: ${what}`, async () => {
+    test(`signal ${signal} to the ${who} of a frozen guest: ${what}`, async () => {
       await using clone = await frozenClone();
       assert.deepEqual(await ask(clone.oraclePort, [`kill ${who} ${signal}`]), ["0"]);
       await clone.ended();
@@ -84,7 +78,7 @@ describe("a frozen session in a guest", () => {
     });
   }
 
-  test("goes on once, whether the answer to its duties was lost or two nodes ran them at once", async () => {
+  test("a session runs on after restore steps that were repeated or concurrent", async () => {
     await using clone = await frozenClone();
     {
       await using way = await relayTo(clone.agentPort);
@@ -109,7 +103,7 @@ describe("a frozen session in a guest", () => {
     await allBeat(clone, await beatsOf(clone), BEATING);
   });
 
-  test("thaws by itself where its snapshot is never taken, and the next duties are told so, once", async () => {
+  test("an expired freeze thaws the session; the next restore steps report it", async () => {
     await stage.machine.resume();
     assert.equal((await restoreDuties(() => stage.client(), { reachTimeoutMs: REACH_MS })).frozen, false);
     await allBeat(stage.machine, before, BEATING);

@@ -12,7 +12,7 @@ import { type Draw, draws, inBoth, KINDS, livesOn, made, madeAtLeast, sinceSnaps
 const GENERATION = randomUUID();
 /** How clones are started: without vmgenid, or with one that shows them that they are clones. */
 const WAYS = {
-  "without a word of vmgenid": () => GENERATION,
+  "without vmgenid": () => GENERATION,
   "with a new vmgenid": () => randomUUID(),
 } as const;
 const CLONES = 4;
@@ -42,7 +42,7 @@ async function digests(client: GuestClient): Promise<string[]> {
   return stdout.toString().trim().split("\n");
 }
 
-describe("a workload that draws without pause, in four clones of one snapshot", () => {
+describe("a workload that draws random numbers, in four clones of one snapshot", () => {
   const stage = new Stage({
     process: { args: ["/bin/drawer"] },
     hooks: { postRestore: { args: ["/bin/sh", "-c", documentedHook()] } },
@@ -66,7 +66,7 @@ describe("a workload that draws without pause, in four clones of one snapshot", 
     running = await stage.guest.snapshot(stage.machine, "running");
   };
 
-  test("is up", async () => {
+  test("the drawing workload starts in the source", async () => {
     await stage.boot();
     await madeAtLeast(
       stage.machine,
@@ -83,7 +83,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
-    test(`control, ${way}: not frozen, they draw before their duties, and the same`, async (t) => {
+    test(`control, ${way}: clones that were not frozen draw the same numbers`, async (t) => {
       const start = async (): Promise<Machine> => {
         const clone = await stage.guest.start(running, generation());
         await madeAtLeast(
@@ -105,7 +105,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     });
   }
 
-  test("the source is frozen, and a snapshot taken of it", async () => {
+  test("the source is frozen and a snapshot of it is taken", async () => {
     await stage.machine.resume();
     using client = stage.client();
     const { frozen: isFrozen, freezeProblem } = await client.runHook({
@@ -123,7 +123,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
-    test(`${way}: frozen, none draws anything before its duties, and then nothing that another has drawn`, async () => {
+    test(`${way}: frozen clones draw nothing before their restore steps and differ afterwards`, async () => {
       const clones: Draw[][] = [];
       for (let n = 0; n < CLONES; n++) {
         await using clone = await stage.guest.start(frozen, generation());
@@ -168,13 +168,13 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     });
   }
 
-  test("the documented POST_RESTORE hook gives each a machine-id and a seed file of its own; the boot id stays equal", () => {
+  test("the documented POST_RESTORE hook gives each clone its own machine-id and seed", () => {
     assert.equal(files.length, 1 + Object.keys(WAYS).length * CLONES);
     const distinct = SHARED_FILES.map((_, index) => new Set(files.map((lines) => lines[index])).size);
     assert.deepEqual(distinct, [files.length, files.length, 1]);
   });
 
-  test("the source of the snapshot is frozen too, until its own duties", async () => {
+  test("the snapshot's source stays frozen until its own restore steps", async () => {
     await stage.machine.resume();
     await livesOn(stage.machine);
     assert.deepEqual(await made(stage.machine), madeBefore);

@@ -117,12 +117,12 @@ async function freeze(client: GuestClient): Promise<HookResult> {
   }
 }
 
-describe("a session with everything in it that is hard to freeze", () => {
+describe("a session with everything that is hard to freeze", () => {
   const process = { args: ["/bin/hardship", "beat", "", "workload"], env: { PATH: "/bin" } };
   const stage = new Stage({ process, hooks: HOOKS, programs: ["hardship"], modules: ["fuse"] });
   const beating = ["workload", ...Object.keys(HARDSHIPS)];
   after(() => stage.end());
-  test(`is up: ${Object.keys(HARDSHIPS).join(", ")}`, async () => {
+  test(`the hard-to-freeze session starts: ${Object.keys(HARDSHIPS).join(", ")}`, async () => {
     await stage.boot();
     const script = `busybox mkdir -p ${DISK}; busybox grep -q ${DISK} /proc/mounts || busybox mount -t ext4 /dev/vda ${DISK}`;
     const prepared = await patiently(stage, (client) => client.run({ args: inShell(script) }));
@@ -145,7 +145,7 @@ describe("a session with everything in it that is hard to freeze", () => {
   });
 
   for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++) {
-    test(`snapshot ${snapshot}: it stands still until its duties, and then all of it goes on`, async (t) => {
+    test(`in snapshot ${snapshot} the session stays frozen until its restore steps, then continues`, async (t) => {
       const starts = await Starts.begin(stage);
       const { frozen, frozenProcesses, freezePending, freezeProblem } = await patiently(stage, freeze);
       assert.deepEqual([frozen, freezeProblem], [true, ""]);
@@ -177,7 +177,7 @@ describe("a session with everything in it that is hard to freeze", () => {
     });
   }
 
-  test("and nothing is lost: all of it runs still, and all of the bomb is killed", async () => {
+  test("every hard-to-freeze process still runs, and the fork bomb can be killed", async () => {
     const all = await patiently(stage, (client) => client.listExecs());
     const living = all.filter(({ exit }) => exit === undefined).map(({ name }) => name);
     const wanted = [...Object.keys(HARDSHIPS), "itself"];

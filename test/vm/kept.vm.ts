@@ -100,7 +100,7 @@ describe("kept commands, and the workload's kept output", () => {
   let said: { readonly at: KeptPosition; readonly out: Buffer; readonly err: Buffer } | undefined;
   after(() => stage.end());
 
-  test("a build, a terminal and a pipe that blocks go on through three standbys: every byte comes once, on each side", async (t) => {
+  test("kept commands continue through three standbys with every byte delivered once", async (t) => {
     await stage.boot();
     using client = stage.client();
     const events = new Map<string, number>();
@@ -190,7 +190,7 @@ describe("kept commands, and the workload's kept output", () => {
     await other.endExec("unread");
   });
 
-  test("two forks of one snapshot go on from the same bytes, and each comes to its own end", async () => {
+  test("kept commands continue independently in two forks of one snapshot", async () => {
     const source = new Source();
     const stored = { out: Buffer.alloc(0), copied: Buffer.alloc(0) };
     let positions: readonly KeptPosition[] = [];

@@ -37,7 +37,7 @@ async function statusOf(folder: string): Promise<string | undefined> {
   return (answers.at(-1)?.["return"] as { status?: string } | undefined)?.status;
 }
 
-test("the documented command continues a QEMU whose migration to a file has ended, as a killed daemon leaves it", async () => {
+test("the documented command resumes a QEMU whose migration to a file has ended", async () => {
   if (missingPrograms([SOCAT]).length > 0) installPackages([SOCAT.package]);
   await using folder = await testFolder();
   const machine = ["-M", "q35,accel=tcg", "-m", "64", "-display", "none", "-nodefaults"];

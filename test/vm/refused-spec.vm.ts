@@ -30,7 +30,7 @@ const hooksOf = (key: string): object => ({
   post_restore: { args: ["/bin/sh", "-c", "echo $KEY $HOOK_KEY"], env: { HOOK_KEY: key } },
 });
 
-describe("a fork whose process spec the restore duties refuse after keep_frozen", () => {
+describe("a fork whose process spec the restore steps reject after keep_frozen", () => {
   const stage = new Stage({
     process: processOf("source"),
     hooks: hooksOf("source"),
@@ -73,7 +73,7 @@ describe("a fork whose process spec the restore duties refuse after keep_frozen"
     return clone;
   };
 
-  test("is cloned from a frozen source", async () => {
+  test("the source is frozen and a snapshot of it is taken", async () => {
     await stage.boot();
     await stage.reach();
     await allBeat(stage.machine, new Map(), ["workload"]);
@@ -82,7 +82,7 @@ describe("a fork whose process spec the restore duties refuse after keep_frozen"
     file = await stage.guest.snapshot(stage.machine, "frozen");
   });
 
-  test("stays frozen until its files are repaired, and then has nothing of its source", async () => {
+  test("a fork stays frozen until its process spec is repaired", async () => {
     await using clone = await stage.guest.start(file);
     await livesOn(clone);
     const seenBefore = await seen(clone);
@@ -114,7 +114,7 @@ describe("a fork whose process spec the restore duties refuse after keep_frozen"
     assert.deepEqual([...new Set(seenSince)], ["fork"], "ready_cmd never ran with the secret of the source");
   });
 
-  test("has the valid hooks spec beside it in force", async () => {
+  test("a valid hooks spec takes effect although the process spec was rejected", async () => {
     await using clone = await refusedClone();
     await write(clone, HOOKS_FILE, JSON.stringify(hooksOf("fork")));
     await duties(clone, false);
@@ -127,7 +127,7 @@ describe("a fork whose process spec the restore duties refuse after keep_frozen"
     assert.equal(stdoutTail, "fork fork\n");
   });
 
-  test("is killed by a stop: its workload does not clean up with the secret of the source", async () => {
+  test("a stop kills a frozen fork without running the workload's clean-up", async () => {
     await using clone = await refusedClone();
     assert.deepEqual(await ask(clone.oraclePort, ["kill launcher 15"]), ["0"]);
     await clone.ended();
@@ -136,7 +136,7 @@ describe("a fork whose process spec the restore duties refuse after keep_frozen"
     assert.doesNotMatch(clone.console, /WORKLOAD-CLEANED-UP/);
   });
 
-  test("ends with 137 when its time is over: its workload does not run again", async () => {
+  test("an expired freeze ends the fork with 137 without running its workload", async () => {
     await stage.machine.resume();
     assert.equal((await duties(stage.machine, false)).frozen, false);
     await allBeat(stage.machine, before, ["workload"]);

@@ -101,7 +101,7 @@ describe("the life of a sandbox", () => {
     );
   }
 
-  test("it is made of an image and the agent's volume, and there once Health answers; no secret is in what the API tells", async () => {
+  test("create waits for Health and puts no secret into the API's responses", async () => {
     const made = await node.create({
       image: "box",
       name: "box",
@@ -120,7 +120,7 @@ describe("the life of a sandbox", () => {
     for (const secret of [SECRET, parent.token]) assert.ok(!told.includes(secret));
   });
 
-  test("when its workload declares itself idle, the watch puts it to sleep: no machine is left of it", async () => {
+  test("the watch suspends a sandbox whose workload has declared itself idle", async () => {
     using guest = await dial("box");
     await declareIdle(guest);
     const end = new AbortController();
@@ -138,7 +138,7 @@ describe("the life of a sandbox", () => {
     await assert.rejects(node.connect("box"), { code: "WRONG_STATE" });
   });
 
-  test("it wakes up as the same, with its duties done, and the old declaration does not put it to sleep again", async () => {
+  test("a resumed sandbox is not suspended again by its old idle declaration", async () => {
     const awakening = await node.resume("box", { env: { STAGE: "resumed" } });
     assert.ok(awakening);
     isWhole(awakening);
@@ -150,7 +150,7 @@ describe("the life of a sandbox", () => {
     assert.equal((await node.get("box")).state, "Running");
   });
 
-  test("a snapshot is taken of it, after which it goes on with duties of its own", async () => {
+  test("a snapshot is taken and its source continues with its own restore steps", async () => {
     let workload: string;
     {
       using guest = await dial("box");
@@ -165,7 +165,7 @@ describe("the life of a sandbox", () => {
     assert.equal(await print(guest, WORKLOAD), workload, "the same workload");
   });
 
-  test("two forks of the snapshot have credentials, variables, randomness and time of their own", async () => {
+  test("two forks have their own credentials, variables, random numbers and time", async () => {
     await pause(LIES_MS);
     const draws: string[] = [];
     for (const name of ["fork-1", "fork-2"]) {
@@ -193,7 +193,7 @@ describe("the life of a sandbox", () => {
     assert.equal(qemusBelow(daemon.state).length, 3);
   });
 
-  test("a fork of a snapshot that was not frozen reads no secret but its own either", async () => {
+  test("a fork of an unfrozen snapshot reads only its own secrets", async () => {
     await node.snapshot("box", { name: "running", freeze: "off" });
     await node.fork("running", { name: "fork-3", env: { API_KEY: "key-of-fork-3" }, acceptUnfrozen: true });
     using guest = await dial("fork-3");
@@ -209,7 +209,7 @@ describe("the life of a sandbox", () => {
     return Object.assign(guest, { [Symbol.dispose]: () => guest.close() });
   }
 
-  test("when all is removed, a sweep finds nothing, and the substrate has the agent's volume alone", async () => {
+  test("after all sandboxes are removed, only the agent's volume remains", async () => {
     for (const name of ["box", "fork-1", "fork-2", "base"]) await node.remove(name);
     assert.deepEqual(await node.sweep(), SWEPT_NOTHING);
     const { ingresses, instances, snapshots, volumes } = daemon.client;

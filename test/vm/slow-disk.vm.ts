@@ -18,7 +18,7 @@ const CONTENT = randomBytes(4096);
 
 const pathOf = (folder: string, n: number | string): string => `${folder}/file-${n}`;
 
-describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
+describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
   const stage = new Stage({ slowDisks: Object.values(DISKS) });
   after(() => stage.end());
 
@@ -28,7 +28,7 @@ describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
     return stdout.toString();
   }
 
-  test("are mounted", async () => {
+  test("the slow disks are mounted in the guest", async () => {
     await stage.boot();
     using client = stage.client();
     for (const [n, folder] of Object.keys(DISKS).entries()) {
@@ -37,7 +37,7 @@ describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
     }
   });
 
-  test("20 ms: each writes its file, and every byte is there", async (t) => {
+  test("64 files are written completely to a disk with 20 ms fsyncs", async (t) => {
     using client = stage.client();
     const began = performance.now();
     const writes = Array.from({ length: WRITERS }, (_, n) => client.writeFile(pathOf("/slow", n), CONTENT));
@@ -46,7 +46,7 @@ describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
     assert.equal(await guestRun(client, "busybox cat /slow/file-* | busybox wc -c"), `${WRITERS * CONTENT.length}\n`);
   });
 
-  test("8 s: other file calls, commands and Health come back before the first fsync, there too", async (t) => {
+  test("other calls return before the first fsync of a disk with 8 s", async (t) => {
     using client = stage.client();
     using writers = stage.client();
     const given = new AbortController();
@@ -72,7 +72,7 @@ describe("disks whose fsync takes 20 ms, and 8 s, under 64 writers", () => {
     await ends;
   });
 
-  test("afterwards the slow disk takes a file again, and of those that were given up none is there in part", async () => {
+  test("a slow disk works after cancelled writes and holds no partial file", async () => {
     using client = stage.client();
     await client.writeFile(pathOf("/very-slow", "last"), CONTENT);
     const sizes = await guestRun(client, "busybox stat -c %s /very-slow/file-* | busybox sort -u");

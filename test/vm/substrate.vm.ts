@@ -14,11 +14,11 @@ async function print(client: GuestClient, script: string): Promise<string> {
   return (await client.run({ args: ["/bin/busybox", "sh", "-c", script] })).stdout.toString();
 }
 
-describe("a guest as the substrate makes it", () => {
+describe("a guest as the substrate boots it", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("the workload gets what the shell left in the environment, and starts in the image's working directory", async () => {
+  test("the workload gets the shell's environment and the image's working directory", async () => {
     await stage.boot();
     using client = stage.client();
     const environment = (await print(client, "busybox cat /proc/$(busybox pidof workload)/environ")).split("\0");
@@ -33,14 +33,14 @@ describe("a guest as the substrate makes it", () => {
   });
 
   for (const name of ["HUP", "QUIT", "INT"])
-    test(`${name} to init reaches the workload, and the agent goes on serving`, async () => {
+    test(`SIG${name} to init reaches the workload, and the agent continues to serve`, async () => {
       using client = stage.client();
       await print(client, `busybox kill -${name} 1`);
       await stage.machine.said(`WORKLOAD-GOT ${name}`);
       assert.equal((await client.health()).alive, true);
     });
 
-  test("what has lost its parent is reaped when it ends", async () => {
+  test("the agent reaps an orphaned process when it ends", async () => {
     using client = stage.client();
     const pids = await print(client, "for i in 1 2 3; do busybox sleep 31339 >/dev/null 2>&1 & echo $!; done");
     const folders = pids.trim().replaceAll(/^/gm, "/proc/").replaceAll("\n", " ");
@@ -49,7 +49,7 @@ describe("a guest as the substrate makes it", () => {
     while ((await print(client, `busybox ls -d ${folders} 2> /dev/null`)) !== "") await pause(50);
   });
 
-  test("a token renewed by WriteFile onto the readonly volume is the one that counts", async () => {
+  test("a token renewed by WriteFile onto the readonly volume takes effect", async () => {
     using client = stage.client();
     await client.writeFile(TOKEN_FILE, Buffer.from(NEW_TOKEN), { mode: 0o600 });
     stage.guest.token = NEW_TOKEN;
@@ -61,7 +61,7 @@ describe("a guest as the substrate makes it", () => {
     await assert.rejects(client.health(), { status: "UNAUTHENTICATED" });
   });
 
-  test("cut off and booted again, it replaces the sockets that are on the disk still, and keeps the renewed token", async () => {
+  test("after a hard stop the agent replaces stale sockets and keeps its token", async () => {
     {
       using before = stage.client();
       assert.match(

@@ -14,11 +14,11 @@ const REACH_MS = 600_000;
 const FREEZE_MS = 600_000;
 const THERE = "/srv/app/tree";
 
-describe("a folder on its way into a sandbox", () => {
+describe("a directory upload into a sandbox", () => {
   const stage = new Stage({});
   after(() => stage.end());
 
-  test("goes on after a standby in its middle with what is not there yet, and is whole", async (t) => {
+  test("a directory upload resumes after a standby and copies what is missing", async (t) => {
     await using folder = await testFolder();
     const [source, back] = [folder.at("source"), folder.at("back")];
     for (let at = 0; at < 1_000; at += 1) {

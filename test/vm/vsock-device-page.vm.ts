@@ -106,14 +106,14 @@ describe("the page about Firecracker and Cloud Hypervisor", () => {
     rmSync(folder, { recursive: true, force: true });
   });
 
-  test("has a script for PID 1 with which the guest boots, and commands that reach its agent", async () => {
+  test("the documented PID 1 script boots a guest whose agent answers", async () => {
     const health = await answered("health");
     assert.equal(health.exitCode, 0, health.stderr);
     const pid1 = await guestctl("exec", "--", "cat", "/proc/1/comm");
     assert.deepEqual([pid1.exitCode, pid1.stdout], [0, "guest-agent\n"], pid1.stderr);
   });
 
-  test("has a snapshot and a fork that thaws with fresh randomness and the right time", async () => {
+  test("the documented snapshot and fork reseed and set the clock", async () => {
     const frozen = await guestctl("hook", "pre-snapshot", "--freeze", "60s");
     assert.equal(frozen.exitCode, 0, frozen.stderr);
     const file = join(folder, "snapshot");

@@ -10,7 +10,7 @@ const RESTORES = 20;
 /** Prints a numbered line again and again. */
 const COUNTER = "i=0; while :; do i=$((i+1)); echo $i; busybox usleep 50000; done";
 
-describe("a snapshot of a guest on vsock, whose device is unplugged meanwhile", () => {
+describe("a snapshot of a guest whose vsock device was unplugged", () => {
   let stage: VsockStage;
   let snapshot = "";
   before(async () => {
@@ -25,7 +25,7 @@ describe("a snapshot of a guest on vsock, whose device is unplugged meanwhile", 
   });
   after(() => stage[Symbol.asyncDispose]());
 
-  test(`is restored ${RESTORES} times: each clone's old listener answers, does the duties, and its kept command goes on`, async (t) => {
+  test(`${RESTORES} clones answer on their old vsock listener and continue a kept command`, async (t) => {
     const { guest } = stage;
     const timesMs: number[] = [];
     const drawn = new Set<string>();
@@ -56,7 +56,7 @@ describe("a snapshot of a guest on vsock, whose device is unplugged meanwhile", 
     t.diagnostic(`ms until it answered: least ${sorted[0]}, median ${sorted[RESTORES / 2]}, most ${sorted.at(-1)}`);
   });
 
-  test("refuses a second guest on the same host", async () => {
+  test("a guest refuses vsock connections from a second guest of its host", async () => {
     const { guest } = stage;
     await using hosts = await VsockHost.start(CID, CID + 1);
     const [device, other] = hosts.devices;

@@ -21,7 +21,7 @@ const CALL_LIMIT_MS = 120_000;
 /** Client's limit at a device that is stuck. */
 const STUCK_LIMIT_MS = 4_000;
 
-describe("a guest that is reached over vsock alone, without TLS", () => {
+describe("a guest reached only over vsock, without TLS", () => {
   let stage: VsockStage;
   before(async () => {
     const guestctl = globSync("**/*.mjs", { cwd: GUESTCTL });
@@ -36,7 +36,7 @@ describe("a guest that is reached over vsock alone, without TLS", () => {
   });
   after(() => stage[Symbol.asyncDispose]());
 
-  test("answers the host through the device's unix socket: health, commands, files, a kept command", async () => {
+  test("Health, commands, files and kept commands work over the vsock device's socket", async () => {
     const { machine } = stage;
     using client = stage.client();
     const { alive, ready } = await client.health();
@@ -57,12 +57,12 @@ describe("a guest that is reached over vsock alone, without TLS", () => {
     assert.equal((await kept.wait()).exitCode, 0);
   });
 
-  test("requires the token", async () => {
+  test("the agent requires the token over vsock without TLS", async () => {
     using client = connect({ address: stage.machine.vsockAddress, token: "wrong" });
     assert.equal((await failureOf(client.health())).status, "UNAUTHENTICATED");
   });
 
-  test("has no listener on the network", async () => {
+  test("an agent on vsock alone has no network listener", async () => {
     using client = stage.client();
     const { stdout } = await client.run({ args: ["/bin/busybox", "netstat", "-ltn"] });
     assert.match(stdout.toString(), /:7070 /, "the test's own oracle");
@@ -73,12 +73,12 @@ describe("a guest that is reached over vsock alone, without TLS", () => {
     [LOOPBACK, "the loopback"],
     [CID, "the guest's own CID"],
   ] as const)
-    test(`closes and logs a connection from inside, by ${who}`, async () => {
+    test(`the vsock listener closes and logs a connection from inside, by ${who}`, async () => {
       using client = stage.client();
       await refuses(stage.machine, LOOPBACK, async () => assert.equal((await dialWithin(client, cid)).length, 0));
     });
 
-  test("lets the client give up in time where the device answers OK and its agent nothing", async () => {
+  test("the client times out if only the vsock device answers", async () => {
     const { machine, guest } = stage;
     assert.deepEqual(await ask(machine.oraclePort, ["kill agent 19"]), ["0"]);
     using client = guest.vsockClient(machine, { connectTimeoutMs: STUCK_LIMIT_MS });
@@ -90,7 +90,7 @@ describe("a guest that is reached over vsock alone, without TLS", () => {
     assert.equal((await again.health()).alive, true);
   });
 
-  test("reaches an agent on the host by vsock:2:PORT, with guestctl and socat, as a host of its own would", async () => {
+  test("guestctl in a guest reaches an agent on the host by vsock:2:PORT", async () => {
     // What a guest sends to CID 2 comes out there (Firecracker: docs/vsock.md, "Guest-Initiated Connections").
     const socket = `${stage.host.device.socket}_${VSOCK_PORT}`;
     await using agent = await startSocketAgent({ env: { SVC_GUEST_SOCKET: socket } });
@@ -109,20 +109,20 @@ describe("a guest that is reached over vsock alone, without TLS", () => {
   });
 });
 
-describe("a guest that is reached over vsock and TCP, both with mutual TLS", () => {
+describe("a guest reached over vsock and TCP, both with mutual TLS", () => {
   let stage: VsockStage;
   before(async () => {
     stage = await VsockStage.boot({ vsock: "beside TCP" }, CID);
   });
   after(() => stage[Symbol.asyncDispose]());
 
-  test("refuses a client without a certificate over vsock", async () => {
+  test("the agent rejects a vsock client without a certificate", async () => {
     const { machine, guest } = stage;
     using client = connect({ address: machine.vsockAddress, token: guest.token, connectTimeoutMs: STUCK_LIMIT_MS });
     assert.equal((await failureOf(client.health({ timeoutMs: CALL_LIMIT_MS }))).status, "UNAVAILABLE");
   });
 
-  test("is reached by the second address in time while the device takes connections and never answers", async () => {
+  test("the client uses its second address if the vsock device never answers", async () => {
     const { machine, guest, host } = stage;
     const addresses = [machine.vsockAddress, `127.0.0.1:${machine.agentPort}`];
     using first = guest.client(machine, { address: addresses });

@@ -9,13 +9,13 @@ import { VSOCK_PORT } from "./harness/vsock.ts";
 const [LOOPBACK, HOST] = [1, 2];
 
 /** Without a vsock device, which needs a program that must be built (vsock-device.vm.ts). */
-describe("the vsock port of an agent that is also reached over TCP", () => {
+describe("the vsock port of an agent that also listens on TCP", () => {
   // Without the driver of a VMM's device the kernel's loopback takes what is for the host, too (vsock_use_local_transport
   // of net/vmw_vsock/af_vsock.c).
   const stage = new Stage({ vsock: "beside TCP", modules: ["vsock", "vsock_loopback"], hostPrograms: SOCAT });
   after(() => stage.end());
 
-  test("is listened on before there is a device, and guest-agent check reports vsock", async () => {
+  test("the agent listens on vsock before a device exists, and check reports it", async () => {
     await stage.boot();
     using client = stage.client();
     const { stdout } = await client.run({ args: ["/opt/guest-agent/guest-agent", "check"] });
@@ -24,12 +24,12 @@ describe("the vsock port of an agent that is also reached over TCP", () => {
   });
 
   for (const cid of [LOOPBACK, HOST])
-    test(`closes and logs a connection that a process of the guest makes to CID ${cid}`, async () => {
+    test(`the vsock listener closes and logs a guest process's connection to CID ${cid}`, async () => {
       using client = stage.client();
       await refuses(stage.machine, LOOPBACK, async () => assert.equal((await dialWithin(client, cid)).length, 0));
     });
 
-  test("is not in the environment of a command", async () => {
+  test("a command's environment has no vsock variable", async () => {
     using client = stage.client();
     const { stdout } = await client.run({ args: ["/bin/busybox", "env"] });
     assert.doesNotMatch(stdout.toString(), /SVC_/);
@@ -37,7 +37,7 @@ describe("the vsock port of an agent that is also reached over TCP", () => {
 });
 
 describe("a vsock port in a guest whose kernel has no vsock", () => {
-  test("is a failed start that says so, with status 71, before the workload starts", async () => {
+  test("without vsock in its kernel the agent exits with 71 before the workload", async () => {
     using guest = await Guest.prepare({ vsock: "alone", modules: [] });
     await using machine = await guest.start();
     await machine.ended();

@@ -41,14 +41,14 @@ function readyMessage<Desc extends DescMessage>(schema: Desc): Desc {
   return found as Desc;
 }
 
-describe("a descriptor that is ready in the bundle", () => {
-  test("is what the library makes of every generated file", async () => {
+describe("prebuilt descriptors in the bundle", () => {
+  test("prebuilt descriptors equal those that the library builds from generated files", async () => {
     const files = await generatedFiles();
     assert.ok(files.length >= 8);
     for (const file of files) assert.deepEqual(encodeFile(ready(file)), encodeFile(file));
   });
 
-  test("writes and reads the same bytes and the same JSON", () => {
+  test("prebuilt descriptors encode and decode the same bytes and JSON", () => {
     const samples: readonly (readonly [DescMessage, JsonValue])[] = [
       [
         ProcessSchema,

@@ -54,83 +54,87 @@ interface Probe {
 
 const commandOf = (probe: Probe | undefined): readonly string[] => probe?.exec.command ?? assert.fail("no probe");
 
-describe("the manifests of the page", () => {
-  it("are valid for Kubernetes, and a field that does not exist is refused", async () => {
+describe("the manifests of the Kubernetes page", () => {
+  it("the documented manifests are valid, and an unknown field is rejected", async () => {
     assert.equal(MANIFESTS.length, 2);
     for (const manifest of MANIFESTS) await validated(manifest);
     await assert.rejects(validated(MANIFESTS[0]?.replace("mountPath", "mountpath") ?? ""), /mountpath/);
   });
 });
 
-describe("the page's pod, run by containerd", { skip: process.getuid?.() === 0 ? false : "needs root" }, async () => {
-  const folder = forAllTests(await testFolder());
-  const runtime = await Containerd.start(folder.path);
-  if (typeof runtime === "string") {
-    it("runs", { skip: runtime }, () => {});
-    return;
-  }
-  forAllTests(runtime);
-  const { initContainers, containers } = (await validated(MANIFESTS[0] ?? "")).spec;
-  /** A container of the manifest, as kubelet describes it to the runtime. */
-  const specOf = ({ name, image, command, env = [], volumeMounts }: Container): ContainerSpec => ({
-    name,
-    image,
-    command,
-    envs: env.map(({ name: key, value }) => ({ key, value: value ?? TOKEN })),
-    mounts: volumeMounts.map(({ name: volume, mountPath, readOnly = false }) => {
-      const host = folder.at(`volume-${volume}`);
-      mkdirSync(host, { recursive: true });
-      return { container_path: mountPath, host_path: host, readonly: readOnly };
-    }),
-  });
-  const [init, main] = [initContainers[0], containers[0]];
-  await cp(standaloneFolder(), folder.at("agent-image/guest-agent"), { recursive: true });
-  await runtime.addImage(init.image, folder.at("agent-image"));
-  await runtime.addImage(main.image, workloadImage(folder.at("app-image")));
-  await runtime.runPod();
-  let id = "";
-  const bridge = (): string[] => [...runtime.execWords(id), "/opt/guest-agent/guest-agent", "bridge"];
-  const dial = (): GuestClient => {
-    return connect({ bridge: bridge(), token: TOKEN });
-  };
-
-  it("the init container copies the agent into the volume and ends with 0", async () => {
-    assert.equal(await runtime.ended(await runtime.start(specOf(init))), 0, runtime.log(init.name));
-  });
-
-  it("the probes succeed once the agent has started the workload", async () => {
-    id = await runtime.start(specOf(main));
-    for (const probe of [main.livenessProbe, main.readinessProbe]) {
-      let code = await runtime.probe(id, commandOf(probe));
-      while (code !== 0) {
-        assert.equal((await runtime.status(id)).state, "CONTAINER_RUNNING", runtime.log(main.name));
-        code = await runtime.probe(id, commandOf(probe));
-      }
+describe(
+  "the documented pod, run by containerd",
+  { skip: process.getuid?.() === 0 ? false : "needs root" },
+  async () => {
+    const folder = forAllTests(await testFolder());
+    const runtime = await Containerd.start(folder.path);
+    if (typeof runtime === "string") {
+      it("the documented pod starts under containerd", { skip: runtime }, () => {});
+      return;
     }
-  });
+    forAllTests(runtime);
+    const { initContainers, containers } = (await validated(MANIFESTS[0] ?? "")).spec;
+    /** A container of the manifest, as kubelet describes it to the runtime. */
+    const specOf = ({ name, image, command, env = [], volumeMounts }: Container): ContainerSpec => ({
+      name,
+      image,
+      command,
+      envs: env.map(({ name: key, value }) => ({ key, value: value ?? TOKEN })),
+      mounts: volumeMounts.map(({ name: volume, mountPath, readOnly = false }) => {
+        const host = folder.at(`volume-${volume}`);
+        mkdirSync(host, { recursive: true });
+        return { container_path: mountPath, host_path: host, readonly: readOnly };
+      }),
+    });
+    const [init, main] = [initContainers[0], containers[0]];
+    await cp(standaloneFolder(), folder.at("agent-image/guest-agent"), { recursive: true });
+    await runtime.addImage(init.image, folder.at("agent-image"));
+    await runtime.addImage(main.image, workloadImage(folder.at("app-image")));
+    await runtime.runPod();
+    let id = "";
+    const bridge = (): string[] => [...runtime.execWords(id), "/opt/guest-agent/guest-agent", "bridge"];
+    const dial = (): GuestClient => {
+      return connect({ bridge: bridge(), token: TOKEN });
+    };
 
-  it("commands and copies go through the runtime's exec and the bridge", async () => {
-    using client = dial();
-    const { exitCode, stdout } = await client.run({ args: ["sh", "-c", "cat; env; exit 4"] }, { input: "hello\n" });
-    assert.equal(exitCode, 4);
-    assert.match(stdout.toString(), /^hello\n/);
-    assert.doesNotMatch(stdout.toString(), /SVC_|token/);
-    mkdirSync(folder.at("site/sub"), { recursive: true });
-    writeFileSync(folder.at("site/sub/page"), "content\n");
-    await client.uploadFolder(folder.at("site"), "/srv/site");
-    assert.equal(await client.readFile("/srv/site/sub/page").text(), "content\n");
-    const { ran, frozen } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
-    assert.deepEqual([ran, frozen], [false, false]);
-  });
+    it("the init container copies the agent into the volume and exits with 0", async () => {
+      assert.equal(await runtime.ended(await runtime.start(specOf(init))), 0, runtime.log(init.name));
+    });
 
-  it("a wrong token is refused", async () => {
-    using client = connect({ bridge: bridge(), token: "guess" });
-    await assert.rejects(client.health(), { status: "UNAUTHENTICATED" });
-  });
+    it("the pod's probes succeed once the agent has started the workload", async () => {
+      id = await runtime.start(specOf(main));
+      for (const probe of [main.livenessProbe, main.readinessProbe]) {
+        let code = await runtime.probe(id, commandOf(probe));
+        while (code !== 0) {
+          assert.equal((await runtime.status(id)).state, "CONTAINER_RUNNING", runtime.log(main.name));
+          code = await runtime.probe(id, commandOf(probe));
+        }
+      }
+    });
 
-  it("SIGTERM reaches the workload, and the container ends with its status", async () => {
-    await runtime.stop(id, 30);
-    assert.equal(await runtime.ended(id), 3, runtime.log(main.name));
-    assert.match(runtime.log(main.name), /"event":"agent_ended".*"status":3/);
-  });
-});
+    it("commands and copies work through the runtime's exec and the bridge", async () => {
+      using client = dial();
+      const { exitCode, stdout } = await client.run({ args: ["sh", "-c", "cat; env; exit 4"] }, { input: "hello\n" });
+      assert.equal(exitCode, 4);
+      assert.match(stdout.toString(), /^hello\n/);
+      assert.doesNotMatch(stdout.toString(), /SVC_|token/);
+      mkdirSync(folder.at("site/sub"), { recursive: true });
+      writeFileSync(folder.at("site/sub/page"), "content\n");
+      await client.uploadFolder(folder.at("site"), "/srv/site");
+      assert.equal(await client.readFile("/srv/site/sub/page").text(), "content\n");
+      const { ran, frozen } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+      assert.deepEqual([ran, frozen], [false, false]);
+    });
+
+    it("the pod's agent rejects a wrong token", async () => {
+      using client = connect({ bridge: bridge(), token: "guess" });
+      await assert.rejects(client.health(), { status: "UNAUTHENTICATED" });
+    });
+
+    it("SIGTERM reaches the pod's workload, whose status the container returns", async () => {
+      await runtime.stop(id, 30);
+      assert.equal(await runtime.ended(id), 3, runtime.log(main.name));
+      assert.match(runtime.log(main.name), /"event":"agent_ended".*"status":3/);
+    });
+  },
+);

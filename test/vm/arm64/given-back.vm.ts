@@ -29,11 +29,11 @@ const ORDERS: readonly { readonly when: string; readonly ask: (stage: Stage) => 
  * alone did not use them.
  */
 for (const { when, ask } of ORDERS) {
-  describe(`after the agent gave back its code ${when}`, () => {
+  describe(`after the agent unmapped its code ${when}`, () => {
     const stage = new Stage({ hooks: HOOKS });
     after(() => stage.end());
 
-    test(`boots, serves calls, and unmaps more than a third of its files ${when}`, async (t) => {
+    test(`the agent unmaps a third of its files ${when} and keeps serving`, async (t) => {
       await stage.boot();
       {
         using client = stage.client();
@@ -53,7 +53,7 @@ for (const { when, ask } of ORDERS) {
       t.diagnostic(`${(before.mappedBytes / 1e6).toFixed(1)} MB, then ${(mappedBytes / 1e6).toFixed(1)} MB`);
     });
 
-    test("the workload declares itself idle, restore duties mix entropy and look at the clock, and a command runs", async () => {
+    test("idle declaration, restore steps and exec work after the agent unmapped code", async () => {
       {
         using client = stage.client();
         assert.equal((await client.health()).idleDeclared, undefined);

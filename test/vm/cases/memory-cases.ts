@@ -52,16 +52,16 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
   const stage = new Stage({ memoryMib, hooks, agent: { ...shippedAgent(), command } });
   after(() => stage.end());
 
-  test(`boots with ${memoryMib} MB`, () => stage.boot());
+  test(`a guest with ${memoryMib} MB boots`, () => stage.boot());
 
-  test(`with oom_score_adj ${containerScore} of the container, a command dies before the workload, and that before the agent`, async () => {
+  test(`with container oom_score_adj ${containerScore}, commands are killed first, the agent last`, async () => {
     using client = stage.client();
     const shown = await shell(client, SHOW_SCORES);
     assert.deepEqual(shown.trim().split("\n").map(Number), SCORES[containerScore]);
   });
 
   for (const name of hogs) {
-    test(`an exec fills it with ${name}: launcher, agent and workload live, and afterwards all is as before`, async (t) => {
+    test(`launcher, agent and workload survive an exec that fills memory with ${name}`, async (t) => {
       using client = stage.client();
       const beforeKib = await availableKib(client);
       using filling = stage.client();
@@ -93,13 +93,13 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
     });
   }
 
-  test("a hook over the limit of its cgroup is told as one that ran out of memory", async () => {
+  test("a hook over its cgroup's memory limit is reported as oom_killed", async () => {
     using client = stage.client();
     const { exitCode, oomKilled, timedOut } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
     assert.deepEqual([exitCode, oomKilled, timedOut], [137, true, false]);
   });
 
-  test("a workload over its limit ends the guest with 137, and the log says that memory ran out", async () => {
+  test("a workload over its memory limit ends the guest with 137 and oom_killed", async () => {
     const { machine } = stage;
     using client = stage.client();
     await client.run({ args: ["/bin/sh", "-c", LIMIT_WORKLOAD] }).catch(() => undefined);

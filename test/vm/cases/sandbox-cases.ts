@@ -8,7 +8,7 @@ const MEBIBYTE = 2 ** 20;
 const MEMORY_LIMIT_BYTES = 16 * MEBIBYTE;
 /** The end of a sandbox with the test's own workload. The machine is gone afterwards. */
 export function endCase(stage: Stage): void {
-  test("leaves with the workload's status when init forwards the stop; init says so and switches the machine off", async () => {
+  test("a stop through init ends the machine with the workload's status", async () => {
     const { machine } = stage;
     using client = stage.client();
     await client.run({ args: ["/bin/busybox", "kill", "-TERM", "1"] });
@@ -19,7 +19,7 @@ export function endCase(stage: Stage): void {
 
 /** What a sandbox that was never restored must do. The first case boots the machine. */
 export function sandboxCases(stage: Stage, series: string): void {
-  test("init as PID 1 goes into the container's root and starts the entrypoint; Health answers over mutual TLS", async () => {
+  test("init starts the entrypoint in the container's root; Health answers over TLS", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.health()).alive, true);
@@ -27,7 +27,7 @@ export function sandboxCases(stage: Stage, series: string): void {
     assert.ok(stdout.toString().startsWith(`${series}.`), stdout.toString());
   });
 
-  test("a command that is over its time is ended with its whole tree, sessions of its own included", async () => {
+  test("a timed-out command is killed with its whole tree, other sessions included", async () => {
     using client = stage.client();
     const script = "trap '' TERM; busybox setsid busybox sleep 41414 & busybox sleep 41415 & wait; wait; wait";
     const { timedOut } = await client.run({ args: ["/bin/busybox", "sh", "-c", script], timeoutMs: 1_000 });
@@ -36,7 +36,7 @@ export function sandboxCases(stage: Stage, series: string): void {
     assert.doesNotMatch(stdout.toString(), /sleep 4141/);
   });
 
-  test("the workload declares itself idle on its socket, and Health says so", async () => {
+  test("Health reports that the workload declared itself idle", async () => {
     using client = stage.client();
     const before = await client.health();
     assert.equal(before.idleDeclared, undefined);
@@ -44,7 +44,7 @@ export function sandboxCases(stage: Stage, series: string): void {
     while ((await client.health()).idleDeclared === undefined) await pause(50);
   });
 
-  test("a command over the memory limit of its cgroup ends with oom_killed, its neighbour does not", async () => {
+  test("a command over its cgroup's memory limit ends with oom_killed, another does not", async () => {
     using client = stage.client();
     const grow = ["/bin/busybox", "sh", "-c", "read go; exec busybox dd if=/dev/zero of=/dev/null bs=64M count=1"];
     const [limited, free] = [client.exec({ args: grow, stdin: true }), client.exec({ args: grow, stdin: true })];

@@ -31,26 +31,26 @@ function near(actual: number, expected: number, tolerance: number, what: string)
 /** What must hold for two clones. */
 export const CLONE_CHECKS: readonly CloneCheck[] = [
   {
-    title: "after the duties getrandom gives the clones nothing in common",
+    title: "getrandom gives clones different numbers after the restore steps",
     check: ([one, other]) => assert.equal(shareNumbers(one.after.kernel, other.after.kernel), false),
   },
   {
-    title: "nor does the vDSO's getrandom, where there is one",
+    title: "the vDSO's getrandom gives clones different numbers after the restore steps",
     check: ([one, other]) => assert.equal(shareNumbers(one.after.vdso, other.after.vdso), false),
   },
   {
-    title: "the agent's own TLS random and key share differ after the duties",
+    title: "clones' agents have different TLS randoms and key shares after the restore steps",
     check: ([one, other]) => {
       assert.notEqual(one.after.tlsRandom, other.after.tlsRandom);
       assert.notEqual(one.after.tlsKeyShare, other.after.tlsKeyShare);
     },
   },
   {
-    title: "so do the ids of kept commands: UUIDs, which Node draws in advance",
+    title: "clones give different ids to kept commands after the restore steps",
     check: ([one, other]) => assert.notEqual(one.after.execId, other.after.execId),
   },
   {
-    title: "the entropy is mixed in and credited, and nothing is degraded",
+    title: "restore steps mix in and credit the entropy without degradation",
     check: ofEach(({ duties }) => {
       assert.equal(duties.entropyBytesMixed, 64);
       assert.equal(duties.entropyCredited, true);
@@ -59,20 +59,20 @@ export const CLONE_CHECKS: readonly CloneCheck[] = [
     }),
   },
   {
-    title: "the drift before the step is reported",
+    title: "restore steps report the clock's drift before the step",
     check: ofEach(({ duties, dutiesTookMs, driftBeforeMs }) => {
       assert.ok(driftBeforeMs < -3_000, `a guest that was paused is behind: ${driftBeforeMs} ms`);
       near(duties.clockDriftMs, driftBeforeMs, clockTolerance(dutiesTookMs), "clock_drift_ms");
     }),
   },
   {
-    title: "the clock is right after the duties, within 100 ms or the duration of the call",
+    title: "the clock is right after the restore steps, within 100 ms",
     check: ofEach(({ dutiesTookMs, driftAfterMs }) =>
       near(driftAfterMs, 0, clockTolerance(dutiesTookMs), "drift after the duties"),
     ),
   },
   {
-    title: "POST_RESTORE sees the stepped clock",
+    title: "the POST_RESTORE hook sees the stepped clock",
     check: ofEach(({ hook }) => {
       const seconds = Number(hook.output.split("\n")[0]);
       assert.ok(seconds >= Math.floor(hook.startedMs / 1000) - 1, `${seconds} s, started at ${hook.startedMs} ms`);
@@ -80,7 +80,7 @@ export const CLONE_CHECKS: readonly CloneCheck[] = [
     }),
   },
   {
-    title: "POST_RESTORE draws fresh numbers",
+    title: "the POST_RESTORE hooks of two clones draw different numbers",
     check: (pair) => {
       const [one, other] = [hookNumbers(pair[0]), hookNumbers(pair[1])];
       assert.deepEqual([one.length, other.length], [8, 8]);
@@ -88,14 +88,14 @@ export const CLONE_CHECKS: readonly CloneCheck[] = [
     },
   },
   {
-    title: "by the stale clock a certificate of after the snapshot lets in, and one that has expired does not",
+    title: "with a stale clock a newer certificate is accepted and an expired one rejected",
     check: ofEach(({ duties, expiredSession }) => {
       assert.equal(duties.clockStepped, true);
       assert.equal(expiredSession, undefined);
     }),
   },
   {
-    title: "connections of before the duties are dead, half-open ones too",
+    title: "restore steps close all older connections, half-open ones too",
     check: ofEach(({ olderSession, connections, console: text }) => {
       assert.deepEqual(olderSession, [OK, undefined]);
       assert.match(text, /not complete when the connections were dropped after a restore/);
@@ -104,11 +104,11 @@ export const CLONE_CHECKS: readonly CloneCheck[] = [
     }),
   },
   {
-    title: "the hook that timed out before the snapshot is not in the clones",
+    title: "a hook that timed out before the snapshot does not run in clones",
     check: ofEach(({ processes }) => assert.doesNotMatch(processes, HOOK_MARK)),
   },
   {
-    title: "the command of the old connection is ended, and what it had sent to a session of its own lives on",
+    title: "a clone ends the old connection's command but not its daemon",
     check: ofEach(({ processes }) => {
       assert.doesNotMatch(processes, EXEC_MARK);
       assert.match(processes, DAEMON_MARK);
