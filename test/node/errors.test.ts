@@ -80,7 +80,7 @@ const SILENT = /^the agent may be suspended or busy: try again; if it stays sile
 const ROWS: readonly Row[] = [
   // What is wrong with a request: the agent's message, with each client's names.
   [
-    "library: the name is that of a command that has ended",
+    "library: a kept command of that name has ended",
     async () => {
       await ended("buffer_bytes");
       return library({}, (client) => client.exec({ args: ["true"], keep: { name: "buffer_bytes" } }).wait());
@@ -88,7 +88,7 @@ const ROWS: readonly Row[] = [
     /^exec "buffer_bytes" already exists \(ended\); forget it, or set keep\.replaceEnded$/,
   ],
   [
-    "guestctl: the name is that of a command that has ended",
+    "guestctl: a kept command of that name has ended",
     async () => {
       await ended("cwd");
       return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
@@ -97,12 +97,12 @@ const ROWS: readonly Row[] = [
     /^"guestctl attach" takes it up, "guestctl end" ends it and frees its name$/,
   ],
   [
-    "library: a file's folder is missing",
+    "library: a file's directory is missing",
     () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
     /^cannot write "\/no\/create_parents\/x": its directory does not exist \(parents creates it\)/,
   ],
   [
-    "guestctl: a file's folder is missing",
+    "guestctl: a file's directory is missing",
     () => guestctl(["write", "/no/createParents/x"]),
     /^cannot write "\/no\/createParents\/x": its directory does not exist \(--parents creates it\)/,
   ],
@@ -113,22 +113,22 @@ const ROWS: readonly Row[] = [
     /^etc is relative; a path in the sandbox is absolute, as in \/etc \(see --help\)$/,
   ],
   [
-    "library: a path beneath a folder is missing, which it names whole",
+    "library: a path below beneath is missing and named in full",
     () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
     /^cannot write "\/etc\/no\/such": its directory does not exist/,
   ],
   [
-    "library: a command is to start in a relative folder",
+    "library: a command's working directory is relative",
     () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
     /^cwd must be an absolute path$/,
   ],
   [
-    "guestctl: a command is to start in a relative folder",
+    "guestctl: a command's working directory is relative",
     () => guestctl(["exec", "-w", "etc", "--json", "--", "true"]),
     /^--workdir must be an absolute path$/,
   ],
   [
-    "guestctl: a command is to start in no folder",
+    "guestctl: a command's working directory is not a directory",
     () => guestctl(["exec", "-w", "/no", "--json", "--", "true"]),
     /^the working directory does not exist: "\/no"/,
   ],
@@ -147,13 +147,13 @@ const ROWS: readonly Row[] = [
     /^the connection was lost: check whether the call has taken effect$/,
   ]),
   [
-    "library: its client certificate has expired, and it reads a file",
+    "library: the client certificate has expired while reading a file",
     async () => library(await withCertificate("expired"), (client) => client.readFile("/etc/hostname").bytes()),
     EXPIRED,
     RENEW,
   ],
   [
-    "library: its client certificate brings a chain that is too long",
+    "library: the client certificate's chain is too long",
     () => {
       const { cert, key } = agent.certificates.client;
       return library({ certPem: `${cert}\n`.repeat(9), keyPem: key });
@@ -162,7 +162,7 @@ const ROWS: readonly Row[] = [
     /^remove certificates from the client's chain, the root first: the agent accepts four, 5\.5 KiB in all$/,
   ],
   [
-    "library: its client certificate is of another authority",
+    "library: the client certificate has another CA",
     async () => library(await withCertificate("foreign")),
     /^the agent refused your client certificate: \S/,
     ISSUED,
@@ -189,7 +189,7 @@ const ROWS: readonly Row[] = [
     ],
   ]),
   [
-    "library: a restore finds an agent of another authority, at once",
+    "library: a restore fails at once on an agent with another CA",
     async () => {
       const { ca } = await issueCertificates();
       return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachTimeoutMs: 3_600_000 }));
@@ -198,7 +198,7 @@ const ROWS: readonly Row[] = [
     /^pass the certificate of the authority that issued the agent's certificate as caPem$/,
   ],
   [
-    "library: a call waits for an agent that is not there",
+    "library: a call waits for an unreachable agent",
     async () =>
       library({ address: `127.0.0.1:${await freePort()}` }, (client) =>
         client.health({ waitForReady: true, timeoutMs: 300 }),
@@ -210,7 +210,7 @@ const ROWS: readonly Row[] = [
 
 describe("errors say what was wrong and what to do", () => {
   for (const [who, told, message, nextStep = /^$/] of ROWS)
-    test(who, async () => {
+    test(`error text in ${who}`, async () => {
       const said = await told();
       assert.match(said[0], message);
       assert.match(said[1], nextStep);

@@ -24,7 +24,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   const refused = async (args: readonly string[], said: RegExp, differences: Record<string, string> = {}) =>
     assertRefused(await runGuestctl(args, { ...env, ...differences }), said);
 
-  test("--sandbox runs any agent command with that sandbox's address and credentials", async () => {
+  test("--sandbox runs any command with that sandbox's address and credentials", async () => {
     const { stdout, exitCode, stderr } = await run("exec", "--sandbox", "box", "--", "echo", "hello");
     assert.deepEqual([stdout, exitCode], ["hello\n", 0], stderr);
     assert.match((await run("--sandbox", "box", "health")).stdout, /^ready: +yes$/m);
@@ -65,7 +65,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("an unknown sandbox name is reported with the next command", async () => {
+  test("guestctl reports an unknown sandbox name with the next command", async () => {
     const state = join(folder, "empty");
     for (const differences of [{ GUESTCTL_STATE: state, HYPEMAN_API_KEY: "" }, { GUESTCTL_STATE: state }]) {
       const said =
@@ -80,7 +80,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
   });
 
-  test("a sleeping, stopped or unrestored sandbox is reported with next command", async () => {
+  test("guestctl reports a suspended, stopped or unrestored sandbox with the next command", async () => {
     using node = await openNode(partsOf(substrate));
     await node.snapshot("box", { name: "taken" });
     await refused(["health", "--sandbox", "taken"], /taken is a snapshot.*guestctl sandbox fork taken\n$/);
@@ -102,7 +102,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await node.resume("box");
   });
 
-  test("a kept command is found again after standby and resume", async () => {
+  test("guestctl attach finds a kept command after standby and resume", async () => {
     using node = await openNode(partsOf(substrate));
     const script = `echo began; until [ -e ${folder}/go ]; do sleep 0.05; done; echo done`;
     const kept = startGuestctl(["exec", "--sandbox", "box", "--name", "kept", "--", "sh", "-c", script], env);

@@ -74,7 +74,7 @@ describe("guestctl completion", () => {
     assert.deepEqual(folders, ["a folder"]);
   });
 
-  test("completion offers kept commands' names and sandbox paths", async (t) => {
+  test("completion offers names of kept commands and paths in the sandbox", async (t) => {
     if (isMissing(t, "bash")) return;
     await using agent = await startIssuedAgent();
     const address = `127.0.0.1:${agent.port}`;

@@ -71,8 +71,8 @@ async function endlessFolder(): Promise<TestFolder> {
   return { ...folder, [Symbol.asyncDispose]: remove };
 }
 
-describe("guestctl cp of a source without an end ends at SIGINT", () => {
-  it("while a tree of this machine is walked", async () => {
+describe("guestctl cp of an endless source ends at SIGINT", () => {
+  it("cp ends at SIGINT while it walks an endless local tree", async () => {
     await using folder = await endlessFolder();
     const tree = await endlessTree(folder, 20);
     const copying = startCopy(["-L", tree, `:${folder.at("in")}`]);
@@ -80,7 +80,7 @@ describe("guestctl cp of a source without an end ends at SIGINT", () => {
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
-  it("while all files of a tree of this machine are left out", async () => {
+  it("cp ends at SIGINT while it skips every file of a tree", async () => {
     await using folder = await endlessFolder();
     const tree = await endlessTree(folder, 1_000);
     const copying = startCopy(["-L", "--exclude", "file*", tree, `:${folder.at("in")}`]);
@@ -88,7 +88,7 @@ describe("guestctl cp of a source without an end ends at SIGINT", () => {
     assert.ok(after < HALF_A_MESSAGE, `${after} directories after the signal`);
   });
 
-  it("while an archive of small files is unpacked in the sandbox", async () => {
+  it("cp ends at SIGINT while it unpacks an archive in the sandbox", async () => {
     await using folder = await endlessFolder();
     await mkdir(folder.at("in"));
     const copying = startCopy(["-", `:${folder.at("in")}`]);
@@ -108,7 +108,7 @@ describe("guestctl cp of a source without an end ends at SIGINT", () => {
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
-  it("while links of the sandbox are followed into an archive", async () => {
+  it("cp ends at SIGINT while it archives through the sandbox's symlinks", async () => {
     await using folder = await endlessFolder();
     const tree = await endlessTree(folder, 20);
     const archive = openSync(folder.at("archive"), "w");
@@ -119,7 +119,7 @@ describe("guestctl cp of a source without an end ends at SIGINT", () => {
   });
 
   for (const to of ["a directory", "an archive"] as const)
-    it(`while an agent sends entries without an end, into ${to}`, async () => {
+    it(`cp ends at SIGINT while an agent sends endless entries into ${to}`, async () => {
       await using folder = await endlessFolder();
       await writeFile(folder.at("token"), "any");
       let sent = 0;

@@ -25,7 +25,7 @@ describe("guestctl exec", () => {
     assert.deepEqual({ stdout, stderr, exitCode }, { stdout: "out\n", stderr: "err\n", exitCode: 7 });
   });
 
-  test("exec exits with 128 + signal", async () => {
+  test("exec exits with 128 + N if signal N ended the command", async () => {
     assert.equal((await exec(["sh", "-c", "kill -SEGV $$"])).exitCode, 128 + 11);
   });
 
@@ -41,7 +41,7 @@ describe("guestctl exec", () => {
     assertRefused(result, /^guestctl: timed out after 300ms\n$/, 124);
   });
 
-  test("exec passes -e and -w; a bare -e NAME copies the variable", async () => {
+  test("exec passes -e and -w; -e NAME without a value copies the variable", async () => {
     env["FROM_HOST"] = "host value";
     const command = ["-e", "A=1=2", "-e", "FROM_HOST", "-w", "/tmp", "sh", "-c"];
     const { stdout } = await exec([...command, 'echo "$A|$FROM_HOST|$(pwd)"']);
@@ -52,7 +52,7 @@ describe("guestctl exec", () => {
     );
   });
 
-  test("exec passes variables named like properties of every object", async () => {
+  test("exec passes variables named like properties of Object.prototype", async () => {
     const { stdout } = await exec(["-e", "__proto__=x", "-e", "toString=y", "env"]);
     const lines = stdout.split("\n");
     for (const line of ["__proto__=x", "toString=y"]) assert.ok(lines.includes(line), line);
@@ -60,7 +60,7 @@ describe("guestctl exec", () => {
     assertRefused(await exec(["-e", "constructor", "env"]), /--env constructor: /);
   });
 
-  test("exec exits with the command's status despite endless input", async () => {
+  test("exec exits with the command's status even if its input never ends", async () => {
     const line = `for i in 1 2 3 4 5; do yes | ${GUESTCTL_LINE} exec -i -- sh -c "sleep 0.2; exit 4"; printf "$? "; done`;
     const { stdout, stderr } = await execa("sh", ["-c", line], { env, extendEnv: false });
     assert.equal(stdout, "4 4 4 4 4 ", stderr);
@@ -82,7 +82,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("exec dies by SIGINT if its command did", async () => {
+  test("exec dies by SIGINT if SIGINT ended its command", async () => {
     for (const option of ["", "--json"]) {
       const command = `${GUESTCTL_LINE} exec ${option} -- sh -c 'echo up; exec sleep 1000'`;
       const shell = spawn("bash", ["-c", `for i in 1 2 3; do ${command}; done`], { env, detached: true });
@@ -124,7 +124,7 @@ describe("guestctl exec", () => {
     assert.equal((await exec(["cat"], "some input")).stdout, "");
   });
 
-  test("exec exits with the command although its input is open", async () => {
+  test("exec exits with its command although standard input is still open", async () => {
     const guestctl = startGuestctl(["exec", "-i", "true"], env, "pipe");
     assert.equal(await guestctl.ended, 0);
   });

@@ -82,7 +82,7 @@ async function tree(root: string): Promise<void> {
 }
 
 describe("guestctl cat", () => {
-  it("writes files byte for byte, in order", async () => {
+  it("cat prints files byte for byte, in order", async () => {
     const content = randomBytes(2_000_000);
     await writeFile(folder.at("one"), content);
     await writeFile(folder.at("two"), "second");
@@ -95,7 +95,7 @@ describe("guestctl cat", () => {
     assert.ok(Buffer.concat([content, Buffer.from("second")]).equals(Buffer.from(stdout)));
   });
 
-  it("gives pieces as lines of JSON, with their offsets", async () => {
+  it("cat --json prints pieces with offsets, one object per line", async () => {
     const content = randomBytes(600_000);
     await writeFile(folder.at("file"), content);
     const { stdout } = await guestctl("cat", "--json", "--offset", "7", folder.at("file"));
@@ -114,7 +114,7 @@ describe("guestctl cat", () => {
     );
   });
 
-  it("says what is missing", async () => {
+  it("cat names a missing file and rejects a directory", async () => {
     const { stderr, exitCode } = await guestctl("cat", folder.at("missing"));
     assert.match(stderr, /^guestctl: cannot read ".*missing": no such file or directory \(open: ENOENT\) \[/);
     assert.equal(exitCode, 125);
@@ -126,7 +126,7 @@ describe("guestctl write", () => {
   const write = (input: string, ...args: readonly string[]): Promise<GuestctlResult> =>
     runGuestctl(["write", ...args], env, input);
 
-  it("writes standard input, with a mode, into folders that it makes when asked to", async () => {
+  it("write stores standard input with --mode and creates directories with --parents", async () => {
     const path = folder.at("a/b/file");
     assert.match((await write("x", path)).stderr, /its directory does not exist/);
     const input = "some input\n".repeat(100_000);
@@ -135,7 +135,7 @@ describe("guestctl write", () => {
     assert.equal((await stat(path)).mode & 0o7777, 0o640);
   });
 
-  it("leaves a file alone that must not be there yet, and tells what it wrote in JSON", async () => {
+  it("write --exclusive keeps an existing file, and --json reports the written bytes", async () => {
     const path = folder.at("file");
     const sha256 = createHash("sha256").update("first").digest("hex");
     const first = await write("first", "--exclusive", "--json", path);
@@ -146,7 +146,7 @@ describe("guestctl write", () => {
 });
 
 describe("guestctl write, given a directory for standard input", () => {
-  it("refuses it, and leaves the file as it is", async () => {
+  it("write rejects a directory as standard input and leaves the file unchanged", async () => {
     const path = folder.at("file");
     await writeFile(path, "kept");
     const command = ["sh", "-c", 'exec "$@" < /', "sh", ...GUESTCTL, "write", path] as const;
@@ -160,7 +160,7 @@ describe("guestctl write, given a directory for standard input", () => {
 });
 
 describe("guestctl stat", () => {
-  it("describes files for people and for programs, links as links unless told otherwise", async () => {
+  it("stat prints a file as text or JSON and follows symlinks on request", async () => {
     await writeFile(folder.at("file"), "12345", { mode: 0o640 });
     await symlink("file", folder.at("link"));
     const { stdout } = await guestctl("stat", folder.at("link"));
@@ -170,7 +170,7 @@ describe("guestctl stat", () => {
     assert.deepEqual([json["path"], json["size"], json["mode"]], [folder.at("file"), "5", 0o640]);
   });
 
-  it("describes a file of any time, in JSON by the nearest year that JSON knows", NEEDS_NAMESPACES, async () => {
+  it("stat prints times of any year, in JSON with a clamped date", NEEDS_NAMESPACES, async () => {
     await using far = await testMount("tmpfs", () => "size=1m");
     for (const [name, seconds, text, year] of [
       ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
@@ -194,7 +194,7 @@ describe("guestctl stat", () => {
 });
 
 describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
-  it("is taken by every command that names a path", async () => {
+  it("every command accepts the escapes that ls prints for non-UTF-8 names", async () => {
     const raw = Buffer.concat([Buffer.from(`${folder.path}/caf`), Buffer.of(0xe9)]);
     await mkdir(raw);
     await writeFile(Buffer.concat([raw, Buffer.from("/a\\x41\u001b\u0085é")]), "content");
@@ -238,7 +238,7 @@ describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
 });
 
 describe("guestctl cp", () => {
-  it("copies a file in and out again, with its mode, and takes no setuid bits out of a sandbox", async () => {
+  it("cp copies a file and its mode both ways, without setuid bits outwards", async () => {
     const content = randomBytes(700_001);
     await writeFile(folder.at("local"), content, { mode: 0o751 });
     await copies(folder.at("local"), `:${folder.at("remote")}`);
@@ -250,7 +250,7 @@ describe("guestctl cp", () => {
     assert.deepEqual((await folder.names()).toSorted(), ["back", "local", "remote"]);
   });
 
-  it("writes into what is there and no plain file, as cp(1) does, and follows no link to nothing", async () => {
+  it("cp writes through symlinks, devices and FIFOs, but not dangling symlinks", async () => {
     await writeFile(folder.at("source"), "new");
     await writeFile(folder.at("named"), "old content", { mode: 0o600 });
     await symlink("named", folder.at("link"));
@@ -269,7 +269,7 @@ describe("guestctl cp", () => {
     assert.deepEqual([exitCode, await readlink(folder.at("dangling"))], [1, "nowhere"]);
   });
 
-  it("copies what the kernel generates with its content, and names what cannot be read", async () => {
+  it("cp copies files of /proc and /sys and names the unreadable ones", async () => {
     await copies(":/proc/sys/kernel/random", folder.at("random"));
     assert.equal(
       await readFile(folder.at("random/boot_id"), "utf8"),
@@ -282,7 +282,7 @@ describe("guestctl cp", () => {
     assert.ok(archive.stdout.includes(await readFile("/proc/sys/kernel/random/boot_id", "utf8")));
   });
 
-  it("copies several files into a directory, and needs one", async () => {
+  it("cp of several files requires a directory as the target", async () => {
     await writeFile(folder.at("a"), "a");
     await writeFile(folder.at("b"), "");
     await mkdir(folder.at("in"));
@@ -294,7 +294,7 @@ describe("guestctl cp", () => {
     assert.match(stderr, /c is not a directory; several sources need one/);
   });
 
-  it("copies what .. names into the folder that was named, and not above it", async () => {
+  it("cp of a path that ends in .. stays inside the target directory", async () => {
     await mkdir(folder.at("tree/below"), { recursive: true });
     await writeFile(folder.at("tree/file"), "x");
     for (const path of ["in/remote", "out/local"]) await mkdir(folder.at(path), { recursive: true });
@@ -309,7 +309,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("copies no directory over a file, and leaves the file as it is", async () => {
+  it("cp of a directory onto a file fails and leaves the file unchanged", async () => {
     await mkdir(folder.at("tree"), { mode: 0o711 });
     await writeFile(folder.at("plain"), "plain", { mode: 0o600 });
     const { stderr, exitCode } = await guestctl("cp", `:${folder.at("tree")}`, folder.at("plain"));
@@ -318,7 +318,7 @@ describe("guestctl cp", () => {
     assert.equal((await stat(folder.at("plain"))).mode & 0o777, 0o600);
   });
 
-  it("makes missing folders only when asked to", async () => {
+  it("cp creates missing directories only with --parents", async () => {
     await writeFile(folder.at("a"), "a");
     const missing = `:${folder.at("x/y/a")}`;
     assert.match((await guestctl("cp", folder.at("a"), missing)).stderr, /its directory does not exist/);
@@ -341,7 +341,7 @@ describe("guestctl cp", () => {
     assert.equal(await readFile(folder.at("back/to/tree/a"), "utf8"), "a");
   });
 
-  it("keeps times, of single files and in folders, those before 1970 and after 2242 too", async () => {
+  it("cp keeps the times of files, before 1970 and after 2242 too", async () => {
     await mkdir(folder.at("tree"));
     const seconds = { old: -86_400 * 365 - 0.5, new: 1_700_000_000.25, far: 10_413_792_000 };
     for (const [name, time] of Object.entries(seconds)) {
@@ -361,7 +361,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("copies names and targets that are not UTF-8", async () => {
+  it("cp copies names and symlink targets that are not UTF-8", async () => {
     await mkdir(folder.at("tree"));
     const name = Buffer.from([0x66, 0xff, 0xfe]);
     const inTree = (root: string, end: string): Buffer =>
@@ -378,7 +378,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("keeps holes, in and out, alone and in a folder", async () => {
+  it("cp keeps holes of sparse files in both directions", async () => {
     await mkdir(folder.at("tree/below"), { recursive: true });
     const path = folder.at("tree/below/sparse");
     await writeFile(path, "begin");
@@ -411,7 +411,7 @@ describe("guestctl cp", () => {
     assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
   });
 
-  it("takes what tar(1) makes, with hard links and without entries of folders, and gives what tar(1) takes", async () => {
+  it("cp exchanges archives with tar(1), including hard links", async () => {
     await mkdir(folder.at("tree"));
     await tree(folder.at("tree"));
     await link(folder.at("tree/a file"), folder.at("tree/second"));
@@ -428,7 +428,7 @@ describe("guestctl cp", () => {
       assert.equal(taken[name], given[name]);
   });
 
-  it("unpacks archives of gzip and zstd, and says what to do with others", async () => {
+  it("cp unpacks gzip and zstd archives and says how to unpack others", async () => {
     await mkdir(folder.at("tree"));
     await tree(folder.at("tree"));
     const archive = execFileSync("tar", ["-C", folder.path, "-c", "tree"], { maxBuffer: 64 * 1024 ** 2 });
@@ -456,7 +456,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("leaves at SIGINT while an archive sends nothing", async () => {
+  it("cp ends at SIGINT while its archive input sends nothing", async () => {
     await mkdir(folder.at("in"));
     const [file, ...words] = GUESTCTL;
     const waiting = execa(file, [...words, "cp", "-", `:${folder.at("in")}`], {
@@ -471,7 +471,7 @@ describe("guestctl cp", () => {
     assert.equal((await waiting).signal, "SIGINT");
   });
 
-  it("copies a directory in and out again, with modes, links, long names and empty folders", async () => {
+  it("cp copies a directory both ways with modes, symlinks and long names", async () => {
     await mkdir(folder.at("tree"));
     await tree(folder.at("tree"));
     for (let time = 0; time < 2; time++) {
@@ -491,7 +491,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await described(folder.at("back")), await described(folder.at("tree")));
   });
 
-  it("follows no link that is in the sandbox's folders, neither in nor out", async () => {
+  it("cp does not follow symlinks inside the sandbox's directories", async () => {
     await mkdir(folder.at("tree/sub"), { recursive: true });
     await writeFile(folder.at("tree/sub/file"), "of the host");
     await mkdir(folder.at("there/tree"), { recursive: true });
@@ -506,7 +506,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await readdir(folder.at("elsewhere")), []);
   });
 
-  it("lets neither names nor errors of a sandbox act on the terminal", async () => {
+  it("cp and ls escape control characters in names and errors", async () => {
     const evil = "\u001b]0;evil\u0007";
     await mkdir(folder.at("tree"));
     await symlink(`to${evil}`, folder.at("tree/link"));
@@ -521,7 +521,7 @@ describe("guestctl cp", () => {
     assert.deepEqual([listed.stdout.includes("fifo\\x1b]0;evil\\x07"), listed.stdout.includes(evil)], [true, false]);
   });
 
-  it("leaves nothing behind when it is interrupted, and dies of the signal", async () => {
+  it("an interrupted cp leaves nothing behind and dies of its signal", async () => {
     await writeFile(folder.at("large"), "");
     await truncate(folder.at("large"), 100 * 1024 ** 3);
     await mkdir(folder.at("out"));
@@ -534,7 +534,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await readdir(folder.at("out")), []);
   });
 
-  it("says what is missing on either side", async () => {
+  it("cp reports a missing source on either side", async () => {
     for (const [args, pattern] of [
       [["/no/such/file", ":/tmp/x"], /\/no\/such\/file: no such file or directory on this machine/],
       [[":/no/such/file", folder.at("x")], /cannot stat "\/no\/such\/file": no such file/],
@@ -555,7 +555,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
-  it("names local files that it cannot read, and copies all others", async () => {
+  it("cp names unreadable local files and copies the others", async () => {
     await mkdir(folder.at("tree/closed"), { recursive: true });
     for (const name of ["a", "b", "c"]) await writeFile(folder.at(`tree/${name}`), name);
     await writeFile(folder.at("tree/closed/in"), "in");
@@ -588,7 +588,7 @@ describe("guestctl cp", () => {
     for (const name of ["b", "large", "closed"]) await chmod(folder.at(`tree/${name}`), 0o700);
   });
 
-  it("shows progress on a terminal", async (t) => {
+  it("cp shows its progress on a terminal", async (t) => {
     if (spawnSync("script", ["--version"]).status !== 0) {
       t.skip("needs script(1)");
       return;

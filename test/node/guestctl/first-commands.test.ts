@@ -131,7 +131,7 @@ const env = { ...variables, PATH: `${bin}:${variables["PATH"] ?? ""}`, REMOTE: r
 
 describe("first commands of those who know another tool", () => {
   for (const [typed, shows, keys] of FIRST_COMMANDS) {
-    test(typed, async () => {
+    test(`a first command prints a useful answer: ${typed}`, async () => {
       await runGuestctl(["exec", "--name", "build", "--replace", "-d", "sh", "-c", BUILD], env);
       await using terminal = new Terminal({ command: ["sh"], cols: COLS, rows: 50, env });
       terminal.type(`cd ${join(folder.path, "local")}; stty -echo; echo ready-$((1))\n`);

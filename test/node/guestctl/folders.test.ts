@@ -34,7 +34,7 @@ async function quietly(...args: readonly string[]): Promise<void> {
 }
 
 describe("guestctl ls", () => {
-  it("lists what ls(1) lists, alone and with all below", async () => {
+  it("ls lists what ls(1) lists, with -R too", async () => {
     await mkdir(folder.at("tree/sub/deep"), { recursive: true });
     for (const name of ["b", "a", ".hidden", "sub/file", "sub/deep/file"])
       await writeFile(folder.at(`tree/${name}`), "");
@@ -51,7 +51,7 @@ describe("guestctl ls", () => {
     assert.deepEqual(unsorted, found);
   });
 
-  it("tells modes, owners, sizes, times and targets with -l, as ls -l does", NEEDS_ROOT, async () => {
+  it("ls -l prints modes, owners, sizes, times and targets like ls(1)", NEEDS_ROOT, async () => {
     await writeFile(folder.at("file"), "12345");
     await mkdir(folder.at("sub"));
     await symlink("file", folder.at("link"));
@@ -72,7 +72,7 @@ describe("guestctl ls", () => {
     assert.deepEqual(words(stdout), words(theirs));
   });
 
-  it("gives entries as lines of JSON", async () => {
+  it("ls --json prints one object per entry", async () => {
     for (const name of ["a", "b", "c"]) await writeFile(folder.at(name), name);
     const { stdout, stderr, exitCode } = await guestctl("ls", "--json", folder.path);
     const lines = jsonLines(stdout);
@@ -85,7 +85,7 @@ describe("guestctl ls", () => {
 });
 
 describe("a table of guestctl", () => {
-  it("has as many rows as a folder has names, and columns that stand straight whatever their characters", () => {
+  it("tables have a row per name and aligned columns for wide characters", () => {
     const many = Array.from({ length: 150_000 }, (_, at) => [String(at), "x"]);
     assert.equal(tableText(many).split("\n").length, 150_001);
     const rows = ["ab", "日本", "e\u0301é", "👍", "ｘ", "\u001b[2J"].map((cell) => [cell, "|"]);
@@ -94,7 +94,7 @@ describe("a table of guestctl", () => {
 });
 
 describe("guestctl mkdir, mv, chmod and rm", () => {
-  it("make, move, change and remove without a program of the image", async () => {
+  it("mkdir, mv, chmod and rm work without programs of the image", async () => {
     await quietly("mkdir", "-p", "-m", "0750", `:${folder.at("a/b/c")}`, folder.at("d"));
     assert.equal((await stat(folder.at("a/b/c"))).mode & 0o777, 0o750);
     await quietly("mkdir", "-p", folder.at("d"));
@@ -117,7 +117,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
-  it("chmod and chown change trees, links below them excepted", NEEDS_ROOT, async () => {
+  it("chmod -R and chown -R change trees but not symlinks in them", NEEDS_ROOT, async () => {
     await mkdir(folder.at("tree/sub"), { recursive: true });
     for (const name of ["tree/a", "tree/sub/b", "outside"]) await writeFile(folder.at(name), "", { mode: 0o640 });
     await symlink("../outside", folder.at("tree/link"));
@@ -143,7 +143,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     );
   });
 
-  it("names what is left, with status 1", NEEDS_ROOT, async () => {
+  it("rm names what it could not remove and exits with 1", NEEDS_ROOT, async () => {
     await mkdir(folder.at("tree/point"), { recursive: true });
     await writeFile(folder.at("tree/file"), "");
     assert.equal(spawnSync("mount", ["-t", "tmpfs", "tmpfs", folder.at("tree/point")]).status, 0);
@@ -188,8 +188,8 @@ const copyParts = (toSandbox: GuestClient): CopyParts => ({
   },
 });
 
-describe("a file on its way into a folder of the sandbox", () => {
-  it("stays in that folder: a refused write is never repeated without beneath", async () => {
+describe("a file copied into a directory of the sandbox", () => {
+  it("cp never repeats a refused write without beneath", async () => {
     await writeFile(folder.at("local"), "of the host");
     await writeFile(folder.at("outside"), "of another");
     await mkdir(folder.at("named"));

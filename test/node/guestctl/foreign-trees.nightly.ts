@@ -120,9 +120,9 @@ const NAMED_DOWN: ReadonlySet<string> = new Set([
   "time up to 1 µs later",
 ]);
 
-describe("guestctl cp -a of a tree of another project", NEEDS_ROOT, () => {
+describe("guestctl cp -a of another project's tree", NEEDS_ROOT, () => {
   for (const tree of TREES)
-    it(`copies ${basename(tree)} in and out as cp -a and rsync -aH do`, async () => {
+    it(`cp -a copies ${basename(tree)} both ways like cp -a and rsync -aH`, async () => {
       await using folder = await testFolder();
       const [snapshot, up, down, synced] = ["snapshot", "up", "down", "synced"].map((name) => folder.at(name)) as [
         string,
@@ -159,7 +159,7 @@ describe("guestctl cp -a of a tree of another project", NEEDS_ROOT, () => {
       assert.deepEqual([upStatus, downStatus], [isSpecial ? 1 : 0, 0]);
     });
 
-  it("copies a tree with hard links, FIFOs, sockets, deep names and odd bytes", async () => {
+  it("cp -a copies hard links, FIFOs, sockets, deep names and odd bytes", async () => {
     await using folder = await testFolder();
     const tree = folder.at("made");
     await mkdir(tree);
@@ -184,7 +184,7 @@ open("deep", "w").write("deep")`;
   });
 
   for (const direction of ["in", "out"] as const)
-    it(`copies ${direction} a tree in which a program creates and removes files all the time`, async () => {
+    it(`cp -a ${direction} copies a tree whose files keep changing`, async () => {
       await using folder = await testFolder();
       const [tree, copy] = [folder.at("used"), folder.at("copy")];
       await mkdir(tree);

@@ -25,7 +25,7 @@ const ENV = { PATH: "/usr/bin:/bin" };
 const { env } = await agentForAllTests();
 
 describe("guestctl", () => {
-  test("shows an overview, and help with examples for every command in it", async () => {
+  test("guestctl --help lists every command, each with help and examples", async () => {
     const { stdout, exitCode } = await runGuestctl(["--help"], ENV);
     assert.equal(exitCode, 0);
     const names = Array.from(stdout.matchAll(/^ {2}([a-z][a-z-]*) {2,}/gm), (match) => match[1] ?? "");
@@ -49,7 +49,7 @@ describe("guestctl", () => {
     assert.equal((await runGuestctl(["help", "health"], ENV)).stdout, usage);
   });
 
-  test("without a command shows the overview, and help runs nothing", async () => {
+  test("guestctl without a command prints the overview; help runs nothing", async () => {
     const { stdout, exitCode } = await runGuestctl([], ENV);
     assert.deepEqual([stdout, exitCode], [(await runGuestctl(["--help"], ENV)).stdout, 0]);
     const help = (await runGuestctl(["exec", "--help"], env)).stdout;
@@ -62,7 +62,7 @@ describe("guestctl", () => {
     assert.match((await runGuestctl(["help", "frob"], env)).stderr, /unknown command "frob"/);
   });
 
-  test("is documented: every command, and no option that there is not", async () => {
+  test("docs/node/guestctl.md names every command and only existing options", async () => {
     const document = await readFile(join(import.meta.dirname, "../../../docs/node/guestctl.md"), "utf8");
     for (const name of COMMANDS.keys()) assert.match(document, new RegExp(`^\\| (?:.*\`${name}\`.*) \\|`, "m"), name);
     const blocks = Array.from(document.matchAll(/^```sh\n([^]*?)^```$/gm), ([, block = ""]) => block).join("");
@@ -76,7 +76,7 @@ describe("guestctl", () => {
     }
   });
 
-  test("says of sandboxes before anything else that this Node cannot keep their journal, and which one can", async () => {
+  test("guestctl sandbox reports a Node without SQLite first and names a newer one", async () => {
     const old = { ...ENV, NODE_OPTIONS: "--no-experimental-sqlite" };
     assert.match(
       (await runGuestctl(["sandbox", "create", "debian:12"], old)).stderr,
@@ -84,11 +84,11 @@ describe("guestctl", () => {
     );
   });
 
-  test("tells its version", async () => {
+  test("guestctl --version prints its version", async () => {
     assert.equal((await runGuestctl(["--version"], ENV)).stdout, `guestctl ${AGENT_VERSION}\n`);
   });
 
-  test("says in one line what is wrong with a command line", async () => {
+  test("guestctl reports a wrong command line in one line", async () => {
     for (const [args, problem] of [
       [
         ["frobnicate"],
@@ -192,13 +192,13 @@ describe("guestctl", () => {
     assert.equal(existsSync("folder"), false, "no credentials were issued");
   });
 
-  test("says it in JSON to those who ask for JSON", async () => {
+  test("guestctl reports a wrong command line as JSON with --json", async () => {
     const { stdout, stderr, exitCode } = await runGuestctl(["exec", "-t", "--json", "ls"], ENV);
     assert.deepEqual([stdout, exitCode], ["", 125]);
     assert.deepEqual(JSON.parse(stderr), { error: { message: "--tty and --json cannot be combined (see --help)" } });
   });
 
-  test("names the credential file that it cannot read", async () => {
+  test("guestctl names the credential file that it cannot read", async () => {
     const { stderr, exitCode } = await runGuestctl(["health", "-H", "x", "-c", "/no/such/folder"], ENV);
     assert.equal(exitCode, 125);
     assert.match(
@@ -219,7 +219,7 @@ describe("guestctl", () => {
     ["--help"],
     ["cp", ":/etc/passwd", "-"],
   ]) {
-    test(`says that a full disk did not take the output of ${args.join(" ")}`, () => {
+    test(`guestctl ${args.join(" ")} reports a full disk on standard output`, () => {
       const [file, ...first] = GUESTCTL;
       const full = openSync("/dev/full", "w");
       try {
@@ -236,19 +236,19 @@ describe("guestctl", () => {
     });
   }
 
-  test("leaves with 141, and silently, when nobody reads any more", async () => {
+  test("guestctl exits silently with 141 when its output is closed", async () => {
     const script = `{ ${GUESTCTL_LINE} exec yes; echo $? >&2; } | head -n 1`;
     const { stdout, stderr } = await execa("sh", ["-c", script], { env, extendEnv: false });
     assert.deepEqual([stdout, stderr], ["y", "141"]);
   });
 
-  test("lets the command go on when nobody reads standard error any more", async () => {
+  test("the command continues when standard error is closed", async () => {
     const script = `exec 3>&1; { ${GUESTCTL_LINE} exec sh -c 'seq 1000000 >&2; echo done'; echo $? >&3; } 2>&1 >&3 | head -n 1`;
     const { stdout } = await execa("sh", ["-c", script], { env, extendEnv: false });
     assert.deepEqual(stdout.split("\n").toSorted(), ["0", "1", "done"]);
   });
 
-  test("takes the options of all commands before the command too", async () => {
+  test("guestctl accepts common options before the command", async () => {
     const { GUESTCTL_ADDRESS: address = "", GUESTCTL_CREDENTIALS: credentials = "", ...rest } = env;
     const leading = ["-H", address, `--credentials=${credentials}`, "--json"];
     const { stdout, exitCode } = await runGuestctl([...leading, "health"], rest);
@@ -257,7 +257,7 @@ describe("guestctl", () => {
     assert.equal((await runGuestctl(["-H", address, "-c", credentials, "exec", "echo", "-a"], rest)).stdout, "-a\n");
   });
 
-  test("calls an expired certificate of the agent expired", async () => {
+  test("guestctl reports an expired agent certificate as expired", async () => {
     const certificates = await issueCertificates(undefined, { serverValidity: "expired" });
     await using old = await startIssuedAgent({ certificates });
     await writeFile(join(old.credentialsDir, "token"), old.token);
@@ -269,7 +269,7 @@ describe("guestctl", () => {
 });
 
 describe("parseDurationMs", () => {
-  test("reads units, and milliseconds where there is none", () => {
+  test("parseDurationMs reads units and assumes milliseconds without one", () => {
     for (const [text, durationMs] of [
       ["5000", 5000],
       ["500ms", 500],
@@ -281,7 +281,7 @@ describe("parseDurationMs", () => {
     }
   });
 
-  test("refuses everything else, 0 included: it would mean no limit", () => {
+  test("parseDurationMs rejects invalid durations and 0", () => {
     for (const text of ["", "0", "0s", "5", "999", "0.1ms", "-1", "5 s", "5w", "s", "1e3", "9".repeat(20)]) {
       assert.throws(() => parseDurationMs(text, "--timeout"), UsageError, text);
     }
@@ -289,7 +289,7 @@ describe("parseDurationMs", () => {
 });
 
 describe("wholeAddress", () => {
-  test("adds the contract's port where there is none, and the folder to the path of a socket", () => {
+  test("wholeAddress adds the default port and makes socket paths absolute", () => {
     for (const [address, complete] of [
       ["host", "host:7071"],
       ["host:1", "host:1"],

@@ -63,7 +63,7 @@ const link = { type: FileType.SYMLINK, linkTarget: Buffer.from("/etc") };
 
 describe("a tree of a hostile sandbox", () => {
   for (const [what, stream, message] of [
-    ["a name that climbs", [items(item("../evil", "x")), result()], /"\.\.\/evil", which leads out of the directory/],
+    ["a name with ..", [items(item("../evil", "x")), result()], /"\.\.\/evil", which leads out of the directory/],
     ["an absolute name", [items(item("/evil", "x")), result()], /"\/evil", which leads out of the directory/],
     ["an empty name", [items(item("", "", { type: FileType.DIRECTORY })), result()], /an empty part in the name of ""/],
     [
@@ -73,9 +73,9 @@ describe("a tree of a hostile sandbox", () => {
     ],
     ["a FIFO", [items(item("evil", "", { type: FileType.FIFO })), result()], /unknown type/],
     ["no result", [items(item("fine", "x"))], /the agent's answer has no result/],
-    ["surplus bytes", [items(item("a", "12", { size: 1n })), result()], /more bytes than 1 of "a"/],
+    ["more bytes than declared", [items(item("a", "12", { size: 1n })), result()], /more bytes than 1 of "a"/],
   ] as const)
-    it(`ends cp with status 125, also into an archive, for ${what}`, async () => {
+    it(`cp exits with 125 on a tree with ${what}, also into an archive`, async () => {
       await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
       const { folder } = sandbox;
       await mkdir(folder.at("place"));
@@ -91,7 +91,7 @@ describe("a tree of a hostile sandbox", () => {
       );
     });
 
-  it("writes nothing behind a link that it made itself, in a directory and in an archive", async () => {
+  it("cp writes nothing through a symlink that it copied, also into an archive", async () => {
     const stream = [items(item("link", "", link), item("link/evil", "x"), item("last", "x")), result()];
     await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
     const { folder } = sandbox;
@@ -105,7 +105,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.equal(archived.stdout.includes("evil"), false);
   });
 
-  it("leaves a name that is too long for this machine out, and copies the rest", async () => {
+  it("cp skips a name that is too long for this machine", async () => {
     const stream = [items(item(`${"n/".repeat(2_100)}n`, "x"), item("last", "x")), result()];
     await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
     const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", sandbox.folder.at("here"));
@@ -114,7 +114,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.deepEqual(await readdir(sandbox.folder.at("here")), ["last"]);
   });
 
-  it("has every failure counted that its result does not name", async () => {
+  it("cp counts failures that the agent's result does not name", async () => {
     const failures = Array.from({ length: 100 }, (_, at) => ({ name: Buffer.from(`f${at}`), errno: "EIO" }));
     for (const [fields, lines, last] of [
       [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, which the sandbox's agent does not name$/],
@@ -132,7 +132,7 @@ describe("a tree of a hostile sandbox", () => {
     }
   });
 
-  it("has a file that became shorter left out, or padded with zeros in an archive", async () => {
+  it("cp skips a file that became shorter, or pads it in an archive", async () => {
     const short = item("short", "", { size: 100_000n });
     for (const cut of [
       [],
@@ -167,7 +167,7 @@ describe("a tree of a hostile sandbox", () => {
 describe("a single file of a hostile sandbox", () => {
   const file = { StatPath: () => ({ type: FileType.REGULAR, mode: 0o644, size: 512n }) };
 
-  it("cannot add members to an archive by more bytes than it declared", async () => {
+  it("a single file cannot add archive members with surplus bytes", async () => {
     const streams = { ReadFile: [{ data: Buffer.alloc(512, "a") }, { data: Buffer.from("forged header") }] };
     await using sandbox = await hostile({ answers: file, streams });
     for (const to of ["-", sandbox.folder.at("here")]) {
@@ -179,7 +179,7 @@ describe("a single file of a hostile sandbox", () => {
     await assert.rejects(lstat(sandbox.folder.at("here")), { code: "ENOENT" });
   });
 
-  it("is padded with zeros in an archive where it became shorter, and left out elsewhere", async () => {
+  it("cp reports a single file that became shorter and pads it in an archive", async () => {
     await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);
@@ -190,11 +190,11 @@ describe("a single file of a hostile sandbox", () => {
   });
 });
 
-describe("words of a hostile sandbox", () => {
+describe("text from a hostile sandbox", () => {
   const evil = "\u001b]0;evil\u0007\u009b31m\u202egnp.exe";
   const acts = /[^\P{Cc}\n]|[\u202a-\u202e]/u;
 
-  it("begin no line of guestctl, and are no instruction of JavaScript", async () => {
+  it("an error's text cannot forge a guestctl line or name Object properties", async () => {
     const fail = new AgentError("UNAVAILABLE", "constructor" as never, `gone\n  console: forged\u202e`, {
       field: "toString",
     });
@@ -206,7 +206,7 @@ describe("words of a hostile sandbox", () => {
     assert.equal(json.stderr.includes("native code"), false);
   });
 
-  it("do not act on the terminal as an errno of ls and rm, nor in JSON", async () => {
+  it("ls and rm escape control characters in names and errnos, with --json too", async () => {
     const answers = {
       StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }),
       Remove: () => ({ removed: 1n, left: 1n, leftEntries: [{ name: Buffer.from(`n${evil}`), errno: `E${evil}` }] }),

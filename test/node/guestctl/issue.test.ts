@@ -21,7 +21,7 @@ describe("guestctl issue", () => {
     folder = await mkdtemp(all.at("issue-"));
   });
 
-  test("writes all files into a folder that nobody else may enter", async () => {
+  test("issue writes all files into a directory that only its owner can enter", async () => {
     const path = join(folder, "nested/creds");
     const { exitCode, stdout, stderr } = await runGuestctl(["issue", path], ENV);
     assert.deepEqual([exitCode, stderr], [0, ""]);
@@ -35,7 +35,7 @@ describe("guestctl issue", () => {
     assert.ok(!stdout.includes(token.trim()), "the token is nobody's to read");
   });
 
-  test("issues certificates that cannot play each other and were valid before any guest's clock", async () => {
+  test("issue creates separate server and client certificates valid since 1970", async () => {
     await runGuestctl(["issue", "--days", "7", folder], ENV);
     const [ca, server, client] = await Promise.all(
       ["ca.pem", "server.pem", "client.pem"].map(
@@ -58,7 +58,7 @@ describe("guestctl issue", () => {
     assert.ok(days > 6.9 && days < 7.1, `${days} days`);
   });
 
-  test("gives the agent what its bootstrap channel requires", async () => {
+  test("issue gives the agent what its bootstrap channel requires", async () => {
     const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
     const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));
@@ -68,7 +68,7 @@ describe("guestctl issue", () => {
     assert.ok(credentials.matchesToken(tokenDigest(Buffer.from(token))));
   });
 
-  test("does not replace credentials unless it is told to", async () => {
+  test("issue does not replace existing credentials by default", async () => {
     await runGuestctl(["issue", folder], ENV);
     const before = await readFile(join(folder, "ca.pem"), "utf8");
     assertRefused(await runGuestctl(["issue", folder], ENV), /ca\.pem already exists; .*--force\n$/);
@@ -78,19 +78,19 @@ describe("guestctl issue", () => {
     assert.deepEqual((await readdir(folder)).toSorted(), FILES);
   });
 
-  test("does not put keys where others may look", async () => {
+  test("issue refuses a directory that other users can read", async () => {
     await chmod(folder, 0o755);
     assertRefused(await runGuestctl(["issue", folder], ENV), /can be read by other users; .*chmod 700/);
     assert.deepEqual(await readdir(folder), []);
   });
 
-  test("puts no keys into a folder of another user, who could read them", NEEDS_ROOT, async () => {
+  test("issue refuses a directory that another user owns", NEEDS_ROOT, async () => {
     await chown(folder, 65_534, 65_534);
     assertRefused(await runGuestctl(["issue", folder], ENV), /is the directory of user 65534; name one of your own/);
     assert.deepEqual(await readdir(folder), []);
   });
 
-  test("says where there can be no folder, also on a file system that makes none", async () => {
+  test("issue says why it cannot create the directory", async () => {
     const file = join(folder, "file");
     await writeFile(file, "");
     for (const [path, problem] of [
@@ -102,7 +102,7 @@ describe("guestctl issue", () => {
     }
   });
 
-  test("names the file that a full disk does not take, and leaves no part of it", NEEDS_ROOT, async () => {
+  test("issue names the file that a full disk rejects and removes it", NEEDS_ROOT, async () => {
     await using full = await testMount("tmpfs", () => "size=4k,mode=700");
     const { exitCode, stderr } = await runGuestctl(["issue", full.path], ENV);
     assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); fix that, or name another directory\n$/);

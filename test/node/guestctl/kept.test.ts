@@ -20,7 +20,7 @@ describe("guestctl and kept commands", () => {
   const listed = async (): Promise<readonly Record<string, unknown>[]> =>
     jsonLines((await guestctl(["execs", "--json"])).stdout);
 
-  test("starts one and leaves, lists it, takes it up from the start, passes its status on and forgets it", async () => {
+  test("exec -d, execs and attach start, list and finish a kept command", async () => {
     const script = "echo first; read line; echo got $line; exit 6";
     const started = await guestctl(["exec", "--name", "build", "-d", "-i", "--", "sh", "-c", script]);
     assert.deepEqual([started.stderr, started.exitCode], ["", 0]);
@@ -33,7 +33,7 @@ describe("guestctl and kept commands", () => {
     assert.deepEqual(await listed(), []);
   });
 
-  test("ends one with the signal it is told, which frees its name, and forgets one that has ended", async () => {
+  test("end signals a running kept command and forgets an ended one", async () => {
     await guestctl(["exec", "--name", "server", "-d", "sleep", "1000"]);
     assert.equal((await guestctl(["end", "--signal", "int", "server"])).stdout, "ended: code 130, signal 2\n");
     assert.deepEqual(await listed(), []);
@@ -61,7 +61,7 @@ describe("guestctl and kept commands", () => {
       assert.match((await guestctl(args)).stderr, /"SIGNONE" is not a signal/);
   });
 
-  test("leaves with 125 when another one takes its command up", async () => {
+  test("exec of a kept command exits with 125 when another client attaches", async () => {
     const first = startGuestctl(["exec", "--name", "shared", "--json", "sh", "-c", "echo up; exec sleep 1000"], env);
     const events = first.lines;
     const started = JSON.parse(String((await events.next()).value)) as Record<string, unknown>;
@@ -74,7 +74,7 @@ describe("guestctl and kept commands", () => {
     assert.equal(await second.ended, 128 + 15);
   });
 
-  test("survives a lost connection at a terminal, says so, and has the screen drawn anew", async () => {
+  test("a kept terminal survives a lost connection and redraws its screen", async () => {
     await using proxy = await relayTo(agent.port);
     const through = { ...env, PS1: "", GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
     await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: through });
@@ -104,7 +104,7 @@ describe("guestctl and kept commands", () => {
     await guestctl(["end", "screen"]);
   });
 
-  test("takes one up that runs, and starts it anew where it has ended or is not there, with --attach-or-start", async () => {
+  test("--attach-or-start attaches to a running command and otherwise starts it", async () => {
     const run = (script: string): Promise<GuestctlResult> =>
       guestctl(["exec", "--name", "one", "-A", "sh", "-c", script]);
     assert.equal((await run("echo new")).stdout, "new\n");
@@ -116,7 +116,7 @@ describe("guestctl and kept commands", () => {
     assert.equal((await run("echo anew")).stdout, "anew\n");
   });
 
-  test("sends signals by name or number beside whoever is attached, and says that one has ended", async () => {
+  test("kill sends signals by name or number to a kept command", async () => {
     const script = 'for s in HUP INT USR1 TERM; do trap "echo $s" $s; done; echo up; while :; do sleep 0.05; done';
     const running = startGuestctl(["exec", "--name", "target", "bash", "-c", script], env);
     assert.equal((await running.lines.next()).value, "up");

@@ -159,7 +159,7 @@ const COMMANDS: readonly Lasting[] = [
 
 for (const { args, works, use, lost, reconnected } of COMMANDS) {
   describe(`guestctl ${args.join(" ")}`, () => {
-    test("lives through a standby and through certificates that are renewed late, with one line per change", async (t) => {
+    test(`guestctl ${args.join(" ")} survives a standby and late certificate renewal`, async (t) => {
       await using guest = await startGuest(args[0] ?? "");
       const { agent, relay } = guest;
       const [file, ...before] = GUESTCTL;

@@ -29,7 +29,7 @@ async function answer(at: number | string, sent: Buffer): Promise<Buffer> {
 }
 
 describe("guestctl forward", () => {
-  test("leads local ports to a port and to a unix socket until it is told to leave, and tells where", async () => {
+  test("forward connects local ports to a port and a unix socket until SIGTERM", async () => {
     await using server = await listener(echo);
     const path = folder.at("server.sock");
     await using _unix = await listener((socket) => void socket.end("from the socket"), { path });
@@ -49,7 +49,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("listens on a local unix socket for its own user, replaces a stale one, and removes it", async () => {
+  test("forward replaces a stale local unix socket and removes its own", async () => {
     await using server = await listener(echo);
     const path = folder.at("local.sock");
     const sent = Buffer.from("over a unix socket");
@@ -65,7 +65,7 @@ describe("guestctl forward", () => {
     await assert.rejects(stat(path), { code: "ENOENT" });
   });
 
-  test("goes on after a connection over a local unix socket that failed in the sandbox", async () => {
+  test("forward continues after a connection over a unix socket failed", async () => {
     const port = await freePort();
     const path = folder.at("failing.sock");
     const running = startGuestctl(["forward", `${path}:${port}`], env);
@@ -77,7 +77,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("leaves a file, a directory and a link alone where it cannot listen on a local socket", async () => {
+  test("forward does not replace files, directories or symlinks with its socket", async () => {
     await using server = await listener(echo);
     const file = folder.at("precious");
     await writeFile(file, "precious");
@@ -91,7 +91,7 @@ describe("guestctl forward", () => {
     assert.ok((await stat(folder.at("directory"))).isDirectory());
   });
 
-  test("with --wait listens once somebody listens in the sandbox", async () => {
+  test("forward --wait listens once a program listens in the sandbox", async () => {
     const port = await freePort();
     const running = startGuestctl(["forward", "--wait", "--json", `0:${port}`], env);
     await using _server = await listener(echo, { port, host: "127.0.0.1" });
@@ -104,7 +104,7 @@ describe("guestctl forward", () => {
     assertRefused(late, /^guestctl: nothing listens on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
   });
 
-  test("tells of a connection that fails, resets it here, and goes on", async () => {
+  test("forward reports and resets a failed connection, then continues", async () => {
     const port = await freePort();
     const [file, ...args] = GUESTCTL;
     const running = execa(file, [...args, "forward", `0:${port}`], { env, extendEnv: false, reject: false });
@@ -122,7 +122,7 @@ describe("guestctl forward", () => {
     );
   });
 
-  test("reads credentials anew once they are not taken any more, as after a restore", async () => {
+  test("forward rereads credentials after the agent rejects them", async () => {
     await using server = await listener(echo);
     const credentials = folder.at("renewed");
     await mkdir(credentials);
@@ -138,7 +138,7 @@ describe("guestctl forward", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("refuses a local port that is taken", async () => {
+  test("forward fails if the local port is in use", async () => {
     await using taken = await listener();
     const { exitCode, stderr } = await runGuestctl(["forward", `${taken.port}:80`], env);
     assert.equal(exitCode, 125);
@@ -147,7 +147,7 @@ describe("guestctl forward", () => {
 });
 
 describe("guestctl connect", () => {
-  test("is the sandbox's port on standard input and output, each direction with its own end", async () => {
+  test("connect joins standard input and output to a sandbox's port", async () => {
     await using server = await listener(echo);
     const [file, ...args] = GUESTCTL;
     const sent = randomBytes(2 ** 20);
@@ -169,7 +169,7 @@ describe("guestctl connect", () => {
     assert.equal((await running).exitCode, 0);
   });
 
-  test("says why it cannot, and when it was broken off", async () => {
+  test("connect reports a refused and a reset connection", async () => {
     const refused = await runGuestctl(["connect", String(await freePort())], env);
     assert.deepEqual([refused.stdout, refused.exitCode], ["", 125]);
     assert.match(refused.stderr, /nothing listens there.*\[FAILED_PRECONDITION, PORT_REFUSED\]/);
@@ -188,7 +188,7 @@ async function hostileServer(host: string): Promise<{ readonly port: number; rea
 }
 
 describe("guestctl ports", () => {
-  test("lists what listens, from where it is reached, and no name that acts on the terminal", async () => {
+  test("ports lists listeners, who can reach them, and escaped process names", async () => {
     const { port, server } = await hostileServer("127.0.0.1");
     try {
       const { stdout, exitCode } = await runGuestctl(["ports"], env);
@@ -206,7 +206,7 @@ describe("guestctl ports", () => {
     }
   });
 
-  test("goes on with --watch until a signal, over restore duties too", async () => {
+  test("ports --watch continues over restore steps until a signal", async () => {
     const watch = startGuestctl(["ports", "--watch"], env);
     let seen = "";
     watch.stdout.on("data", (bytes: Buffer) => (seen += bytes.toString()));

@@ -10,7 +10,7 @@ import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
 import { GUESTCTL, runGuestctl } from "./guestctl.ts";
 
 describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
-  it("is one line with the step and its seconds on a terminal, gone at the end", async ({ substrate }) => {
+  it("progress on a terminal is one line with seconds, erased at the end", async ({ substrate }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const env = { ...guestctlVariablesOf(substrate), PS1: "" };
     await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });
@@ -24,7 +24,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     await terminal.read(/\r\p{Cc}\[K(?:box: .*\r\n)?box sleeps; [^\n]*\r\nstatus-[013]\r\n/u);
   });
 
-  it("is a line for each step elsewhere, and says how much a sweep has done", async ({ node, substrate }) => {
+  it("progress without a terminal is one line per step", async ({ node, substrate }) => {
     await node.create({ image: IMAGE, name: "gone" });
     const { id } = substrate.instances.get("gone");
     const headers = { authorization: `Bearer ${substrate.apiToken}` };
@@ -37,7 +37,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(stdout, "removed gone\n");
   });
 
-  test("has the bytes of an agent's upload", async () => {
+  test("progress with --json counts the uploaded bytes of the agent", async () => {
     await using substrate = await HttpSubstrate.start();
     appendFileSync(substrate.agentArchive, gzipSync(randomBytes(2 ** 20)));
     const { stderr } = await runGuestctl(

@@ -22,7 +22,7 @@ const credentials = forAllTests(await testFolder());
 await writeFile(credentials.at("token"), "any");
 
 describe("guestctl hook", () => {
-  test("runs a hook, shows what it wrote, and passes its status on", async () => {
+  test("hook runs a hook, prints its output and returns its status", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const env = guestctlVariables(agent);
     const pre = await runGuestctl(["hook", "pre-snapshot"], env);
@@ -44,20 +44,20 @@ describe("guestctl hook", () => {
     });
   });
 
-  test("shows no character of a hook's output that acts on a terminal", async () => {
+  test("hook escapes control characters in the hook's output", async () => {
     const script = "printf 'a\\033[31m\\tb\\nc\\n'; printf 'd\\a\\302\\233\\n' >&2";
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
     const { exitCode, stdout, stderr } = await runGuestctl(["hook", "pre-snapshot"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stdout, stderr], [0, "a?[31m\tb\nc\n", "d??\n"]);
   });
 
-  test("says that none is configured, and that is no failure", async () => {
+  test("hook succeeds and says so if no hook is configured", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stderr } = await runGuestctl(["hook", "post-restore"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stderr], [0, "guestctl: no post-restore hook is configured\n"]);
   });
 
-  test("leaves with 124 when the hook was killed at its timeout", async () => {
+  test("hook exits with 124 if the hook was killed at its timeout", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS, process: { env: { PAUSE: "1000" } } });
     const args = ["hook", "post-restore", "--timeout", "300ms"];
     const { exitCode, stdout, stderr } = await runGuestctl(args, guestctlVariables(agent));
@@ -68,14 +68,14 @@ describe("guestctl hook", () => {
 });
 
 describe("guestctl restore", NEEDS_CREDIT, () => {
-  test("has the duties done with this host's entropy, the clock left alone", async () => {
+  test("restore runs the restore steps with this host's entropy, without setting the clock", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stdout } = await runGuestctl(["restore", "--no-time"], guestctlVariables(agent));
     assert.equal(exitCode, 0);
     assert.equal(stdout, "entropy:  64 bytes mixed in, credited\nclock:    left alone\ndegraded: no\n");
   });
 
-  test("sends this host's time, and leaves with 1 when a duty could not be done", async () => {
+  test("restore sends this host's time and exits with 1 if a step failed", async () => {
     await using agent = await startIssuedAgent(WITHOUT_CLOCK);
     const args = ["restore", "--json"];
     const { exitCode, stdout } = await runGuestctl(args, guestctlVariables(agent));
@@ -92,7 +92,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     assert.ok(Math.abs(Number(drift)) < 60_000, String(drift));
   });
 
-  test("gives up duties that take longer than --timeout", async () => {
+  test("restore fails if the restore steps take longer than --timeout", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => new Promise(() => {}) },
@@ -102,7 +102,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     assert.equal(agent.calls.filter((name) => name === "RunRestoreDuties").length, 1);
   });
 
-  test("gives up an agent that cannot be reached after --wait", async () => {
+  test("restore fails if the agent cannot be reached within --wait", async () => {
     const path = credentials.at("agent.sock");
     await using refusing = await listener((socket) => socket.destroy(), { path });
     const args = ["restore", "--wait", "1ms", "--address", `unix:${path}`, "--credentials", credentials.path];
@@ -113,7 +113,7 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
 });
 
 describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
-  test("does the duties, dials anew, runs the hook, and tells how the guest is", async () => {
+  test("restore-sequence runs the restore steps and hook and prints the guest's health", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const { exitCode, stdout } = await runGuestctl(["restore-sequence", "--no-time"], guestctlVariables(agent));
     assert.equal(exitCode, 0);
@@ -131,7 +131,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.ok(events.indexOf("restore_duties_done") < events.indexOf("hook_ended"), events.join());
   });
 
-  test("repeats the duties once for a clock that is off, reports both, and warns when it stays off", async () => {
+  test("restore-sequence repeats the restore steps once if the clock is off", async () => {
     const restored = async (errorsMs: readonly number[], ...options: readonly string[]) => {
       await using agent = await startGuestWithClock(errorsMs);
       const args = ["restore-sequence", "--address", agent.address, "--credentials", credentials.path, ...options];
@@ -150,7 +150,7 @@ describe("guestctl restore-sequence", NEEDS_CREDIT, () => {
     assert.ok(repeated?.["duties"] !== undefined);
   });
 
-  test("leaves with 1 when not all went as intended, and tells programs what", async () => {
+  test("restore-sequence exits with 1 and reports in JSON what failed", async () => {
     await using agent = await startIssuedAgent({
       ...WITHOUT_CLOCK,
       hooks: { post_restore: { args: ["sh", "-c", "exit 5"] } },

@@ -29,13 +29,13 @@ describe("guestctl rsh", () => {
   const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["rsh", ...args], env, input);
 
-  test("joins the words and has the user's shell run the line, in the user's home", async () => {
+  test("rsh runs its joined words in the user's shell and home", async () => {
     const words = ["any", "echo", "a  b;", 'echo "$HOME"; pwd;', "echo err >&2;", "exit 7"];
     const { stdout, stderr, exitCode } = await rsh(words);
     assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
   });
 
-  test("starts in the user's home although the workload's directory is gone", async () => {
+  test("rsh starts in the user's home although the workload's directory is gone", async () => {
     await using gone = await testFolder();
     const cwd = join(gone.path, "workload");
     await mkdir(cwd);
@@ -45,32 +45,32 @@ describe("guestctl rsh", () => {
     assert.deepEqual([stdout, stderr, exitCode], [`${homedir()}\n`, "", 3]);
   });
 
-  test("leaves what follows the host to the line", async () => {
+  test("rsh passes words after the host to the command unchanged", async () => {
     for (const words of [["any"], ["--", "any"], ["any", "--"]]) {
       const { stdout } = await rsh([...words, 'printf "%s,"', "-l", "-t", "--help"]);
       assert.equal(stdout, "-l,-t,--help,");
     }
   });
 
-  test("passes standard input on, and its end; not with -n", async () => {
+  test("rsh passes standard input and its end to the command; -n passes nothing", async () => {
     assert.equal((await rsh(["any", "cat"], "some input")).stdout, "some input");
     assert.equal((await rsh(["-n", "any", "cat"], "some input")).stdout, "");
   });
 
-  test("runs as the user of -l, of -o User= and of USER@HOST, the first of them", NEEDS_ROOT, async () => {
+  test("rsh takes the user from -l, -o User= or USER@HOST", NEEDS_ROOT, async () => {
     // An id without an entry has no shell of its own, and gets /bin/sh.
     for (const args of [["-l", "12345", "root@any"], ["-o", 'User="12345"', "root@any"], ["12345@any"]]) {
       assert.equal((await rsh([...args, "id -u"])).stdout, "12345\n", args.join(" "));
     }
   });
 
-  test("takes the options that programs give to ssh", async () => {
+  test("rsh accepts the options that programs pass to ssh", async () => {
     const options = "-F /dev/null -o BatchMode=yes -oPort=22 -q -C -T -n -x -a -vv -p 22 -i/k".split(" ");
     const { stdout, stderr, exitCode } = await rsh([...options, "any", "echo", "ok"]);
     assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
   });
 
-  test("is an ssh for scp, by SFTP and by its old protocol, and for sftp", async (t) => {
+  test("scp and sftp work with rsh in place of ssh", async (t) => {
     if (!existsSync("/usr/lib/openssh/sftp-server") || spawnSync("scp").error !== undefined) {
       t.skip("needs scp and sftp-server (Debian: openssh-client openssh-sftp-server)");
       return;
@@ -94,7 +94,7 @@ describe("guestctl rsh", () => {
     assert.deepEqual([exitCode, (await rsh(["-s", "any", "a;b"])).exitCode], [127, 255]);
   });
 
-  test("leaves with 255 at failures of its own, and with the shell's status at those of the command", async () => {
+  test("rsh exits with 255 if rsh itself fails, otherwise with the shell's status", async () => {
     assert.equal((await rsh(["any", "no-such-command"])).exitCode, 127);
     assert.equal((await rsh(["any", "kill -9 $$"])).exitCode, 137);
     for (const [args, said] of [
@@ -108,14 +108,14 @@ describe("guestctl rsh", () => {
     assert.equal(nowhere.exitCode, 255, nowhere.stderr);
   });
 
-  test("takes HOST for a sandbox's name where nothing else says where the agent is", async () => {
+  test("rsh takes HOST as a sandbox's name if no address is set", async () => {
     const { GUESTCTL_ADDRESS: _, GUESTCTL_CREDENTIALS: __, ...rest } = env;
     const { stderr, exitCode } = await runGuestctl(["rsh", "user@box", "true"], { ...rest, HOME: "/nonexistent" });
     assert.equal(exitCode, 255);
     assert.match(stderr, /there is no sandbox "?box/);
   });
 
-  test("leaves with the command's status when its reader has left, and had everything", async () => {
+  test("rsh exits with the command's status after its reader closed", async () => {
     const guestctl = startGuestctl(["rsh", "any", "echo out; read line; exit 3"], env, "pipe");
     assert.equal((await guestctl.lines.next()).value, "out");
     guestctl.stdout.destroy();
@@ -123,7 +123,7 @@ describe("guestctl rsh", () => {
     assert.equal(await guestctl.ended, 3);
   });
 
-  test("is ended by SIGTERM, and the command with it", async () => {
+  test("SIGTERM ends rsh and its command", async () => {
     const guestctl = startGuestctl(["rsh", "any", "echo $$; exec sleep 1000"], env);
     const pid = Number((await guestctl.lines.next()).value);
     guestctl.kill("SIGTERM");
@@ -131,7 +131,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("has a terminal with -tt, with -t only at a terminal, and none with -T", async () => {
+  test("rsh allocates a terminal with -tt or at a terminal, not with -T", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

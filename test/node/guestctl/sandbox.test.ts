@@ -33,7 +33,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   const json = async (...args: readonly string[]): Promise<Json> =>
     JSON.parse((await sandbox(...args, "--json")).stdout) as Json;
 
-  test("makes one, says each step, and shows where it is for all other commands", async () => {
+  test("sandbox create prints its steps, and ls and status the sandbox's address", async () => {
     const words = ["--name", "box", "--tag", "a=b=c", IMAGE, "--", "sleep", "100000"];
     const made = await runGuestctl(["sandbox", "create", "--agent-port", String(substrate.agentPort), ...words], env);
     assertRefused(made, /^guestctl: create box: check the image and the daemon\n/, 0);
@@ -56,7 +56,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((first["tags"] as Json)["svc.node_id"], "node-7");
   });
 
-  test("puts it to sleep, wakes it up, takes a snapshot and forks it, and leaves with 1 where the duties were degraded", async () => {
+  test("sandbox standby, resume, snapshot and fork exit with 1 after degraded restore steps", async () => {
     const asleep = await sandbox("standby", "box", "--freeze", "off");
     const words = "box sleeps; PRE_SNAPSHOT: not configured; session not frozen\n";
     assert.deepEqual([asleep.exitCode, asleep.stdout], [0, words]);
@@ -85,7 +85,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(typeof (snapshot as Json)["size_bytes"], "number");
   });
 
-  test("shows the daemon with what its host has, and the images with what to do about them", async () => {
+  test("sandbox status shows the daemon's host, and images what to do", async () => {
     const { stdout, exitCode } = await sandbox("node");
     assert.equal(exitCode, 0);
     assert.match(
@@ -117,7 +117,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     substrate.images.remove(substrate.images.get("broken:1"));
   });
 
-  test("tells what went wrong with its code, for people and for programs", async () => {
+  test("sandbox reports failures with their code, as text and as JSON", async () => {
     assertRefused(await sandbox("resume", "box"), /^guestctl: box is Running; .* \[WRONG_STATE\]\n$/);
     const none = await sandbox("standby", "none", "--json");
     const { error } = JSON.parse(none.stderr) as { error: Json };
@@ -172,7 +172,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("refuses an option that its verb does not take, before it does anything", async () => {
+  test("sandbox rejects an option of another verb before it does anything", async () => {
     const before = substrate.requests.length;
     for (const [args, said] of [
       [
@@ -202,7 +202,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.requests.length, before);
   });
 
-  test("each command has its own help with its own options, and printing it runs nothing", async () => {
+  test("every sandbox verb has its own help, and printing it runs nothing", async () => {
     const before = substrate.requests.length;
     const overview = await sandbox();
     assert.deepEqual([overview.exitCode, overview.stderr], [0, ""]);
@@ -224,7 +224,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.requests.length, before);
   });
 
-  test("ls -q prints names, and --filter chooses", async () => {
+  test("sandbox ls -q prints names, and --filter selects sandboxes", async () => {
     for (const [filters, names] of [
       [[], "box\ntwin\ntaken\n"],
       [["kind=snapshot"], "taken\n"],
@@ -239,7 +239,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("create gives the workload variables, and takes its command after the image", async () => {
+  test("sandbox create passes variables and takes the command after the image", async () => {
     const file = join(folder, "variables.env");
     await writeFile(file, "FROM_FILE=1\n");
     const command = ["sh", "-c", 'echo "$FROM_FILE $GIVEN"; exec sleep 100000'];
@@ -254,7 +254,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "vars")).exitCode, 0);
   });
 
-  test("publishes a port of one under a hostname, shows it, says whether it is served, and unpublishes it", async () => {
+  test("sandbox publish and unpublish route a hostname and show whether it is served", async () => {
     const [port, listen] = [String(await freePort()), String(await freePort())];
     const args = ["publish", "box", port, "web.example.com", "--listen", listen];
     const unknown = await sandbox(...args);
@@ -275,7 +275,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.ingresses.list({}), []);
   });
 
-  test("stops one and starts it again", async () => {
+  test("sandbox stop and start stop a sandbox and boot it again", async () => {
     await sandbox("create", "--name", "other", "--hypervisor", "qemu", "--overlay-size", "20GB", "--vcpus", "1", IMAGE);
     const { hypervisor, overlay_size, vcpus } = substrate.created.at(-1) ?? {};
     assert.deepEqual([hypervisor, overlay_size, vcpus], ["qemu", "20GB", 1]);
@@ -287,12 +287,12 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "other")).exitCode, 0);
   });
 
-  test("says in its own words how to sweep what another journal has made", async () => {
+  test("sandbox sweep suggests --take-over for another journal's sandboxes", async () => {
     const other = { ...env, GUESTCTL_STATE: join(substrate.stateFolder, "../other-cli") };
     assertRefused(await runGuestctl(["sandbox", "sweep"], other), /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
   });
 
-  test("watches until it is interrupted; ls and other commands work beside it", async () => {
+  test("sandbox watch runs until SIGINT, and ls works at the same time", async () => {
     const made = await sandbox("create", "--name", "idler", "--idle-action", "standby", "--process", idle, IMAGE);
     assert.equal(made.exitCode, 0, made.stderr);
     const watch = startGuestctl(["sandbox", "watch", "--poll", "50ms", "--json"], env);
@@ -309,7 +309,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await watch.ended, 0);
   });
 
-  test("metrics has the usage of each running sandbox, each metric once", async () => {
+  test("sandbox metrics prints each metric once, for every running sandbox", async () => {
     const { stdout, exitCode } = await sandbox("metrics");
     assert.equal(exitCode, 0);
     for (const name of ["box", "twin"]) {
@@ -328,7 +328,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     );
   });
 
-  test("metrics --listen serves them over HTTP until it is interrupted", async () => {
+  test("sandbox metrics --listen serves metrics over HTTP until SIGINT", async () => {
     const server = startGuestctl(["sandbox", "metrics", "--listen", "0"], env);
     const line = await server.lines.next();
     const url = String(line.value);
@@ -344,7 +344,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assertRefused(await sandbox("metrics", "--listen", "here"), /--listen requires \[HOST:\]PORT, not "here"/);
   });
 
-  test("removes them, and the sweep finds nothing", async () => {
+  test("sandbox rm removes every sandbox, and sweep then finds nothing", async () => {
     await sandbox("stop", "box");
     const stopped = await runGuestctl(["exec", "--sandbox", "box", "--", "true"], env);
     assert.match(stopped.stderr, /box is stopped .*; boot it again: guestctl sandbox start box\n$/);

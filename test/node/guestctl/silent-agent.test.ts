@@ -28,7 +28,7 @@ const env = {
   GUESTCTL_CREDENTIALS: folder.path,
 };
 
-test("guestctl usage --watch goes on after an agent that takes its connection and does not answer", async () => {
+test("usage --watch continues after an agent that accepted but did not answer", async () => {
   let asked = 0;
   const healthy = { alive: true, ready: true };
   await using agent = await startStandIn({
@@ -63,13 +63,13 @@ describe("guestctl with an agent that accepts calls and answers none", () => {
     ["usage", "--watch"],
   ] as const;
 
-  test("ends after the time for an answer, whatever the command", async () => {
+  test("every command ends at its timeout if the agent never answers", async () => {
     const results = await Promise.all(commands.map((args) => runGuestctl(args, env)));
     for (const result of results) assertRefused(result, /DEADLINE_EXCEEDED/);
   });
 
   for (const args of commands) {
-    test(`ends by SIGINT at once: ${args.join(" ")}`, async () => {
+    test(`${args.join(" ")} ends at SIGINT while the agent does not answer`, async () => {
       const connected = once(silent, "stream");
       const guestctl = startGuestctl(args, env);
       await connected;
@@ -80,7 +80,7 @@ describe("guestctl with an agent that accepts calls and answers none", () => {
   }
 });
 
-test("guestctl usage --watch ends at the first SIGINT though nothing reads its output any more", async () => {
+test("usage --watch ends at the first SIGINT although its output is not read", async () => {
   await using agent = await startStandIn({
     service: [GuestAgent, UsageService],
     answers: { Health: () => ({ alive: true, ready: true }) },

@@ -13,7 +13,7 @@ const CHANGES = (
 const MODES = [0o644, 0o755, 0o600, 0o4755, 0o2770, 0o1777, 0o7777, 0];
 
 describe("a symbolic mode", () => {
-  test("sets the bits that chmod(1) sets, for files and directories", async () => {
+  test("a symbolic mode sets the bits that chmod(1) sets", async () => {
     await using folder = await testFolder();
     const cases = ["file", "directory"].flatMap((type) =>
       MODES.flatMap((mode) => CHANGES.map((change) => ({ type, mode, change }))),
@@ -36,7 +36,7 @@ describe("a symbolic mode", () => {
     }
   });
 
-  test("is refused where chmod(1) has another meaning, or none", () => {
+  test("symbolic modes that chmod(1) treats differently are rejected", () => {
     for (const text of ["", "u", "z+x", "u+z", "u+x,", "99", "01777777", "g=u", "u+x go-w"])
       assert.throws(() => parseModeChange(text), UsageError, text);
   });

@@ -12,7 +12,7 @@ for (const [shell, command, begin] of [
   ["zsh", ["zsh", "-f"], "autoload -U compinit; compinit -u -D;"],
   ["fish", ["fish", "--no-config"], "function fish_prompt; echo '> '; end;"],
 ] as const) {
-  test(`guestctl's completion works at the Tab key of a real ${shell}: commands, options, local and remote paths, names`, async (t) => {
+  test(`Tab in a real ${shell} completes commands, options, paths and names`, async (t) => {
     if (spawnSync(shell, ["--version"]).status !== 0) {
       t.skip(`needs ${shell} (Debian: ${shell})`);
       return;

@@ -25,13 +25,13 @@ const agent = forAllTests(await startIssuedAgent({ env: { SVC_GUEST_SOCKET: sock
 const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
 const env = { ...rest, TMPDIR: folder };
 
-describe("the agent that a command line means", () => {
-  test("is reached at an IPv6 address with a zone", async () => {
+describe("the agent that a command line selects", () => {
+  test("guestctl connects to an IPv6 address with a zone", async () => {
     const { stdout, stderr } = await runGuestctl(["health", "-H", `[::1%lo]:${agent.port}`], rest);
     assert.match(stdout, /^alive: +yes$/m, stderr);
   });
 
-  test("is that of the flags, and of the environment for what they leave open", () => {
+  test("flags override the environment, each setting on its own", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
     assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);
     assert.deepEqual(resolved({ address: "flag:8" }, VARIABLES), ["flag:8", "/env", "env.example"]);
@@ -39,13 +39,13 @@ describe("the agent that a command line means", () => {
     assert.deepEqual(resolved({}, VARIABLES), ["env:9", "/env", "env.example"]);
   });
 
-  test("takes address and bridge for one setting, and only one of them at a time", () => {
+  test("address and bridge are one setting and cannot be combined", () => {
     assert.deepEqual(resolved({ bridge: "b" }, VARIABLES), ["b", "/env", "env.example"]);
     assert.throws(() => resolved({ address: "a", bridge: "b" }), UsageError);
     assert.throws(() => resolved({}, { ...VARIABLES, GUESTCTL_BRIDGE: "b" }), UsageError);
   });
 
-  test("is a sandbox with what it brings, before or instead of all other settings, and only one of them at a time", () => {
+  test("a sandbox name replaces other settings and cannot be combined with them", () => {
     const box = { sandbox: "box", state: undefined, api: undefined };
     assert.deepEqual(resolved({ sandbox: "box" }, VARIABLES), [box]);
     assert.deepEqual(resolved({}, { GUESTCTL_SANDBOX: "box", GUESTCTL_CREDENTIALS: "/env" }), [box]);
@@ -67,17 +67,17 @@ describe("the agent that a command line means", () => {
   });
 });
 
-describe("guestctl reaches an agent", () => {
+describe("connections of guestctl", () => {
   const exec = ["exec", "-i", "--", "sh", "-c", "cat; echo err >&2; exit 7"];
   const expected = { stdout: "through", stderr: "err\n", exitCode: 7 };
 
-  test("at its unix socket", async () => {
+  test("guestctl connects to the agent's unix socket", async () => {
     assert.deepEqual(await runGuestctl([...exec], { ...env, GUESTCTL_ADDRESS: `unix:${socket}` }, "through"), expected);
     const [name = "", ...args] = exec;
     assert.deepEqual(await runGuestctl([name, "-H", `unix:${socket}`, ...args], env, "through"), expected);
   });
 
-  test("through a bridge command, which is a shell's command line", async () => {
+  test("guestctl connects through a bridge given as a shell command line", async () => {
     const [name = "", ...args] = exec;
     const command = `BRIDGED=yes ${bridge}`;
     assert.deepEqual(await runGuestctl([name, "--bridge", command, ...args], env, "through"), expected);
@@ -86,7 +86,7 @@ describe("guestctl reaches an agent", () => {
     assert.equal((JSON.parse(sequence.stdout) as { health: { ready: boolean } }).health.ready, true);
   });
 
-  test("and leaves nothing of a bridge behind, however it ends", async () => {
+  test("guestctl removes a bridge's files when a signal ends it", async () => {
     const guestctl = startGuestctl(["exec", "--bridge", bridge, "sh", "-c", "echo up; exec sleep 1000"], env);
     assert.equal((await guestctl.lines.next()).value, "up");
     guestctl.kill("SIGHUP");
@@ -95,7 +95,7 @@ describe("guestctl reaches an agent", () => {
     assert.deepEqual(left, []);
   });
 
-  test("and says what is wrong with the bridge, with the next step", async () => {
+  test("guestctl reports a failed bridge with the next step", async () => {
     const { stderr, exitCode } = await runGuestctl(["health", "--bridge", "echo no such box >&2; exit 3"], env);
     assert.equal(exitCode, 125);
     assert.match(

@@ -9,7 +9,7 @@ const { env } = await agentForAllTests();
 const LINE = /^(?:# (?:HELP|TYPE) [a-z_]+ .+|[a-z_]+(?:\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\})? [\d.e+-]+)$/;
 
 describe("guestctl usage", () => {
-  test("shows what the guest uses, for people, for programs and for Prometheus", async () => {
+  test("usage prints the guest's usage as a table, JSON and Prometheus text", async () => {
     const { stdout, exitCode } = await runGuestctl(["usage"], env);
     assert.equal(exitCode, 0);
     assert.match(stdout, /^memory: +[\d.]+ \w+ of [\d.]+ \w+ available\n/);
@@ -22,13 +22,13 @@ describe("guestctl usage", () => {
     assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
   });
 
-  test("refuses an interval that the agent does not take, and two forms at once", async () => {
+  test("usage rejects a too short interval and two output formats at once", async () => {
     assertRefused(await runGuestctl(["usage", "--json", "--metrics"], env), /not both/);
     assertRefused(await runGuestctl(["usage", "--watch", "--interval", "900ms"], env), /must be 1000 to 86400000/);
   });
 });
 
-test("usageMetrics leaves out what a guest does not tell, escapes its names, and counts nothing twice", () => {
+test("usageMetrics omits unknown values and escapes names", () => {
   const fileSystem = { path: '/a "b"\\\n', type: "fuse", problem: "NO_ANSWER" };
   const networks = [{ name: "eth0", receivedBytes: 0, sentBytes: 5 }];
   const report = { uptimeUs: 2_500_000, generation: 3, fileSystems: [fileSystem], networks } as unknown as GuestUsage;

@@ -18,7 +18,7 @@ function started(...args: readonly string[]) {
 }
 
 describe("guestctl watch", () => {
-  test("prints a line for each change until a signal, over restore duties too", async () => {
+  test("watch prints a line per change over restore steps, until a signal", async () => {
     await using folder = await testFolder();
     const { running, output } = started("-r", `:${folder.path}`);
     await until(() => output.stderr.includes(`watching ${folder.path}\n`), "it is in force");
@@ -37,7 +37,7 @@ describe("guestctl watch", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("with --json prints an object a line, of names that match", async () => {
+  test("watch --json prints matching changes, one object per line", async () => {
     await using folder = await testFolder();
     const { running, output } = started("--json", "--name", "*.ts", "--ignore", "b.ts", folder.path);
     await until(() => output.stdout !== "", "it is in force");
@@ -57,7 +57,7 @@ describe("guestctl watch", () => {
     assert.equal(await running.ended, 0);
   });
 
-  test("fails where there is no such directory, and when it is removed", async () => {
+  test("watch fails if the directory is missing or is removed", async () => {
     await using folder = await testFolder();
     const missing = await runGuestctl(["watch", folder.at("missing")], env);
     assert.equal(missing.exitCode, 125);

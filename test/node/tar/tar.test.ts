@@ -32,20 +32,20 @@ async function* archive(entries: readonly Entry[], end: Buffer = TAR_END): Async
   yield end;
 }
 
-describe("an archive that a sandbox made", () => {
+describe("an archive from a sandbox", () => {
   for (const [what, entries] of [
-    ["a name that climbs", [{ name: "../evil", content: "x" }]],
-    ["a name that climbs from within", [{ name: "a/../../evil", content: "x" }]],
+    ["a name with ..", [{ name: "../evil", content: "x" }]],
+    ["a name with .. in the middle", [{ name: "a/../../evil", content: "x" }]],
     ["an absolute name", [{ name: "/tmp/evil", content: "x" }]],
     [
-      "a file through a link",
+      "a file below a symlink",
       [
         { name: "l", type: "symlink", linkTarget: ".." },
         { name: "l/evil", content: "x" },
       ],
     ],
     [
-      "a directory through a link",
+      "a directory below a symlink",
       [
         { name: "l", type: "symlink", linkTarget: ".." },
         { name: "l/evil", type: "directory" },
@@ -53,14 +53,14 @@ describe("an archive that a sandbox made", () => {
     ],
     ["a hard link to the outside", [{ name: "evil", type: "hard-link", linkTarget: "../secret" }]],
     [
-      "a hard link through a link",
+      "a hard link through a symlink",
       [
         { name: "l", type: "symlink", linkTarget: ".." },
         { name: "evil", type: "hard-link", linkTarget: "l/secret" },
       ],
     ],
   ] as const) {
-    it(`cannot end the directory by ${what}`, async () => {
+    it(`unpacking does not leave the directory through ${what}`, async () => {
       await using folder = await testFolder();
       await writeFile(folder.at("secret"), "secret");
       await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: /^(?:Tar|Unpack)Error$/ });
@@ -70,7 +70,7 @@ describe("an archive that a sandbox made", () => {
     });
   }
 
-  it("replaces a link that is there instead of writing through it", async () => {
+  it("unpacking replaces an existing symlink instead of writing through it", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("secret"), "secret");
     const entries = [
@@ -83,7 +83,7 @@ describe("an archive that a sandbox made", () => {
     assert.equal(await readFile(folder.at("root/l"), "utf8"), "mine");
   });
 
-  it("may begin with a global header, as those of git archive do, which counts where nothing nearer does", async () => {
+  it("a global pax header applies to entries without their own header", async () => {
     const values = new Map([
       ["comment", Buffer.from("0123abcd")],
       ["mtime", Buffer.from("77")],
@@ -104,7 +104,7 @@ describe("an archive that a sandbox made", () => {
     ]);
   });
 
-  it("is refused where it has a sparse file of GNU tar, whose content would be taken for the file's", async () => {
+  it("GNU sparse files in an archive are rejected", async () => {
     const major = writePax(new Map([["GNU.sparse.major", Buffer.from("1")]])).toString();
     for (const entries of [
       [{ name: "pax", type: "pax", content: major }, { name: "holes" }],
@@ -115,7 +115,7 @@ describe("an archive that a sandbox made", () => {
     }
   });
 
-  it("ends after its last entry, with or without the blocks of zeros", async () => {
+  it("reading ends after the last entry, with or without zero blocks", async () => {
     for (const end of [TAR_END, Buffer.alloc(BLOCK_BYTES), Buffer.alloc(0)]) {
       const names: string[] = [];
       const given = [{ name: "a", content: "x".repeat(1_000) }, { name: "b" }];
@@ -124,14 +124,14 @@ describe("an archive that a sandbox made", () => {
     }
   });
 
-  it("has directories whose names end in a slash, as before ustar", async () => {
+  it("old tar names that end in a slash are directories", async () => {
     const types: string[] = [];
     for await (const { type } of readTar(archive([{ name: "old/" }, { name: "old" }, { name: "/" }]))) types.push(type);
     // For GNU tar the last one is a file, too, which it cannot make.
     assert.deepEqual(types, ["directory", "file", "file"]);
   });
 
-  it("is refused when it is damaged or cut off", async () => {
+  it("a damaged or truncated archive is rejected", async () => {
     const collect = async (stream: AsyncIterable<Uint8Array>): Promise<void> => {
       for await (const entry of readTar(stream)) void entry;
     };
@@ -141,7 +141,7 @@ describe("an archive that a sandbox made", () => {
     await assert.rejects(collect(archive(text, Buffer.alloc(BLOCK_BYTES, 1))), /damaged/);
   });
 
-  it("has sizes and times that are numbers, times before 1970 too", async () => {
+  it("sizes and times in binary form are read, times before 1970 too", async () => {
     const extended = (key: string, value: string): Entry => ({
       name: "pax",
       type: "pax",
@@ -180,7 +180,7 @@ describe("an archive that a sandbox made", () => {
     assert.throws(() => readHeader(sealed(block)), /damaged/);
   });
 
-  it("is read or refused, whatever a sandbox makes of it, and never waited for", async () => {
+  it("a corrupted archive is either read or rejected, never waited for", async () => {
     const long = "long/".repeat(60);
     const entries: readonly Entry[] = [
       {
@@ -236,7 +236,7 @@ describe("an archive that a sandbox made", () => {
 });
 
 describe("fileContent", () => {
-  it("gives what a file had, though it has 8 GiB by now, and less of one that has less", async () => {
+  it("fileContent returns at most the size that the file had before", async () => {
     await using folder = await testFolder();
     const path = folder.at("file");
     for (const [now, had, given] of [

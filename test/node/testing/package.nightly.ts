@@ -45,12 +45,12 @@ describe(
       return all;
     };
 
-    test("type-checks in a strict program, also in one that requires it", async () => {
+    test("startTestAgent type-checks in strict ESM and CommonJS programs", async () => {
       assert.equal(await installed.compile("node16", ["*.cts"]), "");
       assert.equal(await installed.compile(), "");
     });
 
-    test("says what to do where there is no agent, and where no credentials can be issued", async () => {
+    test("startTestAgent says what to do without an agent or credential packages", async () => {
       assert.match(
         await run(),
         /there is no agent to start: set GUEST_AGENT, or the option agent, to the program guest-agent/,
@@ -63,7 +63,7 @@ describe(
       );
     });
 
-    test("runs the page's example on this machine's own Node with the built agent, named or beside the package", async () => {
+    test("the testing page's example runs with the built agent", async () => {
       for (const name of ["@peculiar", "reflect-metadata"]) {
         await symlink(join(ROOT, "node_modules", name), join(installed.folder, "node_modules", name));
       }

@@ -36,7 +36,7 @@ describe("an agent for tests", () => {
     );
   }
 
-  test("runs commands beside its workload, in the workload's environment and no other", async () => {
+  test("a test agent runs commands in its workload's environment only", async () => {
     process.env["OF_THE_TEST"] = "secret";
     await using agent = await startTestAgent({
       agent: program,
@@ -56,7 +56,7 @@ describe("an agent for tests", () => {
     assert.equal(agent.output.stdout, "up\n");
   });
 
-  test("runs its hooks, and has a socket for its workload", async () => {
+  test("a test agent runs its hooks and has a workload socket", async () => {
     await using agent = await startTestAgent({
       agent: program,
       workload: ["sh", "-c", "test -S $SVC_WORKLOAD_SOCKET && exec sleep 1000"],
@@ -68,7 +68,7 @@ describe("an agent for tests", () => {
     assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
   });
 
-  test("ends with its workload, whose status it has", async () => {
+  test("a test agent ends with its workload's status", async () => {
     const go = join(folder, "go");
     await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });
     await agent.client().writeFile(go, "");
@@ -76,7 +76,7 @@ describe("an agent for tests", () => {
     assert.deepEqual(await agent.stop(), { exitCode: 5, signal: null });
   });
 
-  test("refuses whoever has not its own credentials", async () => {
+  test("a test agent rejects another agent's credentials", async () => {
     await using first = await startTestAgent({ agent: program });
     await using second = await startTestAgent({ agent: program });
     assert.notEqual(first.connection.token, second.connection.token);
@@ -87,7 +87,7 @@ describe("an agent for tests", () => {
     assert.equal((await first.client().health()).alive, true);
   });
 
-  test("leaves nothing when it is disposed of: no process, no folder, no open client", async () => {
+  test("a disposed test agent leaves no process, directory or open client", async () => {
     const seconds = `1000.${process.pid}${Date.now()}`;
     const agent = await startTestAgent({ agent: program, workload: ["sleep", seconds] });
     const client = agent.client();
@@ -98,7 +98,7 @@ describe("an agent for tests", () => {
     await assert.rejects(client.health(), /closed/);
   });
 
-  test("keeps the process of who awaits its end alive", async () => {
+  test("awaiting a test agent's end keeps the process alive", async () => {
     const waiting = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sh", "-c", "sleep 0.2; exit 5"] });
       console.log((await agent.ended).exitCode);`;
@@ -106,7 +106,7 @@ describe("an agent for tests", () => {
     assert.equal((await execa(process.execPath, words)).stdout, "5");
   });
 
-  test("does not keep its process alive, and ends with it", async () => {
+  test("a test agent does not keep its process alive and ends with it", async () => {
     const seconds = `1000.${process.pid}${Date.now()}`;
     const forgetful = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sleep", process.argv[3]] });
@@ -124,7 +124,7 @@ describe("an agent for tests", () => {
     await noProcessWith(seconds);
   });
 
-  test("gets another port where another program has taken its own", async () => {
+  test("a test agent chooses another port if its own is taken", async () => {
     const taker = join(folder, "taker.mjs");
     const [file, ...args] = AGENT_COMMAND;
     await writeFile(
@@ -143,30 +143,26 @@ describe("an agent for tests", () => {
   });
 
   for (const [what, options, says] of [
-    ["a program that is not there", () => ({ agent: join(folder, "none") }), /^AGENT_NOT_FOUND .*none, which is no/],
+    ["a missing program", () => ({ agent: join(folder, "none") }), /^AGENT_NOT_FOUND .*none, which is no/],
     [
-      "a folder",
+      "a directory as the program",
       () => ({ agent: folder }),
       /^AGENT_NOT_FOUND .* a directory, .*: name the program in it, .*\/guest-agent/,
     ],
     [
-      "a program that ends",
+      "a program that exits at once",
       () => ({ agent: "/bin/false" }),
       /^AGENT_NOT_STARTED \/bin\/false ended \(1\) .*: it said noth/,
     ],
+    ["an invalid process", () => ({ agent: program, process: { cwd: 7 } }), /^AGENT_NOT_STARTED .*SVC_PROCESS_SPEC/s],
     [
-      "a process that is none",
-      () => ({ agent: program, process: { cwd: 7 } }),
-      /^AGENT_NOT_STARTED .*SVC_PROCESS_SPEC/s,
-    ],
-    [
-      "a command in the wrong place",
+      "a command in process.args",
       () => ({ agent: program, process: { args: ["sh"] } }),
       /^INVALID_OPTION give the workload's command as the option workload, not as process\.args$/,
     ],
     ["an option that does not exist", () => ({ wrokload: ["sh"] }), /^INVALID_OPTION .* has no option "wrokload"/],
   ] as const) {
-    test(`says what is wrong with ${what}`, async () => {
+    test(`startTestAgent's error explains ${what}`, async () => {
       const { code, message } = await failureOf(options() as TestAgentOptions);
       assert.match(`${code} ${message}`, says);
     });

@@ -42,7 +42,7 @@ describe("guestctl exec -it at a keyboard", () => {
     return found ?? assert.fail("no modes");
   }
 
-  test("leaves at ~. and says so; the terminal is as it was, and the command was hung up on", () =>
+  test("typing ~. ends exec -it, restores the terminal and hangs up the command", () =>
     atTerminal(async (terminal) => {
       const original = await modes(terminal);
       const pid = await startCat(terminal);
@@ -56,7 +56,7 @@ describe("guestctl exec -it at a keyboard", () => {
       assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
     }));
 
-  test("takes another escape character, or none", () =>
+  test("exec -it accepts another --escape-char or none", () =>
     atTerminal(async (terminal) => {
       await startCat(terminal, "-it --escape-char ^]");
       terminal.type("~.\n");
@@ -71,7 +71,7 @@ describe("guestctl exec -it at a keyboard", () => {
       await terminal.expect(/^status-0$/m);
     }));
 
-  test("is suspended at ~ Ctrl-Z with the shell's terminal back, and goes on with the size of then", () =>
+  test("~ Ctrl-Z suspends exec -it, which resumes with the new terminal size", () =>
     atTerminal(async (terminal) => {
       const original = await modes(terminal);
       await run(terminal, guestctl(`-it -- sh -c 'echo up-$((1)); while read -r line; do stty size; done'`));
@@ -96,7 +96,7 @@ describe("guestctl exec -it at a keyboard", () => {
       assert.equal(await modes(terminal), original);
     }));
 
-  test("goes on at ~ Ctrl-Z where nobody could continue it", async () => {
+  test("exec -it ignores ~ Ctrl-Z if no shell could resume it", async () => {
     const command = [...GUESTCTL, "exec", "-it", "--", "sh", "-c", "echo up; exec cat"] as const;
     await using terminal = new Terminal({ cols: 100, rows: 30, env, command });
     await terminal.expect(/^up$/m);
@@ -109,7 +109,7 @@ describe("guestctl exec -it at a keyboard", () => {
     await terminal.expect(/^hello\nhello$/m);
   });
 
-  test("loses nothing of a large paste", () =>
+  test("exec -it passes a large paste without losing a byte", () =>
     atTerminal(async (terminal) => {
       const lines = Array.from({ length: 4000 }, (_, index) => `${index}: ${"x".repeat(60)} ~. \t é`).join("\n");
       const sizeBytes = Buffer.byteLength(lines);
@@ -139,26 +139,26 @@ async function filtered(pieces: readonly string[], escape = TILDE): Promise<{ pa
 }
 
 describe("the escape character", () => {
-  test("acts at the start, and after each line end, and nowhere else", async () => {
+  test("the escape character acts only at the start and after line ends", async () => {
     assert.deepEqual(await filtered(["~?~?"]), { passed: "", done: ["help", "help"] });
     assert.deepEqual(await filtered(["ls\r~\x1als\n~?"]), { passed: "ls\rls\n", done: ["suspend", "help"] });
     assert.deepEqual(await filtered(["a~.b", " ~."]), { passed: "a~.b ~.", done: [] });
   });
 
-  test("acts when the two keys arrive apart", async () => {
+  test("the escape character acts when its two keys arrive separately", async () => {
     assert.deepEqual(await filtered(["\r", "~", "?", "x"]), { passed: "\rx", done: ["help"] });
   });
 
-  test("takes nothing that is typed after leaving", async () => {
+  test("input typed after ~. is discarded", async () => {
     assert.deepEqual(await filtered(["a\r~.rm -rf\r", "more"]), { passed: "a\r", done: ["leave"] });
   });
 
-  test("goes through when it is doubled, before a key without a meaning, and at the end of the input", async () => {
+  test("a doubled, unknown or final escape character is passed to the command", async () => {
     assert.deepEqual(await filtered(["~~."]), { passed: "~.", done: [] });
     assert.deepEqual(await filtered(["~/bin\r~\r~"]), { passed: "~/bin\r~\r~", done: [] });
   });
 
-  test("is read as one of ASCII, one with Ctrl, or none", () => {
+  test("an escape character is an ASCII character, a Ctrl key, or none", () => {
     for (const [text, byte] of [
       ["~", TILDE],
       ["^]", 0x1d],

@@ -18,18 +18,18 @@ describe("the modes of a local terminal", () => {
     ["vi's alternate screen and cursor keys are undone", "\x1b[?1049h\x1b[?1h\x1b=", "\x1b>\x1b[?1049l\x1b[?1l\x1b[0m"],
     ["a hidden cursor is shown", "\x1b[?25l", "\x1b[?25h\x1b[0m"],
     ["several modes in one sequence are undone", "\x1b[?1000;1006h", "\x1b[?1000l\x1b[?1006l\x1b[0m"],
-    ["pasted text is not marked any more", "\x1b[?2004h", "\x1b[?2004l\x1b[0m"],
-    ["what the program has undone itself is left alone", "\x1b[?1049h\x1b[?25l\x1b[?25h\x1b[?1049l", "\x1b[0m"],
-    ["kitty's keyboard protocol is left as often as it was entered", "\x1b[>1u\x1b[>5u\x1b[<u", "\x1b[<1u\x1b[0m"],
+    ["bracketed paste is turned off", "\x1b[?2004h", "\x1b[?2004l\x1b[0m"],
+    ["modes that the program reset are left alone", "\x1b[?1049h\x1b[?25l\x1b[?25h\x1b[?1049l", "\x1b[0m"],
+    ["every kitty keyboard mode is popped", "\x1b[>1u\x1b[>5u\x1b[<u", "\x1b[<1u\x1b[0m"],
     ["a full reset undoes all", "\x1b[?1049h\x1bc", "\x1b[0m"],
   ];
   for (const [title, output, undone] of cases) {
-    test(title, () => {
+    test(`terminal modes: ${title}`, () => {
       assert.deepEqual([undoing(output, false), undoing(output, true)], [undone, undone]);
     });
   }
 
-  test("are undone once", () => {
+  test("terminal modes are undone only once", () => {
     const modes = new TerminalModes();
     modes.observe(Buffer.from("\x1b[?25l"));
     assert.notEqual(modes.undo(), "");
