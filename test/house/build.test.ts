@@ -26,8 +26,8 @@ async function said(stream: Readable): Promise<string> {
   return text.toString();
 }
 
-describe("builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
-  test("take turns, and say that they wait", async (t) => {
+describe("concurrent builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
+  test("concurrent builds of a checkout run in turn and report that they wait", async (t) => {
     const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
     assert.equal(await said(holder.stdout), "has it\n");
     const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);
@@ -38,8 +38,8 @@ describe("builds of one checkout", { skip: missing && `needs ${missing.name}` },
   });
 });
 
-describe("what was built", () => {
-  test("is current while it is there and its sources are the same", () => {
+describe("the record of what was built", () => {
+  test("a build is current while its product exists and its sources are unchanged", () => {
     using folder = temporary();
     const root = folder.path;
     for (const product of ["guestctl", "linux-x64"]) mkdirSync(join(root, "dist", product), { recursive: true });
@@ -54,7 +54,7 @@ describe("what was built", () => {
     assert.equal(isCurrent(root, "guestctl", "1"), false);
   });
 
-  test("has other sources as soon as one of them changes", () => {
+  test("a build is outdated as soon as any of its sources changes", () => {
     using folder = temporary();
     const root = folder.path;
     for (const name of ["src", "scripts/package"]) mkdirSync(join(root, name), { recursive: true });
@@ -67,7 +67,7 @@ describe("what was built", () => {
     assert.notEqual(sourcesDigest(root), before);
   });
 
-  test("labels its images with the origin that the environment tells it, and with none otherwise", async (t) => {
+  test("image labels name the source and revision only if the environment sets them", async (t) => {
     using folder = temporary();
     const dist = folder.path;
     mkdirSync(join(dist, "linux-x64"));

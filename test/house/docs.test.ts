@@ -62,7 +62,7 @@ test("the README's recording is drawn from its text", () => {
 });
 
 describe("the documents", () => {
-  test("install by name only what the project itself has from a registry, and its own client from the tarball", () => {
+  test("documents install only known packages by name, and the client from its tarball", () => {
     const { version, dependencies, devDependencies } = JSON.parse(read("package.json")) as Record<
       "dependencies" | "devDependencies",
       object
@@ -81,13 +81,13 @@ describe("the documents", () => {
     );
   });
 
-  test("are found", () => assert.ok(documents.length > 10, documents.join()));
+  test("the documents are found", () => assert.ok(documents.length > 10, documents.join()));
 
   for (const path of documents) {
-    test(`have no broken link in ${path}`, () => assert.deepEqual(brokenLinks(path), []));
+    test(`the document ${path} has no broken link`, () => assert.deepEqual(brokenLinks(path), []));
   }
 
-  test("name only scripts that package.json has", () => {
+  test("documents name only npm scripts that package.json has", () => {
     const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
     for (const path of documents.filter((name) => name !== "THIRD_PARTY_LICENSES.md")) {
       for (const script of every(read(path), /\bnpm (?:run )?((?<=run )[a-z:]+|start\b|test\b)/g))
@@ -103,12 +103,12 @@ describe("the documents", () => {
     ["the events of the log", namesUnder(OPERATIONS, "Log"), loggedEvents()],
   ];
   for (const [what, listed, are] of LISTS)
-    test(`list ${what}`, () => {
+    test(`the documents list ${what} exactly`, () => {
       assert.ok(are.length > 10);
       assert.deepEqual(listed.toSorted(), are.toSorted());
     });
 
-  test("say of every degraded token of the restore duties what it means and what to do", () => {
+  test("snapshots.md says what each degraded token means and what to do", () => {
     const [, union = ""] = read("src/agent/restore/report.ts").split("export type DegradedToken");
     const tokens = every(union, /^ {2}\| ["`](.+)["`];?$/gm).map((token) => token.replace("${Errno}", "ERRNO"));
     const section = /^## degraded$[^]*?(?=^## )/m.exec(read("docs/agent/snapshots.md"))?.[0] ?? "";
@@ -117,14 +117,14 @@ describe("the documents", () => {
     assert.deepEqual(rows.toSorted(), tokens.toSorted());
   });
 
-  test("give every package of package.json a reason in CONTRIBUTING.md", () => {
+  test("CONTRIBUTING.md gives a reason for every package in package.json", () => {
     const manifest = JSON.parse(read("package.json")) as Record<string, object>;
     const kinds = ["dependencies", "devDependencies", "optionalDependencies"];
     const packages = kinds.flatMap((kind) => Object.keys(manifest[kind] ?? {}));
     assert.deepEqual(namesUnder("CONTRIBUTING.md", "Dependencies").toSorted(), packages.toSorted());
   });
 
-  test("have the generated tables that npm run documents makes", () => {
+  test("generated tables in documents match npm run documents", () => {
     for (const [file, text] of generatedDocuments())
       assert.equal(readFileSync(file, "utf8"), text, `${file}: npm run documents`);
   });

@@ -8,11 +8,11 @@ import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 
 const VOLUME = "/srv/guest-agent";
 
-describe("the mounts of a test's guest", NEEDS_NAMESPACES, () => {
+describe("mounts of a test's guest", NEEDS_NAMESPACES, () => {
   for (const clone of ["/opt/clone", "/srv/clone", "/srv/it's here/clone", VOLUME, "/srv", "/run/clone"]) {
     for (const isMount of [false, true]) {
       const what = isMount ? "that is a mount of its own" : "that is a plain directory";
-      test(`leave a clone in ${clone} visible ${what}`, async () => {
+      test(`guest mounts leave a clone in ${clone} visible ${what}`, async () => {
         await using source = await testFolder();
         await using volume = await testFolder();
         writeFileSync(source.at("package.json"), "");

@@ -79,21 +79,21 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
   ],
 };
 
-describe("the sources of src", () => {
-  test("are found, and so are their imports", () => {
+describe("the imports of src", () => {
+  test("the sources of src and their imports are found", () => {
     assert.ok(sources.length > 50, `found ${sources.length} sources`);
     const imports = sources.flatMap(({ files }) => files);
     assert.ok(imports.length > sources.length, `found ${imports.length} imports in ${sources.length} sources`);
   });
 
   for (const [title, rule] of RULES) {
-    test(`follow the rule: ${title}`, () => assert.deepEqual(rule(sources), []));
+    test(`src follows the rule: ${title}`, () => assert.deepEqual(rule(sources), []));
   }
 });
 
-describe("the rules", () => {
+describe("the check of imports", () => {
   for (const title of RULES.keys()) {
-    test(`detect a violation of: ${title}`, () => {
+    test(`the import check detects a violation of: ${title}`, () => {
       const [files, offence] = BROKEN[title] ?? [];
       assert.ok(files !== undefined && offence !== undefined, "no broken example for this rule");
       assert.match(offences(title, files).join("\n"), offence);

@@ -20,18 +20,18 @@ function changedSchema(t: TestContext, file: string, from: string | RegExp, to: 
   return folder;
 }
 
-describe("the released schemas", () => {
-  test("are compatible with one that has more", async (t) => {
+describe("released schemas", () => {
+  test("a released schema is compatible with one that has additional fields", async (t) => {
     const more = "google.protobuf.Timestamp idle_declared = 6;\n  string mood = 1000;";
     const grown = changedSchema(t, "health.proto", "google.protobuf.Timestamp idle_declared = 6;", more);
     assert.equal(await incompatibilities(grown), "");
   });
 
   for (const [what, file, from, to, complaint] of [
-    ["a field that is gone", "health.proto", /^ {2}int32 ready_cmd_exit = 3;$/m, "", /field "3".*deleted/],
+    ["a deleted field", "health.proto", /^ {2}int32 ready_cmd_exit = 3;$/m, "", /field "3".*deleted/],
     ["a field of another type", "exec.proto", "int32 code = 1", "int64 code = 1", /changed type/],
   ] as const) {
-    test(`refuse ${what}`, async (t) => {
+    test(`the schema check rejects ${what}`, async (t) => {
       assert.match(await incompatibilities(changedSchema(t, file, from, to)), complaint);
     });
   }

@@ -40,26 +40,26 @@ test("the nightly workflow runs every part of .ci/nightly", () => {
   assert.deepEqual(named(".github/workflows/nightly.yml", /^ +part: \[([^\]]+)\]$/m), parts);
 });
 
-describe("the npm scripts", () => {
-  test("are found", () => {
+describe("npm scripts", () => {
+  test("the npm scripts are found", () => {
     assert.ok(OURS.some(({ name }) => name === "abuse") && OURS.length > 8, JSON.stringify(OURS));
   });
 
   for (const { name, file } of OURS) {
-    test(`${name} says how it is used, and does nothing else then`, async () => {
+    test(`npm run ${name} -- --help only prints its usage`, async () => {
       const { exitCode: code, stdout, stderr } = await run(file, ["--help"]);
       assert.deepEqual([code, stderr], [0, ""]);
       assert.match(stdout, new RegExp(`^usage: npm ${name === "start" || name === "test" ? "" : "run "}${name}`));
     });
 
-    test(`${name} refuses an option that it does not know, by its name`, async () => {
+    test(`npm run ${name} rejects an unknown option by name`, async () => {
       const { exitCode: code, stdout, stderr } = await run(file, ["--no-such-option"]);
       assert.deepEqual([code, stdout], [64, ""]);
       assert.match(stderr, new RegExp(`^${name}: .*--no-such-option.*\\nusage: `));
     });
   }
 
-  test("refuse a number that is none", async () => {
+  test("npm scripts reject an invalid number", async () => {
     for (const word of ["many", "0", "1.5", "1e9"]) {
       const { exitCode: code, stdout, stderr } = await run("test/abuse/main.ts", ["--inputs", word]);
       assert.deepEqual([code, stdout], [64, ""]);
@@ -67,7 +67,7 @@ describe("the npm scripts", () => {
     }
   });
 
-  test("say that git is missing, or that this is no clone, instead of failing check by check", async () => {
+  test("npm scripts report that git is missing or the directory is no clone", async () => {
     const nowhere = await run("scripts/check.ts", ["shell"], { PATH: "/nowhere" });
     assert.deepEqual([nowhere.exitCode, nowhere.stdout], [1, ""]);
     assert.match(nowhere.stderr, /^check: needs git, .*apt-get install git\)\n$/);
@@ -79,7 +79,7 @@ describe("the npm scripts", () => {
 });
 
 describe("the check of words", () => {
-  test("reports an unclear word in a comment or message, but not in code or names on the wire", () => {
+  test("the word check reports unclear words in comments, not in code", () => {
     const text =
       '/** Whoever asks. */\nconst folder = 1;\nfail("the path is no directory");\n// There is no limit.\n// NOT_A_FOLDER';
     assert.deepEqual(

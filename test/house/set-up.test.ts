@@ -70,13 +70,13 @@ function runIn(root: string, env: NodeJS.ProcessEnv = {}) {
 const calls = (root: string): string => readFileSync(join(root, "calls"), "utf8");
 
 describe("scripts/run", () => {
-  test("says nothing and calls no npm when everything is in place", async (t) => {
+  test("scripts/run is silent and does not call npm if everything is installed", async (t) => {
     const { root } = makeProject(t);
     assert.equal((await runIn(root)).all, ",,ran");
     assert.equal(existsSync(join(root, "calls")), false);
   });
 
-  test("installs once the lock file asks for something else, development packages always included", async (t) => {
+  test("scripts/run installs with development packages after the lock file changed", async (t) => {
     const { root } = makeProject(t, OTHER_LOCK);
     const { stdout, stderr } = await runIn(root, { NODE_ENV: "production", npm_config_omit: "dev" });
     assert.equal(stdout, ",,ran");
@@ -85,13 +85,13 @@ describe("scripts/run", () => {
     assert.equal((await runIn(root)).all, ",,ran");
   });
 
-  test("sets up once when it is started twice at the same time", async (t) => {
+  test("two concurrent scripts/run set up only once", async (t) => {
     const { root } = makeProject(t, OTHER_LOCK);
     for (const { stdout } of await Promise.all([runIn(root), runIn(root), runIn(root)])) assert.equal(stdout, ",,ran");
     assert.equal(calls(root).trimEnd().split("\n").length, 1);
   });
 
-  test("names every package of the system that is missing, before it asks npm for anything", async (t) => {
+  test("scripts/run names every missing system package before it calls npm", async (t) => {
     const { root, fake } = makeProject(t, OTHER_LOCK);
     for (const [name, text] of [
       ["ldconfig", "exit 0"],
@@ -120,22 +120,22 @@ describe("scripts/run", () => {
     calls?: RegExp,
   ])[] = [
     [
-      "names what does not fit on another system",
+      "scripts/run names an unsupported operating system",
       "uname",
       "case $1 in -s) echo Darwin ;; *) echo x86_64 ;; esac",
       1,
       /Linux only; this is Darwin/,
     ],
     [
-      "names what does not fit on another processor",
+      "scripts/run names an unsupported processor",
       "uname",
       "case $1 in -s) echo Linux ;; *) echo riscv64 ;; esac",
       1,
       /aarch64 only; this is riscv64/,
     ],
-    ["stops where npm failed, and tries again the next time", "npm", "[ $1 = view ]", 1, /npm ci failed; see above/],
+    ["scripts/run fails if npm fails and retries the next time", "npm", "[ $1 = view ]", 1, /npm ci failed; see above/],
     [
-      "without a network installs from npm's cache, and says so",
+      "scripts/run without a network installs from npm's cache and says so",
       "npm",
       NPM.replace("exit 0", "exit 1"),
       0,
@@ -143,14 +143,14 @@ describe("scripts/run", () => {
       /^ci .* --offline /,
     ],
     [
-      "without a network and the packages names the registry, and never what stands before its host",
+      "scripts/run without network and cache names the registry without its credentials",
       "npm",
       `case $1 in ${noRegistry} esac\nexit 1`,
       1,
       /\nsetup: no network: https:\/\/registry\.example\/npm\/ does not answer \(ENOTFOUND\), .* check the network/,
     ],
     [
-      "asks a registry for at most ten seconds, and then lets npm tell: a busy machine is no missing network",
+      "scripts/run waits ten seconds for the registry and then lets npm decide",
       // A fake timeout(1), which does not wait.
       "timeout",
       'echo "limit $1 for $2 $3" >>calls; exit 124',

@@ -36,34 +36,39 @@ describe("npm test", () => {
     says?: readonly RegExp[],
     env?: NodeJS.ProcessEnv,
   ])[] = [
-    ["counts tests, not suites, and succeeds when none failed", ["passing"], /^3 passed, 0 failed, 0 skipped$/, 0],
     [
-      "fails when one test of several files failed, and names it, also in its own line",
+      "npm test counts tests, not suites, and succeeds if none failed",
+      ["passing"],
+      /^3 passed, 0 failed, 0 skipped$/,
+      0,
+    ],
+    [
+      "npm test fails if one test failed and names it twice",
       ["passing", "failing"],
       /^4 passed, 1 failed, 0 skipped$/,
       1,
       [/FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > fails\n/, /^ {2}✖ a suite > fails \(/m],
     ],
     [
-      "lists skipped tests with their reasons",
+      "npm test lists skipped tests with their reasons",
       ["passing", "skipping"],
       /^3 passed, 0 failed, 4 skipped$/,
       0,
       [/SKIPPED\n.*: is skipped \(needs root\)\n.*: skips itself \(needs KVM\)\n/],
     ],
     [
-      "takes a skipped test for a failure in CI, unless only hardware was missing",
+      "npm test in CI counts skipped tests as failures unless hardware is missing",
       ["passing", "skipping"],
       /^3 passed, 3 failed, 1 skipped$/,
       1,
       [/is skipped \(skipped, needs root: not accepted in CI\)/],
       CI,
     ],
-    ["gives a file that says so a network of its own", ["own-network"], /^1 passed, 0 failed, 0 skipped$/, 0],
-    ["fails for a file without tests", ["passing", "empty"], /^3 passed, 1 failed, 0 skipped$/, 1],
-    ["fails for a file that leaves before its tests are done", ["exiting"], /^0 passed, 1 failed, 0 skipped$/, 1],
+    ["npm test runs a file in its own network if it asks", ["own-network"], /^1 passed, 0 failed, 0 skipped$/, 0],
+    ["npm test fails for a file without tests", ["passing", "empty"], /^3 passed, 1 failed, 0 skipped$/, 1],
+    ["npm test fails for a file that exits before its tests end", ["exiting"], /^0 passed, 1 failed, 0 skipped$/, 1],
     [
-      "kills a file that tells nothing of its tests for long, and counts that as a failure",
+      "npm test kills a silent file and counts a failure",
       ["hanging"],
       /^[01] passed, 1 failed, 0 skipped$/,
       1,
@@ -79,7 +84,7 @@ describe("npm test", () => {
       assert.equal(run.code, code);
     });
 
-  test("kills processes that a file left behind, and counts each as a failure", async () => {
+  test("npm test kills processes that a file left behind and counts failures", async () => {
     const run = await runTests(["leaking"]);
     assert.equal(run.lastLine, "1 passed, 1 failed, 0 skipped");
     const pid = Number(/left process (\d+) behind: sleep 600\.25/.exec(run.output)?.[1]);
@@ -88,7 +93,7 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("detaches mounts that a file left behind, and counts each as a failure", NEEDS_FUSE, async () => {
+  test("npm test detaches mounts that a file left behind and counts failures", NEEDS_FUSE, async () => {
     const run = await runTests(["mounting", "passing"]);
     assert.equal(run.lastLine, "4 passed, 1 failed, 0 skipped");
     const [, path = ""] = /left a mount behind: (\S+)/.exec(run.output) ?? [];
@@ -98,7 +103,7 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("kills what the tests started when it is interrupted, removes what they left, and says so with its exit status", async (t) => {
+  test("an interrupted npm test kills its children, cleans up, and exits accordingly", async (t) => {
     const folder = mkdtempSync(join(tmpdir(), "test-runner-"));
     t.after(() => rmSync(folder, { recursive: true }));
     const waiting = join(folder, "waiting");
@@ -118,8 +123,8 @@ describe("npm test", () => {
   });
 });
 
-describe("a script that contains itself", () => {
-  test("leaves neither of its folders when it is interrupted", async () => {
+describe("a contained script", () => {
+  test("an interrupted contained script removes both of its directories", async () => {
     const script = join(import.meta.dirname, "fixtures/contained.ts");
     const { GUEST_AGENT_TEST_MARK: _own, ...env } = process.env;
     const outer = spawn(process.execPath, [script], { env, stdio: ["ignore", "pipe", "inherit"] });

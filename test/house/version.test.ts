@@ -18,12 +18,12 @@ function copy(t: TestContext): string {
   return folder;
 }
 
-describe("the version", () => {
-  test("is the same in package.json, lock file, changelog, and where pages name archives and images", () => {
+describe("the project's version", () => {
+  test("package.json, lock file, changelog and documents have the same version", () => {
     assert.deepEqual(versionFaults(ROOT), []);
   });
 
-  test("is written everywhere by a release, which dates what was unreleased", (t) => {
+  test("a release writes its version everywhere and dates the changelog", (t) => {
     const folder = copy(t);
     const before = readFileSync(join(folder, "package-lock.json"), "utf8");
     setVersion(folder, "7.8.9", "2031-02-03");
@@ -35,7 +35,7 @@ describe("the version", () => {
     assert.equal(lock.filter((line, index) => line !== before.split("\n")[index]).length, 2);
   });
 
-  test("is released once, after those before it, and with changes", (t) => {
+  test("a version is released once, in order, and with changes", (t) => {
     const folder = copy(t);
     setVersion(folder, "7.8.9", "2031-02-03");
     assert.match(releaseFault(folder, "7.9.0") ?? "", /nothing under \[Unreleased\] that 7\.9\.0/);
@@ -63,7 +63,7 @@ describe("the version", () => {
       /images\.md: guest-agent:0\.0\.7 has version/,
     ],
   ] as const) {
-    test(`is missed in ${file} where it is another, or has no date`, (t) => {
+    test(`the version check finds another version or missing date in ${file}`, (t) => {
       const folder = copy(t);
       const path = join(folder, file);
       writeFileSync(path, readFileSync(path, "utf8").replace(from, to));

@@ -59,7 +59,7 @@ describe("last_user_activity", () => {
   });
 });
 
-describe("a clock that somebody steps", () => {
+describe("a clock that is stepped", () => {
   for (const [name, byMs] of [
     ["an hour", HOUR_MS],
     ["a day", DAY_MS],

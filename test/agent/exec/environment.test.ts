@@ -108,7 +108,7 @@ describe("specs in files", () => {
   });
 });
 
-describe("the rest of a command's environment", () => {
+describe("further variables of a command's environment", () => {
   it("a command gets its user's HOME, USER, LOGNAME and SHELL unless set", NEEDS_ROOT, async () => {
     const personal = await personalOf(agent, { user: "nobody" });
     assert.deepEqual(personal, ["/nonexistent", "nobody", "nobody", "/usr/sbin/nologin"]);
@@ -116,7 +116,7 @@ describe("the rest of a command's environment", () => {
     assert.deepEqual(set, ["/h", "nobody", "nobody", ""]);
   });
 
-  describe("of an agent that inherited its own user's", NEEDS_ROOT, () => {
+  describe("an agent that inherited its user's environment", NEEDS_ROOT, () => {
     const INHERITED = { HOME: "/own/home", USER: "own", LOGNAME: "own", SHELL: "/bin/own", TERM: "inherited" };
     let rich: RunningAgent;
     before(async () => {
@@ -166,7 +166,7 @@ describe("the rest of a command's environment", () => {
   });
 });
 
-describe("an inherited environment with entries that no shell would make", () => {
+describe("an inherited environment with unusual entries", () => {
   /** Adds entries with execve(2) by perl, as Node and shells would normalize them. */
   const WITH_ENTRIES = `my $execve = shift; my @e = map { "$_=$ENV{$_}" } keys %ENV; my $file = $ARGV[0];
     push @e, "ODD=\\xff\\xfe\\nx", "D=1", "D=2", "KEPT=1", "KEPT=2", "noequals", "=odd", "SVC_HOOKS_SPEC";

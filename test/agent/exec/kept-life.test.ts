@@ -25,7 +25,7 @@ const agent = forAllTests(await startAgent());
 const node = forAllTests(clientOf(agent));
 afterEach(() => endAll(agent));
 
-describe("what is kept at once", () => {
+describe("limits of kept execs", () => {
   it("kept execs are limited to 64 and their buffers to 32 MiB", async () => {
     const client = connect(agent);
     for (let count = 0; count < KEPT_EXEC_LIMIT; count++) {

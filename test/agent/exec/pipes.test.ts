@@ -160,7 +160,7 @@ describe("an exec with a timeout", () => {
   });
 });
 
-describe("an exec whose client goes", () => {
+describe("an exec whose client disconnects", () => {
   it("cancelling the call sends SIGHUP to the command", async () => {
     const stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "echo $$; exec sleep 1000"] });

@@ -21,7 +21,7 @@ await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o75
 await mkdir(join(folder, "closed"), { mode: 0o700 });
 const agent = forAllTests(await startAgent());
 
-describe("an argument or variable that is too long by itself", () => {
+describe("an oversized argument or variable", () => {
   const LIMIT_BYTES = 131_071;
 
   it("an argument or variable may be as long as the kernel's limit", async () => {
@@ -43,7 +43,7 @@ describe("an argument or variable that is too long by itself", () => {
   });
 });
 
-describe("a command that cannot be started is a status, never an exit", () => {
+describe("a command that cannot be started", () => {
   const { NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION, INVALID_ARGUMENT, RESOURCE_EXHAUSTED } = status;
   const absent = [NOT_FOUND, "EXEC_NOT_FOUND"] as const;
   const denied = [PERMISSION_DENIED, "EXEC_PERMISSION_DENIED"] as const;

@@ -21,7 +21,7 @@ const holds = [process.execPath, "-e", `Buffer.alloc(${PEAK_MIB} * ${MIB}, 1); s
 const agent = forAllTests(await startAgent({ hooks: { post_restore: { args: burns } } }));
 const client = forAllTests(clientOf(agent));
 
-describe("what a command has used", () => {
+describe("a command's resource usage", () => {
   it("usage in a cgroup covers the whole tree, including a daemon", async (t) => {
     if (lacksCgroups(t, agent)) return;
     // cat ends when the daemon does. That its process was reaped too must not matter: a machine's init may be slow.

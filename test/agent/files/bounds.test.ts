@@ -43,7 +43,7 @@ const folder = forAllTests(await testFolder());
 const agent = forAllTests(await startAgent());
 const clients = Array.from({ length: CLIENTS }, () => forAllTests(new FileCalls(agent)));
 
-describe("file calls that stand still", () => {
+describe("stalled file calls", () => {
   it("file calls are limited to 64 per connection and 256 in all", NEEDS_INSIGHT, async () => {
     await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
     await using own = await startAgent();

@@ -150,7 +150,7 @@ describe("a file system that answers late", () => {
   });
 });
 
-describe("a folder in which a dead file system is mounted", () => {
+describe("a directory with a hung mount", () => {
   it("a directory with a hung mount can be listed and emptied", NEEDS_FUSE, async () => {
     await using folder = await testFolder();
     const hung = folder.at("top/hung");

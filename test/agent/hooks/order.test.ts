@@ -28,7 +28,7 @@ async function dutiesWithoutMessage(agent: RunningAgent) {
 }
 
 describe("a POST_RESTORE hook", () => {
-  it("a POST_RESTORE hook waits for restore duties whose message is late", async () => {
+  it("a POST_RESTORE hook waits for a restore call whose message is late", async () => {
     await using agent = await startAgent({
       hooks: { postRestore: { args: ["true"] }, preSnapshot: { args: ["true"] } },
     });
@@ -54,7 +54,7 @@ describe("a POST_RESTORE hook", () => {
     duties.giveUp();
   });
 
-  it("a POST_RESTORE hook stops waiting when the duties' caller disconnects", async () => {
+  it("a POST_RESTORE hook stops waiting when the restore call's client disconnects", async () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const duties = await dutiesWithoutMessage(agent);
@@ -63,7 +63,7 @@ describe("a POST_RESTORE hook", () => {
     assert.equal((await hook).ran, true);
   });
 
-  it("a POST_RESTORE hook runs after duties sent on the same connection", async () => {
+  it("a POST_RESTORE hook runs after a restore call on its connection", async () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const [report, outcome] = await Promise.all([
@@ -78,8 +78,8 @@ describe("a POST_RESTORE hook", () => {
   });
 });
 
-describe("a PRE_SNAPSHOT hook that a snapshot was taken around", () => {
-  it("restore duties kill a stale PRE_SNAPSHOT hook and its process tree", async () => {
+describe("a PRE_SNAPSHOT hook that ran while a snapshot was taken", () => {
+  it("restore steps kill a stale PRE_SNAPSHOT hook and its process tree", async () => {
     const mark = `1000.${Date.now()}`;
     await using folder = await testFolder();
     const script = folder.at("hook.sh");

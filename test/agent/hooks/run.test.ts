@@ -178,7 +178,7 @@ describe("hooks at the same time", () => {
   });
 });
 
-describe("an agent that leaves", () => {
+describe("an agent that stops", () => {
   it("a stopping agent kills the running hook and starts no waiting one", async () => {
     const mark = `1000.${Date.now()}`;
     const running = path(randomUUID());

@@ -155,7 +155,7 @@ async function sendAll({ client, server }: Pair) {
   return { bytes: Buffer.concat(pieces), memories: memories.size };
 }
 
-describe("all that a socket reads", () => {
+describe("receiveAll", () => {
   for (const kind of ["tcp", "tls"] as const) {
     it(`receiveAll reads everything over ${kind} through one buffer`, async () => {
       await using pair = await pairOver(kind);

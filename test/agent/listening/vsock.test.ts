@@ -92,7 +92,7 @@ describe("a vsock port", () => {
   });
 
   for (const withTls of [false, true])
-    test(`sends an answer of several writes whole, ${withTls ? "with" : "without"} TLS`, async () => {
+    test(`a vsock port sends an answer completely, ${withTls ? "with" : "without"} TLS`, async () => {
       await using folder = await testFolder();
       const services = Array.from({ length: 2_500 }, (_, n) => `service.number.${n}`);
       await using server = await startManagement((router) =>

@@ -51,7 +51,7 @@ function partsOf(text: string): Part[] {
   });
 }
 
-describe("the pages of code that are given back", () => {
+describe("released code pages", () => {
   /** The pages of such a program to give back, as "start-end". */
   function givenBack(t: TestContext, pageKib: number, parts: readonly Part[]): string {
     const file = writeElfFile(join(makeFolder(t), "program"), parts);

@@ -61,8 +61,8 @@ it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INS
   assert.equal(existsSync(mark), true);
 });
 
-describe("after the duties", () => {
-  it("restore duties close every older connection and answer the caller", async () => {
+describe("connections after the restore steps", () => {
+  it("restore steps close every older connection and answer the caller", async () => {
     await using agent = await startAgent();
     const older = await Promise.all([dial(agent), dial(agent), dial(agent)]);
     const halfOpen = connectTcp(agent.port, "127.0.0.1");
@@ -81,7 +81,7 @@ describe("after the duties", () => {
     assert.equal((await caller.health()).alive, true, "the caller dials anew");
   });
 
-  it("the caller's connection accepts no new calls after restore duties", async () => {
+  it("the caller's connection accepts no new calls after restore steps", async () => {
     await using agent = await startAgent();
     using peer = await dial(agent);
     assert.equal(await peer.ask("RunRestoreDuties", agent.token, DUTIES), "0");
@@ -90,7 +90,7 @@ describe("after the duties", () => {
 });
 
 describe("a TLS session", () => {
-  it("TLS sessions are never resumed, before or after restore duties", async () => {
+  it("TLS sessions are never resumed, before or after restore steps", async () => {
     await using agent = await startAgent();
     using caller = clientOf(agent);
     let ticket: Buffer | undefined;
@@ -116,7 +116,7 @@ function ms(time: Date | undefined): number {
   return time === undefined ? Number.NaN : time.getTime();
 }
 
-describe("commands that the duties end", () => {
+describe("commands that a restore ends", () => {
   it("commands that a restore ends do not count as user activity", async () => {
     await using agent = await startAgent();
     using stream = new ExecStream(agent);

@@ -23,7 +23,7 @@ function duty(answers: KernelAnswers = {}): { kernel: RecordingKernel; clock: Cl
   return { kernel, clock: new ClockDuty({ kernel, clock: CLOCK, stamps: new Stamps(CLOCK) }) };
 }
 
-describe("the clock's duty", () => {
+describe("ClockDuty", () => {
   it("ClockDuty leaves the clock unchanged without host time", () => {
     const { kernel, clock } = duty();
     assert.deepEqual(clock.run(undefined, arrival(HOUR_NS), undefined), {
@@ -125,7 +125,7 @@ function renew(answers: KernelAnswers = {}, entropy: Uint8Array = ENTROPY) {
   return { kernel, randomness, result };
 }
 
-describe("renewing randomness", () => {
+describe("renewRandomness", () => {
   it("renewRandomness credits blocks of 512 bytes, reseeds, and closes the device", () => {
     const { kernel, result } = renew();
     assert.deepEqual(kernel.calls, ["open", "credit 512", "credit 512", "credit 176", "reseed", "close"]);

@@ -87,11 +87,11 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     assert.partialDeepStrictEqual(await dutiesThrough([...withDev(), ...WITHOUT_CLOCK]), CREDITED);
   });
 
-  it("without /dev/urandom and CAP_MKNOD restore duties report ENOENT", async () => {
+  it("without /dev/urandom and CAP_MKNOD restore steps report ENOENT", async () => {
     assert.partialDeepStrictEqual(await duties(), without("ENOENT"));
   });
 
-  it("without /dev/urandom restore duties use /dev/random", async () => {
+  it("without /dev/urandom restore steps use /dev/random", async () => {
     assert.partialDeepStrictEqual(await duties("mknod /dev/random c 1 8"), CREDITED);
   });
 
@@ -99,11 +99,11 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     ["a FIFO", "mkfifo /dev/urandom /dev/random"],
     ["another device", "mknod /dev/urandom c 1 3"],
   ] as const)
-    it(`restore duties refuse ${what} at /dev/urandom`, async () => {
+    it(`restore steps refuse ${what} at /dev/urandom`, async () => {
       assert.partialDeepStrictEqual(await duties(line), without("ENXIO"));
     });
 
-  it("restore duties write no entropy to a regular file at /dev/urandom", async () => {
+  it("restore steps write no entropy to a regular file at /dev/urandom", async () => {
     await using folder = await testFolder();
     const file = folder.at("urandom");
     const fields = await duties(`: > ${file}`, "touch /dev/urandom", `mount --bind ${file} /dev/urandom`);
@@ -111,7 +111,7 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     assert.equal(readFileSync(file).length, 0);
   });
 
-  it("restore duties do not follow a link at /dev/urandom", async () => {
+  it("restore steps do not follow a link at /dev/urandom", async () => {
     assert.partialDeepStrictEqual(await duties("ln -s /tmp/elsewhere /dev/urandom"), without("ELOOP"));
   });
 });

@@ -81,8 +81,8 @@ function request(hostTimeNs?: bigint, sizeBytes = 64) {
   return { entropy: new Uint8Array(sizeBytes).fill(0xaa), hostTimeNs };
 }
 
-describe("the restore duties", () => {
-  it("restore duties run in the documented order", async () => {
+describe("restore steps", () => {
+  it("restore steps run in the documented order", async () => {
     const { restore, kernel, randomness, events } = setup();
     const report = await restore.run(request(HOST_NS), call());
     assert.deepEqual(report, {
@@ -111,7 +111,7 @@ describe("the restore duties", () => {
     }
   });
 
-  it("restore duties accept up to 64 KiB of entropy and wipe it", async () => {
+  it("restore steps accept up to 64 KiB of entropy and wipe it", async () => {
     const { restore, kernel } = setup();
     const given = request(undefined, ENTROPY_LIMIT_BYTES);
     assert.equal((await restore.run(given, call())).entropyBytesMixed, ENTROPY_LIMIT_BYTES);
@@ -147,7 +147,7 @@ describe("the restore duties", () => {
     await running;
   });
 
-  it("restore duties and freezing never overlap", async () => {
+  it("restore steps and freezing never overlap", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, dutyQueue, events } = setup({ sweep: () => gate.promise.then(() => void events.push("hooks")) });
     const { signal } = new AbortController();
@@ -229,8 +229,8 @@ describe("the restore duties", () => {
   });
 });
 
-describe("a rehearsal of the duties", () => {
-  it("a rehearsal of restore duties mixes nothing and sets no clock", async () => {
+describe("a rehearsal of the restore steps", () => {
+  it("a rehearsal of restore steps mixes nothing and sets no clock", async () => {
     const causes: string[] = [];
     const renew: Course["renew"] = (cause) => {
       causes.push(cause);

@@ -11,7 +11,7 @@ import { testFolder } from "../../fixtures/files.ts";
 const TRACE = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
 
 it(
-  "restore duties make the expected entropy, clock and page cache system calls",
+  "restore steps make exactly the expected system calls",
   NEEDS_CREDIT.skip === false ? NEEDS_STRACE : NEEDS_CREDIT,
   async () => {
     await using folder = await testFolder();

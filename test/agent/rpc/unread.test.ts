@@ -145,7 +145,7 @@ it("repeated large messages of unfinished requests stay within the memory bound"
   assert.ok(mib < MOST_MIB, `${Math.round(mib)} MiB above rest`);
 });
 
-describe("calls that stand still after large messages, which they have taken, hold no more than may be held of requests", () => {
+describe("stalled calls with large messages", () => {
   const data = { case: "data", value: Buffer.alloc(MESSAGE_BYTES - 16) } as const;
   const path = folder.at("file");
   const header = bytesOf(WriteFileRequestSchema, { message: { case: "header", value: { path } } });

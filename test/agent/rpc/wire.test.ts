@@ -91,7 +91,7 @@ function assertError(answer: Answer, code: number, reason: string): void {
   assert.equal(answer.headers["svc-agent-version"], TEST_VERSION);
 }
 
-describe("the wire", () => {
+describe("gRPC on the wire", () => {
   test("a handler's request bytes survive the reuse of message memory", async () => {
     const entropy = Buffer.from("0123456789abcdef");
     let seen: Buffer | undefined;

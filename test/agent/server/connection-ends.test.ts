@@ -93,7 +93,7 @@ const largeFile = join(folder, "large");
 await writeFile(largeFile, "");
 await truncate(largeFile, LARGE_FILE_BYTES);
 
-describe("the agent leaves, whatever its peers do,", () => {
+describe("the agent exits whatever its peers do", () => {
   for (const { how, begin, exit } of ENDS) {
     describe(`at ${how},`, { concurrency: 8 }, () => {
       for (const [listener, target] of Object.entries(LISTENERS)) {
@@ -158,7 +158,7 @@ async function flood(agent: SocketAgent): Promise<void> {
   }
 }
 
-describe("an agent that is told to leave", () => {
+describe("an agent that is asked to stop", () => {
   test("a stopping agent closes unauthenticated peers immediately and lets others finish", async () => {
     await using agent = await startSocketAgent();
     using known = await RawHttp2.dial(agent);

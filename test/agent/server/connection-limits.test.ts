@@ -36,7 +36,7 @@ const agent = forAllTests(await startSocketAgent());
 const other = forAllTests(await RawHttp2.dial(agent));
 assert.equal(await other.ask("Health", agent.token), "0");
 
-describe("a client that goes too far", () => {
+describe("a client that exceeds a limit", () => {
   /**
    * A connection over TLS, from which the unix socket above it is no different, on which a call was answered, so that
    * no limit of a new one applies.

@@ -12,7 +12,7 @@ const CONNECTION_LIMIT = 64;
 /** The connection's initial window. */
 const WINDOW_BYTES = 65_535;
 
-describe("a slot is not lost", () => {
+describe("connection slots", () => {
   test("64 restores over unread connections leak no slot", async () => {
     await using agent = await startSocketAgent();
     using peers = new DisposableStack();
@@ -55,9 +55,9 @@ describe("a slot is not lost", () => {
   }
 });
 
-describe("the restore duties", () => {
+describe("restore steps and connection slots", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
-    test(`restore duties disconnect an older non-reading client of ${listener}`, async () => {
+    test(`restore steps disconnect an older non-reading client of ${listener}`, async () => {
       await using agent = await startSocketAgent();
       const atFirst = sockets(agent);
       using older = await RawHttp2.dial(target(agent));
@@ -72,7 +72,7 @@ describe("the restore duties", () => {
     });
   }
 
-  test("concurrent restore duties both get an answer", async () => {
+  test("concurrent restore steps both get an answer", async () => {
     await using agent = await startSocketAgent();
     for (let round = 0; round < 10; round++) {
       using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent), { windowBytes: WINDOW_BYTES });

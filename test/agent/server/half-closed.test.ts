@@ -59,7 +59,7 @@ function answers(bytes: Buffer): Map<number, { bodyBytes: number; isComplete: bo
   return found;
 }
 
-describe("a client without TLS that has sent all that it has to say", () => {
+describe("a half-closed client without TLS", () => {
   it("a half-closed client gets the rest of every answer over bridge", async () => {
     const path = join(dirname(agent.socketPath), "large");
     await writeFile(path, Buffer.alloc(FILE_BYTES));

@@ -107,7 +107,7 @@ describe("the agent's memory", () => {
 
 const UNAUTHENTICATED = "16";
 
-describe("every method of every management service wants the token", () => {
+describe("the token of every management method", () => {
   for (const isKnown of [false, true]) {
     test(`every management method requires the token after ${isKnown ? "a" : "no"} authenticated call`, async () => {
       using peer = await RawHttp2.dial(served);

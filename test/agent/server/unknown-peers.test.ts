@@ -55,7 +55,7 @@ async function refusedAfter(lines: number, reason: RegExp): Promise<void> {
   );
 }
 
-describe("a peer of whom nobody knows who it is", () => {
+describe("an unauthenticated peer", () => {
   async function othersAreServed(): Promise<void> {
     using newcomer = await RawHttp2.dial(agent);
     assert.equal(await newcomer.ask("Health", agent.token), "0");

@@ -55,7 +55,7 @@ function talkers(name: string): Promise<number[]> {
 
 const descriptors = (): number => openDescriptors(agent.pid).length;
 
-describe("a background process that writes to the output it was given lives on after the end of", () => {
+describe("a background process that keeps writing to its output", () => {
   it("an exec's background process can write after the exec has ended", async () => {
     const { exit } = await exec(agent, { args: [...IN_BACKGROUND, join(folder, "exec")] });
     assert.deepEqual([exit.code, exit.outputComplete], [0, false]);

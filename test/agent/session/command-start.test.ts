@@ -109,7 +109,7 @@ function candidates(command: string, ...environment: string[]): string[] {
   ).map((file) => Buffer.from(file).toString());
 }
 
-describe("looking a command up", () => {
+describe("looking up a command", () => {
   it("commandCandidates follows PATH order and keeps a command with a slash", () => {
     assert.deepEqual(candidates("./x", "PATH=/a"), ["./x"]);
     assert.deepEqual(candidates("/bin/x"), ["/bin/x"]);
@@ -130,7 +130,7 @@ describe("looking a command up", () => {
   });
 });
 
-describe("a command that could not be started, for causes that exec/start-failures does not bring about,", () => {
+describe("startFailure", () => {
   const cases: readonly [SpawnStep, string, StatusName, Reason][] = [
     ["execve", "ENOTDIR", "NOT_FOUND", "EXEC_NOT_FOUND"],
     ["execve", "E2BIG", "RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG"],

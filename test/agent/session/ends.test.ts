@@ -52,7 +52,7 @@ const WAYS: Readonly<Record<string, () => readonly string[]>> = {
 };
 
 for (const [way, through] of Object.entries(WAYS)) {
-  describe(`the whole tree has its grace, ${way}:`, () => {
+  describe(`the grace period of the whole tree ${way}`, () => {
     it(`a timed-out exec's whole tree gets its grace period ${way}`, async (t) => {
       await using agent = await started(t, through());
       const { exit, stdout } = await execUntilTimeout(agent, TREE);
@@ -106,7 +106,7 @@ for (const [way, through] of Object.entries(WAYS)) {
     });
   });
 
-  describe(`a hook at its timeout, ${way}:`, () => {
+  describe(`a hook at its timeout ${way}`, () => {
     it(`a timed-out hook reports exactly the processes that outlive it ${way}`, async (t) => {
       const [told, untold] = [mark(625), mark(750)];
       const daemons = `(setsid sh -c '(sleep ${told} &)' &); (setsid sh -c '(sleep ${untold} >/dev/null 2>&1 &)' &)`;
@@ -127,7 +127,7 @@ for (const [way, through] of Object.entries(WAYS)) {
     });
   });
 
-  describe(`the end of an exec whose client is gone, ${way}:`, () => {
+  describe(`an exec whose client disconnected ${way}`, () => {
     for (const [kind, terminal] of [
       ["on pipes", undefined],
       ["in a terminal", { cols: 80, rows: 24, term: "xterm" }],

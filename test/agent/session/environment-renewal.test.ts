@@ -208,7 +208,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
   });
 });
 
-describe("duties that keep a session frozen", NEEDS_CREDIT, () => {
+describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
   it("keepFrozen lets the host write a fork's spec before the thaw", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;

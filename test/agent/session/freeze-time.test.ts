@@ -55,7 +55,7 @@ function setup() {
   };
 }
 
-describe("the time until a frozen session thaws without duties", () => {
+describe("the expiry of a freeze", () => {
   it("the freeze time ignores the clock jump of a resume", async () => {
     const { begin, pass, jump, freeze, state } = setup();
     assert.equal((await begin(10_000)).frozen, true);
@@ -104,7 +104,7 @@ describe("the time until a frozen session thaws without duties", () => {
   });
 });
 
-describe("a session whose duties refused a spec after keep_frozen", () => {
+describe("a session whose restore steps refused a spec after keep_frozen", () => {
   const KEPT = { keep: true, specRefused: false };
   const REFUSED = { keep: false, specRefused: true };
   const KILLED = ["killed while frozen", "thawed", "reported"];
@@ -160,7 +160,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
     assert.deepEqual(ends, KILLED);
   });
 
-  it("a session thaws at expiry if the last duties accepted its spec", async () => {
+  it("a session thaws at expiry if the last restore steps accepted its spec", async () => {
     for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
       const { begin, pass, freeze, ends } = setup();
       await begin(1_000);
@@ -174,7 +174,7 @@ describe("a session whose duties refused a spec after keep_frozen", () => {
   });
 });
 
-describe("a freeze that waits for a command which is being started", () => {
+describe("a freeze that waits for a starting command", () => {
   it("a freeze waits for a starting command and prepares memory last", async () => {
     const { freeze, state } = setup();
     const events: string[] = [];

@@ -52,7 +52,7 @@ async function runDuties(agent: RunningAgent): Promise<boolean> {
 }
 
 describe("a frozen session", NEEDS_CGROUPS, () => {
-  it("a frozen session runs no instruction until restore duties thaw it", async () => {
+  it("a frozen session runs no instruction until restore steps thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     const command = ticking();
@@ -108,7 +108,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual(await client.listExecs(), []);
   });
 
-  it("a second node's freeze fails; its restore duties thaw the session", async () => {
+  it("a second node's freeze fails; its restore steps thaw the session", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);
@@ -126,7 +126,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.standsStill(again);
   });
 
-  it("refused restore duties leave the session frozen, degraded ones thaw it", async () => {
+  it("refused restore steps leave the session frozen, degraded ones thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);
@@ -203,7 +203,7 @@ describe("a session that the kernel refuses", NEEDS_CGROUPS, () => {
   });
 });
 
-describe("the time of a frozen session stands still:", NEEDS_CGROUPS, () => {
+describe("timers of a frozen session", NEEDS_CGROUPS, () => {
   it("a command's timeout pauses while the session is frozen", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
@@ -307,7 +307,7 @@ setInterval(() => {}, 1000);`;
   });
 });
 
-describe("what makes freezing hard:", NEEDS_CGROUPS, () => {
+describe("sessions that are hard to freeze", NEEDS_CGROUPS, () => {
   it("a cgroup that the guest froze itself stays frozen after the thaw", async () => {
     await using agent = await startAgent();
     using client = clientOf(agent);

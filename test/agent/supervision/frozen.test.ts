@@ -52,7 +52,7 @@ function launcherOf(agent: RunningAgent): number {
   return parent;
 }
 
-describe("a session does not stay frozen when", await needsCgroups(), () => {
+describe("the thaw of a frozen session", await needsCgroups(), () => {
   it("SIGTERM thaws a frozen workload and gives it its grace period", async () => {
     await using agent = await frozenAgent({ process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });

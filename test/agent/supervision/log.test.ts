@@ -58,7 +58,7 @@ async function eventsUntil(fifo: number, last: string): Promise<string[]> {
   return events;
 }
 
-describe("standard error, which the workload shares", () => {
+describe("standard error shared with the workload", () => {
   it("the agent's log lines survive a workload that floods stderr", async (t) => {
     const { agent, fifo } = await floodedAgent(t);
     for (let i = 0; i < 20; i++) await exec(agent, { args: ["true"] });

@@ -32,7 +32,7 @@ function commandScore(agentIsPrivileged?: boolean): number {
   return Math.min(workloadScore(agentIsPrivileged) + 500, 1000);
 }
 
-describe("the agent beside its children", () => {
+describe("priority and OOM score", () => {
   it("the agent's OOM score is -900 where the kernel permits it", () => {
     const expected = hasCapability(24) ? "-900\n" : ownScore();
     assert.equal(readFileSync(`/proc/${agent.pid}/oom_score_adj`, "utf8"), expected);

@@ -31,7 +31,7 @@ const agent = forAllTests(await startAgent());
 const run = promisify(execFile);
 const hasV6 = Object.values(networkInterfaces()).some((all) => all?.some(({ address }) => address === "::1"));
 
-describe("the ports that listen, beside ss -ltnp", NEEDS_SS, () => {
+describe("listening ports, compared with ss -ltnp", NEEDS_SS, () => {
   it(`watchPorts reports ${BINDS} random binds and closes exactly`, async (t) => {
     using client = clientOf(agent);
     const random = seededRandom(52);

@@ -43,7 +43,7 @@ async function told(
   }
 }
 
-describe("the ports that listen", () => {
+describe("listening ports", () => {
   it("listPorts returns family, address, scope and process of each listener", async (t) => {
     using client = clientOf(agent);
     const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
@@ -139,7 +139,7 @@ describe("the ports that listen", () => {
   });
 });
 
-describe("looks for listeners", () => {
+describe("PortWatch", () => {
   const kind = { family: 4, address: "0.0.0.0", scope: "ANY", isReached: true, uid: 0 } as const;
   /** A watch over sockets that the test names. */
   function scene(open: () => readonly number[]) {

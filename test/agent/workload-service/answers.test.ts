@@ -33,7 +33,7 @@ const LIMIT_BYTES = 65_542;
 
 const recorded = answers as readonly Recorded[];
 
-describe("the workload's socket answers as it always did, byte for byte,", () => {
+describe("recorded answers of the workload's socket", () => {
   for (const [version, ask] of [
     [1, overHttp1],
     [2, overHttp2],

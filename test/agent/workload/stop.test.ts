@@ -24,7 +24,7 @@ const folder = forAllTests(await testFolder()).path;
 const bundle = forAllTests(makeLauncherBundle());
 copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
 
-describe("the end of the grace", () => {
+describe("the end of the grace period", () => {
   it("stopping kills a workload's daemons that ignore SIGTERM after the grace", async () => {
     const seconds = mark(125);
     const daemon = `trap '' TERM; echo up; sleep ${seconds}`;
@@ -38,7 +38,7 @@ describe("the end of the grace", () => {
   });
 });
 
-describe("a stop that the node asks for", () => {
+describe("Stop", () => {
   const cleaning = (output: string): string[] => [
     "sh",
     "-c",
@@ -79,7 +79,7 @@ describe("a stop that the node asks for", () => {
   });
 });
 
-describe("below the launcher, which orphans become children of, a stop", () => {
+describe("a stop below the launcher as subreaper", () => {
   const launched = (): AgentCommand => [bundle.launcher, AGENT_SCRIPT];
   const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
 

@@ -108,7 +108,7 @@ describe("the workload's socket", () => {
   });
 });
 
-describe("an agent that cannot have its listener", () => {
+describe("an agent whose listener fails", () => {
   it("the agent exits with 71 if its listener is in use", async () => {
     await using first = await startSocketAgent();
     for (const env of [{ SVC_GUEST_PORT: String(first.port) }, { SVC_GUEST_SOCKET: first.socketPath }]) {
@@ -121,7 +121,7 @@ describe("an agent that cannot have its listener", () => {
   });
 });
 
-describe("an agent whose socket cannot be made", () => {
+describe("an agent whose socket cannot be created", () => {
   async function startFailure(socket: string, words: RegExp, through: readonly string[] = []): Promise<unknown> {
     await using agent = await startAgent({ env: { SVC_WORKLOAD_SOCKET: socket }, through, awaitListening: false });
     assert.deepEqual(await agent.exited, { code: 71, signal: null });

@@ -196,7 +196,7 @@ describe("retries", () => {
     assert.ok(standIn.calls.length <= 3);
   });
 
-  test("hooks, restore duties, commands, writes and reads are never retried", async () => {
+  test("hooks, restores, commands, writes and reads are never retried", async () => {
     await using standIn = await breaking(1);
     const { client } = standIn;
     for (const act of [

@@ -170,7 +170,7 @@ const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: P
     },
   };
 
-describe("a part of the content never becomes the file, though Node ends the request before it resets it, when a write", () => {
+describe("a write that is broken off, if Node ends the request before the reset", () => {
   for (const [name, end] of Object.entries(ENDS)) {
     test(`a write that ${name} leaves no partial file`, async () => {
       await using place = await testFolder();

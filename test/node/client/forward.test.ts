@@ -212,7 +212,7 @@ describe("client.forward", () => {
 
 const SENT = randomBytes(16 * 2 ** 20);
 
-describe("large reads", () => {
+describe("LargeReads", () => {
   it("LargeReads receives all bytes in reused memory", async () => {
     const reads = new LargeReads();
     const memories = new Set<ArrayBufferLike>();

@@ -31,7 +31,7 @@ async function restored(): Promise<StandIn> {
 }
 
 describe("restoreSequence", () => {
-  test("restoreSequence repeats the duties until thawed, then runs the hook once", async () => {
+  test("restoreSequence repeats the restore steps until thawed, then runs the hook once", async () => {
     await using agent = await restored();
     const { duties, hook, health, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.degraded, "entropy_credit:EPERM");
@@ -42,7 +42,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(agent.calls, [...attempt, ...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
   });
 
-  test("restoreSequence repeats the duties if the clock is off by 50 ms", async () => {
+  test("restoreSequence repeats the restore steps if the clock is off by 50 ms", async () => {
     await using agent = await startGuestWithClock([-3_600_000, 0]);
     const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.clockStepped, true);

@@ -89,7 +89,7 @@ describe("client.list", () => {
   });
 });
 
-describe("the client's changes of folders", () => {
+describe("the client's changes of directories", () => {
   it("mkdir, symlink, rename, setAttributes and remove work beneath a directory", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const beneath = folder.path;
@@ -219,7 +219,7 @@ describe("client.uploadFolder and downloadFolder", () => {
       }
     });
 
-  it("folder copies keep sparse files sparse, also on the wire", async () => {
+  it("directory copies keep sparse files sparse, also on the wire", async () => {
     await using folder = await testFolder();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
@@ -334,7 +334,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
-  it("folder copies reject a missing or conflicting directory and create nothing", async () => {
+  it("directory copies reject a missing or conflicting directory and create nothing", async () => {
     await using folder = await testFolder();
     const unread = await failureOf(client.uploadFolder(folder.at("missing"), folder.at("there")));
     assert.deepEqual([unread.code, (unread.cause as { code?: unknown }).code], ["SOURCE_FAILED", "ENOENT"]);

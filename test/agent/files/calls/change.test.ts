@@ -21,7 +21,7 @@ async function reasonOf(call: Promise<unknown>): Promise<string | undefined> {
   return (await failureOf(call)).reason;
 }
 
-describe("a new folder", () => {
+describe("MakeFolder", () => {
   it("MakeFolder sets the given mode and owner and keeps an existing directory", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     assert.equal(await calls.makeFolder({ path: folder.at("plain") }), true);
@@ -85,7 +85,7 @@ describe("a new folder", () => {
   });
 });
 
-describe("a new link", () => {
+describe("MakeLink", () => {
   it("MakeLink stores the target unchanged and replaces no entry", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const target = Buffer.from([0x2e, 0x2e, 0x2f, 0xff]);
@@ -99,7 +99,7 @@ describe("a new link", () => {
   });
 });
 
-describe("a renaming", () => {
+describe("Rename", () => {
   it("Rename replaces files and empty directories like mv -T, without following links", async () => {
     await using folder = await testFolder();
     await fs.mkdir(folder.at("sub/full"), { recursive: true });
@@ -173,7 +173,7 @@ describe("a rename on an overlayfs", () => {
   });
 });
 
-describe("attributes", () => {
+describe("SetAttributes", () => {
   it("SetAttributes sets owner, mode and time and returns the new attributes", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     await fs.writeFile(folder.at("file"), "");

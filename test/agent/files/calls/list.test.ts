@@ -72,7 +72,7 @@ async function makeTree(root: string): Promise<void> {
   await chmod(`${root}/sub/deep`, 0o2750);
 }
 
-describe("a listing", () => {
+describe("List", () => {
   it("List returns the same entries as find(1) at any depth", async () => {
     await using folder = await testFolder();
     await makeTree(folder.path);

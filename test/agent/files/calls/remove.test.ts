@@ -19,7 +19,7 @@ async function names(folder: string): Promise<string[]> {
   return readdir(folder).catch(() => []);
 }
 
-describe("a removal", () => {
+describe("Remove", () => {
   it("Remove removes the same entries as rm -rf and counts them", async () => {
     await using folder = await testFolder();
     await writeFile(folder.at("outside"), "stays");

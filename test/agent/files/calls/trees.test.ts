@@ -315,7 +315,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 });
 
-describe("a dead file system below the folder", NEEDS_FUSE, () => {
+describe("a hung file system below the root", NEEDS_FUSE, () => {
   it("a hung mount fails only the tree items below it", async () => {
     const path = newFolder();
     await using _mount = await fuseMount("hanging_mount", join(path, "hung"));

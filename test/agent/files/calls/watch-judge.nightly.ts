@@ -67,7 +67,7 @@ async function judge(
   return used;
 }
 
-describe("a client that follows a watch has the directory as it is, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
+describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
   it("a watch mirrors a directory exactly through 10,000 random operations", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();
@@ -134,7 +134,7 @@ clean:
   });
 });
 
-describe("the cost of a watch, beside inotifywait", NEEDS_INOTIFYWAIT, () => {
+describe("the cost of a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
   it("a watch uses at most 100 µs of CPU time per change", async (t) => {
     await using agent = await startAgent();
     await using folder = await testFolder();

@@ -51,7 +51,7 @@ async function finished(): Promise<void> {
   await until(isClosed, "the agent has closed its new file");
 }
 
-describe("WriteFile changes nothing", () => {
+describe("refused WriteFile calls", () => {
   it("WriteFile below /proc fails with NOT_FOUND and explains why", async () => {
     const writing = files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]);
     const { message } = await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND");
@@ -135,7 +135,7 @@ describe("WriteFile changes nothing", () => {
     spawnSync("rm", [folder.at("next")]);
   });
 
-  describe("when a peer breaks its request off", () => {
+  describe("a WriteFile request that is broken off", () => {
     const message = (request: WriteFileRequest): Buffer => envelope(toBinary(WriteFileRequestSchema, request));
     /** A connection with a call that has sent its header and a part of the content. */
     const begun = async (header: Parameters<typeof headerMessage>[0]): Promise<[peer: RawHttp2, stream: number]> => {

@@ -52,7 +52,7 @@ const isErrno =
     error instanceof FileSystemError && error.errno === errno;
 
 for (const [name, files, meanwhile] of WAYS) {
-  describe(`${name} on its way to a path`, () => {
+  describe(`placing ${name} at its path`, () => {
     it(`${name} is private until it is placed`, NEEDS_ROOT, async () => {
       await using folder = await testFolder();
       const file = await createIn(files, folder.path);
@@ -113,7 +113,7 @@ for (const [name, files, meanwhile] of WAYS) {
   });
 }
 
-describe("where files need a temporary name", () => {
+describe("temporary names of files", () => {
   it("an exclusive file requires that its temporary name can be removed", async (t) => {
     await using folder = await testFolder();
     const file = await createIn(named(), folder.path);

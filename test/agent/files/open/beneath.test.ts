@@ -59,7 +59,7 @@ function writeIn(beneath: string, path: string): Promise<unknown> {
   return calls.write({ beneath, path }, "x");
 }
 
-describe("a path beneath a folder", NEEDS_ROOT, () => {
+describe("a path beneath a directory", NEEDS_ROOT, () => {
   it("paths beneath a directory work through links that stay inside", async () => {
     await using at = await scene();
     const beneath = at.inside;

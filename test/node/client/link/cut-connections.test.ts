@@ -37,7 +37,7 @@ await makeClientLibrary(ROOT, join(folder, "library"));
 await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
 await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
 
-describe("a program that reads slower than its command writes, and resumes", () => {
+describe("a slow reader whose connection is cut", () => {
   let commands = 0;
 
   /** Runs the program by that Node, with its timers changed, and yields the lines that it prints. */

@@ -88,7 +88,7 @@ class Way implements AsyncDisposable {
 const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(await startSocketAgent());
 
-describe("a connection on which nothing comes while it has a call", () => {
+describe("a silent connection with a call", () => {
   let way: Way;
   let client: GuestClient;
   let command: ExecProcess;
