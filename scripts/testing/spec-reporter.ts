@@ -6,6 +6,19 @@ function renamed<Event extends TestEvent & { type: "test:start" | "test:fail" }>
   return { ...event, data: { ...event.data, name } };
 }
 
+/** The error of a failed test, and those that its disposal suppressed: the first of them is the cause of the others. */
+function allErrors(error: unknown): unknown[] {
+  return error instanceof SuppressedError ? [...allErrors(error.suppressed), ...allErrors(error.error)] : [error];
+}
+
+/** Has the stack of a SuppressedError show all its errors, because the spec reporter shows only the outermost one. */
+function showSuppressed({ error }: { readonly error: Error }): void {
+  const { cause } = error;
+  if (!(cause instanceof SuppressedError)) return;
+  const stacks = allErrors(cause).map((each) => (each instanceof Error ? (each.stack ?? each.message) : String(each)));
+  cause.stack = stacks.join("\nand then, during disposal: ");
+}
+
 /**
  * Reports each failed test with the titles of its suites, because a test's title continues theirs. The spec reporter
  * requires that a test has the same name at its beginning and its end, so the beginning is held back until the next
@@ -19,7 +32,10 @@ async function* byWholePath(source: AsyncIterable<TestEvent>): AsyncGenerator<Te
       if (begun !== undefined) yield begun;
       begun = event;
       titles.splice(event.data.nesting, Infinity, event.data.name);
-    } else if (event.type === "test:fail" && begun !== undefined && begun.data.nesting === event.data.nesting) {
+      continue;
+    }
+    if (event.type === "test:fail") showSuppressed(event.data.details);
+    if (event.type === "test:fail" && begun !== undefined && begun.data.nesting === event.data.nesting) {
       const path = titles.slice(0, event.data.nesting + 1).join(" > ");
       yield renamed(begun, path);
       begun = undefined;

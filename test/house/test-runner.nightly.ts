@@ -65,6 +65,13 @@ describe("npm test", () => {
       CI,
     ],
     ["npm test runs a file in its own network if it asks", ["own-network"], /^1 passed, 0 failed, 0 skipped$/, 0],
+    [
+      "npm test shows the error of a test whose disposal fails too",
+      ["suppressing"],
+      /^0 passed, 1 failed, 0 skipped$/,
+      1,
+      [/Error: the cause\n[^]*and then, during disposal: Error: the disposal\n/],
+    ],
     ["npm test fails for a file without tests", ["passing", "empty"], /^3 passed, 1 failed, 0 skipped$/, 1],
     ["npm test fails for a file that exits before its tests end", ["exiting"], /^0 passed, 1 failed, 0 skipped$/, 1],
     [
