@@ -18,7 +18,7 @@ function setup(wallMs?: number) {
   return { clock, stamps, activity, idle, ...ago };
 }
 
-describe("last_user_activity", () => {
+describe("the end of a cut attachment does not update last_user_activity", () => {
   it("user activity is the last touch or cut, not the attachment's end", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
@@ -37,7 +37,7 @@ describe("last_user_activity", () => {
     assert.equal(activeAgoMs(), 2_000);
   });
 
-  it("cutting an attachment from before a restore does not count as activity", () => {
+  it("cutting an attachment made before a restore does not count as activity", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     clock.pass(2_000);

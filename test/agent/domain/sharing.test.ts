@@ -50,7 +50,7 @@ test("a small request gets a small buffer that the pool discards", () => {
   assert.equal(pool.freeBytes, 0);
 });
 
-test("the pool lends smaller buffers while much is lent out", () => {
+test("the buffer pool lends smaller buffers while most of it is lent out", () => {
   const pool = new BufferPool(SIZES);
   const lent = [];
   while (!pool.tight) lent.push(pool.lend());
@@ -65,7 +65,7 @@ test("the pool lends smaller buffers while much is lent out", () => {
 const MINUTE_MS = 60_000;
 
 describe("an allowance", () => {
-  it("an allowance evicts no idle holder if that would not suffice", () => {
+  it("an allowance evicts no idle holder if that would not free enough", () => {
     const lost: string[] = [];
     let nowMs = 0;
     const refusal = (because: string): AgentError =>

@@ -86,7 +86,7 @@ describe("the buffer of a kept exec", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a BLOCK exec's exit waits for its buffered output, except for EndExec", async () => {
+  it("a BLOCK exec reports its exit only after its buffered output was read", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();

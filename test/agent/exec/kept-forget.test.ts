@@ -31,7 +31,7 @@ const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
 
 describe("forget", () => {
-  it("forget frees an ended exec, sent with attach or after exit", async () => {
+  it("a forget frame frees an ended exec, with attach or after the exit", async () => {
     const client = connect(agent);
     for (let round = 0; round < 20; round++) {
       const name = `ended${round}`;
@@ -89,7 +89,7 @@ describe("EndExec with forget", () => {
     assert.partialDeepStrictEqual(await endExec(agent, { name: "ended", forget: true }), { forgotten: true });
   });
 
-  it("an attached call reads to the exit after EndExec with forget", async () => {
+  it("an attached call still receives the exit after EndExec with forget", async () => {
     using first = await keep(agent, { args: ["sh", "-c", "echo out; exec sleep 1000"], keep: { name: "read" } });
     await untilKept(agent, "read", (exec) => exec?.stdoutOffset === 4n);
     assert.equal((await endExec(agent, { name: "read", forget: true })).forgotten, true);

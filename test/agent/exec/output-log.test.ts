@@ -100,7 +100,7 @@ describe("the log of a kept exec", () => {
     assert.equal(log.heldBytes, 10);
   });
 
-  it("an output log stores one run of a stream per 64 bytes", () => {
+  it("an output log merges writes into at most one run per 64 bytes", () => {
     const dropping = logOf(64_000, "drop_oldest");
     for (let run = 0; run < 5_000; run++) write(dropping, STREAMS[run % 2] ?? "stdout", 1);
     const reader = new Reader(dropping, { stdout: 0, stderr: 0 });

@@ -108,7 +108,7 @@ describe("a file system that never answers", () => {
 });
 
 describe("a name at which an automounter hangs", () => {
-  it("a hung automount name fails alone; its parent stays usable", async (t) => {
+  it("a hung automount fails alone; its parent directory stays usable", async (t) => {
     await beside("hanging_automount", t, async ({ files, folder, hung, unmount }) => {
       for (let round = 0; round < 4; round++) {
         const calls = [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
@@ -122,7 +122,7 @@ describe("a name at which an automounter hangs", () => {
 });
 
 describe("a file system that answers late", () => {
-  it("a late file system is reused once it answers, without mixing data", async (t) => {
+  it("a file system that answers late is used again without mixing data", async (t) => {
     await beside(
       "hanging_mount",
       t,

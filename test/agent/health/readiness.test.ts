@@ -95,7 +95,7 @@ describe("readiness", () => {
     assert.equal(runs.length, 3, "also after one that was killed at its timeout");
   });
 
-  it("runNow discards the run in progress; stop ends the loop", async () => {
+  it("the readiness loop's runNow discards a run in progress; stop ends it", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();

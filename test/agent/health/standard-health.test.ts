@@ -58,14 +58,14 @@ const check = async (agent: RunningAgent, service: string): Promise<string> =>
   nameOf(await ask(agent, Health.method.check, { service }));
 
 describe("grpc.health.v1.Health", () => {
-  it("Check returns SERVING for the agent and each of its services", async () => {
+  it("Health.Check returns SERVING for the agent and each of its services", async () => {
     await using agent = await startAgent({ process: SLEEP });
     const { services } = await ask(agent, GuestAgent.method.health, {});
     assert.ok(services.includes("grpc.health.v1.Health"), services.join());
     for (const service of ["", ...services]) assert.equal(await check(agent, service), "SERVING", service);
   });
 
-  it("Check returns NOT_FOUND for an unknown service", async () => {
+  it("Health.Check returns NOT_FOUND for an unknown service", async () => {
     await using agent = await startAgent();
     await assert.rejects(check(agent, "svc.guest.v9.Nothing"), (error) => {
       assert.ok(error instanceof RpcFailure);
@@ -75,13 +75,13 @@ describe("grpc.health.v1.Health", () => {
     });
   });
 
-  it("Check requires the token", async () => {
+  it("Health.Check requires the token", async () => {
     await using agent = await startAgent();
     const guess = ask(agent, Health.method.check, {}, { token: "guess" });
     await assert.rejects(guess, (error) => error instanceof RpcFailure && error.code === UNAUTHENTICATED);
   });
 
-  it("Watch sends each change of readiness, and NOT_SERVING when the agent stops", async () => {
+  it("Health.Watch sends each readiness change, and NOT_SERVING when the agent stops", async () => {
     await using folder = await testFolder();
     const file = join(folder.path, "ready");
     await using agent = await agentWithReadiness(file);
@@ -98,7 +98,7 @@ describe("grpc.health.v1.Health", () => {
     await assert.rejects(watch.next(), (error) => error instanceof RpcFailure && error.code === UNAVAILABLE);
   });
 
-  it("Watch sends SERVICE_UNKNOWN once for an unknown service", async () => {
+  it("Health.Watch sends SERVICE_UNKNOWN once for an unknown service", async () => {
     await using folder = await testFolder();
     const file = join(folder.path, "ready");
     await using agent = await agentWithReadiness(file);
@@ -110,7 +110,7 @@ describe("grpc.health.v1.Health", () => {
     await assert.rejects(watch.next(), (error) => error instanceof RpcFailure && error.code === UNAVAILABLE);
   });
 
-  it("Watch rejects the ninth client until another one has left", async () => {
+  it("Health.Watch rejects a ninth client until one disconnects", async () => {
     await using agent = await startAgent();
     await using stack = new AsyncDisposableStack();
     const watches = Array.from({ length: WATCH_LIMIT }, () => stack.use(new Watch(agent)));

@@ -28,7 +28,7 @@ async function dutiesWithoutMessage(agent: RunningAgent) {
 }
 
 describe("a POST_RESTORE hook", () => {
-  it("a POST_RESTORE hook waits for a restore call whose message is late", async () => {
+  it("a POST_RESTORE hook waits for a restore call that is still arriving", async () => {
     await using agent = await startAgent({
       hooks: { postRestore: { args: ["true"] }, preSnapshot: { args: ["true"] } },
     });
@@ -63,7 +63,7 @@ describe("a POST_RESTORE hook", () => {
     assert.equal((await hook).ran, true);
   });
 
-  it("a POST_RESTORE hook runs after a restore call on its connection", async () => {
+  it("a POST_RESTORE hook sent after a restore call runs after its steps", async () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const [report, outcome] = await Promise.all([

@@ -61,7 +61,7 @@ describe("RunHook", () => {
     assert.equal((await its.runHook({ kind: PRE_SNAPSHOT })).ran, true);
   });
 
-  it("RunHook rejects an invalid kind, long times, and freezing after a restore", async () => {
+  it("RunHook rejects invalid kinds, too long times, and freezing at POST_RESTORE", async () => {
     for (const request of [
       { kind: HookKind.UNSPECIFIED },
       { kind: 3 as HookKind },

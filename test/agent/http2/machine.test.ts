@@ -122,7 +122,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(counts, [4, 4, 4]);
   });
 
-  test("overdrawing a stream's window resets it, the connection's window ends it", () => {
+  test("too much DATA resets its stream, or ends the connection beyond its window", () => {
     const peer = new Machine({ streamWindowBytes: 20 * KIB, connectionWindowBytes: 64 * KIB });
     peer.request(1, 0);
     peer.streams[0]?.pause();

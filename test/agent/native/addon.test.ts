@@ -156,7 +156,7 @@ async function readFiles(paths: readonly string[], limitBytes: number) {
   return found;
 }
 
-test("readFiles returns whole files in order, and none missing or oversized", async () => {
+test("readFiles returns whole files in order and skips missing or oversized ones", async () => {
   await using folder = await testFolder();
   const paths = ["one", "missing", "folder", "empty", "large", "two"].map((name) => folder.at(name));
   const [one = "", , inFolder = "", empty = "", large = "", two = ""] = paths;

@@ -22,7 +22,7 @@ function makeFolder(t: TestContext): string {
   return folder;
 }
 
-test("a variable that shares a page with code keeps its value", (t) => {
+test("a variable on a page that also holds code keeps its value", (t) => {
   const file = join(makeFolder(t), "module.node");
   const layout = `-Wl,-T,${join(FIXTURE, "layout.ld")},--build-id=none`;
   const flags = ["-shared", "-fPIC", "-fno-plt", "-nostdlib", "-isystem", HEADERS, layout];

@@ -351,7 +351,7 @@ describe("launcher", () => {
     assert.match(stderr, /cannot find agent.bin in the directory of this executable/);
   });
 
-  test("loading the addon with Node saves 1 MiB of mutex table", () => {
+  test("preloading the addon with Node saves 1 MiB of memory", () => {
     using own = makeLauncherBundle();
     const without = memoryOf(own.folder);
     fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
@@ -361,7 +361,7 @@ describe("launcher", () => {
     assert.ok(savedKiB > 768, `${savedKiB} KiB`);
   });
 
-  test("the launcher omits the addon in a directory with spaces", () => {
+  test("the launcher does not preload the addon from a path with spaces", () => {
     using own = makeLauncherBundle();
     fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
     const spaced = `${own.folder} with spaces`;

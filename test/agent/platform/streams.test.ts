@@ -156,7 +156,7 @@ test("a write resolves when its reader closes or dies, or on close", async () =>
   }
 });
 
-test("ending input types nothing into a terminal in raw mode", async () => {
+test("ending input sends no end-of-file character to a raw terminal", async () => {
   const terminal = addon.openTerminal(80, 24);
   assert.ok(typeof terminal === "object");
   const [master, slave] = terminal;

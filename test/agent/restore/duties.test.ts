@@ -73,7 +73,7 @@ describe("ClockDuty", () => {
     }
   });
 
-  it("ClockDuty does not leave the validity of the caller's certificate", () => {
+  it("ClockDuty does not step outside the validity of the caller's certificate", () => {
     const hostMs = Number(HOST_NS / MS);
     for (const [validity, steps] of [
       [{ notBeforeMs: hostMs - 1, notAfterMs: hostMs + 1 }, true],

@@ -202,7 +202,7 @@ describe("restore steps", () => {
     assert.equal(randomness.seeds.length, 1);
   });
 
-  it("settled waits from a restore call's arrival to its end", async () => {
+  it("DutyQueue.settled waits from a restore call's arrival to its end", async () => {
     const gate = Promise.withResolvers<void>();
     const { restore, dutyQueue } = setup({ sweep: () => gate.promise });
     const { signal } = new AbortController();
@@ -219,7 +219,7 @@ describe("restore steps", () => {
     await waiting;
   });
 
-  it("settled rejects when its caller aborts", async () => {
+  it("DutyQueue.settled rejects when its caller aborts", async () => {
     const { restore, dutyQueue } = setup();
     restore.begin();
     const gone = new AbortController();

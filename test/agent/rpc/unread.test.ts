@@ -204,7 +204,7 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a dismissed call whose client does not read", () => {
-  test("a dismissed call without a begun message gets its status immediately", async () => {
+  test("a dismissed call gets its status immediately if no message has begun", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

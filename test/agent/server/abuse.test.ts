@@ -224,7 +224,7 @@ describe("the management port", () => {
     assert.equal(await surplus[16]?.ask("Health", TEST_TOKEN), "8");
   });
 
-  test("a peer that answers PINGs stays, and gets answers to its own", async () => {
+  test("a peer that answers PINGs stays connected and gets its PINGs answered", async () => {
     await using server = await start({ limits: { pingIntervalMs: 20 } });
     using peer = await RawHttp2.dial(server);
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");

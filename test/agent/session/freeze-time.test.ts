@@ -82,7 +82,7 @@ describe("the expiry of a freeze", () => {
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
   });
 
-  it("a freeze that a late check disproves is thawed and reported unfrozen", async () => {
+  it("a freeze that a late check finds incomplete is undone and reported", async () => {
     const { begin, freeze, state } = setup();
     state.late = "processes_outside:7(late)";
     const { frozen, problem } = await begin(10_000);

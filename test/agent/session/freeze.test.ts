@@ -276,7 +276,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("a DeclareIdle sent before the freeze counts, answered after the thaw", async () => {
+  it("a DeclareIdle sent before the freeze counts and is answered afterwards", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => folder.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -375,7 +375,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("a session process in a foreign cgroup prevents and names the problem", async () => {
+  it("a session process in a foreign cgroup prevents the freeze and is named", async () => {
     const mover = ticking();
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });

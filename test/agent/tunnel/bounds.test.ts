@@ -74,7 +74,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
-  it("a half-full tunnel applies window frames behind waiting data immediately", async () => {
+  it("a half-full tunnel applies window frames queued behind waiting data", async () => {
     const path = folder.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);

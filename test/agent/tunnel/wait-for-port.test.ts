@@ -106,7 +106,7 @@ describe("WaitForPort", () => {
     }
   });
 
-  it("without /proc WaitForPort connects and disconnects immediately", async () => {
+  it("WaitForPort without /proc connects to the port and disconnects immediately", async () => {
     const watch = watchOf(silent(), timers);
     const port = await freePort();
     const { signal } = new AbortController();

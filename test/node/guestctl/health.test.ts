@@ -63,7 +63,7 @@ describe("what guestctl health --watch prints", () => {
     ]);
   });
 
-  test("health --watch prints a lost agent once and its reconnection", () => {
+  test("health --watch prints one line for a lost agent, one for its reconnection", () => {
     const samples = [up(0), lost(1_000), lost(2_000), up(4_500)];
     assert.deepEqual(changesOf(samples), [
       "up and ready",

@@ -114,7 +114,7 @@ for (const [name, files, meanwhile] of WAYS) {
 }
 
 describe("temporary names of files", () => {
-  it("an exclusive file requires that its temporary name can be removed", async (t) => {
+  it("placing an exclusive file fails if its temporary name cannot be removed", async (t) => {
     await using folder = await testFolder();
     const file = await createIn(named(), folder.path);
     // Entries may be added, but not removed.

@@ -13,7 +13,7 @@ import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { ownZombies, processById } from "../../../fixtures/proc.ts";
 import { addon, bytes, launch, processes, request, run } from "../../../fixtures/spawning.ts";
 
-test("an ended child keeps its process id, unsignalled, until it is released", async () => {
+test("an ended child's process id stays reserved and unsignalled until release", async () => {
   const child = await processes.spawn(request(["/bin/true"]));
   await child.ended;
   assert.deepEqual(

@@ -224,7 +224,7 @@ describe("a reading of /proc", () => {
     );
   });
 
-  it("readings of /proc pause in between unless one is urgent", async () => {
+  it("/proc is read at intervals unless a reading is urgent", async () => {
     let readings = 0;
     const shared = new SharedReading(async () => {
       readings += 1;
