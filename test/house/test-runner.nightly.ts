@@ -110,7 +110,7 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("an interrupted npm test kills its children, cleans up, and exits accordingly", async (t) => {
+  test("an interrupted npm test kills its children, cleans up, and exits with 143", async (t) => {
     const folder = mkdtempSync(join(tmpdir(), "test-runner-"));
     t.after(() => rmSync(folder, { recursive: true }));
     const waiting = join(folder, "waiting");

@@ -36,7 +36,7 @@ const PAGES: readonly (readonly [page: string, heading: string, prints: RegExp])
 
 describe("a new user", () => {
   for (const [page, heading, prints] of PAGES)
-    test(`a new user gets a first exec with only the lines of ${page}`, async () => {
+    test(`following only ${page} results in a working exec`, async () => {
       const [issue = "", start = "", host = "", ...more] = blocksUnder(page, heading);
       assert.deepEqual(more, []);
       await using folder = await testFolder();

@@ -37,7 +37,7 @@ describe("the vsock port of an agent that also listens on TCP", () => {
 });
 
 describe("a vsock port in a guest whose kernel has no vsock", () => {
-  test("without vsock in its kernel the agent exits with 71 before the workload", async () => {
+  test("the agent exits with 71 if its kernel lacks vsock", async () => {
     using guest = await Guest.prepare({ vsock: "alone", modules: [] });
     await using machine = await guest.start();
     await machine.ended();

@@ -13,7 +13,7 @@ const SIZES = {
   keptAtRestBytes: 0,
 };
 
-test("a buffer pool reuses buffers while in use and then frees them", () => {
+test("a buffer pool reuses its buffers during use and frees them afterwards", () => {
   for (const keptAtRestBytes of [0, FULL]) {
     const pool = new BufferPool({ ...SIZES, keptAtRestBytes });
     const leave = pool.enter();

@@ -25,7 +25,7 @@ const KIB = 1024;
 const MAX_FRAME_SIZE = 5;
 
 describe("the HTTP/2 machine", () => {
-  test("a small answer's headers, message and trailers leave in one chunk", () => {
+  test("a small answer's headers, message and trailers are sent in one chunk", () => {
     const peer = new Machine();
     peer.request(1, FLAG.endStream);
     const stream = peer.streams[0];

@@ -117,7 +117,7 @@ describe("guest-agent probe", () => {
     assert.match(nothing.stderr, /cannot connect to .*probe\.sock: No such file or directory/);
   });
 
-  it("probe exits with 1 if the peer never answers like an agent", async () => {
+  it("probe exits with 1 if the socket's peer is not an agent", async () => {
     await using folder = await testFolder();
     const path = folder.at("other.sock");
     const other = createServer((socket) => {

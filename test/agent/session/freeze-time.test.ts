@@ -195,7 +195,7 @@ describe("a freeze that waits for a starting command", () => {
     assert.deepEqual(events, ["ready_cmd", "started", "memory, running"]);
   });
 
-  it("a waiting freeze is abandoned when the session is asked to end", async () => {
+  it("a waiting freeze is abandoned when the session must end", async () => {
     const { begin, freeze, state } = setup();
     const started = Promise.withResolvers<void>();
     const start = freeze.admit(() => started.promise);

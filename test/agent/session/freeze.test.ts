@@ -75,7 +75,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.runs();
   });
 
-  it("the session is frozen whether the hook succeeds, fails or times out", async () => {
+  it("the session is frozen even if the PRE_SNAPSHOT hook fails or times out", async () => {
     for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
       const workload = ticking();
       await using agent = await startAgent({ process: { args: workload.args }, hooks: { preSnapshot: { args } } });

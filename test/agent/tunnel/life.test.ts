@@ -85,7 +85,7 @@ describe("a tunnel's life", () => {
     unread.destroy();
   });
 
-  it("tunnels leave no descriptor behind, however they end", NEEDS_INSIGHT, async () => {
+  it("tunnels leave no descriptor open, however they end", NEEDS_INSIGHT, async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

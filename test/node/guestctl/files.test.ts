@@ -238,7 +238,7 @@ describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
 });
 
 describe("guestctl cp", () => {
-  it("cp copies a file and its mode both ways, without setuid bits outwards", async () => {
+  it("cp keeps a file's mode in both directions but drops setuid on download", async () => {
     const content = randomBytes(700_001);
     await writeFile(folder.at("local"), content, { mode: 0o751 });
     await copies(folder.at("local"), `:${folder.at("remote")}`);

@@ -57,7 +57,7 @@ describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("a sweep during create leaves the new sandbox alone", async () => {
+  test("a sweep during create does not remove the new sandbox", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const sweeps: unknown[] = [];

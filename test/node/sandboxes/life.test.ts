@@ -49,7 +49,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
   const dial = async (name: string, credentials: ClientCredentials): Promise<GuestClient> =>
     connect({ address: (await node.get(name)).address ?? "", ...credentials });
 
-  test("create returns a ready, tagged sandbox without its secrets in the daemon's request", async () => {
+  test("create sends no secrets to the daemon and returns a tagged, ready sandbox", async () => {
     const { state, phase, tags, keys, agentVersion, runEpochMs, credentials } = await node.get("box");
     assert.deepEqual([state, phase, tags["svc.node_id"], tags["team"]], ["Running", "ready", "node-1", "blue"]);
     assert.equal(keys.template, substrate.images.get(IMAGE).digest);

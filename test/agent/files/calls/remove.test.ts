@@ -77,7 +77,7 @@ describe("Remove", () => {
     assert.deepEqual((await readdir(beneath)).toSorted(), ["below", "up"]);
   });
 
-  it("Remove rejects a mount point and reports one below as left", NEEDS_NAMESPACES, async () => {
+  it("Remove rejects a mount point and reports one below it as not removed", NEEDS_NAMESPACES, async () => {
     await using mount = await testMount("tmpfs", () => "mode=0755");
     await using folder = await testFolder();
     await writeFile(mount.at("inside"), "stays");
