@@ -14,7 +14,7 @@ import {
 } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../../fixtures/files.ts";
+import { testFolder, tmpfsMount } from "../../fixtures/files.ts";
 import { NEEDS_OPEN_CLONE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import {
   agentForAllTests,
@@ -158,21 +158,17 @@ describe("guestctl cp", () => {
     await using folder = await testFolder();
     await mkdir(folder.at("src/mounted"), { recursive: true });
     await writeFile(folder.at("src/file"), "x");
-    await execa("mount", ["-t", "tmpfs", "tmpfs", folder.at("src/mounted")]);
-    try {
-      await writeFile(folder.at("src/mounted/inner"), "x");
-      for (const [name, args] of [
-        ["up", [folder.at("src"), `:${folder.at("up")}`]],
-        ["down", [`:${folder.at("src")}`, folder.at("down")]],
-      ] as const) {
-        assert.equal((await runGuestctl(["cp", "-x", ...args], env)).exitCode, 0);
-        assert.deepEqual(
-          (await readdir(folder.at(name), { recursive: true })).filter((each) => each !== "mounted"),
-          ["file"],
-        );
-      }
-    } finally {
-      await execa("umount", [folder.at("src/mounted")]);
+    using _mount = tmpfsMount(folder.at("src/mounted"));
+    await writeFile(folder.at("src/mounted/inner"), "x");
+    for (const [name, args] of [
+      ["up", [folder.at("src"), `:${folder.at("up")}`]],
+      ["down", [`:${folder.at("src")}`, folder.at("down")]],
+    ] as const) {
+      assert.equal((await runGuestctl(["cp", "-x", ...args], env)).exitCode, 0);
+      assert.deepEqual(
+        (await readdir(folder.at(name), { recursive: true })).filter((each) => each !== "mounted"),
+        ["file"],
+      );
     }
   });
 });

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmod, lstat, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from "node:fs/promises";
 import { afterEach, beforeEach, describe, it } from "node:test";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type TestFolder, testFolder, tmpfsMount } from "../../fixtures/files.ts";
 import { tableText } from "../../../src/node/guestctl/cli/output.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -146,14 +146,10 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
   it("rm names what it could not remove and exits with 1", NEEDS_ROOT, async () => {
     await mkdir(folder.at("tree/point"), { recursive: true });
     await writeFile(folder.at("tree/file"), "");
-    assert.equal(spawnSync("mount", ["-t", "tmpfs", "tmpfs", folder.at("tree/point")]).status, 0);
-    try {
-      const { stderr, exitCode } = await guestctl("rm", "-r", folder.at("tree"));
-      assert.deepEqual([stderr, exitCode], [`guestctl: left ${folder.at("tree/point")}: EBUSY\n`, 1]);
-      assert.deepEqual(await readdir(folder.at("tree")), ["point"]);
-    } finally {
-      spawnSync("umount", ["--lazy", folder.at("tree/point")]);
-    }
+    using _mount = tmpfsMount(folder.at("tree/point"));
+    const { stderr, exitCode } = await guestctl("rm", "-r", folder.at("tree"));
+    assert.deepEqual([stderr, exitCode], [`guestctl: left ${folder.at("tree/point")}: EBUSY\n`, 1]);
+    assert.deepEqual(await readdir(folder.at("tree")), ["point"]);
   });
 });
 
