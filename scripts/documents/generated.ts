@@ -3,7 +3,9 @@ import { join } from "node:path";
 import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
 import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
 import { LIMITS, WORKLOAD_LIMITS } from "./limits.ts";
+import { REASONS } from "./reasons.ts";
 import { fieldsOf } from "./schema.ts";
+import { VARIABLES } from "./variables.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const read = (path: string): string => readFileSync(join(ROOT, path), "utf8");
@@ -42,7 +44,12 @@ function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
     ],
     [
       "docs/agent/operations.md",
-      { limits: table(["what", "limit"], LIMITS), "workload-limits": table(["what", "limit"], WORKLOAD_LIMITS) },
+      {
+        variables: table(["variable", "meaning"], VARIABLES),
+        reasons: table(["reason", "status", "meaning"], REASONS),
+        limits: table(["what", "limit"], LIMITS),
+        "workload-limits": table(["what", "limit"], WORKLOAD_LIMITS),
+      },
     ],
     ["docs/node/client.md", { codes: table(["code", "what to do"], codes) }],
     [

@@ -30,9 +30,9 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["kept execs at once", `${limits.KEPT_EXEC_LIMIT}, including those that have ended`],
   [
     "output buffer of a kept exec",
-    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; all together ${bytes(limits.KEPT_BUFFERS_LIMIT_BYTES)}`,
+    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; all buffers together ${bytes(limits.KEPT_BUFFERS_LIMIT_BYTES)}`,
   ],
-  ["pending input of a kept exec", "256 KiB, and 256 KiB more in the attached call"],
+  ["pending input of a kept exec", "256 KiB in the kept exec, and 256 KiB more in the attached call"],
   ["how long a kept exec stays after its end", `${duration(limits.DEFAULT_LINGER_MS)} by default, at most 24.8 days`],
   [
     "grace period of EndExec",
@@ -40,11 +40,11 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "kept output of the workload",
-    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; ${limits.WORKLOAD_READERS_LIMIT} calls read it at once`,
+    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; at most ${limits.WORKLOAD_READERS_LIMIT} calls read it at once`,
   ],
   [
     "arguments and variables of an exec",
-    `${count(limits.EXEC_ENTRIES_LIMIT)} in number; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)} in all, counting 9 extra bytes for each; 131,071 bytes for a single one (execve(2))`,
+    `${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)} for all of them, where each counts 9 bytes more than it has; 131,071 bytes for each (execve(2))`,
   ],
   ["fields of a message", "1,024; 16,384 in a message of WriteTree"],
   [
@@ -56,26 +56,26 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${limits.DIRECTORY_CALL_LIMIT}; ${limits.CONNECTION_DIRECTORY_CALL_LIMIT} on one connection`,
   ],
   [
-    "system call of a file call",
-    "15 s, or 10 min for an fsync; after that its file system [counts as hung](files.md#limits)",
+    "duration of a system call of a file call",
+    "15 s, or 10 min for an fsync; after that time, the file system [counts as hung](files.md#limits)",
   ],
   [
     "FileTree.Watch calls at once",
-    `${limits.WATCH_CALL_LIMIT}; a call watches ${limits.WATCHED_DIRECTORIES_LIMIT.toLocaleString("en")} directories, all together ${limits.ALL_WATCHED_DIRECTORIES_LIMIT.toLocaleString("en")}; ${limits.WATCH_PATTERN_LIMIT} glob patterns; ${limits.WATCH_CHANGES_LIMIT.toLocaleString("en")} changes or ${limits.WATCH_CHANGES_LIMIT_BYTES / 2 ** 20} MiB of their paths wait for the client, then [a rescan](files.md#watching)`,
+    `${limits.WATCH_CALL_LIMIT}; a call watches at most ${limits.WATCHED_DIRECTORIES_LIMIT.toLocaleString("en")} directories, and all calls together ${limits.ALL_WATCHED_DIRECTORIES_LIMIT.toLocaleString("en")}; a call has at most ${limits.WATCH_PATTERN_LIMIT} glob patterns; if more than ${limits.WATCH_CHANGES_LIMIT.toLocaleString("en")} changes or ${limits.WATCH_CHANGES_LIMIT_BYTES / 2 ** 20} MiB of their paths wait for the client, they become [a rescan](files.md#watching)`,
   ],
   ["calls of grpc.health.v1.Health.Watch at once", `${limits.HEALTH_WATCH_LIMIT}`],
   [
     "WatchUsage calls at once",
-    `${limits.USAGE_WATCH_LIMIT}; the interval is ${duration(limits.LEAST_USAGE_INTERVAL_MS)} to ${duration(limits.USAGE_INTERVAL_LIMIT_MS)}; a report has ${limits.FILE_SYSTEMS_LISTED} file systems and ${limits.NETWORKS_LISTED} network interfaces`,
+    `${limits.USAGE_WATCH_LIMIT}; the interval is ${duration(limits.LEAST_USAGE_INTERVAL_MS)} to ${duration(limits.USAGE_INTERVAL_LIMIT_MS)}; a report has at most ${limits.FILE_SYSTEMS_LISTED} file systems and ${limits.NETWORKS_LISTED} network interfaces`,
   ],
   [
     "WatchPorts calls at once",
-    `${limits.PORT_WATCH_LIMIT}; a list has ${limits.PORTS_LISTED} ports; ports are polled every ${duration(limits.PORT_WATCH_POLL_MS)}, and every ${duration(limits.PORT_POLL_MS)} during a WaitForPort`,
+    `${limits.PORT_WATCH_LIMIT}; a list has at most ${limits.PORTS_LISTED} ports; the agent polls ports every ${duration(limits.PORT_WATCH_POLL_MS)}, and every ${duration(limits.PORT_POLL_MS)} during a WaitForPort`,
   ],
   ["tunnels at once", `${limits.TUNNEL_LIMIT}`],
   [
     "window of a tunnel into the guest",
-    `an eighth of what other tunnels leave of ${bytes(limits.TUNNEL_WINDOWS_BYTES)}, at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
+    `an eighth of the part of ${bytes(limits.TUNNEL_WINDOWS_BYTES)} that other tunnels do not use, at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
   ],
   ["connecting a tunnel", duration(limits.TUNNEL_CONNECT_LIMIT_MS)],
   [
@@ -84,16 +84,16 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests: incomplete messages, and complete ones over 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Smaller messages that wait for their command are not counted: 250 commands that read nothing hold 150 MB (the agent then has 188 MB)`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Complete messages of at most 256 KiB that wait for their command are not counted: the messages for 250 commands that read nothing take 150 MB (the agent then has 188 MB)`,
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT}. 16 more connections are accepted: the first authenticated call on one of them gets the place of a connection without such a call. If there is none, it gets the place of the one whose client has left a PING unanswered for longest, and for at least 60 s. Otherwise its calls fail with \`TOO_MANY_CONNECTIONS\` until there is room`,
+    `${limits.CONNECTION_LIMIT}. The agent accepts 16 connections more. At the first authenticated call on one of these 16, the agent closes a connection that has had no authenticated call. If there is none, it closes the connection whose client has left a PING unanswered for longest, and for at least 60 s. If there is none either, the calls fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
-  ["TLS handshake, and the time from there to the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
+  ["TLS handshake; then the wait for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
     "certificate chain of a client",
-    "four certificates and 5.5 KiB (three of RSA-4096); more on the TLS of strangers is in the [security model](security-model.md#what-is-protected)",
+    "four certificates and 5.5 KiB, which is room for three certificates of RSA-4096; the [security model](security-model.md#what-is-protected) says more",
   ],
   [
     "before the first authenticated call of a connection",
@@ -108,12 +108,12 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${count(http2.idleFrames)} at once, ${http2.idleFramesPerSecond} a second ${CALM}`,
   ],
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} ${CALM}`],
-  ["closing a connection", "1 s after the peer last read or sent something, at most 5 s"],
-  ["when a call is refused because of its headers", "the answer is sent when the request is complete, or after 1 s"],
+  ["closing a connection", "ends 1 s after the peer last read or sent something, and after at most 5 s"],
+  ["answer to a call that is refused because of its headers", "sent when the request is complete, or after 1 s"],
   ["token", "4,096 characters"],
   [
     "hook",
-    `${duration(limits.DEFAULT_HOOK_TIMEOUT_MS)} by default, at most ${duration(limits.HOOK_TIMEOUT_LIMIT_MS)}, then ${duration(limits.TERM_GRACE_MS)} to clean up; the last ${bytes(limits.HOOK_TAIL_BYTES)} of each output stream are returned`,
+    `${duration(limits.DEFAULT_HOOK_TIMEOUT_MS)} by default, at most ${duration(limits.HOOK_TIMEOUT_LIMIT_MS)}, then ${duration(limits.TERM_GRACE_MS)} to exit after SIGTERM; the last ${bytes(limits.HOOK_TAIL_BYTES)} of each output stream are returned`,
   ],
   [
     "freeze of the session (`freeze_ms`)",
@@ -124,7 +124,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
 
 /** The limits of the workload's socket. */
 export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[] = [
-  ["connections", `${workload.connections}; a new one replaces the oldest whose first request is not complete`],
+  [
+    "connections",
+    `${workload.connections}; a new connection replaces the oldest connection whose first request is not complete`,
+  ],
   ["from connecting to the headers of the first request", duration(workload.headersTimeoutMs)],
   ["a request and its answer", duration(workload.requestTimeoutMs)],
   ["a connection without traffic", duration(workload.idleTimeoutMs)],

@@ -1,0 +1,166 @@
+import type { Reason, StatusName } from "../../src/agent/domain/index.ts";
+
+/** The gRPC statuses with which a reason is reported, and its meaning. */
+type Description = readonly [statuses: readonly StatusName[] | "by errno", meaning: string];
+
+/** What each reason of an error means. A new reason does not compile without its meaning. */
+const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
+  ALREADY_EXISTS: [
+    ["ALREADY_EXISTS"],
+    "The path exists, and the call does not replace it. In the log of a start: the port or socket is in use.",
+  ],
+  AUTHORITY_REPLACED: [
+    ["UNAVAILABLE"],
+    "The agent has read a new CA file, which does not cover the client's certificate. Use a new certificate.",
+  ],
+  CANCELLED: [["CANCELLED"], "The caller cancelled the call."],
+  CHECKSUM_MISMATCH: [["DATA_LOSS"], "The bytes do not match the declared checksum. Nothing was written."],
+  CROSS_DEVICE: [
+    ["FAILED_PRECONDITION"],
+    "Rename cannot move an entry to another file system or mount. Copy the entry and remove the original.",
+  ],
+  DEADLINE_EXCEEDED: [["DEADLINE_EXCEEDED"], "The deadline of the call has passed."],
+  EXEC_ARGS_TOO_LONG: [
+    ["RESOURCE_EXHAUSTED"],
+    "The arguments and variables of the command exceed [the agent's limits](#limits) or those of the kernel.",
+  ],
+  EXEC_BAD_CWD: [
+    ["NOT_FOUND", "FAILED_PRECONDITION", "PERMISSION_DENIED"],
+    "The working directory does not exist, is not a directory, or is not accessible to the user.",
+  ],
+  EXEC_BAD_FORMAT: [["FAILED_PRECONDITION"], "The file is not a program for this machine. A script needs a `#!` line."],
+  EXEC_BAD_USER: [
+    ["INVALID_ARGUMENT", "NOT_FOUND", "PERMISSION_DENIED", "FAILED_PRECONDITION"],
+    "The user is malformed, has no name (`:group`) or does not exist, or the agent may not switch to this user.",
+  ],
+  EXEC_ENDED: [["FAILED_PRECONDITION"], "SignalExec cannot signal the command, because the command has ended."],
+  EXEC_NAME_IN_USE: [
+    ["ALREADY_EXISTS"],
+    "A kept exec has this name; the metadata has its `pid`, `execId` and `state`. Attach to it, end it, or set `replace_ended`.",
+  ],
+  EXEC_NOT_ENDED: [
+    ["FAILED_PRECONDITION"],
+    "EndExec sent SIGKILL, but the command waits in the kernel and has not ended.",
+  ],
+  EXEC_NOT_FOUND: [["NOT_FOUND", "INVALID_ARGUMENT"], "The command or its interpreter does not exist."],
+  EXEC_OFFSET_PAST_END: [
+    ["OUT_OF_RANGE"],
+    "An offset of `attach` or `ack` is after the end of its stream; the metadata has its `field` and that `end`.",
+  ],
+  EXEC_PERMISSION_DENIED: [["PERMISSION_DENIED"], "The user may not execute the command."],
+  EXEC_RESOURCE_LIMIT: [
+    ["RESOURCE_EXHAUSTED"],
+    "The guest has no processes, descriptors or memory left for the command.",
+  ],
+  EXEC_SETUP_FAILED: [
+    ["INTERNAL", "FAILED_PRECONDITION"],
+    "The command could not be set up (`step` and `errno` in the metadata), or its set-up took longer than `timeout_ms`, because the file system of `mount` did not answer.",
+  ],
+  EXEC_TAKEN_OVER: [
+    ["ABORTED"],
+    "Another call attached to the kept exec. A client must not attach again without being asked to.",
+  ],
+  EXEC_TEXT_BUSY: [["FAILED_PRECONDITION"], "The program file of the command is open for writing."],
+  EXEC_UNKNOWN: [
+    ["NOT_FOUND"],
+    "No kept exec has this name and `exec_id`. Perhaps the agent has already forgotten the command.",
+  ],
+  FILE_ERROR: ["by errno", "A file call failed for a reason that has no constant of its own."],
+  FILE_SYSTEM_HUNG: [
+    ["FAILED_PRECONDITION"],
+    "The file system [does not answer](files.md#limits); the metadata has its `mount`, if known. Unmount the file system, or wait.",
+  ],
+  FOLDER_NOT_EMPTY: [
+    ["FAILED_PRECONDITION"],
+    "The directory is not empty, so Remove without `recursive` cannot remove it, and Rename cannot replace it.",
+  ],
+  FRAME_ORDER: [
+    ["INVALID_ARGUMENT"],
+    "The first frame is neither `start` nor `attach`, the request has a second `start`, or input follows the end of the input.",
+  ],
+  INTERNAL: [["INTERNAL"], "The agent has a bug. Its log has more."],
+  INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; the metadata names it in `field`."],
+  MALFORMED_MESSAGE: [
+    ["INVALID_ARGUMENT", "UNIMPLEMENTED"],
+    "The message is truncated, is not protobuf, or has too many fields. With UNIMPLEMENTED, the call requires exactly one message.",
+  ],
+  MESSAGE_TOO_LARGE: [["RESOURCE_EXHAUSTED"], "The message exceeds 4 MiB."],
+  MOUNT_POINT: [["FAILED_PRECONDITION"], "The path is a mount point, which cannot be removed or renamed."],
+  NOT_A_FOLDER: [["FAILED_PRECONDITION"], "The path is not a directory."],
+  NOT_A_REGULAR_FILE: [["FAILED_PRECONDITION"], "The path is not a regular file."],
+  NO_SPACE: [["RESOURCE_EXHAUSTED"], "The file system or the user's quota is full."],
+  PATH_ESCAPES: [
+    ["FAILED_PRECONDITION"],
+    "The path leaves the directory `beneath`, or crosses [a link that is refused](files.md#trust).",
+  ],
+  PATH_NOT_FOUND: [["NOT_FOUND"], "The file or directory does not exist."],
+  PATH_PERMISSION_DENIED: [["PERMISSION_DENIED"], "The file system denies access or is read-only."],
+  PORTS_NOT_KNOWN: [["FAILED_PRECONDITION"], "The agent cannot list ports, because the guest has no /proc."],
+  PORT_NOT_LISTENING: [
+    ["DEADLINE_EXCEEDED"],
+    "Nothing listened on the `port` of WaitForPort in time, or a server listened only on the address that the message names.",
+  ],
+  PORT_REFUSED: [["FAILED_PRECONDITION"], "Nothing listens for stream connections on the `port` or `path`."],
+  PORT_RESET: [["ABORTED"], "The server reset the connection of the tunnel."],
+  PORT_UNREACHABLE: [
+    ["FAILED_PRECONDITION"],
+    "The server did not accept the connection [in time](#limits), or the guest has no route to it (`errno`).",
+  ],
+  SERVICE_NOT_FOUND: [
+    ["NOT_FOUND"],
+    "The agent does not serve the `service` that grpc.health.v1.Health.Check asked for.",
+  ],
+  SESSION_FROZEN: [
+    ["FAILED_PRECONDITION"],
+    "The session is frozen. Run the restore steps, or wait for the time in `leftMs`.",
+  ],
+  SHUTTING_DOWN: [["UNAVAILABLE"], "The agent is exiting."],
+  SIZE_MISMATCH: [["DATA_LOSS"], "The bytes do not match the declared size. The file was not written."],
+  TOO_MANY_CONNECTIONS: [
+    ["RESOURCE_EXHAUSTED"],
+    "The agent already has [as many connections](#limits) as it accepts. Close a connection, or use one connection for several calls.",
+  ],
+  TOO_MANY_DIRECTORIES: [
+    ["RESOURCE_EXHAUSTED"],
+    "A Watch has more directories than [the agent](#limits) or `fs.inotify.max_user_watches` of the guest allows. Ignore some directories, or raise the guest's limit.",
+  ],
+  TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
+  TOO_MANY_FILE_CALLS: [
+    ["RESOURCE_EXHAUSTED"],
+    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for longest, and for at least 60 s; if there is none, it refuses the new call.",
+  ],
+  TOO_MANY_KEPT_BYTES: [
+    ["RESOURCE_EXHAUSTED"],
+    "The output buffers of all kept execs together would be [too large](#limits).",
+  ],
+  TOO_MANY_KEPT_EXECS: [["RESOURCE_EXHAUSTED"], "The agent already keeps [as many execs](#limits) as it can."],
+  TOO_MANY_TUNNELS: [["RESOURCE_EXHAUSTED"], "[Too many tunnels](#limits) are open at once."],
+  TOO_MANY_WATCHERS: [
+    ["RESOURCE_EXHAUSTED"],
+    "[Too many calls](#limits) watch health, usage, ports or directories, or read the workload's output, at once.",
+  ],
+  TOO_MUCH_UNREAD: [
+    ["RESOURCE_EXHAUSTED"],
+    "[Too many bytes](#limits) of requests are unread. The agent ends the call that has been idle for longest, and for at least 60 s; if there is none, it refuses the new call.",
+  ],
+  UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
+  UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],
+  UNSUPPORTED_COMPRESSION: [
+    ["UNIMPLEMENTED", "INTERNAL"],
+    "The agent accepts no compressed messages. With INTERNAL, a compressed message came without a named encoding.",
+  ],
+  WORKLOAD_OUTPUT_NOT_KEPT: [
+    ["FAILED_PRECONDITION"],
+    "The agent does not [keep the workload's output](run.md#the-workloads-output), or there is no workload.",
+  ],
+};
+
+/** The reasons of errors as rows of a table, sorted: reason, statuses and meaning. */
+export const REASONS: readonly (readonly [reason: string, statuses: string, meaning: string])[] = Object.entries(
+  DESCRIPTIONS,
+)
+  .map(([reason, [statuses, meaning]]) => {
+    const listed = statuses === "by errno" ? "[by errno](files.md#errors-by-errno)" : statuses.join(", ");
+    return [`\`${reason}\``, listed, meaning] as const;
+  })
+  .toSorted(([a], [b]) => (a < b ? -1 : 1));
