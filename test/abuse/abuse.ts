@@ -147,7 +147,7 @@ class Probe implements AsyncDisposable {
     using client = clientOf(agent);
     while (!this.#over.signal.aborted) {
       try {
-        if (!this.#isPaused) await client.health({ timeoutMs });
+        if (!this.#isPaused) await client.health({ requestTimeoutMs: timeoutMs });
         this.#seen.peakOwnBytes = Math.max(this.#seen.peakOwnBytes, memoryOf(agent.pid).ownBytes);
       } catch (error) {
         // Those whose connection a restore ended do not count, nor those of an agent that has ended.

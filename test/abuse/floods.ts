@@ -37,10 +37,10 @@ async function floodUnread({ agent, ...target }: Target): Promise<Outcome> {
   using client = clientOf(agent);
   for (let number = 0; number < FLOODS; number++) {
     const keep = { name: `flood-${number}`, bufferBytes: BUFFER_BYTES };
-    await client.exec({ args: ["yes", `line of flood ${number}`], keep }).detach();
+    await client.start(["yes", `line of flood ${number}`], { keep }).detach();
   }
   const measured = async (): Promise<{ bytes: number; cpuMs: number; ownBytes: number }> => {
-    const execs = await client.listExecs();
+    const execs = await client.commands.list();
     const bytes = execs.reduce((sum, { stdoutOffset }) => sum + stdoutOffset, 0);
     return { bytes, cpuMs: cpuMsOf(agent.pid), ownBytes: memoryOf(agent.pid).ownBytes };
   };

@@ -10,7 +10,7 @@ import type * as Library from "../../src/node/client/index.ts";
 import { machinePath } from "../../scripts/machine/npm.ts";
 import { KEPT } from "../../scripts/release/keep.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
-import type { ExecCommand, GuestClient, WriteFileOptions } from "../../src/node/client/index.ts";
+import type { GuestClient, WriteFileOptions } from "../../src/node/client/index.ts";
 import { cachedFolder } from "../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -108,21 +108,49 @@ async function npm(folder: string, args: readonly string[]): Promise<void> {
   await execa("npm", args, { cwd: folder, env, timeout: INSTALL_TIMEOUT_MS });
 }
 
-/** Methods of 0.2.0 that have another name or other arguments by now; CHANGELOG.md has the table. */
+/** Methods of 0.2.0 that have another name or other arguments in 0.3.0; CHANGELOG.md has the table. */
 interface Client020 {
-  run(command: ExecCommand, input?: unknown): Promise<{ readonly code: number }>;
+  run(command: object, input?: unknown): Promise<{ readonly code: number }>;
   writeFile(path: string, content: unknown, file: object): Promise<unknown>;
   symlink(path: string, target: string): Promise<void>;
   endExec(name: string, end: object): Promise<unknown>;
   connect(port: number): unknown;
 }
 
-/** A client of 0.2.0 by this tree's names, with its own code behind them; a newer client as it is. */
+/** Methods of 0.3.0 that have another name or other arguments by now; CHANGELOG.md has the table. */
+interface Client030 {
+  run(command: object, options: object): Promise<{ readonly stdout: Buffer; readonly stderr: Buffer }>;
+  exec(command: object, options?: object): unknown;
+  listExecs(): Promise<unknown>;
+  endExec(name: string, end: object): Promise<unknown>;
+  signalExec(name: string, signal: unknown): Promise<void>;
+}
+
+type Renamed = Readonly<Record<string, unknown>>;
+
+/** A client of an earlier release by this tree's names, with its own code behind them; a newer client as it is. */
 export function byTodaysNames(client: GuestClient): GuestClient {
-  if ("openTunnel" in client) return client;
+  if ("commands" in client) return client;
+  const earlier = ("openTunnel" in client ? client : by030sNames(client)) as unknown as Client030;
+  const start = (args: readonly string[], options: object = {}): unknown => earlier.exec({ args, ...options });
+  return renaming(earlier as unknown as GuestClient, {
+    run: async (args: readonly string[], { input, ...command }: { readonly input?: unknown } = {}) => {
+      const { stdout, stderr, ...result } = await earlier.run({ args, ...command }, { input });
+      return { ...result, stdout: stdout.toString(), stderr: stderr.toString() };
+    },
+    start,
+    commands: {
+      list: () => earlier.listExecs(),
+      end: (name: string, end: object) => earlier.endExec(name, end),
+      signal: (name: string, signal: unknown) => earlier.signalExec(name, signal),
+    },
+  });
+}
+
+function by030sNames(client: GuestClient): GuestClient {
   const earlier = client as unknown as Client020;
-  const renamed: Readonly<Record<PropertyKey, unknown>> = {
-    run: async (command: ExecCommand, { input }: { input?: unknown } = {}) => {
+  return renaming(client, {
+    run: async (command: object, { input }: { readonly input?: unknown } = {}) => {
       const { code, ...rest } = await earlier.run(command, input);
       return { ...rest, exitCode: code };
     },
@@ -132,10 +160,13 @@ export function byTodaysNames(client: GuestClient): GuestClient {
     endExec: (name: string, { killSignal, ...end }: { killSignal?: unknown } = {}) =>
       earlier.endExec(name, { ...end, ...(killSignal !== undefined && { signal: killSignal }) }),
     openTunnel: (port: number) => earlier.connect(port),
-  };
+  });
+}
+
+function renaming(client: GuestClient, renamed: Renamed): GuestClient {
   return new Proxy(client, {
     get: (target, name) => {
-      const value: unknown = renamed[name] ?? Reflect.get(target, name, target);
+      const value: unknown = renamed[String(name)] ?? Reflect.get(target, name, target);
       return typeof value === "function" ? (value.bind(target) as unknown) : value;
     },
   });

@@ -55,7 +55,7 @@ describe("unknown fields from a newer peer", () => {
       futureFrame({ case: "exit", value: { code: 3 } }),
     ];
     await using agent = await startStandIn({ service: GuestAgent, streams: { Exec } });
-    const { stdout, exitCode } = await agent.client.run({ args: ["make"] });
+    const { stdout, exitCode } = await agent.client.run(["make"]);
     assert.deepEqual([Buffer.from(stdout).toString(), exitCode], ["abc", 3]);
   });
 });
@@ -70,7 +70,7 @@ describe("unknown enum values from a newer client", () => {
     const keep = { name: "kept", whenFull: UNKNOWN as ExecWhenFull };
     const call = ask(agent, GuestAgent.method.exec, { frame: { case: "start", value: { args: ["true"], keep } } });
     await assert.rejects(call, { code: 3, metadata: { field: "start.keep.when_full" } });
-    assert.deepEqual(await guest.listExecs(), []);
+    assert.deepEqual(await guest.commands.list(), []);
   });
 });
 
@@ -119,7 +119,7 @@ describe("unknown enum values from a newer agent", () => {
     });
     const events: KeptEvent[] = [];
     const options = { forget: false, failOnGap: true, onEvent: (event: KeptEvent) => void events.push(event) };
-    const command = agent.client.exec({ args: ["make"], keep: { name: "build" } }, options);
+    const command = agent.client.start(["make"], { keep: { name: "build" }, ...options });
     command.stderr.resume();
     assert.equal(Buffer.concat(await Array.fromAsync(command.stdout)).toString(), "abc");
     assert.equal((await command.wait()).exitCode, 0);

@@ -31,7 +31,8 @@ const web = forAllTests(await listener((socket) => void socket.end("HTTP/1.1 400
 /** What the library reports for a call. Default: Health. */
 async function library(
   options: Partial<TcpOptions>,
-  call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) => client.health({ timeoutMs: 30_000 }),
+  call: (client: ReturnType<typeof clientOf>) => Promise<unknown> = (client) =>
+    client.health({ requestTimeoutMs: 30_000 }),
 ): Promise<Told> {
   using client = clientOf(agent, options);
   const error = await failureOf(call(client));
@@ -68,7 +69,7 @@ async function withCertificate(kind: "expired" | "foreign"): Promise<Partial<Tcp
 /** A kept command that has ended and is not forgotten. */
 async function ended(name: string): Promise<void> {
   using client = clientOf(agent);
-  await client.exec({ args: ["true"], keep: { name } }, { forget: false }).wait();
+  await client.start(["true"], { keep: { name }, forget: false }).wait();
 }
 
 const RENEW = /^renew the client certificate, or check the guest's clock$/;
@@ -83,7 +84,7 @@ const ROWS: readonly Row[] = [
     "library: a kept command of that name has ended",
     async () => {
       await ended("buffer_bytes");
-      return library({}, (client) => client.exec({ args: ["true"], keep: { name: "buffer_bytes" } }).wait());
+      return library({}, (client) => client.start(["true"], { keep: { name: "buffer_bytes" } }).wait());
     },
     /^exec "buffer_bytes" already exists \(ended\); forget it, or set keep\.replaceEnded$/,
   ],
@@ -119,7 +120,7 @@ const ROWS: readonly Row[] = [
   ],
   [
     "library: a command's working directory is relative",
-    () => library({}, (client) => client.run({ args: ["true"], cwd: "etc" })),
+    () => library({}, (client) => client.run(["true"], { cwd: "etc" })),
     /^cwd must be an absolute path$/,
   ],
   [
@@ -201,7 +202,7 @@ const ROWS: readonly Row[] = [
     "library: a call waits for an unreachable agent",
     async () =>
       library({ address: `127.0.0.1:${await freePort()}` }, (client) =>
-        client.health({ waitForReady: true, timeoutMs: 300 }),
+        client.health({ waitForReady: true, requestTimeoutMs: 300 }),
       ),
     /^no connection before the deadline: connect ECONNREFUSED 127\.0\.0\.1:\d+$/,
     CHECK,

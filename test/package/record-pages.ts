@@ -53,8 +53,8 @@ if (process.argv[2] !== INSIDE)
 async function callEverything(agent: RunningAgent, scratch: string, kind: HookKind): Promise<void> {
   using guest = clientOf(agent);
   await guest.health();
-  await guest.run({ args: ["sh", "-c", "cat; exit 3"] }, { input: "input" });
-  await guest.run({ args: ["sh", "-c", "echo here"], terminal: { cols: 80, rows: 24 } });
+  await guest.run(["sh", "-c", "cat; exit 3"], { input: "input" });
+  await guest.run(["sh", "-c", "echo here"], { terminal: { cols: 80, rows: 24 } });
   await guest.writeFile(join(scratch, "file"), Buffer.alloc(300_000, "x"));
   await Array.fromAsync(guest.readFile(join(scratch, "file")));
   await guest.statPath(join(scratch, "file"));

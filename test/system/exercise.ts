@@ -51,19 +51,19 @@ async function refusalOf(call: Promise<unknown>): Promise<string> {
 async function pipes({ root, setting }: Exercise, guest: GuestClient): Promise<void> {
   const shell = shellIn(root, setting);
   if (shell === undefined) {
-    assert.equal(await refusalOf(guest.run({ args: ["/bin/sh"] })), "EXEC_NOT_FOUND");
+    assert.equal(await refusalOf(guest.run(["/bin/sh"])), "EXEC_NOT_FOUND");
     return;
   }
   const line = 'read -r a; echo "got $a $GREETING"; exit 3';
-  const ran = await guest.run({ args: [...shell, line] }, { input: "in\n" });
+  const ran = await guest.run([...shell, line], { input: "in\n" });
   assert.equal(Buffer.from(ran.stdout).toString(), "got in hello\n");
   assert.equal(ran.exitCode, 3);
   if (setting.hostile) {
-    const { stdout } = await guest.run({ args: [...shell, "/busybox env"] });
+    const { stdout } = await guest.run([...shell, "/busybox env"]);
     const seen = new Set(Buffer.from(stdout).toString().split("\n"));
     for (const variable of HOSTILE_VARIABLES) assert.ok(seen.has(variable), `${variable} reaches commands unchanged`);
   } else if (root.linked !== undefined) {
-    const { stdout } = await guest.run({ args: [root.linked] });
+    const { stdout } = await guest.run([root.linked]);
     assert.equal(Buffer.from(stdout).toString(), "linked with the image's libc\n");
   }
 }
@@ -72,7 +72,7 @@ async function terminal({ root, setting }: Exercise, guest: GuestClient): Promis
   const shell = shellIn(root, setting);
   if (shell === undefined) return;
   const args = [...shell, "test -t 0 && echo here; read -r a; echo $a"];
-  const ran = guest.run({ args, terminal: { cols: 80, rows: 24 } }, { input: "typed\n" });
+  const ran = guest.run(args, { terminal: { cols: 80, rows: 24 }, input: "typed\n" });
   if (setting.dev) {
     assert.match(Buffer.from((await ran).stdout).toString(), /here\r\n[^]*typed\r\n/);
     return;
@@ -83,7 +83,7 @@ async function terminal({ root, setting }: Exercise, guest: GuestClient): Promis
 async function otherUser({ root, setting }: Exercise, guest: GuestClient): Promise<void> {
   const shell = shellIn(root, setting);
   if (shell === undefined) return;
-  const ran = guest.run({ args: [...shell, "/busybox id -u"], user: "1234" });
+  const ran = guest.run([...shell, "/busybox id -u"], { user: "1234" });
   if (setting.user === 0) {
     assert.equal(Buffer.from((await ran).stdout).toString(), "1234\n");
     return;

@@ -52,7 +52,7 @@ test("Node's slow modules load after the workload starts, fs/promises never", as
     using guest = clientOf(agent);
     await guest.writeFile(join(folder, "file"), Buffer.from("text"));
     await guest.statPath(join(folder, "file"));
-    await guest.run({ args: ["true"] });
+    await guest.run(["true"]);
     const atExec = await loadedOf(notes, [...NEVER, "tls"]);
     assert.deepEqual(atExec, ["tls"], "the notes are those of the exec");
   } finally {

@@ -75,7 +75,7 @@ describe("an agent without port and TLS files", { skip }, () => {
     await using agent = await startOn(socket, { through: ["unshare", "--net"] });
     using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
     // Code that is loaded late could open something late.
-    await client.run({ args: ["true"] });
+    await client.run(["true"]);
     await client.statPath("/");
     await client.runRestoreDuties({ entropy: crypto.getRandomValues(new Uint8Array(64)) });
     assert.deepEqual(networkEntries(agent.pid), []);

@@ -28,7 +28,7 @@ interface CaseContext {
 const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> = {
   "cancelling a command ends it": async ({ client }) => {
     const abort = new AbortController();
-    const command = client.exec({ args: ["sleep", "1000"] }, { signal: abort.signal });
+    const command = client.start(["sleep", "1000"], { signal: abort.signal });
     const pid = await command.started;
     const cancelled = failureOf(command.wait());
     abort.abort();
@@ -37,7 +37,7 @@ const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> =
     assert.equal((await client.health()).alive, true);
   },
   "a command echoes many MiB unchanged": async ({ client, bulkBytes }) => {
-    const command = client.exec({ args: ["cat"], stdin: true });
+    const command = client.start(["cat"], { stdin: true });
     const sent = randomBytes(bulkBytes);
     command.stdin.end(sent);
     const [exit, received] = await Promise.all([command.wait(), buffer(command.stdout)]);

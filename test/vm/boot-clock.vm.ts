@@ -56,10 +56,7 @@ describe("a sandbox whose machine believes that it is 1980", () => {
     const { errorMs, activeAgoMs } = await clock();
     assert.ok(Math.abs(errorMs) < 10_000, `${errorMs} ms off`);
     assert.ok(activeAgoMs < YEAR_MS, "it has been active since it was started");
-    assert.equal(
-      await on(async (guest) => (await guest.run({ args: ["date", "+%Y"] })).stdout.toString()),
-      `${present}\n`,
-    );
+    assert.equal(await on(async (guest) => (await guest.run(["date", "+%Y"])).stdout), `${present}\n`);
     assert.deepEqual(await years(), ["1980"], "its workload started before");
   });
 

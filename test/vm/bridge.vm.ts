@@ -25,18 +25,15 @@ describe("a guest without a management port, its bridge on a serial port", () =>
     await stage.machine.said(WAITS);
     client = await stage.reach();
     const input = randomBytes(4 * MEBIBYTE);
-    const { stdout, exitCode: code } = await client.run({ args: ["/bin/busybox", "cat"] }, { input });
+    const { stdout, exitCode: code } = await client.run(["/bin/busybox", "cat"], { input, encoding: "buffer" });
     assert.equal(code, 0);
     assert.ok(stdout.equals(input));
   });
 
   test("an agent reached through the bridge has no network listener", async () => {
     assert.ok(client);
-    const { stdout } = await client.run({ args: ["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"] });
-    const sockets = stdout
-      .toString()
-      .split("\n")
-      .map((line) => line.trim().split(/\s+/));
+    const { stdout } = await client.run(["/bin/busybox", "cat", "/proc/net/tcp", "/proc/net/tcp6"]);
+    const sockets = stdout.split("\n").map((line) => line.trim().split(/\s+/));
     const ports = sockets.filter(([, , , state]) => state === LISTENING).map(([, local = ""]) => local.split(":")[1]);
     assert.deepEqual(ports, [ORACLE_PORT], "none but the test's own oracle");
   });

@@ -77,7 +77,7 @@ describe("a guest whose clock is a day ahead", () => {
   test("the age of user activity is right before and after a clock step", async () => {
     await stage.boot();
     using client = stage.client();
-    assert.equal((await client.run({ args: ["/bin/busybox", "true"] })).exitCode, 0);
+    assert.equal((await client.run(["/bin/busybox", "true"])).exitCode, 0);
     activeAtMs = performance.now();
     assert.ok(Math.abs(await errorOfActivity()) < 10_000);
     assert.deepEqual(await duties(Date.now()), [true, ""]);

@@ -49,7 +49,7 @@ describe("a frozen session in a guest", () => {
     await stage.boot();
     using client = await stage.reach();
     const keep = { name: "command" };
-    const command = client.exec({ args: ["/bin/hardship", "beat", "", "command"], keep });
+    const command = client.start(["/bin/hardship", "beat", "", "command"], { keep });
     await once(command.stdout, "data");
     await command.detach();
     await allBeat(stage.machine, new Map(), BEATING);

@@ -38,8 +38,8 @@ function documentedHook(): string {
 
 /** Digests of these files. */
 async function digests(client: GuestClient): Promise<string[]> {
-  const { stdout } = await client.run({ args: ["/bin/busybox", "sha256sum", ...SHARED_FILES] });
-  return stdout.toString().trim().split("\n");
+  const { stdout } = await client.run(["/bin/busybox", "sha256sum", ...SHARED_FILES]);
+  return stdout.trim().split("\n");
 }
 
 describe("a workload that draws random numbers, in four clones of one snapshot", () => {
@@ -75,10 +75,10 @@ describe("a workload that draws random numbers, in four clones of one snapshot",
     using client = stage.client();
     const script = `busybox --install -s /bin && mkdir -p /var/lib/systemd && ${documentedHook()}
 head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
-    const { exitCode: code, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
-    assert.deepEqual([code, stderr.toString()], [0, ""]);
+    const { exitCode: code, stderr } = await client.run(["/bin/busybox", "sh", "-c", script]);
+    assert.deepEqual([code, stderr], [0, ""]);
     files.push(await digests(client));
-    await client.exec({ args: SERVER, keep: { name: "server" } }).detach();
+    await client.start(SERVER, { keep: { name: "server" } }).detach();
     await client.waitForPort(PORT, { timeoutMs: LONG_MS });
   });
 

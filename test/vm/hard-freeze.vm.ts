@@ -83,7 +83,7 @@ class Starts {
   }
 
   async #run(): Promise<void> {
-    const start = (): Promise<unknown> => this.#client.run({ args: ["/bin/busybox", "true"] });
+    const start = (): Promise<unknown> => this.#client.run(["/bin/busybox", "true"]);
     for (;;) {
       await Promise.all(Array.from({ length: STARTS_AT_ONCE }, start));
       this.#once.resolve();
@@ -125,14 +125,14 @@ describe("a session with everything that is hard to freeze", () => {
   test(`the hard-to-freeze session starts: ${Object.keys(HARDSHIPS).join(", ")}`, async () => {
     await stage.boot();
     const script = `busybox mkdir -p ${DISK}; busybox grep -q ${DISK} /proc/mounts || busybox mount -t ext4 /dev/vda ${DISK}`;
-    const prepared = await patiently(stage, (client) => client.run({ args: inShell(script) }));
-    assert.deepEqual([prepared.exitCode, prepared.stderr.toString()], [0, ""]);
+    const prepared = await patiently(stage, (client) => client.run(inShell(script)));
+    assert.deepEqual([prepared.exitCode, prepared.stderr], [0, ""]);
     for (const [name, hardship] of [...Object.entries(HARDSHIPS), ["itself", FROZEN_ALREADY] as const]) {
       await patiently(stage, async (client) => {
-        const command = { args: inShell(hardship), keep: { name, whenFull: "drop-oldest" as const } };
+        const keep = { name, whenFull: "drop-oldest" } as const;
         // It is there already if only the answer was lost.
-        const isThere = (await client.listExecs()).some((each) => each.name === name);
-        const exec = isThere ? client.attach(name) : client.exec(command);
+        const isThere = (await client.commands.list()).some((each) => each.name === name);
+        const exec = isThere ? client.commands.attach(name) : client.start(inShell(hardship), { keep });
         let complaint = "";
         exec.stderr.on("data", (bytes: Buffer) => (complaint += bytes.toString()));
         const ended = once(exec.stdout, "end").then(() => [`ended: ${complaint}`]);
@@ -173,20 +173,20 @@ describe("a session with everything that is hard to freeze", () => {
         "who was frozen before stays so",
       );
       const write = inShell("echo > /tmp/after && busybox cat /tmp/after");
-      assert.equal((await patiently(stage, (client) => client.run({ args: write }))).exitCode, 0);
+      assert.equal((await patiently(stage, (client) => client.run(write))).exitCode, 0);
     });
   }
 
   test("every hard-to-freeze process still runs, and the fork bomb can be killed", async () => {
-    const all = await patiently(stage, (client) => client.listExecs());
+    const all = await patiently(stage, (client) => client.commands.list());
     const living = all.filter(({ exit }) => exit === undefined).map(({ name }) => name);
     const wanted = [...Object.keys(HARDSHIPS), "itself"];
     assert.deepEqual(living.toSorted(), wanted.toSorted());
-    const killed = await patiently(stage, (client) => client.endExec("bomb", { killSignal: "SIGKILL" }));
-    assert.equal(killed.exit?.signal, 9);
+    const killed = await patiently(stage, (client) => client.commands.end("bomb", { killSignal: "SIGKILL" }));
+    assert.equal(killed.exit?.signal, "SIGKILL");
     // If the first call to end it was given up, some processes may still be dying.
     const left = `left() { busybox ps -o args | busybox grep -c '[h]ardship bomb'; }; looks=3000
 while test "$(left)" != 0 && test $looks -gt 0; do busybox usleep 100000; looks=$((looks-1)); done; left`;
-    assert.equal((await patiently(stage, (client) => client.run({ args: inShell(left) }))).stdout.toString(), "0\n");
+    assert.equal((await patiently(stage, (client) => client.run(inShell(left)))).stdout, "0\n");
   });
 });

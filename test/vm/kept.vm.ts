@@ -82,12 +82,12 @@ function assertNumbered(bytes: Buffer, word: string): void {
 }
 
 async function sha256InGuest(client: GuestClient, path: string): Promise<string> {
-  const { stdout } = await client.run({ args: ["/bin/busybox", "sha256sum", path] });
-  return stdout.toString().split(" ")[0] ?? "";
+  const { stdout } = await client.run(["/bin/busybox", "sha256sum", path]);
+  return stdout.split(" ")[0] ?? "";
 }
 
 const start = (client: GuestClient, name: string, script: string, options?: KeptOptions): KeptProcess =>
-  client.exec({ args: ["/bin/busybox", "sh", "-c", script], stdin: true, keep: { name } }, options);
+  client.start(["/bin/busybox", "sh", "-c", script], { stdin: true, keep: { name }, ...options });
 
 /** Whole lines: whoever leaves a workload that writes on may leave in the middle of one. */
 function wholeLines(bytes: Buffer): Buffer {
@@ -115,20 +115,20 @@ describe("kept commands, and the workload's kept output", () => {
     };
     // Nobody reads this command, which holds up nothing else.
     const unread = { name: "unread", bufferBytes: 4096, whenFull: "block" } as const;
-    await client.exec({ args: ["/bin/busybox", "yes"], keep: unread }).detach();
+    await client.start(["/bin/busybox", "yes"], { keep: unread }).detach();
     const build = start(client, "build", BUILD, options);
     const [out, err] = [new Sink(build.stdout), new Sink(build.stderr)];
     const terminal = { cols: 80, rows: 24 };
-    const shell = client.exec({ args: ["/bin/busybox", "sh"], terminal, keep: { name: "shell" } }, options);
+    const shell = client.start(["/bin/busybox", "sh"], { terminal, keep: { name: "shell" }, ...options });
     const screen = new Sink(shell.stdout);
     const keep = { name: "pipe", bufferBytes: 16 * 1024, whenFull: "block" } as const;
-    const pipe = client.exec({ args: ["/bin/busybox", "tee", "/tmp/copy"], stdin: true, keep }, options);
+    const pipe = client.start(["/bin/busybox", "tee", "/tmp/copy"], { stdin: true, keep, ...options });
     const source = new Source();
     Readable.from(source.pieces()).pipe(pipe.stdin);
     const copied = createHash("sha256");
     pipe.stdout.on("data", (bytes: Buffer) => copied.update(bytes));
     pipe.stderr.resume();
-    const workload = client.workloadOutput({ ...options, failOnGap: true });
+    const workload = client.commands.workloadOutput({ ...options, failOnGap: true });
     const [workloadOut, workloadErr] = [new Sink(workload.stdout), new Sink(workload.stderr)];
     await Promise.all([build.attached, shell.attached, pipe.attached, workload.attached]);
 
@@ -141,7 +141,7 @@ describe("kept commands, and the workload's kept output", () => {
         // Frozen: what is held can be read all the same.
         using frozen = stage.client();
         assert.equal((await frozen.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: REACH_MS })).frozen, true);
-        const held = frozen.workloadOutput();
+        const held = frozen.commands.workloadOutput();
         held.stderr.resume();
         await new Sink(held.stdout).until("out 0\n");
         await held.detach();
@@ -164,7 +164,7 @@ describe("kept commands, and the workload's kept output", () => {
 
     using other = stage.client();
     source.stop();
-    await other.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
+    await other.run(["/bin/busybox", "touch", STOP_FILE]);
     shell.stdin.write("exit 5\n");
     const [built, left, piped] = await Promise.all([build.wait(), shell.wait(), pipe.wait()]);
     assert.deepEqual([built.exitCode, left.exitCode, piped.exitCode], [7, 5, 0]);
@@ -184,10 +184,10 @@ describe("kept commands, and the workload's kept output", () => {
     assert.ok((events.get("reconnected") ?? 0) >= 4 * STANDBYS, `back ${events.get("reconnected")} times`);
     t.diagnostic(`${events.get("disconnected")} times lost, ${events.get("reconnected")} times back`);
     assert.deepEqual(
-      (await other.listExecs()).map(({ name, exit }) => [name, exit]),
+      (await other.commands.list()).map(({ name, exit }) => [name, exit]),
       [["unread", undefined]],
     );
-    await other.endExec("unread");
+    await other.commands.end("unread");
   });
 
   test("kept commands continue independently in two forks of one snapshot", async () => {
@@ -196,12 +196,12 @@ describe("kept commands, and the workload's kept output", () => {
     let positions: readonly KeptPosition[] = [];
     const first = stage.client();
     {
-      await first.run({ args: ["/bin/busybox", "rm", "-f", STOP_FILE, "/tmp/copy"] });
+      await first.run(["/bin/busybox", "rm", "-f", STOP_FILE, "/tmp/copy"]);
       const build = start(first, "build", BUILD);
       const out = new Sink(build.stdout);
       build.stderr.resume();
       const keep = { name: "pipe", bufferBytes: 16 * 1024, whenFull: "block" } as const;
-      const pipe = first.exec({ args: ["/bin/busybox", "tee", "/tmp/copy"], stdin: true, keep });
+      const pipe = first.start(["/bin/busybox", "tee", "/tmp/copy"], { stdin: true, keep });
       const copied = new Sink(pipe.stdout);
       pipe.stderr.resume();
       const pieces = Readable.from(source.pieces());
@@ -227,18 +227,18 @@ describe("kept commands, and the workload's kept output", () => {
       await stage.replaceMachine(() => stage.guest.start(snapshot));
       await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
       using client = stage.client();
-      const build = client.attach("build", { ...buildAt, stderrOffset: 0 });
+      const build = client.commands.attach("build", { ...buildAt, stderrOffset: 0 });
       const out = new Sink(build.stdout, stored.out);
       const err = new Sink(build.stderr);
-      const pipe = client.attach("pipe", { ...pipeAt, failOnGap: true });
+      const pipe = client.commands.attach("pipe", { ...pipeAt, failOnGap: true });
       const copied = new Sink(pipe.stdout, stored.copied);
       assert.equal((await pipe.attached).stdinOffset, pipeAt.stdinOffset);
-      const workload = client.workloadOutput({ ...at, failOnGap: true });
+      const workload = client.commands.workloadOutput({ ...at, failOnGap: true });
       const [workloadOut, workloadErr] = [new Sink(workload.stdout, saidOut), new Sink(workload.stderr, saidErr)];
       const { stdoutEnd } = await workload.attached;
       await until(() => workloadOut.bytes.length > stdoutEnd, "the workload of the fork has written on");
       pipe.stdin.end(`fork ${fork}\n`);
-      await client.run({ args: ["/bin/busybox", "touch", STOP_FILE] });
+      await client.run(["/bin/busybox", "touch", STOP_FILE]);
       assert.deepEqual([(await build.wait()).exitCode, (await pipe.wait()).exitCode], [7, 0]);
       assertNumbered(out.bytes, "out");
       assertNumbered(err.bytes, "err");

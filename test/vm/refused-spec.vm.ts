@@ -96,7 +96,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
         const { frozen, processEnvVersion } = await client.health();
         assert.deepEqual([frozen, processEnvVersion], [true, 1]);
         for (const start of [
-          client.run({ args: ["/bin/sh", "-c", "echo $KEY"] }),
+          client.run(["/bin/sh", "-c", "echo $KEY"]),
           client.runHook({ kind: HookKind.POST_RESTORE }),
         ])
           await assert.rejects(start, { reason: "SESSION_FROZEN" });
@@ -108,7 +108,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     await allBeat(clone, before, ["workload"]);
     await on(clone, async (client) => {
       assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "fork fork\n");
-      assert.equal((await client.run({ args: ["/bin/sh", "-c", "echo $KEY"] })).stdout.toString(), "fork\n");
+      assert.equal((await client.run(["/bin/sh", "-c", "echo $KEY"])).stdout, "fork\n");
     });
     const seenSince = (await seen(clone)).slice(seenBefore.length).trim().split("\n");
     assert.deepEqual([...new Set(seenSince)], ["fork"], "ready_cmd never ran with the secret of the source");

@@ -31,7 +31,7 @@ const WORKLOAD = "cut -d ' ' -f 1,22 /proc/$(pidof workload)/stat";
 const DRAWS = "od -An -tx1 -N32 /dev/urandom | tr -d ' \\n'; echo; sha256sum < /srv/credentials/token";
 
 async function print(guest: GuestClient, script: string): Promise<string> {
-  return (await guest.run({ args: ["/bin/sh", "-c", script] })).stdout.toString().trim();
+  return (await guest.run(["/bin/sh", "-c", script])).stdout.trim();
 }
 
 /**
@@ -182,7 +182,7 @@ describe("the life of a sandbox", () => {
       assert.ok(guestMs >= beganMs - 1000 && guestMs <= nowMs + 1000, `${guestMs} between ${beganMs} and ${nowMs}`);
       draws.push(...(await print(guest, DRAWS)).split("\n"));
       using stranger = await strangerAt(sandbox.address ?? "");
-      await assert.rejects(stranger.health({ timeoutMs: REACH_MS }), (error: { status?: string }) =>
+      await assert.rejects(stranger.health({ requestTimeoutMs: REACH_MS }), (error: { status?: string }) =>
         ["UNAUTHENTICATED", "UNAVAILABLE"].includes(error.status ?? ""),
       );
     }

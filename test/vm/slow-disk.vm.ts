@@ -23,9 +23,9 @@ describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
   after(() => stage.end());
 
   async function guestRun(client: GuestClient, script: string): Promise<string> {
-    const { exitCode: code, stdout, stderr } = await client.run({ args: ["/bin/busybox", "sh", "-c", script] });
-    assert.deepEqual([code, stderr.toString()], [0, ""], script);
-    return stdout.toString();
+    const { exitCode: code, stdout, stderr } = await client.run(["/bin/busybox", "sh", "-c", script]);
+    assert.deepEqual([code, stderr], [0, ""], script);
+    return stdout;
   }
 
   test("the slow disks are mounted in the guest", async () => {

@@ -11,7 +11,7 @@ const NEW_TOKEN = "renewed-token-0123456789abcdef";
 const MARKERS = ["/run/marker", "/tmp/marker"];
 
 async function print(client: GuestClient, script: string): Promise<string> {
-  return (await client.run({ args: ["/bin/busybox", "sh", "-c", script] })).stdout.toString();
+  return (await client.run(["/bin/busybox", "sh", "-c", script])).stdout;
 }
 
 describe("a guest as the substrate boots it", () => {

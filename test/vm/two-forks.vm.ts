@@ -62,7 +62,7 @@ describe("two forks of one snapshot", () => {
   test("two forks print the same UUID without restore steps", async () => {
     await stage.boot();
     using client = stage.client();
-    await client.run({ args: ["/bin/busybox", "--install", "-s", "/bin"] });
+    await client.run(["/bin/busybox", "--install", "-s", "/bin"]);
     for (let n = 1; ; n++) {
       const file = await snapshot(`running-${n}`);
       await using fork1 = await stage.guest.start(file);

@@ -17,7 +17,7 @@ describe("a snapshot of a guest whose vsock device was unplugged", () => {
     stage = await VsockStage.boot({ vsock: "alone", hostPrograms: SOCAT }, CID);
     {
       using client = stage.client();
-      await client.exec({ args: ["/bin/sh", "-c", COUNTER], keep: { name: "counter" } }).detach();
+      await client.start(["/bin/sh", "-c", COUNTER], { keep: { name: "counter" } }).detach();
     }
     await stage.machine.unplugVsock();
     snapshot = await stage.guest.snapshot(stage.machine);
@@ -40,9 +40,9 @@ describe("a snapshot of a guest whose vsock device was unplugged", () => {
         assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
       }
       using client = guest.vsockClient(clone);
-      const uuid = await client.run({ args: ["/bin/busybox", "cat", "/proc/sys/kernel/random/uuid"] });
-      drawn.add(uuid.stdout.toString());
-      const counter = client.attach("counter", { stdoutOffset: 0, stderrOffset: 0 });
+      const uuid = await client.run(["/bin/busybox", "cat", "/proc/sys/kernel/random/uuid"]);
+      drawn.add(uuid.stdout);
+      const counter = client.commands.attach("counter", { stdoutOffset: 0, stderrOffset: 0 });
       counter.stderr.resume();
       // More than the snapshot has of it.
       const next = (await counter.attached).stdoutEnd;

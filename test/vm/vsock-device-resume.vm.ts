@@ -69,7 +69,7 @@ async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<numbe
     using client = guest.vsockClient(machine);
     await client.runHook({ kind: HookKind.POST_RESTORE });
     await client.health();
-    await client.run({ args: ["/bin/busybox", "true"] });
+    await client.run(["/bin/busybox", "true"]);
     return touchedPages(pid, memory.file);
   } finally {
     rmSync(folder, { recursive: true, force: true });

@@ -45,12 +45,12 @@ describe("a guest reached only over vsock, without TLS", () => {
     const data = randomBytes(FILE_BYTES);
     await client.writeFile(FILE, data);
     assert.ok((await client.readFile(FILE).bytes()).equals(data));
-    const copied = await client.run({ args: ["/bin/busybox", "cat"] }, { input: data });
+    const copied = await client.run(["/bin/busybox", "cat"], { input: data, encoding: "buffer" });
     assert.deepEqual([copied.exitCode, copied.stdout.equals(data)], [0, true]);
     const keep = { name: "kept" };
-    await client.exec({ args: ["/bin/sh", "-c", "echo before; read line; echo $line"], stdin: true, keep }).detach();
+    await client.start(["/bin/sh", "-c", "echo before; read line; echo $line"], { stdin: true, keep }).detach();
     using again = stage.client();
-    const kept = again.attach("kept", { stdoutOffset: 0, stderrOffset: 0 });
+    const kept = again.commands.attach("kept", { stdoutOffset: 0, stderrOffset: 0 });
     kept.stderr.resume();
     kept.stdin.end("after\n");
     assert.equal((await kept.stdout.toArray()).join(""), "before\nafter\n");
@@ -64,9 +64,9 @@ describe("a guest reached only over vsock, without TLS", () => {
 
   test("an agent on vsock alone has no network listener", async () => {
     using client = stage.client();
-    const { stdout } = await client.run({ args: ["/bin/busybox", "netstat", "-ltn"] });
-    assert.match(stdout.toString(), /:7070 /, "the test's own oracle");
-    assert.doesNotMatch(stdout.toString(), new RegExp(`:${VSOCK_PORT} `));
+    const { stdout } = await client.run(["/bin/busybox", "netstat", "-ltn"]);
+    assert.match(stdout, /:7070 /, "the test's own oracle");
+    assert.doesNotMatch(stdout, new RegExp(`:${VSOCK_PORT} `));
   });
 
   for (const [cid, who] of [
@@ -82,7 +82,7 @@ describe("a guest reached only over vsock, without TLS", () => {
     const { machine, guest } = stage;
     assert.deepEqual(await ask(machine.oraclePort, ["kill agent 19"]), ["0"]);
     using client = guest.vsockClient(machine, { connectTimeoutMs: STUCK_LIMIT_MS });
-    const { status, message } = await failureOf(client.health({ timeoutMs: CALL_LIMIT_MS }));
+    const { status, message } = await failureOf(client.health({ requestTimeoutMs: CALL_LIMIT_MS }));
     assert.equal(status, "UNAVAILABLE");
     assert.match(message, /it accepts the connection but does not speak HTTP\/2/);
     assert.deepEqual(await ask(machine.oraclePort, ["kill agent 18"]), ["0"]);
@@ -98,14 +98,14 @@ describe("a guest reached only over vsock, without TLS", () => {
     await client.writeFile("/srv/app/creds/token", agent.token, { mode: 0o600, parents: true });
     const address = `vsock:2:${VSOCK_PORT}`;
     const guestctl = ["/bin/node", "/opt/guestctl/guestctl.mjs", "-H", address, "-c", "/srv/app/creds"];
-    const health = await client.run({ args: [...guestctl, "health", "--json"] });
-    assert.equal(health.exitCode, 0, health.stderr.toString());
-    const answer = JSON.parse(health.stdout.toString()) as Readonly<Record<string, unknown>>;
+    const health = await client.run([...guestctl, "health", "--json"]);
+    assert.equal(health.exitCode, 0, health.stderr);
+    const answer = JSON.parse(health.stdout) as Readonly<Record<string, unknown>>;
     assert.deepEqual([answer["alive"], answer["address_in_use"]], [true, address]);
     const args = [...guestctl, "exec", "-i", "--", "sh", "-c", 'cat; echo "$PPID"; exit 7'];
-    const { stdout, exitCode, stderr } = await client.run({ args }, { input: "hello\n" });
-    assert.equal(exitCode, 7, stderr.toString());
-    assert.equal(stdout.toString(), `hello\n${agent.pid}\n`);
+    const { stdout, exitCode, stderr } = await client.run(args, { input: "hello\n" });
+    assert.equal(exitCode, 7, stderr);
+    assert.equal(stdout, `hello\n${agent.pid}\n`);
   });
 });
 
@@ -119,7 +119,7 @@ describe("a guest reached over vsock and TCP, both with mutual TLS", () => {
   test("the agent rejects a vsock client without a certificate", async () => {
     const { machine, guest } = stage;
     using client = connect({ address: machine.vsockAddress, token: guest.token, connectTimeoutMs: STUCK_LIMIT_MS });
-    assert.equal((await failureOf(client.health({ timeoutMs: CALL_LIMIT_MS }))).status, "UNAVAILABLE");
+    assert.equal((await failureOf(client.health({ requestTimeoutMs: CALL_LIMIT_MS }))).status, "UNAVAILABLE");
   });
 
   test("the client uses its second address if the vsock device never answers", async () => {
@@ -130,7 +130,7 @@ describe("a guest reached over vsock and TCP, both with mutual TLS", () => {
     assert.equal(first.addressInUse, addresses[0]);
     host.signal("SIGSTOP");
     using client = guest.client(machine, { address: addresses, connectTimeoutMs: 2 * STUCK_LIMIT_MS });
-    assert.equal((await client.health({ timeoutMs: CALL_LIMIT_MS })).alive, true);
+    assert.equal((await client.health({ requestTimeoutMs: CALL_LIMIT_MS })).alive, true);
     assert.equal(client.addressInUse, addresses[1]);
     host.signal("SIGCONT");
     using again = guest.client(machine, { address: addresses });

@@ -18,8 +18,8 @@ describe("the vsock port of an agent that also listens on TCP", () => {
   test("the agent listens on vsock before a device exists, and check reports it", async () => {
     await stage.boot();
     using client = stage.client();
-    const { stdout } = await client.run({ args: ["/opt/guest-agent/guest-agent", "check"] });
-    assert.match(stdout.toString(), /^ok +vsock +there/m);
+    const { stdout } = await client.run(["/opt/guest-agent/guest-agent", "check"]);
+    assert.match(stdout, /^ok +vsock +there/m);
     await stage.machine.said(`"vsock_port":${VSOCK_PORT}`);
   });
 
@@ -31,8 +31,8 @@ describe("the vsock port of an agent that also listens on TCP", () => {
 
   test("a command's environment has no vsock variable", async () => {
     using client = stage.client();
-    const { stdout } = await client.run({ args: ["/bin/busybox", "env"] });
-    assert.doesNotMatch(stdout.toString(), /SVC_/);
+    const { stdout } = await client.run(["/bin/busybox", "env"]);
+    assert.doesNotMatch(stdout, /SVC_/);
   });
 });
 

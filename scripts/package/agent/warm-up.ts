@@ -58,7 +58,7 @@ async function firstCalls(socket: string, token: string): Promise<GuestClient> {
   const client = connectClient({ address: `unix:${socket}`, token });
   await client.health();
   // The streams end before the command, so that every run calls the same functions and the cache has the same bytes.
-  const command = client.exec({ args: ["/bin/sh", "-c", "exec >&- 2>&-; read line"], stdin: true });
+  const command = client.start(["/bin/sh", "-c", "exec >&- 2>&-; read line"], { stdin: true });
   command.stdout.resume();
   command.stderr.resume();
   const standardError = `/proc/${await command.started}/fd/2`;

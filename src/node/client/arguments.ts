@@ -41,6 +41,16 @@ export function wholeMilliseconds(durationMs: number, field: string): number {
   throw invalidOption(field, `${field} requires a number of milliseconds from 0 up, not ${String(durationMs)}`);
 }
 
+/**
+ * A time limit in whole milliseconds, rounded up; undefined if there is no limit, which Infinity means too. Throws
+ * GuestError (INVALID_ARGUMENT).
+ */
+export function limitOf(durationMs: number | undefined, field: string): number | undefined {
+  return durationMs === undefined || durationMs === Number.POSITIVE_INFINITY
+    ? undefined
+    : wholeMilliseconds(durationMs, field);
+}
+
 /** Checks that a value is an integer from 0 to `largest`. Throws GuestError (INVALID_ARGUMENT). */
 export function wholeNumber(value: number, field: string, largest: number = UINT32_MAX): number {
   if (Number.isInteger(value) && value >= 0 && value <= largest) return value;
@@ -74,14 +84,11 @@ export function checkOptions(what: string, given: unknown, names: Readonly<Recor
   throw invalidOption(field, `there is no ${field} in ${what}; there are ${Object.keys(names).join(", ")}`);
 }
 
-/**
- * Rejects everything but arrays of strings: `args: "ls"` would become `l` and `s`. Throws GuestError
- * (INVALID_ARGUMENT).
- */
+/** Rejects everything but arrays of strings: "ls" would become "l" and "s". Throws GuestError (INVALID_ARGUMENT). */
 export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
-  if (!isList) throw invalidOption("args", 'args want a list of texts, such as ["ls", "-l"]');
-  if (args.length === 0) throw invalidOption("args", "args are empty; name the command to run");
+  if (!isList) throw invalidOption("args", 'a command is an array of strings, such as ["ls", "-l"]');
+  if (args.length === 0) throw invalidOption("args", "the command is empty: give its name and its arguments");
 }
 
 /** Half of a surrogate pair. UTF-8 cannot express it, and encoders replace it silently. */

@@ -22,7 +22,7 @@ import {
   type ServiceError,
   status,
 } from "@grpc/grpc-js";
-import { fromArguments, wholeMilliseconds } from "./arguments.ts";
+import { fromArguments, limitOf } from "./arguments.ts";
 import {
   abortedError,
   explanationLimitMs,
@@ -44,13 +44,13 @@ export interface CallOptions {
   /** Aborting cancels the call. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Time limit of the whole call, in milliseconds from now; at the limit it fails with DEADLINE_EXCEEDED. Default: no
-   * limit.
+   * Time limit of the whole call, in milliseconds from now; at the limit it fails with DEADLINE_EXCEEDED. The limit of
+   * a command counts until it has started. Infinity: no limit. Default: no limit.
    */
-  readonly timeoutMs?: number | undefined;
+  readonly requestTimeoutMs?: number | undefined;
   /**
-   * Wait until the agent can be reached instead of failing with UNAVAILABLE. Set `timeoutMs` too, or the call may wait
-   * indefinitely.
+   * Wait until the agent can be reached instead of failing with UNAVAILABLE. Set `requestTimeoutMs` too, or the call
+   * may wait indefinitely.
    */
   readonly waitForReady?: boolean | undefined;
 }
@@ -107,12 +107,12 @@ export class Channel {
     request: MessageInitShape<I>,
     options: CallOptions = {},
   ): Promise<MessageShape<O>> {
-    const { signal, timeoutMs = Number.POSITIVE_INFINITY } = options;
+    const { signal, requestTimeoutMs = Number.POSITIVE_INFINITY } = options;
     const atMs = deadlineOf(options);
     const ask = (): Promise<MessageShape<O>> => this.unary(method, request, options, atMs);
     return retried(ask(), ask, {
       pausesMs: QUESTION_PAUSES_MS,
-      untilMs: performance.now() + timeoutMs,
+      untilMs: performance.now() + requestTimeoutMs,
       signal,
       // A retry after a connect timeout would take as long again.
       isTransient: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
@@ -122,7 +122,7 @@ export class Channel {
   /**
    * Calls a unary method once. Rejects with GuestError.
    *
-   * @param atMs deadline by Date.now(); by default from `options.timeoutMs`
+   * @param atMs deadline by Date.now(); by default from `options.requestTimeoutMs`
    */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,
@@ -331,8 +331,9 @@ function deserializer<Desc extends DescMessage>(schema: Desc): (bytes: Buffer) =
   return (bytes) => fromBinary(schema, bytes);
 }
 
-function deadlineOf({ timeoutMs }: CallOptions): number | undefined {
-  return timeoutMs === undefined ? undefined : Date.now() + wholeMilliseconds(timeoutMs, "timeoutMs");
+function deadlineOf({ requestTimeoutMs }: CallOptions): number | undefined {
+  const limitMs = limitOf(requestTimeoutMs, "requestTimeoutMs");
+  return limitMs === undefined ? undefined : Date.now() + limitMs;
 }
 
 function grpcOptions(deadlineMs: number | undefined): GrpcCallOptions {

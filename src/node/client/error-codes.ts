@@ -39,6 +39,7 @@ const CODES = {
   STREAM_LEFT: "",
   TUNNEL_CLOSED: "",
   // Commands.
+  COMMAND_FAILED: "",
   COMMAND_CUT_OFF: "a command with keep outlives its connection",
   DETACHED: "",
   EXIT_MISSING: "",

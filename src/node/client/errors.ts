@@ -15,6 +15,7 @@ import {
   isUnsent,
   withoutNoise,
 } from "./grpc-texts.ts";
+import { printable } from "./printable.ts";
 
 /** Canonical name of a gRPC status other than OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
@@ -46,7 +47,10 @@ const REFUSED_FOR_NOW: ReadonlySet<string> = new Set([
   "TOO_MANY_WATCHERS",
 ]);
 
-/** The only error that this client throws: why a call failed. */
+/**
+ * Why a call failed. Every error of this library is a GuestError. Characters that control a terminal are escaped in its
+ * message.
+ */
 export class GuestError extends Error {
   override readonly name = "GuestError";
   /** Canonical name of the gRPC status. */
@@ -76,7 +80,10 @@ export class GuestError extends Error {
     const { reason, metadata: { field } = {} } = parts;
     // The agent's errors have the field's name in the protobuf schema.
     const option = field && reason !== undefined ? optionOf(field) : field;
-    super(renamed(parts.message, field, option), parts.cause === undefined ? undefined : { cause: parts.cause });
+    super(
+      printable(renamed(parts.message, field, option)),
+      parts.cause === undefined ? undefined : { cause: parts.cause },
+    );
     this.#message = parts.message;
     this.status = parts.status;
     this.code = parts.code ?? parts.reason ?? parts.status;
@@ -104,7 +111,7 @@ export class GuestError extends Error {
 
   /** The message with another name for `option`, such as the command line's. */
   messageWith(name: string): string {
-    return renamed(this.#message, this.metadata["field"], name);
+    return printable(renamed(this.#message, this.metadata["field"], name));
   }
 }
 

@@ -109,6 +109,19 @@ export function isRefusedConnection({ details }: ServiceError): boolean {
 const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
 
 /**
+ * The error of a call that this client has cancelled at a time limit, in the words of grpc-js for a deadline (1.14,
+ * deadline.ts), so that both are explained in the same way.
+ *
+ * @param cancelled the call's error
+ * @param isSent whether the call had a connection
+ */
+export function deadlineExceeded(cancelled: ServiceError, limitMs: number, isSent: boolean): ServiceError {
+  const details = `Deadline exceeded after ${(limitMs / 1_000).toFixed(3)}s${isSent ? "" : ",Waiting for LB pick"}`;
+  const code = status.DEADLINE_EXCEEDED;
+  return Object.assign(new Error(details), { code, details, metadata: cancelled.metadata });
+}
+
+/**
  * Whether the call waited for a connection until its deadline (grpc-js 1.14, resolving-call.ts and
  * load-balancing-call.ts).
  */

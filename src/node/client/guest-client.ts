@@ -1,4 +1,3 @@
-import { ExecSessions } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import type { MessageShape } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
@@ -14,20 +13,10 @@ import {
 } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
-import {
-  checkShape,
-  type ExecCommand,
-  isKept,
-  type KeptCommand,
-  type SignalName,
-  signalNumber,
-  startMessage,
-} from "./exec/command.ts";
-import { attachMessage, type AttachOptions, type KeptOptions, type WorkloadOutputOptions } from "./exec/keep.ts";
-import { KeptProcess, type WorkloadOutput } from "./exec/kept-process.ts";
-import type { KeptParts } from "./exec/kept-call.ts";
-import { ExecProcess, type RunOptions, type RunResult, runToEnd } from "./exec/process.ts";
-import { ExecCall } from "./exec/wire.ts";
+import { Commands, type KeptStartOptions, type StartOptions } from "./exec/commands.ts";
+import type { KeptProcess } from "./exec/kept-process.ts";
+import type { GuestProcess } from "./exec/process.ts";
+import type { RunOptions, RunResult } from "./exec/run.ts";
 import { attributesOf, type PathAttributes } from "./files/attributes.ts";
 import { FileContent, type ReadFileOptions } from "./files/read.ts";
 import type { DownloadFolderOptions, FolderCopy, LocalPath, UploadFolderOptions } from "./files/folder.ts";
@@ -38,15 +27,11 @@ import { isLost } from "./errors.ts";
 import {
   type DutiesRequest,
   type DutiesResult,
-  type EndedExec,
-  endedExecOf,
   type GuestUsage,
   guestUsageOf,
   type Health,
   type HookRequest,
   type HookResult,
-  type KeptExec,
-  keptExecOf,
   type PortChanges,
   type PortList,
   type PortWait,
@@ -54,7 +39,7 @@ import {
 } from "./messages.ts";
 import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
-import { type Names, OPTION_NAMES } from "./options.ts";
+import { CALL, CONNECT, type Names } from "./options.ts";
 import { plain, timestampOf } from "./plain.ts";
 import { received } from "./received.ts";
 import { growingPauses, retried } from "./retry.ts";
@@ -62,24 +47,6 @@ import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./res
 import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
 import { TunnelOpener } from "./tunnel/opener.ts";
 import { GuestTunnel } from "./tunnel/tunnel.ts";
-
-/** Options of `endExec`. */
-export interface EndExecOptions extends CallOptions {
-  /** The command's `execId`. Default: the command that has the name now. */
-  readonly execId?: string | undefined;
-  /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
-  readonly killSignal?: number | SignalName | undefined;
-  /** Grace period of the whole process tree before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
-  readonly graceMs?: number | undefined;
-  /** Forget the command when it has ended: delete its output and free its name. Default: false. */
-  readonly forget?: boolean | undefined;
-}
-
-/** Options of `signalExec`. */
-export interface SignalExecOptions extends CallOptions {
-  /** The command's `execId`. Default: the command that has the name now. */
-  readonly execId?: string | undefined;
-}
 
 /** Options of `statPath`. */
 export interface StatPathOptions extends CallOptions {
@@ -93,16 +60,13 @@ export interface WaitForPortOptions extends CallOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-const END_NAMES = { ...OPTION_NAMES.call, execId: true, graceMs: true, forget: true, killSignal: true } as const;
-const SIGNAL_NAMES = { ...OPTION_NAMES["call"], execId: true as const };
-
 /** Options of `watchUsage`. */
 export interface WatchUsageOptions extends CallOptions {
   /** Interval between reports, in milliseconds; 1 s to a day. Default: 5 s. */
   readonly intervalMs?: number | undefined;
 }
 
-const WATCH_NAMES = { ...OPTION_NAMES.call, intervalMs: true } as const;
+const WATCH_NAMES = { ...CALL, intervalMs: true } as const;
 const HOOK_NAMES: Names<HookRequest> = { kind: true, timeoutMs: true, freezeMs: true };
 const DUTIES_NAMES: Names<DutiesRequest> = { entropy: true, hostTime: true, keepFrozen: true };
 
@@ -121,20 +85,23 @@ export function connect(options: ConnectOptions): GuestClient {
 }
 
 /**
- * A client of one sandbox's agent. Every method rejects with GuestError. `exec` also throws it, if the command cannot
+ * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
  * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
- * `usage`, `listPorts`, `statPath` and `listExecs`, and `waitForPort` until its timeout. It makes every other call only
- * once, unless the method's comment says otherwise.
+ * `usage`, `listPorts`, `statPath` and `commands.list`, and `waitForPort` until its timeout. It makes every other call
+ * only once, unless the method's comment says otherwise.
  */
 export class GuestClient extends FolderClient {
+  /** Runs commands, and manages those that outlive their connection. */
+  readonly commands: Commands;
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
 
   /** Throws if the options are invalid. */
   constructor(options: ConnectOptions) {
-    checkOptions("the options of connect", options, OPTION_NAMES.connect);
+    checkOptions("the options of connect", options, CONNECT);
     const channel = openChannel(options);
     super(channel, options);
+    this.commands = new Commands(channel, (kept) => this.redialled(kept));
     this.#channel = channel;
     this.#options = options;
   }
@@ -154,75 +121,27 @@ export class GuestClient extends FolderClient {
 
   /** Returns liveness, readiness, last user activity, guest time and the idle declaration. */
   async health(options?: CallOptions): Promise<Health> {
-    checkOptions("the options of health", options, OPTION_NAMES.call);
+    checkOptions("the options of health", options, CALL);
     return plain(HealthResponseSchema, await this.#channel.question(GuestAgent.method.health, {}, options));
   }
 
-  /** Starts a command that outlives its connection. The returned process has the command's streams and result. */
-  exec(command: KeptCommand, options?: KeptOptions): KeptProcess;
-  /** Starts a command in the sandbox. The returned process has the command's streams and result. */
-  exec(command: ExecCommand, options?: CallOptions): ExecProcess;
-  exec(command: ExecCommand | KeptCommand, options: KeptOptions = {}): ExecProcess {
-    const first = { case: "start", value: startMessage(command) } as const;
-    checkOptions("the options of exec", options, isKept(command) ? OPTION_NAMES.kept : OPTION_NAMES.call);
-    const hasStdin = command.stdin === true || command.terminal !== undefined;
-    if (!isKept(command)) return new ExecProcess(new ExecCall(this.#channel, options, first), hasStdin);
-    const { name, whenFull } = command.keep;
-    return this.#kept({ name, first, options: { failOnGap: whenFull === "block", ...options } }, hasStdin);
+  /** Runs a command to its end and collects its output as bytes. The same as `commands.run`. */
+  run(
+    args: readonly string[],
+    options: RunOptions<Buffer> & { readonly encoding: "buffer" },
+  ): Promise<RunResult<Buffer>>;
+  /** Runs a command to its end and collects its output as text. The same as `commands.run`. */
+  run(args: readonly string[], options?: RunOptions): Promise<RunResult>;
+  run(args: readonly string[], options?: RunOptions | RunOptions<Buffer>): Promise<RunResult<string | Buffer>> {
+    return this.commands.run(args, options as RunOptions);
   }
 
-  /** Attaches to a kept command, running or ended. A call that was attached fails with ABORTED and EXEC_TAKEN_OVER. */
-  attach(name: string, options: AttachOptions = {}): KeptProcess {
-    checkOptions("the options of attach", options, OPTION_NAMES.attach);
-    return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
-  }
-
-  /**
-   * Reads the workload's output, if its `Process.output` makes the agent keep it; otherwise fails with
-   * WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the
-   * same time. A slow reader never slows the workload down.
-   */
-  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
-    checkOptions("the options of workloadOutput", options, OPTION_NAMES.workloadOutput);
-    const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // `acknowledge()` is never called: it would change nothing, because the agent drops the oldest output anyway.
-    return this.#kept({ name: "", first, options: { ...options, acknowledge: "manual", forget: false } }, false);
-  }
-
-  /** Lists the kept commands in the order in which they were started. */
-  async listExecs(options?: CallOptions): Promise<KeptExec[]> {
-    checkOptions("the options of listExecs", options, OPTION_NAMES.call);
-    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(keptExecOf);
-  }
-
-  /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
-  async endExec(name: string, options: EndExecOptions = {}): Promise<EndedExec> {
-    checkOptions("the options of endExec", options, END_NAMES);
-    const { execId = "", killSignal = 0, graceMs = 0, forget = false, ...call } = options;
-    const request = {
-      name,
-      execId,
-      signal: signalNumber(killSignal),
-      graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
-      forget,
-    };
-    return endedExecOf(await this.#channel.unary(ExecSessions.method.endExec, request, call));
-  }
-
-  /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */
-  async signalExec(name: string, signal: number | SignalName, options: SignalExecOptions = {}): Promise<void> {
-    checkOptions("the options of signalExec", options, SIGNAL_NAMES);
-    const { execId = "", ...call } = options;
-    const request = { name, execId, signal: signalNumber(signal) };
-    await this.#channel.unary(ExecSessions.method.signalExec, request, call);
-  }
-
-  /** Runs a command to its end with the given input and collects its output in memory. */
-  async run(command: ExecCommand, options: RunOptions = {}): Promise<RunResult> {
-    checkOptions("the options of run", options, OPTION_NAMES.run);
-    const { input, maxOutputBytes: _, onStdout: _stdout, onStderr: _stderr, ...call } = options;
-    checkShape(command);
-    return runToEnd(() => this.exec({ ...command, stdin: input !== undefined }, call), options);
+  /** Starts a command that outlives its connection. The same as `commands.start`. */
+  start(args: readonly string[], options: KeptStartOptions): KeptProcess;
+  /** Starts a command. The same as `commands.start`. */
+  start(args: readonly string[], options?: StartOptions): GuestProcess;
+  start(args: readonly string[], options?: StartOptions | KeptStartOptions): GuestProcess {
+    return this.commands.start(args, options as StartOptions);
   }
 
   /** Returns a file's content, or a part of it. The request is sent when the caller begins to read. */
@@ -262,7 +181,7 @@ export class GuestClient extends FolderClient {
 
   /** Returns the attributes of a path. */
   async statPath(path: GuestPath, options: StatPathOptions = {}): Promise<PathAttributes> {
-    checkOptions("the options of statPath", options, { noFollow: true, ...OPTION_NAMES.call });
+    checkOptions("the options of statPath", options, { noFollow: true, ...CALL });
     const { noFollow = false, ...call } = options;
     return attributesOf(
       await this.#channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, call),
@@ -275,7 +194,7 @@ export class GuestClient extends FolderClient {
    * connection reset (PORT_RESET).
    */
   openTunnel(target: number | string, options: CallOptions = {}): GuestTunnel {
-    checkOptions("the options of openTunnel", options, OPTION_NAMES.call);
+    checkOptions("the options of openTunnel", options, CALL);
     return new GuestTunnel(this.#channel, target, options);
   }
 
@@ -293,7 +212,7 @@ export class GuestClient extends FolderClient {
    * else the port can be reached. Rejects with PORT_NOT_LISTENING at the timeout.
    */
   async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
-    checkOptions("the options of waitForPort", options, OPTION_NAMES.call);
+    checkOptions("the options of waitForPort", options, CALL);
     const { timeoutMs = DEFAULT_PORT_WAIT_MS, ...call } = options;
     const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
     const { signal } = call;
@@ -314,7 +233,7 @@ export class GuestClient extends FolderClient {
 
   /** Lists the TCP ports on which processes of the guest listen now, at any address. */
   async listPorts(options?: CallOptions): Promise<PortList> {
-    checkOptions("the options of listPorts", options, OPTION_NAMES.call);
+    checkOptions("the options of listPorts", options, CALL);
     return plain(ListPortsResponseSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
   }
 
@@ -323,7 +242,7 @@ export class GuestClient extends FolderClient {
    * lost. Restore duties close the connection, too.
    */
   watchPorts(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
-    checkOptions("the options of watchPorts", options, OPTION_NAMES.call);
+    checkOptions("the options of watchPorts", options, CALL);
     return received(this.#channel, Tunnel.method.watchPorts, {}, options, {
       decode: (message) => [plain(WatchPortsResponseSchema, message)],
     });
@@ -331,7 +250,7 @@ export class GuestClient extends FolderClient {
 
   /** Returns the guest's current use of memory, processors, file systems and network. */
   async usage(options?: CallOptions): Promise<GuestUsage> {
-    checkOptions("the options of usage", options, OPTION_NAMES.call);
+    checkOptions("the options of usage", options, CALL);
     return guestUsageOf(await this.#channel.question(UsageService.method.getUsage, {}, options));
   }
 
@@ -348,14 +267,14 @@ export class GuestClient extends FolderClient {
   /** Runs a configured hook and waits for its end. */
   async runHook(hook: HookRequest, options?: CallOptions): Promise<HookResult> {
     checkOptions("the hook", hook, HOOK_NAMES);
-    checkOptions("the options of runHook", options, OPTION_NAMES.call);
+    checkOptions("the options of runHook", options, CALL);
     return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, hook, options));
   }
 
   /** Has the agent of a restored guest run its restore steps. */
   async runRestoreDuties({ hostTime, ...duties }: DutiesRequest, options?: CallOptions): Promise<DutiesResult> {
     checkOptions("the duties", duties, DUTIES_NAMES);
-    checkOptions("the options of runRestoreDuties", options, OPTION_NAMES.call);
+    checkOptions("the options of runRestoreDuties", options, CALL);
     const request = { ...duties, ...(hostTime && { hostTime: timestampOf(hostTime) }) };
     const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
     return plain(RestoreDutiesResponseSchema, answer);
@@ -375,17 +294,13 @@ export class GuestClient extends FolderClient {
    * the shutdown had begun before.
    */
   async stop(options?: CallOptions): Promise<StopResult> {
-    checkOptions("the options of stop", options, OPTION_NAMES.call);
+    checkOptions("the options of stop", options, CALL);
     return plain(StopResponseSchema, await this.#channel.unary(Lifecycle.method.stop, {}, options));
   }
 
   /** Closes the connection once the calls in progress have ended, and removes the socket of a bridge from TMPDIR. */
   close(): void {
     this.#channel.close();
-  }
-
-  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
-    return new KeptProcess({ ...parts, ...this.redialled(parts.options) }, hasStdin);
   }
 
   [Symbol.dispose](): void {

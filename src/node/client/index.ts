@@ -2,7 +2,15 @@ export type { CallOptions } from "./channel.ts";
 export { ERROR_CODES, type ErrorCode } from "./error-codes.ts";
 export { GuestError, isLost as isConnectionLost, type GuestErrorParts, type GuestStatus } from "./errors.ts";
 export { isTransient } from "./transient.ts";
-export type { ExecCommand, ExecResult, KeptCommand, SignalName, TerminalOptions } from "./exec/command.ts";
+export type { CommandOptions, CommandResult, SignalName, TerminalOptions } from "./exec/command.ts";
+export { signalNumber } from "./exec/command.ts";
+export type {
+  Commands,
+  EndCommandOptions,
+  KeptStartOptions,
+  SignalCommandOptions,
+  StartOptions,
+} from "./exec/commands.ts";
 export type {
   AttachOptions,
   Attachment,
@@ -14,7 +22,8 @@ export type {
   WorkloadOutputOptions,
 } from "./exec/keep.ts";
 export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
-export type { ExecProcess, RunOptions, RunResult, WebStreams } from "./exec/process.ts";
+export type { GuestProcess, LinesOptions, WebStreams } from "./exec/process.ts";
+export { CommandError, type RunOptions, type RunResult, type RunSettings } from "./exec/run.ts";
 export type { PathAttributes } from "./files/attributes.ts";
 export type { GuestPath } from "./files/path.ts";
 export type { DownloadFolderOptions, FolderCopy, LocalPath, UploadFolderOptions } from "./files/folder.ts";
@@ -40,9 +49,7 @@ export type { WriteTreeOptions } from "./files/write-tree.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
 export {
   connect,
-  type EndExecOptions,
   type GuestClient,
-  type SignalExecOptions,
   type StatPathOptions,
   type WaitForPortOptions,
   type WatchUsageOptions,
@@ -75,12 +82,12 @@ export type {
   CommandUsage,
   DutiesRequest,
   DutiesResult,
-  EndedExec,
+  EndedCommand,
   GuestUsage,
   Health,
   HookRequest,
   HookResult,
-  KeptExec,
+  CommandInfo,
   ListeningPort,
   PortChanges,
   PortList,

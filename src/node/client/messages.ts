@@ -21,7 +21,7 @@ import {
   type GuestUsage as GuestUsageMessage,
   GuestUsageSchema,
 } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
-import { type ExecResult, resultOf } from "./exec/command.ts";
+import { type CommandResult, resultOf } from "./exec/command.ts";
 import { plain, type Plain } from "./plain.ts";
 
 /** State of an agent (message HealthResponse). Its times are from the guest's clock. */
@@ -65,17 +65,17 @@ export type PortWait = Plain<WaitForPortResponse>;
 export type CommandUsage = Plain<UsageMessage>;
 
 /** A kept command (message KeptExec). Without `exit` it is still running. */
-export type KeptExec = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: ExecResult };
+export type CommandInfo = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: CommandResult };
 
 /** How a command ended, and whether the agent has forgotten it (message EndExecResponse). */
-export type EndedExec = Omit<Plain<EndExecResponse>, "exit"> & { readonly exit?: ExecResult };
+export type EndedCommand = Omit<Plain<EndExecResponse>, "exit"> & { readonly exit?: CommandResult };
 
-export function keptExecOf(message: KeptExecMessage): KeptExec {
+export function commandInfoOf(message: KeptExecMessage): CommandInfo {
   const { exit: _, ...fields } = plain(KeptExecSchema, message);
   return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
 }
 
-export function endedExecOf(message: EndExecResponse): EndedExec {
+export function endedCommandOf(message: EndExecResponse): EndedCommand {
   const { exit: _, ...fields } = plain(EndExecResponseSchema, message);
   return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
 }

@@ -35,7 +35,7 @@ export interface DutiesOptions {
   /** How long to try to reach the agent, which may not be running again yet, in milliseconds. Default: 10 s. */
   readonly reachTimeoutMs?: number | undefined;
   /** Time limit of the call with the restore steps, once the agent has been reached, in milliseconds. Default: no limit. */
-  readonly timeoutMs?: number | undefined;
+  readonly requestTimeoutMs?: number | undefined;
   /** Aborting cancels the calls in progress and ends the retries. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -118,7 +118,7 @@ export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): bo
  */
 function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
   const ask = (): Promise<Health> =>
-    client.health({ timeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
+    client.health({ requestTimeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
   return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient: mayConnect });
 }
 

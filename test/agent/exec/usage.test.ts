@@ -26,7 +26,7 @@ describe("a command's resource usage", () => {
     if (lacksCgroups(t, agent)) return;
     // cat ends when the daemon does. That its process was reaped too must not matter: a machine's init may be slow.
     const daemon = `(${burnsInShell} &) | cat`;
-    const { usage } = await client.run({ args: ["sh", "-c", daemon] });
+    const { usage } = await client.run(["sh", "-c", daemon]);
     assert.equal(usage?.cpuScope, UsageScope.TREE);
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });
@@ -34,27 +34,27 @@ describe("a command's resource usage", () => {
   it("usage without a cgroup covers the process and its reaped children", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
     using its = clientOf(bare);
-    const { usage } = await its.run({ args: ["sh", "-c", `${burnsInShell}; true`] });
+    const { usage } = await its.run(["sh", "-c", `${burnsInShell}; true`]);
     assert.equal(usage?.cpuScope, UsageScope.PROCESS);
     assert.ok(timeOf(usage) >= BUSY_US, JSON.stringify(usage));
   });
 
   it("usage reports peak memory unless it may be the agent's own", async () => {
-    const { usage } = await client.run({ args: holds });
+    const { usage } = await client.run(holds);
     assert.ok((usage?.peakMemoryBytes ?? 0) >= PEAK_MIB * MIB, JSON.stringify(usage));
-    const { usage: small } = await client.run({ args: ["true"] });
+    const { usage: small } = await client.run(["true"]);
     if (small?.peakMemoryScope !== UsageScope.TREE) assert.equal(small?.peakMemoryBytes, undefined);
   });
 
   it("usage is reported for kept commands and hooks", async () => {
-    const kept = client.exec({ args: burns, keep: { name: "burns" } }, { forget: false });
+    const kept = client.start(burns, { keep: { name: "burns" }, forget: false });
     kept.stdout.resume();
     kept.stderr.resume();
     const { usage } = await kept.wait();
     assert.ok(timeOf(usage) >= BUSY_US);
-    const [listed] = await client.listExecs();
+    const [listed] = await client.commands.list();
     assert.equal(timeOf(listed?.exit?.usage), timeOf(usage));
-    const { exit } = await client.endExec("burns");
+    const { exit } = await client.commands.end("burns");
     assert.equal(timeOf(exit?.usage), timeOf(usage));
     const hook = await client.runHook({ kind: HookKind.POST_RESTORE });
     assert.ok(timeOf(hook.usage) >= BUSY_US);

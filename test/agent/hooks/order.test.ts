@@ -34,7 +34,7 @@ describe("a POST_RESTORE hook", () => {
     });
     using client = clientOf(agent);
     const duties = await dutiesWithoutMessage(agent);
-    const other = await client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { timeoutMs: 60_000 });
+    const other = await client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { requestTimeoutMs: 60_000 });
     assert.equal(other.ran, true, "the other kind does not wait");
     let ended = false;
     const hook = client.runHook({ kind: HookKind.POST_RESTORE }).catch((error: unknown) => error);

@@ -36,7 +36,7 @@ it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INS
   using client = clientOf(agent);
   const visible = async () => {
     const { guestTime: _, guestTimeNanos: __, ...health } = await client.health();
-    const [{ generation }, execs] = await Promise.all([client.usage(), client.listExecs()]);
+    const [{ generation }, execs] = await Promise.all([client.usage(), client.commands.list()]);
     return { health, generation, execs, descriptors: openDescriptors(agent.pid) };
   };
   await visible();
@@ -57,7 +57,7 @@ it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INS
     "credentials_renewed restore",
   ]);
   using next = clientOf(agent);
-  await next.run({ args: ["true"] });
+  await next.run(["true"]);
   assert.equal(existsSync(mark), true);
 });
 

@@ -105,14 +105,14 @@ describe("the TLS files", () => {
     // OpenSSL uses the first authority of a name, whoever signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
     using old = clientOf(agent);
-    const running = old.exec({ args: ["sleep", "1000"] });
+    const running = old.start(["sleep", "1000"]);
     await running.started;
     // First one authority more, then one fewer.
     await put(join(agent.credentialsDir, "ca.pem"), `${agent.certificates.ca}\n${renewed.ca}`);
     agent.kill("SIGHUP");
     await agent.logged("credentials_renewed");
     using other = clientOf(agent, { ...pems(renewed), caPem: agent.certificates.ca });
-    const stays = other.exec({ args: ["cat"], stdin: true });
+    const stays = other.start(["cat"], { stdin: true });
     await stays.started;
     assert.equal(await answers(old), true);
     assert.deepEqual(endedSessions(agent), []);

@@ -69,7 +69,7 @@ describe("guest-agent bridge", () => {
       { path: dialled },
     );
     using client = connect({ address: `unix:${dialled}`, token: AGENT_TOKEN });
-    const command = client.exec({ args: ["sleep", "1000"] });
+    const command = client.start(["sleep", "1000"]);
     const lost = assert.rejects(command.wait(), { status: "UNAVAILABLE" });
     const pid = await command.started;
     const [bridge] = bridges;
@@ -170,8 +170,8 @@ describe("guest-agent bridge", () => {
     await using _agent = await agentOn(path);
     const bridge = [NODE, ...BRIDGE];
     using client = connect({ bridge, env: { SVC_GUEST_SOCKET: path }, token: AGENT_TOKEN });
-    const { stdout, exitCode: code } = await client.run({ args: ["tr", "a-z", "A-Z"] }, { input: "hello sandbox" });
-    assert.deepEqual([stdout.toString(), code], ["HELLO SANDBOX", 0]);
+    const { stdout, exitCode: code } = await client.run(["tr", "a-z", "A-Z"], { input: "hello sandbox" });
+    assert.deepEqual([stdout, code], ["HELLO SANDBOX", 0]);
   });
 });
 

@@ -127,7 +127,7 @@ describe("an unauthenticated peer", () => {
   test("a grpc-js client gets the reason for a rejected certificate", async () => {
     const { ca } = agent.certificates;
     using client = clientOf({ ...agent, certificates: { ca, client: stranger } });
-    await assert.rejects(client.health({ timeoutMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
+    await assert.rejects(client.health({ requestTimeoutMs: 20_000 }), /alert unknown ca|UNKNOWN_CA/i);
   });
 });
 

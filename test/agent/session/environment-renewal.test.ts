@@ -257,7 +257,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
       assert.deepEqual([frozen, degraded], [true, "process_env:refused"]);
       using looking = clientOf(agent);
       assert.deepEqual([(await looking.health()).frozen, await guest.version()], [true, 1]);
-      await assert.rejects(looking.run({ args: ["true"] }), { reason: "SESSION_FROZEN", message: /replace the file/ });
+      await assert.rejects(looking.run(["true"]), { reason: "SESSION_FROZEN", message: /replace the file/ });
       await assert.rejects(looking.runHook({ kind: HookKind.POST_RESTORE }), { reason: "SESSION_FROZEN" });
     }
     await guest.putEnv({ KEY: "repaired" });
@@ -272,7 +272,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
     using before = clientOf(agent);
-    const kept = before.exec({ args: ["sleep", "1000"], keep: { name: "kept" } });
+    const kept = before.start(["sleep", "1000"], { keep: { name: "kept" } });
     const pid = await kept.started;
     await kept.detach();
     assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 2_000 })).frozen, true);

@@ -75,7 +75,7 @@ describe("usage, compared with other tools", NEEDS, () => {
     using client = clientOf(agent);
     try {
       for (const args of [["true"], LOAD]) {
-        const load = client.run({ args });
+        const load = client.run(args);
         const [before, usage, after] = [await scrape(), await client.usage(), await scrape()];
         for (const [name, [theirs, ours]] of Object.entries(FIGURES)) {
           const [one, value, other] = [theirs(before), ours(usage), theirs(after)];
@@ -105,7 +105,7 @@ describe("usage, compared with other tools", NEEDS, () => {
     await using folder = await testFolder();
     using client = clientOf(agent);
     const timed = ["/usr/bin/time", "-v", "-o", folder.at("time"), ...LOAD];
-    const { exitCode, usage } = await client.run({ args: timed });
+    const { exitCode, usage } = await client.run(timed);
     assert.equal(exitCode, 0);
     const said = readFileSync(folder.at("time"), "utf8");
     const told = (line: RegExp): number => Number(line.exec(said)?.[1]);

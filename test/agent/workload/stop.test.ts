@@ -71,10 +71,10 @@ describe("Stop", () => {
   it("Stop without a workload ends commands and exits with 0", async () => {
     await using agent = await startAgent({});
     using client = clientOf(agent);
-    const command = client.exec({ args: ["sleep", "1000"] });
+    const command = client.start(["sleep", "1000"]);
     await command.started;
     assert.equal((await client.stop()).stopGraceMs, 0);
-    assert.equal((await command.wait()).signal, 15);
+    assert.equal((await command.wait()).signal, "SIGTERM");
     assert.deepEqual(await agent.exited, { code: 0, signal: null });
   });
 });

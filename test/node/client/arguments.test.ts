@@ -49,24 +49,26 @@ describe("arguments", () => {
     const none = "-----BEGIN CERTIFICATE-----";
     const pem = { caPem: none, certPem: none, keyPem: none };
     const kept = (keep: object, options: object = {}): unknown =>
-      client.exec({ args: ["true"], keep: { name: "wrong", ...keep } }, options);
+      client.start(["true"], { keep: { name: "wrong", ...keep }, ...options });
     const calls: readonly (readonly [RegExp, () => unknown])[] = [
-      [/timeoutMs requires/, () => client.run({ args: ["true"], timeoutMs: NaN })],
-      [/timeoutMs requires/, () => client.run({ args: ["true"], timeoutMs: -1 })],
-      [/timeoutMs requires/, () => client.run({ args: ["true"], timeoutMs: anything("5s") })],
-      [/timeoutMs requires/, () => client.run({ args: ["true"] }, { timeoutMs: NaN })],
-      [/timeoutMs requires/, () => client.health({ timeoutMs: Infinity })],
-      [/maxOutputBytes requires/, () => client.run({ args: ["true"] }, { maxOutputBytes: 0.5 })],
-      [/cols/, () => client.run({ args: ["true"], terminal: { cols: 80.5, rows: 24 } })],
-      [/^args want a list of texts/, () => client.run(anything({}))],
-      [/^a command is an object, /, () => client.run(anything(undefined))],
-      [/^a command is an object, .* line for a shell /, () => client.run(anything("ls -l"))],
-      [/^args want a list of texts/, () => client.run(anything({ args: "ls" }))],
-      [/^args want a list of texts/, () => client.run(anything({ args: ["ls", 5] }))],
-      [/^args are empty/, () => client.run({ args: [] })],
-      [/no timeout in the command/, () => client.exec(anything({ args: ["ls"], timeout: 5 }))],
-      [/no replace in keep/, () => client.exec(anything({ args: ["ls"], keep: { name: "a", replace: true } }))],
-      [/^there is no deadline in the options of run; /, () => client.run({ args: ["ls"] }, anything({ deadline: 5 }))],
+      [/timeoutMs requires/, () => client.run(["true"], { timeoutMs: NaN })],
+      [/timeoutMs requires/, () => client.run(["true"], { timeoutMs: -1 })],
+      [/timeoutMs requires/, () => client.run(["true"], { timeoutMs: anything("5s") })],
+      [/requestTimeoutMs requires/, () => client.run(["true"], { requestTimeoutMs: NaN })],
+      [/requestTimeoutMs requires/, () => client.health({ requestTimeoutMs: NaN })],
+      [/requestTimeoutMs requires/, () => client.uploadFolder("/tmp", "/x", { requestTimeoutMs: NaN })],
+      [/maxOutputBytes requires/, () => client.run(["true"], { maxOutputBytes: 0.5 })],
+      [/cols/, () => client.run(["true"], { terminal: { cols: 80.5, rows: 24 } })],
+      [/^a command is an array of strings, /, () => client.run(anything({}))],
+      [/^a command is an array of strings, /, () => client.run(anything(undefined))],
+      [/^a command is an array, .* \["sh", "-c", line\]$/, () => client.run(anything("ls -l"))],
+      [/^a command is an array, and its options follow it: /, () => client.run(anything({ args: ["ls"] }))],
+      [/^a command is an array of strings, /, () => client.run(anything(["ls", 5]))],
+      [/^the command is empty/, () => client.run([])],
+      [/no timeout in the options of start/, () => client.start(["ls"], anything({ timeout: 5 }))],
+      [/no replace in keep/, () => client.start(["ls"], anything({ keep: { name: "a", replace: true } }))],
+      [/^the options of start must be an object/, () => client.start(["ls"], anything(null))],
+      [/^there is no deadline in the options of run; /, () => client.run(["ls"], anything({ deadline: 5 }))],
       [/^there is no deadlineMs in the options of health; /, () => client.health(anything({ deadlineMs: 5 }))],
       [/^the options of health must be an object/, () => client.health(anything(5))],
       [/no createParent in the options of writeFile/, () => client.writeFile("/x", "x", anything({ createParent: 1 }))],
@@ -105,7 +107,8 @@ describe("arguments", () => {
       [/maxEntries/, () => Array.fromAsync(client.list("/", { maxEntries: -1 }))],
       [/(?:)/, () => client.forward({})],
       [/(?:)/, () => client.forward({ port: 80, path: "/run/app.sock" })],
-      [/a line for a shell is \{ args: \["sh", "-c", line\] \}$/, () => client.exec(anything(["ls", "-l"]))],
+      [/^a command is an array, /, () => client.start(anything("ls -l"))],
+      [/"SIG65" is not a signal/, () => client.commands.signal("x", "SIG65")],
       [/entropyBytes requires/, () => restoreDuties(() => client, { entropyBytes: NaN })],
       [/reachTimeoutMs requires/, () => client.restore({ reachTimeoutMs: NaN })],
     ];
@@ -121,7 +124,7 @@ describe("arguments", () => {
 
   test("fractional milliseconds are rounded up", async () => {
     const timeoutMs = 100_000 / 3;
-    assert.equal((await client.run({ args: ["true"], timeoutMs }, { timeoutMs })).exitCode, 0);
+    assert.equal((await client.run(["true"], { timeoutMs, requestTimeoutMs: timeoutMs })).exitCode, 0);
   });
 
   test("invalid arguments leave no unhandled rejection behind", async () => {
@@ -131,10 +134,10 @@ describe("arguments", () => {
       const client = connect({ address: "unix:${agent.socketPath}", token: process.env.TOKEN });
       await client.health();
       for (const timeoutMs of [NaN, -1, "x"]) {
-        await client.run({ args: ["true"], timeoutMs }).catch((error) => console.log(error.name, error.status));
+        await client.run(["true"], { timeoutMs }).catch((error) => console.log(error.name, error.status));
       }
-      const command = client.exec({ args: ["sleep", "1"] });
-      for (const wrong of [() => command.signal("SIGNOPE"), () => command.signal(1.5), () => command.resize(NaN, 1)]) {
+      const command = client.start(["sleep", "1"]);
+      for (const wrong of [() => command.kill("SIGNOPE"), () => command.kill(1.5), () => command.resize(NaN, 1)]) {
         try { wrong(); } catch (error) { console.log(error.name, error.status); }
       }
       console.log((await command.wait()).exitCode);
@@ -145,24 +148,24 @@ describe("arguments", () => {
   });
 
   test("signal accepts a signal name and rejects an unknown one", async () => {
-    const command = client.exec({ args: ["sleep", "1000"] });
+    const command = client.start(["sleep", "1000"]);
     await command.started;
-    command.signal("SIGUSR1");
-    assert.deepEqual((await command.wait()).signal, 10);
-    assert.match(thrownBy(() => command.signal(anything("TERM"))).message, /"TERM" is not a signal/);
+    command.kill("SIGUSR1");
+    assert.equal((await command.wait()).signal, "SIGUSR1");
+    assert.match(thrownBy(() => command.kill(anything("TERM"))).message, /"TERM" is not a signal/);
   });
 
   test("run cancels a command that exceeds maxOutputBytes", async () => {
-    const yes = client.run({ args: ["yes"] }, { maxOutputBytes: 1_000_000 });
+    const yes = client.run(["yes"], { maxOutputBytes: 1_000_000 });
     const error = await failureOf(yes);
     assert.equal(error.status, "RESOURCE_EXHAUSTED");
     assert.match(error.message, /more than 1000000 bytes to stdout.*maxOutputBytes/);
-    const fits = await client.run({ args: ["head", "-c", "5", "/dev/zero"] }, { maxOutputBytes: 5 });
+    const fits = await client.run(["head", "-c", "5", "/dev/zero"], { maxOutputBytes: 5 });
     assert.equal(fits.stdout.length, 5);
   });
 
   test("input and file content may be text instead of bytes", async () => {
-    assert.equal((await client.run({ args: ["cat"] }, { input: "größer" })).stdout.toString(), "größer");
+    assert.equal((await client.run(["cat"], { input: "größer" })).stdout, "größer");
     const path = folder.at("text");
     await client.writeFile(path, "größer\n");
     assert.equal(await client.readFile(path).text(), "größer\n");

@@ -32,7 +32,7 @@ const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOpt
   StatPath: (client, options) => client.statPath("/x", options),
   RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
   RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
-  Exec: (client, options) => client.run({ args: ["true"] }, { input: "input", ...options }),
+  Exec: (client, options) => client.run(["true"], { input: "input", ...options }),
   ReadFile: (client, options) => client.readFile("/x", options)[Symbol.asyncIterator]().next(),
   "ReadFile as a stream": (client, options) => client.readFile("/x", options).stream().getReader().read(),
   WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, options),
@@ -52,13 +52,13 @@ describe("aborting", () => {
     test(`${name} aborted immediately leaves no call at the agent`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       // On an open connection grpc-js makes the call at once.
-      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { timeoutMs: 100 }));
+      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { requestTimeoutMs: 100 }));
       const controller = new AbortController();
       const failure = failureOf(operate(agent.client, { signal: controller.signal }));
       controller.abort("at once");
       assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
       // Calls of a connection arrive in order: had the operation been called, it would be here before this one.
-      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { timeoutMs: 100 }));
+      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { requestTimeoutMs: 100 }));
       await agent.idle();
     });
 
@@ -136,7 +136,7 @@ describe("aborting", () => {
     const health = agent.client.health({ signal });
     assert.equal(listeners(), 1);
     await health;
-    await agent.client.run({ args: ["true"] }, { signal });
+    await agent.client.run(["true"], { signal });
     for await (const _ of agent.client.readFile("/x", { signal })) continue;
     await agent.client.health();
     assert.equal(listeners(), 0);
@@ -180,7 +180,7 @@ describe("retries", () => {
 
   test("retries end at the call's deadline", async () => {
     await using standIn = await breaking(4);
-    const error = await failureOf(standIn.client.health({ timeoutMs: 40 }));
+    const error = await failureOf(standIn.client.health({ requestTimeoutMs: 40 }));
     assert.ok(["UNAVAILABLE", "DEADLINE_EXCEEDED"].includes(error.status), error.status);
     assert.ok(standIn.calls.length <= 1, standIn.calls.join());
   });
@@ -206,7 +206,7 @@ describe("retries", () => {
       assert.equal((await failureOf(act())).status, "UNAVAILABLE");
     }
     for (const [method, act] of [
-      ["Exec", () => client.run({ args: ["true"] })],
+      ["Exec", () => client.run(["true"])],
       ["WriteFile", () => client.writeFile("/x", Buffer.from("x"))],
       ["ReadFile", () => client.readFile("/x")[Symbol.asyncIterator]().next()],
     ] as const) {
@@ -216,7 +216,7 @@ describe("retries", () => {
       assert.equal((await failure).status, "UNAVAILABLE");
     }
     // A later call on the same connection: once it is answered, any further attempt would have come.
-    assert.equal((await client.health({ waitForReady: true, timeoutMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 30_000 })).alive, true);
     const acts = standIn.calls.filter((name) => name !== "Health");
     assert.deepEqual(acts, ["RunHook", "RunRestoreDuties", "Exec", "WriteFile", "ReadFile"]);
   });

@@ -50,9 +50,9 @@ describe("a client of an older agent", () => {
       ["Remove", () => client.remove("/x")],
       ["Rename", () => client.rename("/x", "/y")],
       ["SetAttributes", () => client.setAttributes("/x", { mode: 0o600 })],
-      ["ListExecs", () => client.listExecs()],
-      ["EndExec", () => client.endExec("x")],
-      ["SignalExec", () => client.signalExec("x", "SIGTERM")],
+      ["ListExecs", () => client.commands.list()],
+      ["EndExec", () => client.commands.end("x")],
+      ["SignalExec", () => client.commands.signal("x", "SIGTERM")],
       ["Stop", () => client.stop()],
       ["ListPorts", () => client.listPorts(), "0.3.0"],
       ["WatchPorts", () => client.watchPorts().next(), "0.3.0"],
@@ -87,7 +87,7 @@ describe("a client of an older agent", () => {
     const answer = await agent.client.health();
     assert.deepEqual([answer.alive, answer.ready, answer.readyCmdExit], [true, true, 0]);
     assert.deepEqual([answer.lastUserActivity?.getTime(), answer.guestTime], [7_000, undefined]);
-    const result = await agent.client.run({ args: ["true"] });
+    const result = await agent.client.run(["true"]);
     assert.deepEqual([result.exitCode, result.oomKilled, result.durationMs], [3, false, 0]);
     const file = agent.client.readFile("/x");
     assert.deepEqual(await Array.fromAsync(file, (part) => part.length), [1]);
@@ -119,7 +119,7 @@ describe("a client of a newer agent", () => {
         ],
       },
     });
-    const result = await agent.client.run({ args: ["true"] });
-    assert.deepEqual([result.stdout.toString(), result.exitCode, result.outputComplete], ["out", 5, true]);
+    const result = await agent.client.run(["true"]);
+    assert.deepEqual([result.stdout, result.exitCode, result.outputComplete], ["out", 5, true]);
   });
 });

@@ -15,7 +15,7 @@ const agent = forAllTests(await startAgent());
 describe("connect", () => {
   async function refusal(options: Partial<TcpOptions>): Promise<GuestError> {
     using client = clientOf(agent, options);
-    return await failureOf(client.health({ timeoutMs: 30_000 }));
+    return await failureOf(client.health({ requestTimeoutMs: 30_000 }));
   }
 
   test("connect ignores the environment's http_proxy", async (t) => {
@@ -26,7 +26,7 @@ describe("connect", () => {
       else process.env["http_proxy"] = proxied;
     });
     using client = clientOf(agent);
-    assert.equal((await client.health({ timeoutMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ requestTimeoutMs: 30_000 })).alive, true);
   });
 
   test("connect rejects an agent of another authority or name", async () => {
@@ -56,9 +56,9 @@ describe("connect", () => {
       failureOf(client.readFile("/etc/hostname").bytes()),
       failureOf(client.list("/")[Symbol.asyncIterator]().next()),
       failureOf(client.writeFile("/tmp/never", "x")),
-      failureOf(client.endExec("none")),
+      failureOf(client.commands.end("none")),
       failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT })),
-      failureOf(client.exec({ args: ["true"] }).wait()),
+      failureOf(client.start(["true"]).wait()),
     ]);
     for (const { status, code, message } of left) {
       assert.deepEqual([status, code], ["UNAVAILABLE", "CONNECT_TIMED_OUT"]);
@@ -69,13 +69,13 @@ describe("connect", () => {
     }
     await until(() => door.sockets[0]?.readableEnded === true, "the silent connection is closed");
     isSilent = false;
-    assert.equal((await client.health({ waitForReady: true, timeoutMs: 30_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 30_000 })).alive, true);
   });
 
   test("waitForReady waits for an agent that starts later", async () => {
     const port = await freePort();
     using early = clientOf(agent, { address: `127.0.0.1:${port}` });
-    const answer = early.health({ waitForReady: true, timeoutMs: 30_000 });
+    const answer = early.health({ waitForReady: true, requestTimeoutMs: 30_000 });
     const { certificates } = agent;
     await using late = await startAgent({ certificates, env: { SVC_GUEST_PORT: String(port) } });
     assert.equal((await answer).alive, true);
@@ -86,13 +86,13 @@ describe("connect", () => {
     const client = clientOf(agent);
     client.close();
     await assert.rejects(client.health(), /the client has been closed/);
-    await assert.rejects(client.run({ args: ["true"] }), GuestError);
-    assert.throws(() => client.exec({ args: ["true"] }), GuestError);
+    await assert.rejects(client.run(["true"]), GuestError);
+    assert.throws(() => client.start(["true"]), GuestError);
   });
 
   test("closing a client lets its running calls finish", async () => {
     const client = clientOf(agent);
-    const process = client.exec({ args: ["cat"], stdin: true });
+    const process = client.start(["cat"], { stdin: true });
     await process.started;
     client.close();
     process.stdin.end("still there");

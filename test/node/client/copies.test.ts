@@ -165,7 +165,7 @@ for (const [method, copy] of COPIES)
         assert.equal(await readFile(folder.at(`to/${at}`), "utf8"), `${at}`.repeat(5_000));
       [bytes, cuts] = [0, 0];
       const away = {
-        timeoutMs: 3_000,
+        requestTimeoutMs: 3_000,
         onBytes: (count: number): void => {
           bytes += count;
           if (bytes > 500_000) relay.cut();
@@ -191,7 +191,7 @@ for (const [method, copy] of COPIES)
       context.mock.method(performance, "now", () => now() + passedMs);
       let [bytes, reconnects, isCut] = [0, 0, false];
       const limited = {
-        timeoutMs: 600_000,
+        requestTimeoutMs: 600_000,
         onBytes: (count: number): void => {
           bytes += count;
           if (bytes < 300_000 || isCut) return;
@@ -202,7 +202,7 @@ for (const [method, copy] of COPIES)
         onReconnect: (): void => {
           [bytes, isCut] = [0, false];
           reconnects += 1;
-          if (reconnects === 3) passedMs = limited.timeoutMs;
+          if (reconnects === 3) passedMs = limited.requestTimeoutMs;
         },
       };
       const { status } = await failureOf(copy(folder.at("from"), folder.at("to"), limited, through));

@@ -111,10 +111,12 @@ describe("the library's sources", () => {
     assert.deepEqual(
       [...new Set(made)].filter((one) => !/: (?:Credentials|Guest|Sandbox|TestAgent)Error$/.test(one)).toSorted(),
       [
+        "client/exec/run.ts: CommandError", // a GuestError with COMMAND_FAILED
         "client/files/guest-file.ts: EntryError", // of one entry, which onFailure reports
         "client/files/read-tree.ts: EntryError", // FILE_CHANGED
         "client/files/upload-folder.ts: EntryError", // SOURCE_FAILED
         "client/files/write.ts: TypeError", // SOURCE_FAILED
+        "client/grpc-texts.ts: Error", // the cause of DEADLINE_EXCEEDED
         "client/internals/grpc-js.ts: Error", // of a late write, whose call has its own status
         "client/link/attempt.ts: AttemptError", // of one address, which CONNECTION_LOST names
         "client/link/attempt.ts: Error", // the cause of the same
@@ -182,7 +184,7 @@ const COMPRESSED = Buffer.from([1, 0, 0, 0, 0]);
 const CALLS: readonly (readonly [shape: string, call: (client: GuestClient) => Promise<unknown>])[] = [
   ["one answer", (client) => client.health()],
   ["a stream of answers", (client) => client.readFile("/x").bytes()],
-  ["streams both ways", (client) => client.exec({ args: ["true"] }).wait()],
+  ["streams both ways", (client) => client.start(["true"]).wait()],
 ];
 
 describe("an answer that the client cannot read", () => {

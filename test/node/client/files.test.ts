@@ -160,7 +160,7 @@ const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: P
       });
       return failureOf(writer.writeFile(path, content, { signal: abort.signal }));
     },
-    "passes its deadline": (writer, path) => failureOf(writer.writeFile(path, part(never), { timeoutMs: 300 })),
+    "passes its deadline": (writer, path) => failureOf(writer.writeFile(path, part(never), { requestTimeoutMs: 300 })),
     "has a source that fails": (writer, path, given) => {
       const content = part(async () => {
         await given;

@@ -16,7 +16,7 @@ describe("error.retryable", () => {
     const { agent, client } = await leaving();
     await using _ = agent;
     await client.stop();
-    const { code, retryable } = await failureOf(client.run({ args: ["true"] }));
+    const { code, retryable } = await failureOf(client.run(["true"]));
     assert.deepEqual([code, retryable], ["SHUTTING_DOWN", true]);
     client.close();
   });
@@ -24,9 +24,9 @@ describe("error.retryable", () => {
   test("a kept command interrupted by shutdown is not retryable", async () => {
     const { agent, client } = await leaving();
     await using _ = agent;
-    const kept = client.exec({ args: ["sleep", "1000"], keep: { name: "kept" } });
+    const kept = client.start(["sleep", "1000"], { keep: { name: "kept" } });
     await kept.attached;
-    const again = client.attach("kept");
+    const again = client.commands.attach("kept");
     await again.attached;
     assert.equal((await failureOf(kept.wait())).retryable, false);
     const ended = again.wait().then(
@@ -42,18 +42,18 @@ describe("error.retryable", () => {
     await using agent = await startAgent();
     await using relay = await relayTo(agent.port);
     using client = clientOf({ ...agent, port: relay.port });
-    const command = client.exec({ args: ["sleep", "1000"] });
+    const command = client.start(["sleep", "1000"]);
     await command.started;
-    const unanswered = failureOf(client.workloadOutput().attached);
+    const unanswered = failureOf(client.commands.workloadOutput().attached);
     // Every new connection is refused, which is the cause that the link then knows.
     relay.cut();
     const lost = await failureOf(command.wait());
     assert.deepEqual([lost.status, lost.retryable], ["UNAVAILABLE", false]);
     await unanswered;
-    const { status, retryable } = await failureOf(client.run({ args: ["true"] }));
+    const { status, retryable } = await failureOf(client.run(["true"]));
     assert.deepEqual([status, retryable], ["UNAVAILABLE", true]);
     using nowhere = clientOf({ ...agent, port: 1 });
-    const refused = await failureOf(nowhere.run({ args: ["true"] }));
+    const refused = await failureOf(nowhere.run(["true"]));
     assert.deepEqual([refused.code, refused.retryable], ["CONNECTION_REFUSED", true]);
   });
 
@@ -61,8 +61,8 @@ describe("error.retryable", () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     for (const fail of [
-      () => client.run({ args: ["/no/such/command"] }),
-      () => client.run({ args: ["true"] }, { signal: AbortSignal.abort() }),
+      () => client.run(["/no/such/command"]),
+      () => client.run(["true"], { signal: AbortSignal.abort() }),
       () => client.readFile("/no/such/file").text(),
     ])
       assert.equal((await failureOf(fail())).retryable, false);

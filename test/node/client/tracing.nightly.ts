@@ -76,7 +76,7 @@ const { connect } = await import("guest-agent-client");
 const client = connect({ address: \`unix:\${process.env["SOCKET"]}\`, token: process.env["TOKEN"] });
 await trace.getTracer("test").startActiveSpan("job", async (span) => {
   await client.health();
-  await client.run({ args: ["cat"] }, { input: "some input" });
+  await client.run(["cat"], { input: "some input" });
   await client.uploadFolder(process.env["SITE"], process.env["TARGET"]);
   await client.statPath("/no/such/file").catch(() => {});
   span.end();

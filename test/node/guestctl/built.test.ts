@@ -149,7 +149,7 @@ describe("the guestctl of the build", () => {
         keyPem: credential("client.key"),
         token: credential("token").toString(),
       });
-      client.run({ args: ["cat"] }, { input: "by " + how }).then(({ stdout }) => {
+      client.run(["cat"], { input: "by " + how }).then(({ stdout }) => {
         console.log(stdout.toString());
         client.close();
       });`;

@@ -86,7 +86,7 @@ export async function outlives(operation: Operation, end: End, moments: readonly
     if (state === "Standby") await node.resume("box");
     else assert.ok(runEpochMs !== undefined, `${when}: duties`);
     using client = await node.connect("box");
-    assert.equal((await client.run({ args: ["true"] })).exitCode, 0, when);
+    assert.equal((await client.run(["true"])).exitCode, 0, when);
     const names = [...(await node.list()), ...node.snapshots()].map(({ name }) => name);
     for (const name of names.toReversed()) await node.remove(name);
     assert.deepEqual(substrate.left(), [], when);

@@ -22,8 +22,8 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
 
   async function seenIn(name: string): Promise<string> {
     using client = await sharedNode.connect(name);
-    const { stdout } = await client.run({ args: ["sh", "-c", "echo $API_KEY $STAGE"] });
-    return stdout.toString().trim();
+    const { stdout } = await client.run(["sh", "-c", "echo $API_KEY $STAGE"]);
+    return stdout.trim();
   }
 
   test("fork with env sets variables in the fork and leaves the source's unchanged", async () => {

@@ -53,7 +53,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await waits.promise;
     onStep = () => undefined;
     using client = await node.connect("box");
-    await client.exec({ ...serving(inside, "hello"), keep: { name: "server" } }).detach();
+    await client.start(serving(inside, "hello").args, { keep: { name: "server" } }).detach();
     const { ingressId, ...rest } = await published;
     assert.equal(substrate.ingresses.get(ingressId ?? "").name, rest.ingress);
     assert.match(rest.ingress, /^box-[\da-f]{8}$/);
@@ -80,13 +80,13 @@ describe("publish", NEEDS_NAMESPACES, () => {
     const own = await freePort();
     const { args } = serving(own, "private");
     const onLoopback = args.map((arg) => arg.replace(`listen(${own})`, `listen(${own}, "127.0.0.1")`));
-    await client.exec({ args: onLoopback, keep: { name: "private" } }).detach();
+    await client.start(onLoopback, { keep: { name: "private" } }).detach();
     await client.waitForPort(own);
     const { warning } = await node.publish("box", own, "private.example.com", { listenPort });
     assert.match(warning ?? "", /^its server listens at 127\.0\.0\.1 only, .*; have it listen at 0\.0\.0\.0$/);
     await node.unpublish("box", "private.example.com", listenPort);
     assert.equal("warning" in (await node.publish("box", inside, HOSTNAME, { listenPort })), false);
-    await client.endExec("private", { forget: true });
+    await client.commands.end("private", { forget: true });
   });
 
   test("publishing another sandbox's hostname fails with HOSTNAME_IN_USE and leaves nothing behind", async () => {
@@ -110,7 +110,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await node.resume("box");
     assert.equal((await node.get("box")).published?.length, 1, "nor is it lost when it is stopped and booted anew");
     using client = await node.connect("box");
-    await client.exec({ ...serving(inside, "anew"), keep: { name: "server" } }).detach();
+    await client.start(serving(inside, "anew").args, { keep: { name: "server" } }).detach();
     await node.publish("box", inside, HOSTNAME, { listenPort, timeoutMs: WAIT_MS });
     const { sandbox } = await node.fork("box", { name: "twin" });
     assert.equal(sandbox.published, undefined);

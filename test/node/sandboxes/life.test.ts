@@ -29,8 +29,8 @@ function hookOf(rest: SuspendReport | undefined): HookOutcome {
 }
 
 async function answerOf(client: GuestClient, script: string): Promise<string> {
-  const { stdout } = await client.run({ args: ["sh", "-c", script] });
-  return stdout.toString().trim();
+  const { stdout } = await client.run(["sh", "-c", script]);
+  return stdout.trim();
 }
 
 const substrate = forAllTests(await HttpSubstrate.start());

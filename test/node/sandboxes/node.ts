@@ -179,7 +179,7 @@ export async function assertRefused(
 /** Fails unless the agent of a sandbox runs commands. */
 export async function assertAnswers(node: Sandboxes, name: string): Promise<void> {
   using client = await node.connect(name);
-  assert.equal((await client.run({ args: ["true"] })).exitCode, 0, name);
+  assert.equal((await client.run(["true"])).exitCode, 0, name);
 }
 
 /**

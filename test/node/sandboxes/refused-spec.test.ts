@@ -69,7 +69,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal((await node.get("box")).runEpochMs, undefined, "its duties are due");
     await node.resume("box", { env: { KEY: "of-its-own" }, ...ANYHOW });
     using client = await node.connect("box");
-    assert.equal((await client.run({ args: ["sh", "-c", "echo $KEY ${#BIG}"] })).stdout.toString(), "of-its-own 0\n");
+    assert.equal((await client.run(["sh", "-c", "echo $KEY ${#BIG}"])).stdout, "of-its-own 0\n");
   });
 
   it("resume with env fails on a damaged spec file; without env it succeeds", async (place) => {

@@ -13,7 +13,7 @@ const DAY_MS = 86_400_000;
 
 async function isAccepted(address: string | undefined, credentials: ClientCredentials): Promise<boolean> {
   using client = connect({ address: address ?? "", ...credentials });
-  return await client.health({ timeoutMs: 60_000 }).then(
+  return await client.health({ requestTimeoutMs: 60_000 }).then(
     () => true,
     () => false,
   );

@@ -45,12 +45,10 @@ describe("an agent for tests", () => {
     });
     delete process.env["OF_THE_TEST"];
     const client = agent.client();
-    const { stdout, exitCode: code } = await client.run({
-      args: ["sh", "-c", "echo $COLOUR $OF_THE_TEST$SVC_INSTANCE_TOKEN"],
-    });
-    assert.deepEqual([stdout.toString(), code], ["blue\n", 0]);
+    const { stdout, exitCode: code } = await client.run(["sh", "-c", "echo $COLOUR $OF_THE_TEST$SVC_INSTANCE_TOKEN"]);
+    assert.deepEqual([stdout, code], ["blue\n", 0]);
     assert.equal((await client.health()).ready, true);
-    await client.run({ args: ["sh", "-c", waitFor(join(folder, "up"))] });
+    await client.run(["sh", "-c", waitFor(join(folder, "up"))]);
     const { exitCode } = await agent.stop();
     assert.equal(exitCode, 143);
     assert.equal(agent.output.stdout, "up\n");
@@ -110,7 +108,7 @@ describe("an agent for tests", () => {
     const seconds = `1000.${process.pid}${Date.now()}`;
     const forgetful = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sleep", process.argv[3]] });
-      console.log((await agent.client().run({ args: ["sh", "-c", "echo $PPID"] })).stdout.toString());`;
+      console.log((await agent.client().run(["sh", "-c", "echo $PPID"])).stdout);`;
     const { stdout } = await execa(process.execPath, [
       "--input-type=module",
       "--eval",

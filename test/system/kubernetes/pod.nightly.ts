@@ -114,10 +114,10 @@ describe(
 
     it("commands and copies work through the runtime's exec and the bridge", async () => {
       using client = dial();
-      const { exitCode, stdout } = await client.run({ args: ["sh", "-c", "cat; env; exit 4"] }, { input: "hello\n" });
+      const { exitCode, stdout } = await client.run(["sh", "-c", "cat; env; exit 4"], { input: "hello\n" });
       assert.equal(exitCode, 4);
-      assert.match(stdout.toString(), /^hello\n/);
-      assert.doesNotMatch(stdout.toString(), /SVC_|token/);
+      assert.match(stdout, /^hello\n/);
+      assert.doesNotMatch(stdout, /SVC_|token/);
       mkdirSync(folder.at("site/sub"), { recursive: true });
       writeFileSync(folder.at("site/sub/page"), "content\n");
       await client.uploadFolder(folder.at("site"), "/srv/site");

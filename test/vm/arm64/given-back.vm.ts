@@ -37,8 +37,8 @@ for (const { when, ask } of ORDERS) {
       await stage.boot();
       {
         using client = stage.client();
-        const { stdout } = await client.run({ args: ["/bin/busybox", "uname", "-m"] });
-        assert.equal(stdout.toString(), "aarch64\n");
+        const { stdout } = await client.run(["/bin/busybox", "uname", "-m"]);
+        assert.equal(stdout, "aarch64\n");
         await client.writeFile("/tmp/file", randomBytes(100_000));
         assert.equal((await client.statPath("/tmp/file")).size, 100_000);
       }
@@ -57,7 +57,7 @@ for (const { when, ask } of ORDERS) {
       {
         using client = stage.client();
         assert.equal((await client.health()).idleDeclared, undefined);
-        await client.run({ args: ["/bin/busybox", "killall", "-USR1", "workload"] });
+        await client.run(["/bin/busybox", "killall", "-USR1", "workload"]);
         while ((await client.health()).idleDeclared === undefined) await pause(50);
         const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
         const { entropyBytesMixed, entropyCredited, degraded } = duties;
@@ -65,7 +65,10 @@ for (const { when, ask } of ORDERS) {
       }
       using client = stage.client();
       const content = randomBytes(100_000);
-      const { exitCode: code, stdout } = await client.run({ args: ["/bin/busybox", "cat"] }, { input: content });
+      const { exitCode: code, stdout } = await client.run(["/bin/busybox", "cat"], {
+        input: content,
+        encoding: "buffer",
+      });
       assert.equal(code, 0);
       assert.ok(stdout.equals(content));
     });

@@ -20,7 +20,7 @@ const LIMIT_WORKLOAD = `cg=$(busybox cut -d: -f3 /proc/$(busybox pidof workload)
 /** Share of the available memory that is there again. */
 const BACK = 0.7;
 const LOOKS = 50;
-const PATIENT = { timeoutMs: 300_000 };
+const PATIENT = { requestTimeoutMs: 300_000 };
 
 /** By the container's oom_score_adj: those of launcher, agent, workload and command. */
 const SCORES: Readonly<Record<number, readonly number[]>> = {
@@ -32,9 +32,9 @@ const SHOW_SCORES = `read pid name state launcher more < /proc/$PPID/stat; cd /p
 busybox cat $launcher/oom_score_adj $PPID/oom_score_adj $(busybox pidof workload)/oom_score_adj self/oom_score_adj`;
 
 async function shell(client: GuestClient, script: string): Promise<string> {
-  const { exitCode: code, stdout, stderr } = await client.run({ args: ["/bin/sh", "-c", script] });
-  assert.equal(code, 0, stderr.toString());
-  return stdout.toString();
+  const { exitCode: code, stdout, stderr } = await client.run(["/bin/sh", "-c", script]);
+  assert.equal(code, 0, stderr);
+  return stdout;
 }
 
 async function availableKib(client: GuestClient): Promise<number> {
@@ -65,7 +65,7 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
       using client = stage.client();
       const beforeKib = await availableKib(client);
       using filling = stage.client();
-      const hog = filling.exec({ args: ["/bin/sh", "-c", HOGS[name]] });
+      const hog = filling.start(["/bin/sh", "-c", HOGS[name]]);
       hog.stdout.resume();
       hog.stderr.resume();
       const ended = hog.wait().catch(() => undefined);
@@ -102,7 +102,7 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
   test("a workload over its memory limit ends the guest with 137 and oom_killed", async () => {
     const { machine } = stage;
     using client = stage.client();
-    await client.run({ args: ["/bin/sh", "-c", LIMIT_WORKLOAD] }).catch(() => undefined);
+    await client.run(["/bin/sh", "-c", LIMIT_WORKLOAD]).catch(() => undefined);
     await machine.ended();
     assert.match(machine.console, /"event":"workload_ended".*"status":137,"signal":9,"oom_killed":true/);
     const reason = "the workload was killed by SIGKILL: out of memory (killed by the kernel's OOM killer)";

@@ -28,12 +28,12 @@ export function standbyCases(stage: Stage): void {
     let workload: string;
     {
       using client = stage.client();
-      workload = (await client.run({ args: WORKLOAD })).stdout.toString();
+      workload = (await client.run(WORKLOAD)).stdout;
       assert.match(workload, /^\d+ \d+\n$/);
     }
     using before = stage.client();
     const server = ["/bin/busybox", "nc", "-ll", "-p", String(PORT), "-e", "/bin/busybox", "cat"];
-    await before.exec({ args: server, keep: { name: "server" } }).detach();
+    await before.start(server, { keep: { name: "server" } }).detach();
     await before.waitForPort(PORT);
     const tunnel = before.openTunnel(PORT).on("error", () => {});
     await tunnel.opened;
@@ -60,7 +60,7 @@ export function standbyCases(stage: Stage): void {
     assertSameStamp(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");
     assertSameStamp(health.idleDeclared, healthBefore.idleDeclared, "nor a declaration");
     using client = stage.client();
-    assert.equal((await client.run({ args: WORKLOAD })).stdout.toString(), workload, "the same workload");
+    assert.equal((await client.run(WORKLOAD)).stdout, workload, "the same workload");
     const anew = client.watchPorts();
     const again = (await anew.next()).value;
     await anew.return?.();
@@ -68,7 +68,7 @@ export function standbyCases(stage: Stage): void {
     const echo = client.openTunnel(PORT);
     echo.end("after the standby");
     assert.equal(await text(echo), "after the standby", "by the same server");
-    await client.endExec("server", { forget: true });
+    await client.commands.end("server", { forget: true });
     const { generation, cpu, uptimeUs } = await client.usage();
     // The sequence repeats the duties where the first answer came late.
     assert.ok(generation > usageBefore.generation, "another life of the guest");

@@ -40,7 +40,7 @@ export async function plugged(guest: Guest, machine: Machine, device: VsockDevic
 export async function dialWithin(client: GuestClient, cid: number): Promise<Buffer> {
   const preface = String.raw`PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\004\0\0\0\0\0`;
   const script = `busybox printf '${preface}' | socat -t 30 - VSOCK-CONNECT:${cid}:${VSOCK_PORT}`;
-  const { stdout } = await client.run({ args: ["/bin/sh", "-c", script], timeoutMs: DIAL_LIMIT_MS });
+  const { stdout } = await client.run(["/bin/sh", "-c", script], { timeoutMs: DIAL_LIMIT_MS, encoding: "buffer" });
   return stdout;
 }
 

@@ -118,7 +118,7 @@ async function meet(guest: Guest, machine: Machine) {
   const older = await rawConnection(guest, machine);
   await rawHealth(older, TOKEN);
   const fresh = guest.client(machine, { certPem: identity.cert, keyPem: identity.key });
-  await fresh.health({ timeoutMs: REACH_LIMIT_MS, waitForReady: true });
+  await fresh.health({ requestTimeoutMs: REACH_LIMIT_MS, waitForReady: true });
   const expired = await rawConnection(guest, machine, await issueClient(past));
   const end = (): void => {
     for (const each of [older, expired, fresh]) each[Symbol.dispose]();
@@ -137,7 +137,7 @@ async function settled<T>(ask: () => Promise<T>, wanted: (answer: T) => boolean)
 }
 
 async function print(client: GuestClient, ...command: string[]): Promise<string> {
-  return (await client.run({ args: ["/bin/busybox", ...command] })).stdout.toString();
+  return (await client.run(["/bin/busybox", ...command])).stdout;
 }
 
 /** Most attempts with a snapshot: the kernel's own reseed may fall between two draws. */

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
-import type { ExecProcess, GuestClient } from "../../../src/node/client/index.ts";
+import type { GuestProcess, GuestClient } from "../../../src/node/client/index.ts";
 import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
@@ -32,10 +32,10 @@ export class Source implements AsyncDisposable {
   readonly #guest: Guest;
   readonly #machine: Machine;
   readonly #client: GuestClient & Disposable;
-  readonly #exec: ExecProcess;
+  readonly #exec: GuestProcess;
   #snapshots = 0;
 
-  private constructor(guest: Guest, machine: Machine, client: GuestClient & Disposable, exec: ExecProcess) {
+  private constructor(guest: Guest, machine: Machine, client: GuestClient & Disposable, exec: GuestProcess) {
     this.#guest = guest;
     this.#machine = machine;
     this.#client = client;
@@ -46,7 +46,7 @@ export class Source implements AsyncDisposable {
   static async prepare(guest: Guest, machine: Machine): Promise<Source> {
     const client = guest.client(machine);
     const script = "busybox setsid busybox sleep 31338 <&- >&- 2>&- & exec busybox sleep 31337";
-    const exec = client.exec({ args: ["/bin/busybox", "sh", "-c", script] });
+    const exec = client.start(["/bin/busybox", "sh", "-c", script]);
     exec.wait().catch(() => undefined);
     await exec.started;
     const hook = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 500 });

@@ -175,7 +175,7 @@ export class Guest implements Disposable {
     for (;;) {
       const client = this.client(machine);
       try {
-        await client.health({ timeoutMs });
+        await client.health({ requestTimeoutMs: timeoutMs });
         return client;
       } catch (error) {
         client.close();

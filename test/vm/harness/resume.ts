@@ -117,7 +117,7 @@ async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: (
   costs.hook = measure();
   await client.health();
   costs.health = measure();
-  await client.run({ args: ["/bin/busybox", "true"] });
+  await client.run(["/bin/busybox", "true"]);
   costs.exec = measure();
   return costs;
 }

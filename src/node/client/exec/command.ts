@@ -6,8 +6,9 @@ import {
   ExecStartSchema,
   type TerminalSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { checkArgs, checkOptions, checkText, fromArguments, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { checkArgs, checkOptions, checkText, fromArguments, limitOf, wholeNumber } from "../arguments.ts";
 import { invalidOption } from "../errors.ts";
+import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
 
@@ -24,10 +25,8 @@ export interface TerminalOptions {
   readonly iutf8?: boolean | undefined;
 }
 
-/** A command to run in the sandbox. */
-export interface ExecCommand {
-  /** Program and arguments; at least one element. No shell is involved. */
-  readonly args: readonly string[];
+/** How to run a command. */
+export interface CommandOptions {
   /**
    * Variables to set on top of the session's environment, passed unchanged. Variables with the value undefined are
    * ignored.
@@ -37,38 +36,31 @@ export interface ExecCommand {
   readonly cwd?: string | undefined;
   /** User, in the form `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's. */
   readonly user?: string | undefined;
-  /**
-   * Connect standard input to the caller. If false (the default), it is /dev/null. A command in a terminal always has
-   * standard input.
-   */
-  readonly stdin?: boolean | undefined;
   /** Run the command in a terminal of this size. Then `stdout` carries all output. */
   readonly terminal?: TerminalOptions | undefined;
-  /** Time after which the agent ends the command, in milliseconds. Default: no limit. */
+  /**
+   * Time limit of the command, in milliseconds. The agent then ends it: SIGTERM, 2 s, SIGKILL; `timedOut` of the result
+   * is true. 0 or Infinity: no limit. Default: no limit.
+   */
   readonly timeoutMs?: number | undefined;
 }
 
-/** A command that outlives its client's connection. */
-export interface KeptCommand extends ExecCommand {
-  readonly keep: KeepOptions;
+/** What the start message says. */
+export interface CommandStart extends CommandOptions {
+  /** Whether standard input is connected; if not, it is /dev/null. */
+  readonly stdin?: boolean | undefined;
+  readonly keep?: KeepOptions | undefined;
 }
 
 /** How a command ended (message ExecExit). */
-export type ExecResult = Omit<Plain<ExecExit>, "code"> & {
+export type CommandResult = Omit<Plain<ExecExit>, "code" | "signal"> & {
   /** Exit status, or 128 + signal number if a signal ended the command. */
   readonly exitCode: number;
+  /** Name of the signal that ended the command, such as "SIGKILL"; undefined if no signal ended it. */
+  readonly signal: SignalName | undefined;
 };
 
-const COMMAND_NAMES: Readonly<Record<keyof KeptCommand, true>> = {
-  args: true,
-  env: true,
-  cwd: true,
-  user: true,
-  stdin: true,
-  terminal: true,
-  timeoutMs: true,
-  keep: true,
-};
+export const COMMAND: Names<CommandOptions> = { env: true, cwd: true, user: true, terminal: true, timeoutMs: true };
 const KEEP_NAMES: Readonly<Record<keyof KeepOptions, true>> = {
   name: true,
   bufferBytes: true,
@@ -78,48 +70,47 @@ const KEEP_NAMES: Readonly<Record<keyof KeepOptions, true>> = {
   awakeForMs: true,
 };
 
-/** Throws GuestError (INVALID_ARGUMENT) for a string or an array: other libraries accept these as commands. */
-export function checkShape(command: unknown): void {
-  if (typeof command === "object" && !Array.isArray(command)) return;
-  const message = 'a command is an object, { args: ["ls", "-l"] }; a line for a shell is { args: ["sh", "-c", line] }';
-  throw invalidOption("args", message);
+/** Throws GuestError (INVALID_ARGUMENT) unless the arguments are an array of strings. */
+function checkShape(args: unknown): void {
+  if (typeof args === "string") {
+    const message = `a command is an array, such as ["ls", "-l"]; to run a line with a shell, give ["sh", "-c", line]`;
+    throw invalidOption("args", message);
+  }
+  if (typeof args === "object" && args !== null && "args" in args) {
+    const message = 'a command is an array, and its options follow it: run(["ls", "-l"], { cwd: "/" })';
+    throw invalidOption("args", message);
+  }
+  checkArgs(args);
 }
 
 /** Creates the content of the start frame. Throws GuestError (INVALID_ARGUMENT) if the command cannot be sent. */
-export function startMessage(command: ExecCommand | KeptCommand): ExecStart {
+export function startMessage(args: readonly string[], options: CommandStart): ExecStart {
   return fromArguments("the command cannot be sent", () => {
-    checkShape(command);
-    checkOptions("the command", command, COMMAND_NAMES);
-    checkArgs(command.args);
-    if (isKept(command)) checkOptions("keep", command.keep, KEEP_NAMES);
-    const { args, env, cwd = "", user = "", stdin = false, timeoutMs = 0, terminal } = command;
+    checkShape(args);
+    const { env, cwd = "", user = "", stdin = false, timeoutMs, terminal, keep } = options;
+    checkOptions("keep", keep, KEEP_NAMES);
     const message = create(ExecStartSchema, {
       args: [...args],
       env: variablesOf(env),
       cwd,
       user,
       stdin,
-      timeoutMs: BigInt(wholeMilliseconds(timeoutMs, "timeoutMs")),
+      timeoutMs: BigInt(limitOf(timeoutMs, "timeoutMs") ?? 0),
       ...(terminal && { terminal: terminalMessage(terminal) }),
-      ...(isKept(command) && { keep: keepMessage(command.keep) }),
+      ...(keep && { keep: keepMessage(keep) }),
     });
     for (const [index, argument] of message.args.entries()) checkText(argument, `args[${index}]`);
     for (const [name, value] of Object.entries(message.env)) checkText(`${name}=${value}`, "env");
     checkText(message.cwd, "cwd");
     checkText(message.user, "user");
-    // Encode the message once now: an encoding error during the call could not be reported to the caller of `exec`.
+    // Encode the message once now: an encoding error during the call could not be reported to the caller of `start`.
     toBinary(ExecStartSchema, message);
     return message;
   });
 }
 
-/** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
-export function isKept(command: ExecCommand | KeptCommand): command is KeptCommand {
-  return "keep" in command && (command.keep as KeepOptions | undefined) !== undefined;
-}
-
 /** Drops undefined variables, as node:child_process does. Throws GuestError for a value that is not a string. */
-function variablesOf(env: ExecCommand["env"] = {}): Record<string, string> {
+function variablesOf(env: CommandOptions["env"] = {}): Record<string, string> {
   const given = Object.entries(env).filter((variable): variable is [string, string] => variable[1] !== undefined);
   const wrong = given.find(([, value]) => typeof (value as unknown) !== "string");
   // Do not print the value: it may be a secret.
@@ -137,13 +128,13 @@ function terminalMessage({
 }
 
 /** Converts the content of the exit frame. */
-export function resultOf(exit: ExecExit): ExecResult {
-  const { code, ...result } = plain(ExecExitSchema, exit);
-  return { exitCode: code, ...result };
+export function resultOf(exit: ExecExit): CommandResult {
+  const { code, signal, ...result } = plain(ExecExitSchema, exit);
+  return { exitCode: code, signal: signalName(signal), ...result };
 }
 
-/** Name of a signal, such as "SIGTERM". */
-export type SignalName = NodeJS.Signals;
+/** Name of a signal, such as "SIGTERM". A signal without a name of its own is "SIG" with its number, such as "SIG34". */
+export type SignalName = NodeJS.Signals | `SIG${number}`;
 
 /**
  * Signal names by number, from 1, in the guest: Linux on x86 or Arm (signal(7)). The client's own system may number
@@ -154,10 +145,20 @@ const SIGNALS: readonly string[] = (
   "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
 ).split(" ");
 
+/** Limit on signal numbers (SIGRTMAX of signal(7)). */
+const LARGEST_SIGNAL = 64;
+
 /** Returns the signal's number in the guest. Throws GuestError (INVALID_ARGUMENT) if it is not a signal. */
 export function signalNumber(signal: number | SignalName): number {
   if (typeof signal === "number") return wholeNumber(signal, "signal");
   const number = 1 + SIGNALS.findIndex((name) => signal === `SIG${name}`);
   if (number > 0) return number;
+  const unnamed = /^SIG(\d{1,2})$/.exec(signal)?.[1];
+  if (unnamed !== undefined && Number(unnamed) > 0 && Number(unnamed) <= LARGEST_SIGNAL) return Number(unnamed);
   throw invalidOption("signal", `${JSON.stringify(signal)} is not a signal; give a name such as SIGTERM, or a number`);
+}
+
+/** Returns the name of a signal of the guest; undefined for 0. */
+function signalName(number: number): SignalName | undefined {
+  return number === 0 ? undefined : (`SIG${SIGNALS[number - 1] ?? number}` as SignalName);
 }

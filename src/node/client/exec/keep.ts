@@ -6,10 +6,11 @@ import {
   type ExecStarted,
   ExecWhenFull,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { fromArguments, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { fromArguments, limitOf, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import { type CallOptions, encoded } from "../channel.ts";
 import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
+import { CALL, type Names } from "../options.ts";
 import type { Plain } from "../plain.ts";
 
 /** Options of a kept command (message ExecKeep). */
@@ -126,6 +127,31 @@ export interface KeptPosition {
   readonly stdinOffset: number;
 }
 
+export const KEPT: Names<KeptOptions> = {
+  ...CALL,
+  resume: true,
+  onEvent: true,
+  acknowledge: true,
+  forget: true,
+  failOnGap: true,
+};
+/** A position of a kept command is also valid as options, so that a call can continue there. */
+const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
+  execId: true,
+  stdoutOffset: true,
+  stderrOffset: true,
+  stdinOffset: true,
+  fromNow: true,
+};
+export const ATTACH: Names<AttachOptions & KeptPosition> = { ...KEPT, ...FROM, terminal: true };
+export const WORKLOAD_OUTPUT: Names<WorkloadOutputOptions & KeptPosition> = {
+  ...CALL,
+  ...FROM,
+  resume: true,
+  onEvent: true,
+  failOnGap: true,
+};
+
 const DEFAULT_RESUME_MS = 600_000;
 
 /** The caller's function that returns the current address and credentials, if there is one. */
@@ -137,7 +163,7 @@ export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions
 export function resumeTimeoutOf({ resume = false }: KeptOptions): number {
   if (typeof resume === "boolean") return resume ? DEFAULT_RESUME_MS : 0;
   const { timeoutMs = DEFAULT_RESUME_MS } = resume;
-  return timeoutMs === Number.POSITIVE_INFINITY ? timeoutMs : wholeMilliseconds(timeoutMs, "resume.timeoutMs");
+  return limitOf(timeoutMs, "resume.timeoutMs") ?? Number.POSITIVE_INFINITY;
 }
 
 const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;

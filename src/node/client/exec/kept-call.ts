@@ -7,8 +7,7 @@ import {
   type ExecStarted,
   TerminalSizeSchema,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
-import { wholeMilliseconds } from "../arguments.ts";
-import type { Channel } from "../channel.ts";
+import type { CallOptions, Channel } from "../channel.ts";
 import { abortedError, failure, type GuestError } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
 import { growingPauses, retried } from "../retry.ts";
@@ -70,7 +69,6 @@ type State =
 export class KeptCall implements ExecWire {
   readonly #parts: KeptParts;
   readonly #resumeTimeoutMs: number;
-  readonly #deadlineAtMs: number;
   readonly #over = new AbortController();
   readonly #signals: Frame[] = [];
   readonly #channel: RedialledChannel;
@@ -92,15 +90,13 @@ export class KeptCall implements ExecWire {
 
   /** Throws GuestError for invalid options, a closed channel or an aborted signal. */
   constructor(parts: KeptParts) {
-    const { timeoutMs } = parts.options;
     this.#parts = parts;
     this.#channel = new RedialledChannel(parts.channel, parts.dial);
     this.#own = new OwnCommand(this.#channel, parts.name);
     this.#dialsNext = parts.alwaysDials;
     this.#resumeTimeoutMs = resumeTimeoutOf(parts.options);
-    const limitMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : wholeMilliseconds(timeoutMs, "timeoutMs");
-    this.#deadlineAtMs = performance.now() + limitMs;
-    this.#state = { kind: "starting", call: this.#call(parts.first, parts.options.waitForReady) };
+    const { waitForReady, requestTimeoutMs } = parts.options;
+    this.#state = { kind: "starting", call: this.#call(parts.first, { waitForReady, requestTimeoutMs }) };
   }
 
   open(listener: ExecListener): void {
@@ -178,10 +174,8 @@ export class KeptCall implements ExecWire {
     return this.#state.kind === "attached" || this.#state.kind === "exited" ? this.#state.call : undefined;
   }
 
-  #call(first: Frame, waitForReady = false): ExecCall {
-    const leftMs = this.#deadlineAtMs - performance.now();
-    const timeoutMs = leftMs === Number.POSITIVE_INFINITY ? undefined : Math.max(0, leftMs);
-    return new ExecCall(this.#channel.current, { signal: this.#parts.options.signal, waitForReady, timeoutMs }, first);
+  #call(first: Frame, options: Pick<CallOptions, "waitForReady" | "requestTimeoutMs"> = {}): ExecCall {
+    return new ExecCall(this.#channel.current, { ...options, signal: this.#parts.options.signal }, first);
   }
 
   /** Listens to a call, and ignores it as soon as it is no longer the current call. */
@@ -318,7 +312,7 @@ export class KeptCall implements ExecWire {
     this.#parts.options.onEvent?.({ kind: "disconnected", error: lost });
     retried(Promise.reject(lost), () => this.#reattach(), {
       pausesMs: growingPauses(LONGEST_PAUSE_MS),
-      untilMs: Math.min(performance.now() + this.#resumeTimeoutMs, this.#deadlineAtMs),
+      untilMs: performance.now() + this.#resumeTimeoutMs,
       signal: this.#over.signal,
       isTransient: (error) => this.#isTransient(error as GuestError),
     }).catch((error: unknown) => this.#fail(error as GuestError));

@@ -1,12 +1,15 @@
+import { deferred } from "../deferred.ts";
 import type { Attachment, KeptPosition } from "./keep.ts";
 import { KeptCall, type KeptParts } from "./kept-call.ts";
-import { ExecProcess } from "./process.ts";
+import { GuestProcess } from "./process.ts";
 
 /**
  * How long `detach()` waits for the agent to receive the written input. It takes longer only if the command does not
  * read.
  */
 const INPUT_TAKEN_MS = 1_000;
+/** How long the disposal waits for the agent to answer the start. */
+const ANSWER_MS = 10_000;
 
 /** The workload's output, read-only. `wait()` resolves with the workload's exit. */
 export type WorkloadOutput = Pick<KeptProcess, "stdout" | "stderr" | "attached" | "position" | "detach" | "wait">;
@@ -16,7 +19,7 @@ export type WorkloadOutput = Pick<KeptProcess, "stdout" | "stderr" | "attached" 
  * agent has received it. `detach()`, an aborted signal and a lost connection only detach: the command continues to
  * run.
  */
-export class KeptProcess extends ExecProcess {
+export class KeptProcess extends GuestProcess {
   /** The command that the call is attached to. Rejects with GuestError if it cannot be attached. */
   readonly attached: Promise<Attachment>;
   readonly #wire: KeptCall;
@@ -56,10 +59,24 @@ export class KeptProcess extends ExecProcess {
    * Ends the command as if it were not kept, and makes the agent forget it: SIGHUP, 5 s, SIGKILL. `wait()` rejects at
    * once. If the agent has not answered the start yet, the command is ended after the answer. Does nothing once the
    * call is over, which it is after `detach()`, a failed start, a takeover, or a lost connection without `resume`; then
-   * use `endExec` with the command's name.
+   * use `commands.end` with the command's name.
    */
   override cancel(): void {
     this.#wire.hangUp();
+  }
+
+  /** Detaches from the command: it continues to run. Waits at most 10 s for the agent's answer to the start. */
+  override async [Symbol.asyncDispose](): Promise<void> {
+    const { promise, resolve } = deferred<undefined>();
+    const timer = setTimeout(resolve, ANSWER_MS, undefined);
+    await Promise.race([this.detach().catch(() => undefined), promise]);
+    clearTimeout(timer);
+    super.cancel();
+  }
+
+  /** Leaving a loop over an output detaches from the command: it continues to run. */
+  protected override onLeft(): void {
+    this.detach().catch(() => undefined);
   }
 
   /**

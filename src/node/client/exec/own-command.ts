@@ -28,8 +28,8 @@ export class OwnCommand {
   }
 
   /** Frees the name and the buffer of the command, which must have ended. Rejects with GuestError. */
-  async forget(timeoutMs?: number): Promise<void> {
-    await this.#end({}, timeoutMs);
+  async forget(requestTimeoutMs?: number): Promise<void> {
+    await this.#end({}, requestTimeoutMs);
   }
 
   /**
@@ -57,10 +57,10 @@ export class OwnCommand {
     });
   }
 
-  async #end(how: Partial<typeof HANG_UP>, timeoutMs?: number): Promise<void> {
+  async #end(how: Partial<typeof HANG_UP>, requestTimeoutMs?: number): Promise<void> {
     const { execId } = this;
     if (execId === "") return;
     const request = { name: this.#name, execId, ...how };
-    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { timeoutMs }));
+    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { requestTimeoutMs }));
   }
 }

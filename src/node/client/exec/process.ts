@@ -1,13 +1,13 @@
 import type { Readable, Writable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
 import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
 import { failure, type GuestError } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
-import { type ExecResult, resultOf, type SignalName, signalNumber } from "./command.ts";
+import { type CommandResult, resultOf, type SignalName, signalNumber } from "./command.ts";
 import { inputStream, OutputStream } from "./streams.ts";
 import type { ExecWire } from "./wire.ts";
-import type { CallOptions } from "../channel.ts";
 
 type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
 
@@ -22,9 +22,10 @@ export interface WebStreams {
 
 /**
  * A command in the sandbox. Read both outputs, or call `resume()` on the one that you do not need: a full output blocks
- * the other one, and the command.
+ * the other one, and the command. Leaving a `for await` loop over an output before its end ends the command, as
+ * `cancel` does; use `stdout.iterator({ destroyOnReturn: false })` to leave it running. `await using` ends it, too.
  */
-export class ExecProcess {
+export class GuestProcess {
   /** Standard input; ended from the start if the command has none. */
   readonly stdin: Writable;
   readonly stdout: Readable;
@@ -37,7 +38,7 @@ export class ExecProcess {
   readonly #wire: ExecWire;
   readonly #outputs: Outputs;
   readonly #start = deferred<ExecStarted>();
-  readonly #end = deferred<ExecResult>();
+  readonly #end = deferred<CommandResult>();
   #web: WebStreams | undefined;
   #exit: ExecExit | undefined;
   #failed = false;
@@ -50,10 +51,8 @@ export class ExecProcess {
   constructor(wire: ExecWire, hasStdin: boolean) {
     this.#wire = wire;
     const resumeIfRoom = (): void => this.#resumeIfRoom();
-    this.#outputs = {
-      stdout: new OutputStream(resumeIfRoom, wire.onRead),
-      stderr: new OutputStream(resumeIfRoom, wire.onRead),
-    };
+    const parts = { onRoom: resumeIfRoom, onRead: wire.onRead, onLeft: () => this.onLeft() };
+    this.#outputs = { stdout: new OutputStream(parts), stderr: new OutputStream(parts) };
     this.stdout = this.#outputs.stdout;
     this.stderr = this.#outputs.stderr;
     this.answered = this.#start.promise;
@@ -88,19 +87,77 @@ export class ExecProcess {
     this.#wire.send({ case: "resize", value: { cols: size(cols, "cols"), rows: size(rows, "rows") } });
   }
 
-  /** Sends a signal, given by name or by its number in the guest, to the command's process group. Throws GuestError. */
-  signal(signal: number | SignalName): void {
+  /**
+   * Sends a signal to the command's process group; its name, or its number in the guest. `wait` says when the command
+   * has ended. Throws GuestError.
+   */
+  kill(signal: number | SignalName = "SIGTERM"): void {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
-  /** Cancels the call, after which the agent sends SIGHUP to the command's session. */
+  /** Cancels the call, after which the agent sends SIGHUP to the command's session, and SIGKILL 5 s later. */
   cancel(): void {
     this.#wire.cancel();
   }
 
+  /**
+   * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving the loop ends the command, like a
+   * loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
+   */
+  async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
+    const decoder = new StringDecoder("utf8");
+    // Pieces are joined only at a line end: adding each piece to the line would copy a long line again and again.
+    let pieces: string[] = [];
+    let length = 0;
+    for await (const bytes of this[from] as AsyncIterable<Buffer | string>) {
+      const text = typeof bytes === "string" ? bytes : decoder.write(bytes);
+      let start = 0;
+      for (let end; (end = text.indexOf("\n", start)) >= 0; start = end + 1) {
+        pieces.push(text.slice(start, end));
+        yield withoutReturn(pieces.join(""));
+        pieces = [];
+        length = 0;
+      }
+      if (start < text.length) pieces.push(text.slice(start));
+      length += text.length - start;
+      if (length > LONGEST_LINE)
+        throw failure(
+          "RESOURCE_EXHAUSTED",
+          "OUTPUT_TOO_LARGE",
+          `a line of ${from} has more than ${LONGEST_LINE} characters`,
+        );
+    }
+    pieces.push(decoder.end());
+    const last = pieces.join("");
+    if (last !== "") yield withoutReturn(last);
+    return undefined;
+  }
+
+  /** Iterates over the lines of standard output, as `lines` does. */
+  [Symbol.asyncIterator](): AsyncGenerator<string, undefined, undefined> {
+    return this.lines();
+  }
+
+  /** Ends the command, as `cancel` does, unless it has ended; resolves when the call is over. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#exit === undefined) this.cancel();
+    await this.#end.promise.catch(() => undefined);
+  }
+
   /** Resolves with the command's result once the streams have received all of its output. Rejects with GuestError. */
-  wait(): Promise<ExecResult> {
+  wait(): Promise<CommandResult> {
     return this.#end.promise;
+  }
+
+  /** Called when the reader leaves a loop over an output. Does nothing after the command's end. */
+  protected onLeft(): void {
+    if (this.#exit !== undefined || this.#failed) return;
+    this.#abandoned = failure(
+      "CANCELLED",
+      "STREAM_LEFT",
+      "the loop over the command's output was left, which ended the command",
+    );
+    this.#wire.cancel();
   }
 
   #receive(frame: ExecFrame["frame"]): void {
@@ -153,77 +210,18 @@ export class ExecProcess {
   }
 }
 
+/** Options of `lines`. */
+export interface LinesOptions {
+  /** The output to read. Default: "stdout". */
+  readonly from?: "stdout" | "stderr" | undefined;
+}
+
+/** Limit on the characters of a line, so that a command that writes no line ends cannot fill the memory. */
+const LONGEST_LINE = 100_000_000;
+
+function withoutReturn(line: string): string {
+  return line.endsWith("\r") ? line.slice(0, -1) : line;
+}
+
 /** Limit on the columns and rows of a terminal (struct winsize, ioctl_tty(2)). */
 const LARGEST_SIZE = 65_535;
-
-/** Default limit on the collected bytes of each output. */
-const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
-
-/** Options of `run`. */
-export interface RunOptions extends CallOptions {
-  /** Standard input; text is sent as UTF-8. Default: /dev/null, or an empty input for a command in a terminal. */
-  readonly input?: Uint8Array | string | undefined;
-  /**
-   * Limit on the collected bytes of each output. A command that writes more is cancelled, and the call rejects with
-   * RESOURCE_EXHAUSTED. Default: 100 MB.
-   */
-  readonly maxOutputBytes?: number | undefined;
-  /**
-   * Called with each piece of standard output as it arrives. If it returns a promise, the next piece waits for it, and
-   * so may the command. If it throws, the command is cancelled and the call rejects.
-   */
-  readonly onStdout?: ((piece: Buffer) => unknown) | undefined;
-  /** Like `onStdout`, for standard error. */
-  readonly onStderr?: ((piece: Buffer) => unknown) | undefined;
-}
-
-/** Result and output of a command. */
-export interface RunResult extends ExecResult {
-  readonly stdout: Buffer;
-  readonly stderr: Buffer;
-}
-
-/** Starts a command, sends its input and collects all of its output. Rejects with GuestError. */
-export async function runToEnd(
-  start: () => ExecProcess,
-  { input, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES, onStdout, onStderr }: RunOptions,
-): Promise<RunResult> {
-  const limit = wholeNumber(maxOutputBytes, "maxOutputBytes");
-  const process = start();
-  // A terminal always has an input: without an end of input, a command that reads it would wait indefinitely.
-  process.stdin.end(input);
-  const [result, stdout, stderr] = await Promise.all([
-    process.wait(),
-    collect(process, "stdout", limit, onStdout),
-    collect(process, "stderr", limit, onStderr),
-  ]);
-  return { ...result, stdout, stderr };
-}
-
-/** Collects an output to its end. If the command fails, `wait()` reports it. */
-async function collect(
-  process: ExecProcess,
-  name: "stdout" | "stderr",
-  limit: number,
-  onPiece: RunOptions["onStdout"],
-): Promise<Buffer> {
-  const stream: Readable = process[name];
-  const chunks: Buffer[] = [];
-  let bytes = 0;
-  for await (const chunk of stream as AsyncIterable<Buffer>) {
-    bytes += chunk.length;
-    if (bytes > limit) {
-      process.cancel();
-      const message = `the command wrote more than ${limit} bytes to ${name} and was cancelled; raise maxOutputBytes, or read its streams with exec`;
-      throw failure("RESOURCE_EXHAUSTED", "OUTPUT_TOO_LARGE", message);
-    }
-    chunks.push(chunk);
-    try {
-      await onPiece?.(chunk);
-    } catch (error) {
-      process.cancel();
-      throw error;
-    }
-  }
-  return Buffer.concat(chunks);
-}

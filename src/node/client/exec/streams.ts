@@ -1,4 +1,5 @@
 import { Readable, Writable } from "node:stream";
+import { invalidOption } from "../errors.ts";
 import type { ExecWire } from "./wire.ts";
 
 /** Limit on the standard input in one frame. */
@@ -43,21 +44,31 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   return stream;
 }
 
-/** An output stream of a command. */
+/** Callbacks of an output stream. */
+interface OutputParts {
+  readonly onRoom: () => void;
+  readonly onRead: (() => void) | undefined;
+  readonly onLeft: () => void;
+}
+
+/** An output stream of a command. Leaving a `for await` loop over it ends the command, as `onLeft` says. */
 export class OutputStream extends Readable {
   readonly #onRoom: () => void;
   readonly #onRead: (() => void) | undefined;
+  readonly #onLeft: () => void;
   #full = false;
 
   /**
-   * @param onRoom called when a full stream has been read from, and when it is destroyed
-   * @param onRead called when bytes have been read
+   * @param parts.onRoom called when a full stream has been read from, and when it is destroyed
+   * @param parts.onRead called when bytes have been read, if positions in the stream count
+   * @param parts.onLeft called when the reader leaves a loop over the stream before its end
    */
-  constructor(onRoom: () => void, onRead?: () => void) {
+  constructor({ onRoom, onRead, onLeft }: OutputParts) {
     super({ highWaterMark: 256 * 1024 });
     this.#onRoom = onRoom;
     this.#onRead = onRead;
-    // An unhandled "error" event would end the program, and ExecProcess.wait() reports the failure anyway.
+    this.#onLeft = onLeft;
+    // An unhandled "error" event would end the program, and GuestProcess.wait() reports the failure anyway.
     this.on("error", () => undefined);
   }
 
@@ -71,6 +82,29 @@ export class OutputStream extends Readable {
     if (!this.destroyed) this.#full = !this.push(bytes);
     // A flowing stream has passed the bytes to its reader already.
     this.#onRead?.();
+  }
+
+  /** Throws GuestError for a kept command: the stream would count characters, but positions count bytes. */
+  override setEncoding(encoding: BufferEncoding): this {
+    if (this.#onRead === undefined) return super.setEncoding(encoding);
+    const message = "the output of a kept command must be read as bytes: use lines(), or a StringDecoder of your own";
+    throw invalidOption("encoding", message);
+  }
+
+  override [Symbol.asyncIterator](): NodeJS.AsyncIterator<unknown, undefined> {
+    const chunks = super[Symbol.asyncIterator]() as NodeJS.AsyncIterator<unknown, undefined>;
+    const leave = (): Promise<IteratorResult<unknown, undefined>> => {
+      if (!this.readableEnded && !this.errored) this.#onLeft();
+      return chunks.return?.() ?? Promise.resolve({ done: true, value: undefined });
+    };
+    return {
+      next: () => chunks.next(),
+      return: leave,
+      [Symbol.asyncIterator]() {
+        return this;
+      },
+      [Symbol.asyncDispose]: async () => void (await leave()),
+    };
   }
 
   override read(size?: number): unknown {

@@ -2,11 +2,15 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecFrame, ExecFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { limitOf } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import type { GuestError } from "../errors.ts";
-import { discardLateWrites } from "../internals/grpc-js.ts";
+import { deadlineExceeded } from "../grpc-texts.ts";
+import { discardLateWrites, streamOf } from "../internals/grpc-js.ts";
 
 const METHOD = GuestAgent.method.exec;
+/** Limit of setTimeout, which fires at once for a longer time. A limit of 24 days is not enforced. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** A frame to send. */
 export type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
@@ -57,27 +61,41 @@ export class ExecCall implements ExecWire {
    * be discarded if the stream is known. Undefined once the stream is known or the call has ended.
    */
   #held: HeldFrame[] | undefined = [];
+  /** The time limit at which the call was cancelled, because the agent had not answered it; otherwise undefined. */
+  #exceededMs: number | undefined;
+  /** Whether the agent has received the call's headers, as far as this side knows. */
+  #isSent = false;
+  #stopTimer: () => void = () => undefined;
 
   /**
+   * @param options `requestTimeoutMs` is the time limit of the agent's first frame: a deadline of the gRPC call would
+   *   also end the running command
    * @param first the first frame of the call
    * @throws GuestError if the channel is closed or the signal is aborted
    */
   constructor(channel: Channel, options: CallOptions, first: Frame) {
+    const { requestTimeoutMs, ...rest } = options;
+    const limitMs = limitOf(requestTimeoutMs, "requestTimeoutMs");
     this.#channel = channel;
     this.#signal = options.signal;
-    this.#call = channel.bidiStream(METHOD, options);
+    this.#call = channel.bidiStream(METHOD, rest);
+    if (limitMs !== undefined && limitMs <= LONGEST_TIMER_MS) this.#startTimer(limitMs);
     this.#write({ frame: first, sent: undefined });
     this.#call.once("metadata", () => {
       if (this.#held !== undefined) discardLateWrites(this.#call);
       this.#release((held) => this.#write(held));
     });
-    this.#call.once("status", () => this.#release(({ sent }) => sent?.()));
+    this.#call.once("status", () => {
+      this.#stopTimer();
+      this.#release(({ sent }) => sent?.());
+    });
   }
 
   open(listener: ExecListener): void {
     let isBegun = false;
     this.#call.on("data", (message: ExecFrame) => {
       isBegun = true;
+      this.#stopTimer();
       listener.frame(message.frame);
     });
     let isOver = false;
@@ -87,12 +105,12 @@ export class ExecCall implements ExecWire {
       isOver = true;
     };
     this.#call.on("error", (error: ServiceError) =>
-      end(
-        () =>
-          void this.#channel.explained(error, METHOD, this.#signal, (failure) =>
-            listener.failed(isBegun ? failure.ofBegunCall() : failure),
-          ),
-      ),
+      end(() => {
+        const cause = this.#exceededMs === undefined ? error : deadlineExceeded(error, this.#exceededMs, this.#isSent);
+        void this.#channel.explained(cause, METHOD, this.#signal, (failure) =>
+          listener.failed(isBegun ? failure.ofBegunCall() : failure),
+        );
+      }),
     );
     this.#call.on("end", () => end(() => listener.ended()));
   }
@@ -117,6 +135,15 @@ export class ExecCall implements ExecWire {
 
   cancel(): void {
     cancelCall(this.#call);
+  }
+
+  #startTimer(limitMs: number): void {
+    const timer = setTimeout(() => {
+      this.#exceededMs = limitMs;
+      this.#isSent = this.#held === undefined || streamOf(this.#call) !== undefined;
+      cancelCall(this.#call);
+    }, limitMs);
+    this.#stopTimer = () => clearTimeout(timer);
   }
 
   #write({ frame, sent }: HeldFrame): void {

@@ -49,7 +49,7 @@ export async function downloadFolder(
   options: DownloadFolderOptions,
 ): Promise<FolderCopy> {
   checkOptions("the options of downloadFolder", options, DOWNLOAD);
-  const limit = new TimeLimit(options.timeoutMs);
+  const limit = new TimeLimit(options.requestTimeoutMs);
   const left = new LeftOut(options.onFailure);
   let isBegun = false;
   const made = new Set<string>();
@@ -74,7 +74,7 @@ async function reached(
   { signal }: DownloadFolderOptions,
   limit: TimeLimit,
 ): Promise<void> {
-  const reach = { signal, waitForReady: true, timeoutMs: limit.left(REACH_TIMEOUT_MS), maxEntries: 1 };
+  const reach = { signal, waitForReady: true, requestTimeoutMs: limit.left(REACH_TIMEOUT_MS), maxEntries: 1 };
   for await (const _ of client.list(path, reach)) return;
 }
 
@@ -94,7 +94,7 @@ async function attempt(
 ): Promise<{ readonly files: number; readonly bytes: number }> {
   const { crossMounts = true, exclude = [], failFast = false, onBytes, signal, umask } = options;
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
-  const call = (): CallOptions => ({ signal, timeoutMs: limit.left() });
+  const call = (): CallOptions => ({ signal, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
   const attributes = await client.statPath(top, call());
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {

@@ -28,7 +28,7 @@ interface CopyFolderOptions {
   readonly keepExisting?: boolean | undefined;
 
   /** Time limit of the whole copy, in milliseconds from now, including the time for reconnecting. Default: no limit. */
-  readonly timeoutMs?: number | undefined;
+  readonly requestTimeoutMs?: number | undefined;
   /**
    * Patterns of entries to exclude, with everything in them: `node_modules`, `*.log` (at any depth), `build/*.o`
    * (relative to the directory; `*` does not match a slash, `**` does). Default: none.
@@ -47,7 +47,7 @@ const COPY: Names<CopyFolderOptions> = {
   hardLinks: true,
   followLinks: true,
   keepExisting: true,
-  timeoutMs: true,
+  requestTimeoutMs: true,
   exclude: true,
   onBytes: true,
   onReconnect: true,

@@ -37,7 +37,7 @@ export interface PlaceOptions extends CallOptions {
 
 export const PLACE: Names<PlaceOptions> = {
   signal: true,
-  timeoutMs: true,
+  requestTimeoutMs: true,
   waitForReady: true,
   beneath: true,
   noSymlinks: true,

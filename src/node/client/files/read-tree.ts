@@ -111,10 +111,10 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   }
 
   #followed(): AsyncGenerator<TreeEntry, void, undefined> {
-    const { signal, timeoutMs, crossMounts, hardLinks, onFailure } = this.#options;
+    const { signal, requestTimeoutMs, crossMounts, hardLinks, onFailure } = this.#options;
     const channel = this.#channel;
-    const limit = new TimeLimit(timeoutMs);
-    const call = (): CallOptions => ({ signal, timeoutMs: limit.left() });
+    const limit = new TimeLimit(requestTimeoutMs);
+    const call = (): CallOptions => ({ signal, requestTimeoutMs: limit.left() });
     const guest: LinkedGuest = {
       statPath: async (path, { noFollow = false, ...options }) =>
         attributesOf(await channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, options)),

@@ -1,9 +1,13 @@
+import { limitOf } from "../arguments.ts";
+
 /** Time limit of a whole copy. The limit of each of its calls is the remaining time. */
 export class TimeLimit {
   readonly #endMs: number;
 
-  constructor(timeoutMs: number | undefined) {
-    this.#endMs = timeoutMs === undefined ? Number.POSITIVE_INFINITY : performance.now() + timeoutMs;
+  /** Throws GuestError (INVALID_ARGUMENT) for an invalid limit. */
+  constructor(requestTimeoutMs: number | undefined) {
+    const limitMs = limitOf(requestTimeoutMs, "requestTimeoutMs") ?? Number.POSITIVE_INFINITY;
+    this.#endMs = performance.now() + limitMs;
   }
 
   get isOver(): boolean {

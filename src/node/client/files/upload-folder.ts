@@ -82,7 +82,7 @@ class Upload {
     this.#owners = ownersOf(options);
     this.#path = path;
     this.#options = options;
-    this.#limit = new TimeLimit(options.timeoutMs);
+    this.#limit = new TimeLimit(options.requestTimeoutMs);
     this.#left = new LeftOut(options.onFailure);
   }
 
@@ -127,7 +127,7 @@ class Upload {
       const { guestTime, guestTimeNanos } = await this.#target.client.health({
         signal,
         waitForReady,
-        timeoutMs: this.#limit.left(),
+        requestTimeoutMs: this.#limit.left(),
       });
       return guestTime && nanosecondsOf(guestTime, guestTimeNanos);
     } catch (error) {
@@ -177,7 +177,7 @@ class Upload {
         beneath,
         noSymlinks,
         signal,
-        timeoutMs: this.#limit.left(),
+        requestTimeoutMs: this.#limit.left(),
         onFailure: (failure) => {
           reported += 1;
           if (keepExisting && this.#isKept(failure)) this.#uncount(failure);
@@ -206,7 +206,7 @@ class Upload {
       mtime: new Date(seconds * 1_000),
       mtimeNanos: nanos,
     };
-    const place = { beneath, noSymlinks, signal, timeoutMs: this.#limit.left() };
+    const place = { beneath, noSymlinks, signal, requestTimeoutMs: this.#limit.left() };
     await this.#target.client.setAttributes(this.#path, attributes, place);
   }
 
@@ -263,7 +263,13 @@ class Upload {
    */
   async #stillThere(): Promise<ReadonlySet<string>> {
     const { beneath, noSymlinks, signal } = this.#options;
-    const reach = { beneath, noSymlinks, signal, waitForReady: true, timeoutMs: this.#limit.left(REACH_TIMEOUT_MS) };
+    const reach = {
+      beneath,
+      noSymlinks,
+      signal,
+      waitForReady: true,
+      requestTimeoutMs: this.#limit.left(REACH_TIMEOUT_MS),
+    };
     const there = new Set<string>();
     try {
       for await (const entry of this.#target.client.list(this.#path, {

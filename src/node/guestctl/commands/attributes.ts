@@ -30,12 +30,12 @@ export async function changeEach(
   let failed = 0;
   const changeOf = await change(client);
   for (const path of paths) {
-    const present = await client.statPath(nameOf(path), { timeoutMs: ANSWER_TIMEOUT_MS });
+    const present = await client.statPath(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === FileType.DIRECTORY;
     // The entries below come first, because afterwards the agent may have no access to the directory.
     if (values.recursive === true && isDirectory)
       failed += await below(client, path, changeOf, host, (json) => changed.push(json));
-    const options = { follow: true, timeoutMs: ANSWER_TIMEOUT_MS };
+    const options = { follow: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
     const attributes = await client.setAttributes(nameOf(path), changeOf(present, isDirectory), options);
     changed.push({ path, ...attributesObject(attributes) });
   }
@@ -65,7 +65,7 @@ async function below(
   // In reverse order: the content of a directory before the directory.
   for (const { name, rawName, attributes } of entries.toReversed())
     try {
-      const place = { beneath: nameOf(root), noSymlinks: true, timeoutMs: ANSWER_TIMEOUT_MS };
+      const place = { beneath: nameOf(root), noSymlinks: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
       const isDirectory = attributes.type === FileType.DIRECTORY;
       const now = await client.setAttributes(rawName, change(attributes, isDirectory), place);
       onChanged({ path: `${root}/${name}`, ...attributesObject(now) });

@@ -84,7 +84,7 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport(host.stderr, values.json === true);
     // A transfer has no time limit, so first check that the agent answers.
-    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const options = {
       makesParents: values.parents === true,
       copiesLinks: values.archive === true && values.dereference !== true,

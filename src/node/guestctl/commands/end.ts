@@ -1,4 +1,5 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { signalNumber } from "../../client/index.ts";
 import { type Command, defineCommand, parseDurationMs, parseSignal } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { keptObject } from "./schema.ts";
@@ -24,13 +25,13 @@ that has already ended is only removed: processes that it left running continue.
     const { signal, grace } = values;
     const graceMs = parseDurationMs(grace, "--grace");
     using client = await openClient(values, host);
-    const response = await client.endExec(name, {
+    const response = await client.commands.end(name, {
       graceMs,
       killSignal: signal === undefined ? undefined : parseSignal(signal),
       forget: true,
     });
     const { exit } = response;
-    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal ?? 0}\n`;
+    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}\n`;
     return { text, json: keptObject(EndExecResponseSchema, response) };
   },
 });

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { posix } from "node:path";
-import type { GuestError, KeepOptions, KeptExec, KeptProcess } from "../../client/index.ts";
+import type { GuestError, KeepOptions, CommandInfo, KeptProcess } from "../../client/index.ts";
 import {
   type Answer,
   type Command,
@@ -130,7 +130,6 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     const escape = parseEscapeChar(values["escape-char"]);
     const keep = keepOf(values, positionals);
     const command = {
-      args: positionals,
       env: await readVariables(values["env-file"] ?? [], values.env ?? [], host.env),
       cwd: values.workdir,
       user: values.user,
@@ -142,14 +141,14 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     using client = connection.connect();
     const isForPrograms = values.json === true;
     // A command has no time limit, so first check that the agent answers.
-    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const attachment = { isInteractive, isTerminal, escape, timeout: values.timeout };
     if (keep === undefined)
-      return await runAttached({ ...attachment, process: client.exec(command) }, isForPrograms, host);
+      return await runAttached({ ...attachment, process: client.start(positionals, command) }, isForPrograms, host);
     const { name } = keep;
     const isDetached = values.detach === true;
     const taken = async (): Promise<Answer | number | undefined> => {
-      const kept = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
+      const kept = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
       const running = kept.find((each) => each.name === name && each.exit === undefined);
       if (running === undefined || isDetached) return running && started(running);
       return takeUp({ exec: running, isInteractive, escape, isForPrograms }, client, connection, host);
@@ -158,9 +157,9 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     const before = isTakenFirst ? await taken() : undefined;
     if (before !== undefined) return before;
     try {
-      if (isDetached) return await detach(client.exec({ ...command, keep }, { forget: false }), name);
+      if (isDetached) return await detach(client.start(positionals, { ...command, keep, forget: false }), name);
       const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
-        client.exec({ ...command, keep }, options),
+        client.start(positionals, { ...command, keep, ...options }),
       );
       return await runAttached({ ...attachment, process, kept: { name, process } }, isForPrograms, host);
     } catch (error) {
@@ -224,6 +223,6 @@ async function detach(process: KeptProcess, name: string): Promise<Answer> {
   return started({ name, execId, pid });
 }
 
-function started({ name, execId, pid }: Pick<KeptExec, "name" | "execId" | "pid">): Answer {
+function started({ name, execId, pid }: Pick<CommandInfo, "name" | "execId" | "pid">): Answer {
   return { text: `${name}\n`, json: { name, exec_id: execId, pid } };
 }

@@ -1,5 +1,5 @@
 import { KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import type { KeptExec } from "../../client/index.ts";
+import { type CommandInfo, signalNumber } from "../../client/index.ts";
 import { type Command, defineCommand, printable, tableText } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { keptObject } from "./schema.ts";
@@ -17,7 +17,7 @@ were not removed with "end". Does not count as user activity.`,
   elsewhere: [["-a --all", "all are listed, those that have ended too"]],
   async run({ values }, host) {
     using client = await openClient(values, host);
-    const kept = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
+    const kept = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const names = kept.map(({ name }) => `${printable(name)}\n`).join("");
     const text = values.quiet === true ? names : tableText([HEADINGS, ...kept.map(cellsOf)]);
     return { text, json: kept.map((exec) => keptObject(KeptExecSchema, exec)) };
@@ -26,7 +26,7 @@ were not removed with "end". Does not count as user activity.`,
 
 const HEADINGS = ["NAME", "PID", "STATE", "STARTED", "STDOUT", "STDERR", "HELD", "EXEC ID"];
 
-function cellsOf(exec: KeptExec): readonly string[] {
+function cellsOf(exec: CommandInfo): readonly string[] {
   const { name, pid, started, stdoutOffset, stderrOffset, heldBytes, execId } = exec;
   const startedAt = started?.toISOString() ?? "-";
   return [
@@ -41,7 +41,7 @@ function cellsOf(exec: KeptExec): readonly string[] {
   ];
 }
 
-function stateOf({ exit, attached, awakeLeftMs }: KeptExec): string {
+function stateOf({ exit, attached, awakeLeftMs }: CommandInfo): string {
   if (exit === undefined) return `running${attached ? ", attached" : ""}${awakeLeftMs > 0 ? ", awake" : ""}`;
-  return exit.signal === 0 ? `ended, code ${exit.exitCode}` : `ended, signal ${exit.signal}`;
+  return exit.signal === undefined ? `ended, code ${exit.exitCode}` : `ended, signal ${signalNumber(exit.signal)}`;
 }

@@ -56,7 +56,7 @@ line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_m
       throw new UsageError("--interval and --count are for --watch");
     }
     using client = await openClient(values, host);
-    const response = await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    const response = await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     return {
       text: asText(response, client.addressInUse),
       json: {
@@ -115,7 +115,7 @@ export const version: Command = defineCommand({
     if (values.json !== true) host.stdout.write(reportText([["guestctl", AGENT_VERSION]]));
     if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
     using client = await openClient(values, host);
-    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const agent = client.agentVersion;
     const text = reportText([["agent", agent ?? "unknown"]], "guestctl".length);
     return { text, json: { client: AGENT_VERSION, agent: agent ?? null } };

@@ -29,7 +29,7 @@ ignore the signal; "guestctl end" ends a command with everything that it has sta
     const [name, signal = values.signal ?? "TERM", ...more] = positionals;
     if (name === undefined || more.length > 0) throw new UsageError("kill requires one name, and one signal at most");
     using client = await openClient(values, host);
-    await client.signalExec(name, parseSignal(signal), { timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.commands.signal(name, parseSignal(signal), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
     return { text: "", json: { name } };
   },
 });

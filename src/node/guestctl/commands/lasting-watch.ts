@@ -24,7 +24,7 @@ export async function watchUntilSignal<Report>(
   const watchOnce = async (client: GuestClient): Promise<void> => {
     using watched = client;
     // The stream itself has no time limit, so first check that the agent answers.
-    await watched.health({ timeoutMs: ANSWER_TIMEOUT_MS, signal: left });
+    await watched.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS, signal: left });
     for await (const report of watch(watched, left)) {
       connection.isMade();
       await show(report);

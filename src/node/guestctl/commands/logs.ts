@@ -51,7 +51,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const { follow = false, json = false } = values;
     const { connect, redial } = await connector(place, host);
     using client = connect();
-    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const tell = eventTeller("the workload", false, json, host);
     const shown = new Shown({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
@@ -60,7 +60,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
       if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) tell(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
-    const output = client.workloadOutput({ stdoutOffset: stdout, stderrOffset: stderr, resume, onEvent });
+    const output = client.commands.workloadOutput({ stdoutOffset: stdout, stderrOffset: stderr, resume, onEvent });
     return await show(output, shown, { tail, follow }, host);
   },
 });

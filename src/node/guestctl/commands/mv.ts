@@ -36,7 +36,7 @@ path. Each is renamed atomically, within one file system.`,
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;
       await client.rename(nameOf(path), nameOf(newPath), {
         exclusive: values.exclusive === true,
-        timeoutMs: ANSWER_TIMEOUT_MS,
+        requestTimeoutMs: ANSWER_TIMEOUT_MS,
       });
       moved.push({ path, new_path: newPath });
     }

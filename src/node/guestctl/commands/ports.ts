@@ -49,7 +49,7 @@ one).`,
       );
     }
     using client = await openClient(values, host);
-    const list = await client.listPorts({ timeoutMs: ANSWER_TIMEOUT_MS });
+    const list = await client.listPorts({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const text = tableText([TITLES, ...list.ports.map(rowOf)]) + (list.truncated ? "and more\n" : "");
     return { text, json: { ...list, ports: list.ports.map(portObject) } };
   },

@@ -114,7 +114,7 @@ that is needed after a restore.`,
 ran before them; 125 guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
-    const options = { ...dutiesOptions(values), timeoutMs: parseDurationMs(values.timeout, "--timeout") };
+    const options = { ...dutiesOptions(values), requestTimeoutMs: parseDurationMs(values.timeout, "--timeout") };
     const response = await restoreDuties((await connector(values, host)).connect, options);
     return {
       text: reportText(dutiesLines(response, options.hostTime !== false)),

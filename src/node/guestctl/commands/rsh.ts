@@ -93,10 +93,10 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     const connection = await connector(targetOf(name, values, host.env), host);
     using client = connection.connect();
     // A command has no time limit, so first check that the agent answers.
-    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
     // Not the workload's directory, which may have been removed, or be inaccessible to the user.
-    const process = client.exec({ args, user, cwd: "/", stdin: isInteractive, terminal });
+    const process = client.start(args, { user, cwd: "/", stdin: isInteractive, terminal });
     return await runAttached({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
   },
 });

@@ -11,7 +11,7 @@ import {
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
 import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import type { EndedExec, Health, KeptExec, PathAttributes } from "../../client/index.ts";
+import type { EndedCommand, Health, CommandInfo, PathAttributes } from "../../client/index.ts";
 import { exitObject } from "../terminal/index.ts";
 
 /** Converts a message to JSON with the schema's field names; fields with default values are included. */
@@ -85,6 +85,6 @@ function secondsText(time: Date | undefined): string | undefined {
 }
 
 /** A kept command in the schema's form, except for `exit`, which is the same as in "exec --json". */
-export function keptObject(schema: DescMessage, { exit, ...exec }: KeptExec | EndedExec): object {
+export function keptObject(schema: DescMessage, { exit, ...exec }: CommandInfo | EndedCommand): object {
   return { ...schemaObject(schema, exec), ...(exit && { exit: exitObject(exit) }) };
 }

@@ -30,7 +30,7 @@ export const stat: Command = defineCommand({
   completes: ["path"],
   async run({ values, positionals }, host) {
     using client = await openClient(values, host);
-    const options = { noFollow: values.dereference !== true, timeoutMs: ANSWER_TIMEOUT_MS };
+    const options = { noFollow: values.dereference !== true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
     for (const path of positionals.map(guestPath)) {
       const response = await client.statPath(nameOf(path), options);
       const json = { path, ...attributesObject(response) };

@@ -40,7 +40,7 @@ guest does not know is absent.`,
       values.metrics === true ? usageMetrics(report) : reportText(linesOf(report));
     if (values.watch !== true) {
       using client = await openClient(values, host);
-      const report = await client.usage({ timeoutMs: ANSWER_TIMEOUT_MS });
+      const report = await client.usage({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
       return { text: textOf(report), json: schemaObject(GuestUsageSchema, report) };
     }
     return watchUntilSignal(

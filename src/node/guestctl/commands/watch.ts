@@ -82,7 +82,7 @@ async function sampleOf(
   const started = performance.now();
   try {
     const client = await dial();
-    const health = await client.health({ timeoutMs, signal });
+    const health = await client.health({ requestTimeoutMs: timeoutMs, signal });
     const roundTripMs = performance.now() - started;
     const guestMs = health.guestTime === undefined ? Number.NaN : health.guestTime.getTime();
     const clockErrorMs = guestMs - (askedMs + roundTripMs / 2);

@@ -92,7 +92,7 @@ export async function* generated(
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   try {
-    for await (const chunk of client.readFile(nameOf(path.slice(1)), { timeoutMs: GENERATED_TIMEOUT_MS })) {
+    for await (const chunk of client.readFile(nameOf(path.slice(1)), { requestTimeoutMs: GENERATED_TIMEOUT_MS })) {
       sizeBytes += chunk.length;
       if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
       chunks.push(chunk);

@@ -20,7 +20,7 @@ export function onReconnect({ report }: Pick<CopyContext, "report">): (lost: Gue
 export async function resumed(context: CopyContext, copy: () => Promise<void>): Promise<void> {
   for (let resumes = 0; ; resumes += 1)
     try {
-      if (resumes > 0) await context.client.health({ waitForReady: true, timeoutMs: REACH_TIMEOUT_MS });
+      if (resumes > 0) await context.client.health({ waitForReady: true, requestTimeoutMs: REACH_TIMEOUT_MS });
       await copy();
       return;
     } catch (error) {

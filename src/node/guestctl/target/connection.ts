@@ -80,7 +80,7 @@ export function isDialError(error: unknown): error is Error {
 export async function answeringClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
   const client = await openClient(values, host);
   try {
-    await client.health({ timeoutMs: ANSWER_TIMEOUT_MS });
+    await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     return client;
   } catch (error) {
     client.close();

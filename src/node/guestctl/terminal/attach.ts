@@ -2,11 +2,12 @@ import type { Readable, Writable } from "node:stream";
 import { finished } from "node:stream/promises";
 import { type UsageScope, UsageScopeSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import {
-  type ExecProcess,
-  type ExecResult,
+  type GuestProcess,
+  type CommandResult,
   GuestError,
   isConnectionLost,
   type KeptProcess,
+  signalNumber,
 } from "../../client/index.ts";
 import { inSnakeCase, jsonLine, sendInput, signalStatus, STATUS_TIMED_OUT, writeAll } from "../cli/index.ts";
 import { endBySignal } from "../ending/index.ts";
@@ -16,7 +17,7 @@ import { followSize, handleSignals } from "./terminal.ts";
 
 /** A command and how guestctl is connected to it. */
 interface Attachment {
-  readonly process: ExecProcess;
+  readonly process: GuestProcess;
   /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
   readonly isTerminal: boolean;
@@ -29,9 +30,6 @@ interface Attachment {
   /** The name and the call of a kept command; undefined: the command is not kept. */
   readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
 }
-
-/** SIGINT's number in the guest. */
-const SIGINT = 2;
 
 /**
  * Connects guestctl to a command until the command ends. Returns the exit status; after a timeout that is 124, whatever
@@ -50,14 +48,14 @@ export async function runAttached(
   const after = attachment.timeout === undefined ? "" : ` after ${attachment.timeout}`;
   if (timedOut && !isForPrograms) host.stderr.write(`guestctl: timed out${after}\n`);
   if (timedOut) return STATUS_TIMED_OUT;
-  return signal === SIGINT && signals?.wasInterrupted() === true ? endBySignal(host, "SIGINT") : code;
+  return signal === "SIGINT" && signals?.wasInterrupted() === true ? endBySignal(host, "SIGINT") : code;
 }
 
 /**
  * Connects the local streams, terminal and signals to a command until it ends. Throws CliError when the user
  * disconnects.
  */
-async function attach(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
+async function attach(attachment: Attachment, host: NodeJS.Process): Promise<CommandResult> {
   const { process, isInteractive, isTerminal, escape, kept } = attachment;
   const leaving = kept
     ? `the command continues: guestctl attach ${kept.name}`
@@ -129,7 +127,7 @@ async function copy(from: Readable, to: Writable): Promise<void> {
 }
 
 /** Like `attach`, but prints the output as one JSON object per line: started, stdout, stderr (data in base64), exit. */
-async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<ExecResult> {
+async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<CommandResult> {
   const { process, isInteractive, kept } = attachment;
   const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
   const report = async (stream: Readable, name: "stdout" | "stderr"): Promise<void> => {
@@ -148,9 +146,9 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   return result;
 }
 
-/** How a command ended, as in all JSON output. Its usage has the schema's form. */
-export function exitObject({ usage, ...result }: ExecResult): object {
-  const exit = inSnakeCase(result);
+/** How a command ended, as in all JSON output. Its usage and signal have the schema's form. */
+export function exitObject({ usage, exitCode, signal, ...result }: CommandResult): object {
+  const exit = inSnakeCase({ exitCode, signal: signal === undefined ? 0 : signalNumber(signal), ...result });
   if (usage === undefined) return exit;
   const { cpuScope, peakMemoryScope, ...numbers } = usage;
   const scopeName = (scope: UsageScope): string | number => UsageScopeSchema.value[scope]?.name ?? scope;
@@ -187,7 +185,7 @@ function forwardSignals(
     if (signal === "SIGINT") interrupts += 1;
     if (interrupts >= MAX_INTERRUPTS) host.exit(endBySignal(host, signal));
     if (signal === "SIGHUP" || (signal === "SIGTERM" && endsBySigterm)) host.exit(signalStatus(signal));
-    process.signal(signal);
+    process.kill(signal);
   });
   return { wasInterrupted: () => interrupts > 0, [Symbol.dispose]: () => handling[Symbol.dispose]() };
 }

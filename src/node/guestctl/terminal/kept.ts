@@ -1,4 +1,4 @@
-import type { GuestClient, KeptEvent, KeptExec, KeptOptions, KeptProcess } from "../../client/index.ts";
+import type { GuestClient, KeptEvent, CommandInfo, KeptOptions, KeptProcess } from "../../client/index.ts";
 import { ANSWER_TIMEOUT_MS, type Connector } from "../target/index.ts";
 import { jsonLine, printable, UsageError } from "../cli/index.ts";
 import { localSize } from "./terminal.ts";
@@ -77,8 +77,8 @@ function redraw(process: KeptProcess, host: NodeJS.Process): void {
 }
 
 /** Finds the kept command of that name. Throws UsageError if there is none; the error lists the others. */
-export async function keptCommand(client: GuestClient, name: string): Promise<KeptExec> {
-  const execs = await client.listExecs({ timeoutMs: ANSWER_TIMEOUT_MS });
+export async function keptCommand(client: GuestClient, name: string): Promise<CommandInfo> {
+  const execs = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
   const exec = execs.find((each) => each.name === name);
   if (exec !== undefined) return exec;
   const others = execs.length === 0 ? "there are none" : `there are ${execs.map((each) => each.name).join(", ")}`;
@@ -105,7 +105,7 @@ function eventObject(event: KeptEvent): object {
 
 /** How to attach to a kept command that already exists. */
 interface TakeUp {
-  readonly exec: KeptExec;
+  readonly exec: CommandInfo;
   /** Show only new output. Default: true for a running command in a terminal, which redraws its screen. */
   readonly fromNow?: boolean | undefined;
   /**
@@ -127,7 +127,7 @@ export async function takeUp(
   const { name, terminal: isTerminal, exit } = exec;
   const runsInTerminal = isTerminal && exit === undefined;
   const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
-    client.attach(name, {
+    client.commands.attach(name, {
       ...options,
       fromNow: fromNow ?? runsInTerminal,
       execId: exec.execId,

@@ -1,5 +1,5 @@
 import { Transform } from "node:stream";
-import type { ExecProcess } from "../../client/index.ts";
+import type { GuestProcess } from "../../client/index.ts";
 import { CliError, sendInput, UsageError } from "../cli/index.ts";
 import { enterRawMode } from "./terminal.ts";
 
@@ -11,7 +11,7 @@ export interface Keyboard extends Disposable {
 
 /** The command, and how the keyboard is connected to it. */
 interface Typed {
-  readonly process: ExecProcess;
+  readonly process: GuestProcess;
   readonly isTerminal: boolean;
   readonly escape: number | undefined;
   /** What happens to the command when the user disconnects, for messages. */

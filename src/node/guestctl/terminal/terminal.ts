@@ -1,13 +1,13 @@
 import { spawnSync } from "node:child_process";
 import { openSync } from "node:fs";
 import { WriteStream } from "node:tty";
-import type { ExecCommand, ExecProcess } from "../../client/index.ts";
+import type { GuestProcess, TerminalOptions } from "../../client/index.ts";
 
 /** The number of -t options that forces a terminal (`-tt`), as in ssh(1). */
 export const FORCED = 2;
 
 /** The terminal for a command. It has the properties of the local terminal, if there is one. */
-export function terminalOf(host: NodeJS.Process): NonNullable<ExecCommand["terminal"]> {
+export function terminalOf(host: NodeJS.Process): TerminalOptions {
   return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"], iutf8: isUtf8(host) };
 }
 
@@ -34,7 +34,7 @@ export function localSize(host: NodeJS.Process): Size | undefined {
 }
 
 /** Resizes a command's terminal with the local one until disposed of. */
-export function followSize(process: ExecProcess, host: NodeJS.Process): Disposable {
+export function followSize(process: GuestProcess, host: NodeJS.Process): Disposable {
   const output = outputTerminal(host);
   const follow = (): void => {
     const size = localSize(host);

@@ -77,7 +77,7 @@ export class UsageReader implements Disposable {
       if (this.#clients.get(name)?.address !== address) this.#drop(name);
       const { client } = this.#clients.get(name) ?? { client: await this.#sources.connect(name) };
       this.#clients.set(name, { address, client });
-      return { name, usage: await client.usage({ timeoutMs: ANSWER_MS }), error: undefined };
+      return { name, usage: await client.usage({ requestTimeoutMs: ANSWER_MS }), error: undefined };
     } catch (error) {
       // The next reading connects again, with the address and the credentials that are valid then.
       this.#drop(name);

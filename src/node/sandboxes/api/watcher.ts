@@ -161,10 +161,11 @@ export class Watcher {
 
   async #asked(entry: SandboxEntry, known: Instance | undefined): Promise<Health> {
     const { signal } = this.#end;
-    if (this.#client !== undefined && this.#hasAnswered) return this.#client.health({ timeoutMs: CALL_MS, signal });
+    if (this.#client !== undefined && this.#hasAnswered)
+      return this.#client.health({ requestTimeoutMs: CALL_MS, signal });
     return this.#node.dials.run(async () => {
       this.#client ??= await this.#node.guests.dial(entry, { known });
-      const health = await this.#client.health({ timeoutMs: DIAL_MS, signal });
+      const health = await this.#client.health({ requestTimeoutMs: DIAL_MS, signal });
       this.#hasAnswered = true;
       return health;
     });

@@ -81,7 +81,7 @@ export class GuestAccess {
     const client = await dial();
     let first: RestoredGuest | undefined;
     try {
-      first = withHealth(client, await client.health({ timeoutMs }));
+      first = withHealth(client, await client.health({ requestTimeoutMs: timeoutMs }));
     } catch (error) {
       client.close();
       throw error;
@@ -93,7 +93,7 @@ export class GuestAccess {
       first = undefined;
       return guest ?? dial();
     };
-    const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, timeoutMs: CALL_MS });
+    const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, requestTimeoutMs: CALL_MS });
     const done = { duties, atMs: Date.now() };
     // Recorded now, because the agent reports it only once: a crash before `awaken` would lose it.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });

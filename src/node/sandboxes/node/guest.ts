@@ -88,7 +88,7 @@ export async function quiesce(client: GuestClient, freeze: Freeze, patience: Pat
   const timeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
   const freezeMs = freeze === "off" ? 0 : freezeTimeMs(patience);
   const request = { kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs, freezeMs };
-  const response = await client.runHook(request, { timeoutMs });
+  const response = await client.runHook(request, { requestTimeoutMs: timeoutMs });
   return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
 }
 

@@ -41,7 +41,7 @@ export function acceptedClient(
     for (const credentials of mixtures) {
       const client = await dial(credentials);
       try {
-        await client.health({ timeoutMs: deadlineMs });
+        await client.health({ requestTimeoutMs: deadlineMs });
         return client;
       } catch (error) {
         client.close();
@@ -68,12 +68,13 @@ export async function handOver(
   // The agent may reload after some of the files and end the connection. A retry therefore writes all of them again.
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
-    for (const { path, content } of files) await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
+    for (const { path, content } of files)
+      await client.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
   };
   await reached(reachTimeoutMs, "the agent has not taken its new credentials", write, signal);
   const prove = async (deadlineMs: number): Promise<void> => {
     using client = await dial(fresh);
-    await client.health({ timeoutMs: deadlineMs });
+    await client.health({ requestTimeoutMs: deadlineMs });
   };
   await reached(reachTimeoutMs, "the agent has not put its new credentials in force", prove, signal);
 }

@@ -135,7 +135,7 @@ async function readSpec(
 ): Promise<{ readonly content: Buffer; readonly spec: object }> {
   let spec: unknown;
   try {
-    const content = await client.readFile(path, { length: SPEC_LIMIT_BYTES, timeoutMs: CALL_MS }).bytes();
+    const content = await client.readFile(path, { length: SPEC_LIMIT_BYTES, requestTimeoutMs: CALL_MS }).bytes();
     spec = JSON.parse(content.toString());
     if (typeof spec === "object" && spec !== null && !Array.isArray(spec)) return { content, spec };
   } catch (error) {
@@ -163,7 +163,7 @@ export async function demandInForce(
 ): Promise<void> {
   if (preSnapshot?.freeze === "frozen" && warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES"))
     throw ranBefore(name);
-  const { processEnvVersion: now } = await client.health({ timeoutMs: CALL_MS });
+  const { processEnvVersion: now } = await client.health({ requestTimeoutMs: CALL_MS });
   if (now > processEnvVersion) return;
   const message = `${name} has not taken its own environment: the agent's log (process_env_refused) says why`;
   throw new SandboxError("ENV_NOT_TAKEN", message);
@@ -179,7 +179,7 @@ export async function writeVariables(client: GuestClient, env: Variables): Promi
 }
 
 export async function writeSpec(client: GuestClient, content: Uint8Array): Promise<void> {
-  await client.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, timeoutMs: CALL_MS });
+  await client.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
 }
 
 /**
@@ -188,7 +188,7 @@ export async function writeSpec(client: GuestClient, content: Uint8Array): Promi
  */
 export async function environmentVersion(node: Needs<"guests">, entry: SandboxEntry): Promise<number> {
   try {
-    const health = await node.guests.ask(entry, (client) => client.health({ timeoutMs: CALL_MS }));
+    const health = await node.guests.ask(entry, (client) => client.health({ requestTimeoutMs: CALL_MS }));
     return health.processEnvVersion;
   } catch (error) {
     throw new SandboxError(

@@ -197,7 +197,7 @@ async function welcome(
     dialAgain = () => accepted(false);
     if (env !== undefined) await writeVariables(client, env);
     for (const { path, content } of files) {
-      await client.writeFile(path, content, { mode: 0o600, timeoutMs: CALL_MS });
+      await client.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
     }
   };
   await reached(reachTimeoutMs, "the fork has not taken its new credentials", write, signal);
@@ -211,7 +211,7 @@ async function welcome(
     throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
   }
   using client = await node.guests.dial(entry, { credentials: fresh });
-  await client.health({ waitForReady: true, timeoutMs: reachTimeoutMs, signal });
+  await client.health({ waitForReady: true, requestTimeoutMs: reachTimeoutMs, signal });
   if (env !== undefined) await demandInForce(client, entry, awakening);
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const memory = { ranUnfrozen: ranUnfrozen("fork", entry) };

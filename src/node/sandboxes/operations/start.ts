@@ -63,10 +63,10 @@ export async function booted(
       async (deadlineMs) => {
         try {
           using client = await node.guests.dial(entry);
-          const health = await client.health({ waitForReady: true, timeoutMs: deadlineMs });
+          const health = await client.health({ waitForReady: true, requestTimeoutMs: deadlineMs });
           if (isClockWrong(health)) {
             const { reachTimeoutMs } = node.guests.patience;
-            await restoreDuties(() => node.guests.dial(entry), { reachTimeoutMs, timeoutMs: CALL_MS });
+            await restoreDuties(() => node.guests.dial(entry), { reachTimeoutMs, requestTimeoutMs: CALL_MS });
           }
           return { agentVersion: client.agentVersion ?? "", agentServices: health.services };
         } catch (error) {

@@ -56,7 +56,7 @@ async function askAgent(
   entry: SandboxEntry,
 ): Promise<{ readonly graceMs: number } | { readonly refusal: string }> {
   try {
-    const { stopGraceMs } = await node.guests.ask(entry, (client) => client.stop({ timeoutMs: CALL_MS }));
+    const { stopGraceMs } = await node.guests.ask(entry, (client) => client.stop({ requestTimeoutMs: CALL_MS }));
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;

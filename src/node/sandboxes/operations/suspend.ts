@@ -304,7 +304,7 @@ export async function quiesced(
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
   // If the agent cannot be reached, this fails before anything is frozen.
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
-    client.health({ timeoutMs: CALL_MS }),
+    client.health({ requestTimeoutMs: CALL_MS }),
   );
   // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws it.
   node.turns.risk(entry.name, "its session is frozen until its duties");

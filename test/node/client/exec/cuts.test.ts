@@ -63,10 +63,12 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     const copy = join(folder, "resumed");
     using client = through();
     const events = new Map<string, number>();
-    const command = client.exec(
-      { args: ["tee", copy], stdin: true, keep: { name: "resumed", bufferBytes: BUFFER_BYTES, whenFull: "block" } },
-      { resume: true, onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1) },
-    );
+    const command = client.start(["tee", copy], {
+      stdin: true,
+      keep: { name: "resumed", bufferBytes: BUFFER_BYTES, whenFull: "block" },
+      resume: true,
+      onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
+    });
     await command.attached;
     cutting();
     Readable.from(pieces()).pipe(command.stdin);
@@ -86,7 +88,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     {
       using client = clientOf(agent);
       const keep = { name: "stored", bufferBytes: BUFFER_BYTES, whenFull: "block" } as const;
-      await client.exec({ args: ["tee", copy], stdin: true, keep }).detach();
+      await client.start(["tee", copy], { stdin: true, keep }).detach();
     }
     const stored: Buffer[] = [];
     let storedBytes = 0;
@@ -94,7 +96,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     cutting();
     for (let code: number | undefined; code === undefined; clients++) {
       using client = through();
-      const command = client.attach("stored", {
+      const command = client.commands.attach("stored", {
         stdoutOffset: storedBytes,
         stderrOffset: 0,
         acknowledge: "manual",
@@ -122,7 +124,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     assert.equal(proxy.cuts, CUTS);
     assert.ok(clients > CUTS / 2, `${clients} clients`);
     using client = clientOf(agent);
-    assert.ok((await client.listExecs()).every(({ name }) => name !== "stored"));
+    assert.ok((await client.commands.list()).every(({ name }) => name !== "stored"));
   });
 });
 
@@ -170,7 +172,7 @@ describe("workloadOutput", () => {
       events.push(kind);
       if (proxy.cuts >= OUTPUT_CUTS && kind === "reconnected") onCut();
     };
-    const output = client.workloadOutput({ resume: true, onEvent });
+    const output = client.commands.workloadOutput({ resume: true, onEvent });
     const { execId, pid, stdinClosed } = await output.attached;
     assert.deepEqual([pid, stdinClosed], [(await keeping.logged("workload_started"))["pid"], true]);
     const first = collect(output);
@@ -184,7 +186,7 @@ describe("workloadOutput", () => {
     assert.deepEqual([position.stdoutOffset, position.stderrOffset], [first.stdout.length, first.stderr.length]);
     // The last cut may only just have come.
     using direct = clientOf(keeping);
-    const next = direct.workloadOutput(position);
+    const next = direct.commands.workloadOutput(position);
     const second = collect(next);
     assert.equal((await next.attached).execId, execId);
     writeFileSync(go, "");
@@ -203,15 +205,15 @@ describe("workloadOutput", () => {
       version: "0.2.0",
       serves: { Exec: (call) => call.on("data", () => call.fail(unknownExec(""))) },
     });
-    const older = await failureOf(released.client.workloadOutput().wait());
+    const older = await failureOf(released.client.commands.workloadOutput().wait());
     assert.deepEqual([older.status, older.code], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
     assert.match(older.message, /version 0\.2\.0\) cannot keep the workload's output/);
     await using inheriting = await startAgent({ process: { args: ["sleep", "1000"] } });
     using plain = clientOf(inheriting);
-    assert.equal((await failureOf(plain.workloadOutput().wait())).code, "WORKLOAD_OUTPUT_NOT_KEPT");
+    assert.equal((await failureOf(plain.commands.workloadOutput().wait())).code, "WORKLOAD_OUTPUT_NOT_KEPT");
     await using keeping = await startAgent({ process: { args: ["sleep", "1000"], output: { keep: {} } } });
     using client = clientOf(keeping);
-    const anew = await failureOf(client.workloadOutput({ execId: "0".repeat(32) }).wait());
+    const anew = await failureOf(client.commands.workloadOutput({ execId: "0".repeat(32) }).wait());
     assert.deepEqual([anew.status, anew.code], ["NOT_FOUND", "EXEC_UNKNOWN"]);
   });
 });

@@ -38,11 +38,11 @@ const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("a kept command", () => {
-  const stateOf = async (name: string) => (await client.listExecs()).find((exec) => exec.name === name);
+  const stateOf = async (name: string) => (await client.commands.list()).find((exec) => exec.name === name);
 
   test("a kept command continues after detach, and the next client misses nothing", async () => {
     const args = ["sh", "-c", "echo out; echo err >&2; read line; echo got $line; exit 7"];
-    const first = client.exec({ args, stdin: true, keep: { name: "detached" } });
+    const first = client.start(args, { stdin: true, keep: { name: "detached" } });
     await readUntil(first, "out\n");
     const position = await first.detach();
     assert.equal(position.stdoutOffset, 4);
@@ -52,7 +52,7 @@ describe("a kept command", () => {
     const exec = await stateOf("detached");
     assert.deepEqual([exec?.exit, exec?.execId], [undefined, position.execId]);
     using other = clientOf(agent);
-    const second = other.attach("detached", { ...position, stderrOffset: 0 });
+    const second = other.commands.attach("detached", { ...position, stderrOffset: 0 });
     const { execId, stdinOffset, stdinClosed, terminal, pid } = await second.attached;
     assert.deepEqual([execId, stdinOffset, stdinClosed, terminal], [position.execId, 0, false, false]);
     assert.equal(pid, exec?.pid);
@@ -62,11 +62,11 @@ describe("a kept command", () => {
   });
 
   test("detach resolves once the agent has all written input", async () => {
-    const command = client.exec({ args: ["cat"], stdin: true, keep: { name: "written" } });
+    const command = client.start(["cat"], { stdin: true, keep: { name: "written" } });
     command.stdin.write("before ");
     const { stdinOffset } = await command.detach();
     assert.equal(stdinOffset, 7);
-    const next = client.attach("written");
+    const next = client.commands.attach("written");
     next.stdin.end("after");
     assert.equal(await text(next.stdout), "before after");
     assert.equal((await next.wait()).exitCode, 0);
@@ -79,19 +79,19 @@ describe("a kept command", () => {
       const [name, copy] = [`ended-${time}`, folder.at(`${time}`)];
       // Most of the input waits until the agent has acknowledged what precedes it.
       const args = ["sh", "-c", 'sleep 0.1; exec cat > "$1"', "sh", copy];
-      const command = client.exec({ args, stdin: true, keep: { name } });
+      const command = client.start(args, { stdin: true, keep: { name } });
       command.stdin.end(input);
       const { stdinOffset } = await command.detach();
       assert.equal(stdinOffset, input.length);
       // Without the end of its input, cat would not exit.
-      assert.equal((await client.attach(name).wait()).exitCode, 0);
+      assert.equal((await client.commands.attach(name).wait()).exitCode, 0);
       assert.ok(input.equals(await readFile(copy)));
     }
   });
 
   test("a kept command is forgotten after its exit unless forget is false", async () => {
     const run = async (name: string, options: KeptOptions): Promise<KeptProcess> => {
-      const command = client.exec({ args: ["true"], keep: { name } }, options);
+      const command = client.start(["true"], { keep: { name }, ...options });
       command.stdout.resume();
       command.stderr.resume();
       await command.wait();
@@ -103,7 +103,7 @@ describe("a kept command", () => {
     assert.equal((await stateOf("remembered"))?.exit?.exitCode, 0);
     const told = await run("told", { acknowledge: "manual" });
     assert.equal((await stateOf("told"))?.exit?.exitCode, 0);
-    const used = await failureOf(client.exec({ args: ["true"], keep: { name: "told" } }).attached);
+    const used = await failureOf(client.start(["true"], { keep: { name: "told" } }).attached);
     assert.deepEqual([used.status, used.reason], ["ALREADY_EXISTS", "EXEC_NAME_IN_USE"]);
     await told.forget();
     assert.equal(await stateOf("told"), undefined);
@@ -112,29 +112,29 @@ describe("a kept command", () => {
 
   test("a later attach takes over, and the earlier call does not reconnect", async () => {
     const { options, events, next } = watched({ resume: true });
-    const first = client.exec({ args: ["sleep", "1000"], keep: { name: "taken" } }, options);
+    const first = client.start(["sleep", "1000"], { keep: { name: "taken" }, ...options });
     await first.attached;
     using other = clientOf(agent);
-    const second = other.attach("taken", { fromNow: true });
+    const second = other.commands.attach("taken", { fromNow: true });
     const back = next("reconnected").then(() => assert.fail("the earlier call has come back"));
     await second.attached;
     const error = await Promise.race([failureOf(first.wait()), back]);
     assert.deepEqual([error.status, error.reason, events], ["ABORTED", "EXEC_TAKEN_OVER", []]);
-    const { exit, forgotten } = await client.endExec("taken", { killSignal: "SIGKILL" });
-    assert.deepEqual([exit?.signal, forgotten], [9, false]);
-    assert.equal((await second.wait()).signal, 9);
+    const { exit, forgotten } = await client.commands.end("taken", { killSignal: "SIGKILL" });
+    assert.deepEqual([exit?.signal, forgotten], ["SIGKILL", false]);
+    assert.equal((await second.wait()).signal, "SIGKILL");
   });
 
   test("attach reports a gap with its size, or fails with failOnGap", async () => {
     const size = 300 * KIBIBYTE;
     const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
     const keep = { name: "gap", bufferBytes: 64 * KIBIBYTE };
-    const first = client.exec({ args: ["sh", "-c", script], keep });
+    const first = client.start(["sh", "-c", script], { keep });
     first.stdout.resume();
     await new Promise((resolve) => first.stderr.once("data", resolve));
     await first.detach();
     const { options, events } = watched();
-    const second = client.attach("gap", { ...options, stdoutOffset: 0 });
+    const second = client.commands.attach("gap", { ...options, stdoutOffset: 0 });
     let received = 0;
     second.stdout.on("data", (bytes: Buffer) => (received += bytes.length));
     while (second.position.stdoutOffset < size) await new Promise(setImmediate);
@@ -142,17 +142,17 @@ describe("a kept command", () => {
     assert.ok(gap?.kind === "gap");
     assert.deepEqual([gap.stream, gap.offset], ["stdout", 0]);
     assert.equal(gap.bytes + received, size);
-    const refused = client.attach("gap", { stdoutOffset: 0, failOnGap: true });
+    const refused = client.commands.attach("gap", { stdoutOffset: 0, failOnGap: true });
     const error = await failureOf(refused.wait());
     assert.deepEqual([error.status, error.code], ["DATA_LOSS", "OUTPUT_LOST"]);
-    await client.endExec("gap");
+    await client.commands.end("gap");
   });
 
   test("manual acknowledgement keeps a blocking command's output until acknowledged", async () => {
     const size = 256 * KIBIBYTE;
     const keep = { name: "blocked", bufferBytes: 32 * KIBIBYTE, whenFull: "block" } as const;
     const args = ["head", "-c", String(size), "/dev/zero"];
-    const command = client.exec({ args, keep }, { acknowledge: "manual" });
+    const command = client.start(args, { keep, acknowledge: "manual" });
     command.stderr.resume();
     let received = 0;
     for await (const bytes of command.stdout as AsyncIterable<Buffer>) {
@@ -173,14 +173,14 @@ describe("a kept command", () => {
     const { options, next } = watched({ resume: true });
     const script = "trap 'stty size; exit 3' USR1; echo up; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
-    const shell = through.exec({ args: ["sh", "-c", script], terminal, keep: { name: "size" } }, options);
+    const shell = through.start(["sh", "-c", script], { terminal, keep: { name: "size" }, ...options });
     await readUntil(shell, "up");
     const lost = next("disconnected");
     const back = next("reconnected");
     proxy.cut();
     await lost;
     shell.resize(101, 33);
-    shell.signal("SIGUSR1");
+    shell.kill("SIGUSR1");
     proxy.mend();
     await back;
     assert.match(await text(shell.stdout), /33 101/);
@@ -193,7 +193,7 @@ describe("a kept command", () => {
     const start = async (name: string, options: KeptOptions) => {
       const { options: all, next } = watched(options);
       const lost = next("disconnected");
-      const command = through.exec({ args: ["sleep", "1000"], keep: { name } }, all);
+      const command = through.start(["sleep", "1000"], { keep: { name }, ...all });
       await command.attached;
       return { command, lost };
     };
@@ -201,7 +201,7 @@ describe("a kept command", () => {
     const impatient = await start("impatient", { resume: { timeoutMs: 300 } });
     const cancelled = await start("cancelled", { resume: true });
     const aborted = await start("aborted", { resume: true, signal: controller.signal });
-    const late = await start("late", { resume: true, timeoutMs: 60_000 });
+    const late = await start("late", { resume: true, requestTimeoutMs: 60_000 });
     proxy.cut();
     for (const { lost } of [impatient, cancelled, aborted, late]) await lost;
     cancelled.command.cancel();
@@ -216,26 +216,26 @@ describe("a kept command", () => {
       ],
     );
     late.command.cancel();
-    for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.endExec(name);
+    for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.commands.end(name);
   });
 
   test("cancel sends SIGHUP to a kept command and forgets it", async () => {
     const script = "trap 'exit 3' HUP; while :; do sleep 0.05; done";
-    const command = client.exec({ args: ["sh", "-c", script], keep: { name: "hung" } });
+    const command = client.start(["sh", "-c", script], { keep: { name: "hung" } });
     await command.attached;
     using other = clientOf(agent);
     const failure = failureOf(command.wait());
     command.cancel();
     const { status, code } = await failure;
     assert.deepEqual([status, code], ["CANCELLED", "HUNG_UP"]);
-    await until(async () => !(await other.listExecs()).some(({ name }) => name === "hung"), "it is forgotten");
+    await until(async () => !(await other.commands.list()).some(({ name }) => name === "hung"), "it is forgotten");
   });
 
   test("cancel and forget never affect another client's command", async () => {
-    const owner = client.exec({ args: ["cat"], stdin: true, keep: { name: "owned" } });
+    const owner = client.start(["cat"], { stdin: true, keep: { name: "owned" } });
     await owner.attached;
     using other = clientOf(agent);
-    const start = () => other.exec({ args: ["cat"], stdin: true, keep: { name: "owned" } });
+    const start = () => other.start(["cat"], { stdin: true, keep: { name: "owned" } });
     const [early, refused] = [start(), start()];
     early.cancel();
     assert.equal((await failureOf(early.wait())).code, "HUNG_UP");
@@ -244,13 +244,13 @@ describe("a kept command", () => {
     assert.equal((await failureOf(refused.forget())).code, "EXEC_NAME_IN_USE");
     assert.equal((await failureOf(early.forget())).code, "HUNG_UP");
 
-    const left = other.attach("owned");
+    const left = other.commands.attach("owned");
     await left.detach();
     left.cancel();
     assert.equal((await failureOf(left.forget())).code, "DETACHED");
-    const taken = other.attach("owned");
+    const taken = other.commands.attach("owned");
     await taken.attached;
-    const heir = other.attach("owned");
+    const heir = other.commands.attach("owned");
     await heir.attached;
     assert.equal((await failureOf(taken.wait())).code, "EXEC_TAKEN_OVER");
     taken.cancel();
@@ -278,7 +278,7 @@ describe("a kept command", () => {
     });
     const started = (execId: string, kept = true) => ({ frame: { case: "started", value: { pid: 7, kept, execId } } });
     const begin = async (name: string) => {
-      const command = standIn.client.exec({ args: ["make"], keep: { name } }, { acknowledge: "manual" });
+      const command = standIn.client.start(["make"], { keep: { name }, acknowledge: "manual" });
       await standIn.called("Exec", starts.length + 1);
       return { command, agent: starts.at(-1) };
     };
@@ -307,32 +307,32 @@ describe("a kept command", () => {
   });
 
   test("input to a kept command without stdin is dropped", async () => {
-    const command = client.exec({ args: ["sleep", "1000"], keep: { name: "deaf" } });
+    const command = client.start(["sleep", "1000"], { keep: { name: "deaf" } });
     await command.attached;
-    const { stdin, attached } = client.attach("deaf");
+    const { stdin, attached } = client.commands.attach("deaf");
     await attached;
     await new Promise<void>((resolve, reject) => {
       stdin.write(Buffer.alloc(512 * KIBIBYTE * KIBIBYTE), (error) => (error ? reject(error) : resolve()));
     });
-    await client.endExec("deaf");
+    await client.commands.end("deaf");
   });
 
   test("a kept command fails if disconnected after its client was closed", async () => {
     await using proxy = await relayTo(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
-    const command = through.exec({ args: ["sleep", "1000"], keep: { name: "closed" } }, { resume: true });
+    const command = through.start(["sleep", "1000"], { keep: { name: "closed" }, resume: true });
     await command.attached;
     through.close();
     proxy.cut();
     assert.equal((await failureOf(command.wait())).status, "UNAVAILABLE");
-    await client.endExec("closed");
+    await client.commands.end("closed");
   });
 
   test("a kept command reconnects although one attempt never gets an answer", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const { options, next } = watched({ resume: true });
-    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "frozen" } }, options);
+    const command = through.start(["cat"], { stdin: true, keep: { name: "frozen" }, ...options });
     await command.attached;
     const back = next("reconnected");
     const caught = proxy.freeze();
@@ -352,7 +352,7 @@ describe("a kept command", () => {
       return ++asked === 1 ? { ...options, token: "not-there-yet-0123456789" } : options;
     };
     const { options, next } = watched({ resume: { connectOptions } });
-    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "moved" } }, options);
+    const command = through.start(["cat"], { stdin: true, keep: { name: "moved" }, ...options });
     await command.attached;
     const back = next("reconnected");
     await gone[Symbol.asyncDispose]();
@@ -373,7 +373,7 @@ describe("a kept command", () => {
       return optionsFor(agent);
     };
     const { options, next } = watched({ forget: false, resume: { connectOptions } });
-    const command = through.exec({ args: ["cat"], stdin: true, keep: { name: "unforgotten" } }, options);
+    const command = through.start(["cat"], { stdin: true, keep: { name: "unforgotten" }, ...options });
     await command.attached;
     const back = next("reconnected");
     await gone[Symbol.asyncDispose]();
@@ -394,19 +394,19 @@ describe("a kept command", () => {
   test("a kept command without resume fails and can be attached again", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
-    const command = through.exec({ args: ["sh", "-c", "echo one; exec cat"], stdin: true, keep: { name: "plain" } });
+    const command = through.start(["sh", "-c", "echo one; exec cat"], { stdin: true, keep: { name: "plain" } });
     await readUntil(command, "one\n");
     proxy.cut();
     assert.equal((await failureOf(command.wait())).status, "UNAVAILABLE");
-    const again = client.attach("plain", command.position);
+    const again = client.commands.attach("plain", command.position);
     again.stdin.end("two\n");
     assert.equal(await text(again.stdout), "two\n");
   });
 
   test("an invalid or unknown name of a kept command fails", async () => {
-    const { status, reason } = await failureOf(client.exec({ args: ["true"], keep: { name: "no/name" } }).wait());
+    const { status, reason } = await failureOf(client.start(["true"], { keep: { name: "no/name" } }).wait());
     assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
-    assert.equal((await failureOf(client.attach("nobody").wait())).reason, "EXEC_UNKNOWN");
+    assert.equal((await failureOf(client.commands.attach("nobody").wait())).reason, "EXEC_UNKNOWN");
   });
 });
 
@@ -430,7 +430,7 @@ describe("an agent that was rolled back", () => {
       },
     });
     const { options, next } = watched({ resume: true });
-    const command = rolledBack.client.exec({ args: ["cat"], stdin: true, keep: { name: "rolled" } }, options);
+    const command = rolledBack.client.start(["cat"], { stdin: true, keep: { name: "rolled" }, ...options });
     command.stdin.write("abc");
     while (command.position.stdinOffset < 3) await new Promise(setImmediate);
     const lost = next("disconnected");
@@ -450,13 +450,13 @@ describe("an agent that cannot keep commands", () => {
       version: "0.1.0",
       serves: { Exec: (call) => call.send({ frame: { case: "started", value: { pid: 12 } } }) },
     });
-    const command = older.client.exec({ args: ["make"], stdin: true, keep: { name: "build" } }, { resume: true });
+    const command = older.client.start(["make"], { stdin: true, keep: { name: "build" }, resume: true });
     command.stdin.write("never sent");
     for (const error of [await failureOf(command.wait()), await failureOf(command.attached)]) {
       assert.deepEqual([error.status, error.code], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);
       assert.match(error.message, /the agent \(version 0\.1\.0\) cannot keep commands/);
     }
     await older.cancelled("Exec");
-    assert.equal((await failureOf(older.client.listExecs())).status, "UNIMPLEMENTED");
+    assert.equal((await failureOf(older.client.commands.list())).status, "UNIMPLEMENTED");
   });
 });

@@ -8,7 +8,7 @@ import { buffer, text } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 import { ReadableStream } from "node:stream/web";
 import { describe, test } from "node:test";
-import { type ExecCommand, type ExecProcess, GuestError, type KeptCommand } from "../../../../src/node/client/index.ts";
+import { type GuestProcess, GuestError } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
@@ -23,7 +23,7 @@ const client = forAllTests(clientOf(agent));
 describe("the streams of a command", () => {
   test("a command's web streams carry every byte", async () => {
     const input = randomBytes(5 * MEBIBYTE + 1);
-    const process = client.exec({ args: ["sh", "-c", "cat; echo err >&2"], stdin: true });
+    const process = client.start(["sh", "-c", "cat; echo err >&2"], { stdin: true });
     const { stdin, stdout, stderr } = process.web;
     assert.equal(process.web.stdout, stdout);
     const source = new Blob([input]).stream() as ReadableStream<Uint8Array>;
@@ -36,7 +36,7 @@ describe("the streams of a command", () => {
   test("an unread web stream pauses the command and loses nothing", async () => {
     const progress = join(folder, "progress");
     const script = 'for i in $(seq 1 64); do head -c 1M /dev/zero; echo "$i" >"$0"; done';
-    const process = client.exec({ args: ["sh", "-c", script, progress] });
+    const process = client.start(["sh", "-c", script, progress]);
     const reader = process.web.stdout.getReader();
     const first = await reader.read();
     let size = first.value?.length ?? 0;
@@ -57,10 +57,7 @@ describe("the streams of a command", () => {
 
   test("web stdin takes input no faster than the command reads", async () => {
     const go = join(folder, "go");
-    const process = client.exec({
-      args: ["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go],
-      stdin: true,
-    });
+    const process = client.start(["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go], { stdin: true });
     let given = 0;
     const total = 48;
     const source = new ReadableStream<Uint8Array>(
@@ -83,7 +80,7 @@ describe("the streams of a command", () => {
   });
 
   test("cancelling web stderr does not affect stdout", async () => {
-    const process = client.exec({ args: ["sh", "-c", "head -c 4M /dev/zero >&2; echo out"] });
+    const process = client.start(["sh", "-c", "head -c 4M /dev/zero >&2; echo out"]);
     await process.web.stderr.cancel();
     assert.equal(await text(process.web.stdout), "out\n");
     assert.equal((await process.wait()).exitCode, 0);
@@ -91,10 +88,10 @@ describe("the streams of a command", () => {
 
   test("a failing input source cancels the command", async () => {
     for (const give of [
-      ({ stdin }: ExecProcess, source: AsyncIterable<Uint8Array>) => pipeline(Readable.from(source), stdin),
-      ({ web }: ExecProcess, source: AsyncIterable<Uint8Array>) => ReadableStream.from(source).pipeTo(web.stdin),
+      ({ stdin }: GuestProcess, source: AsyncIterable<Uint8Array>) => pipeline(Readable.from(source), stdin),
+      ({ web }: GuestProcess, source: AsyncIterable<Uint8Array>) => ReadableStream.from(source).pipeTo(web.stdin),
     ]) {
-      const process = client.exec({ args: ["sh", "-c", "cat >/dev/null; echo complete"], stdin: true });
+      const process = client.start(["sh", "-c", "cat >/dev/null; echo complete"], { stdin: true });
       async function* failing(): AsyncGenerator<Uint8Array> {
         yield Buffer.from("a part");
         await process.started;
@@ -110,7 +107,7 @@ describe("the streams of a command", () => {
   });
 
   test("destroying stdin without an error ends the input", async () => {
-    const process = client.exec({ args: ["cat"], stdin: true });
+    const process = client.start(["cat"], { stdin: true });
     process.stdin.write("so far");
     process.stdin.destroy();
     assert.equal((await buffer(process.stdout)).length, 6);
@@ -119,7 +116,7 @@ describe("the streams of a command", () => {
 
   test("destroying stdin during a large write ends the input", async () => {
     for (const destroyAfter of [0, 1, 2, 3]) {
-      const process = client.exec({ args: ["wc", "-c"], stdin: true });
+      const process = client.start(["wc", "-c"], { stdin: true });
       process.stdin.write(Buffer.alloc(4 * MEBIBYTE));
       for (let turn = 0; turn < destroyAfter; turn++) await new Promise(setImmediate);
       process.stdin.destroy();
@@ -152,7 +149,7 @@ describe("the streams of a command", () => {
       await reader.read();
       await reader.cancel();
       client.readFile(path).readable().destroy();
-      const process = client.exec({ args: ["cat", path] });
+      const process = client.start(["cat", path]);
       await process.started;
       process.cancel();
       assert.equal((await failureOf(process.wait())).status, "CANCELLED");
@@ -161,31 +158,31 @@ describe("the streams of a command", () => {
   });
 });
 
-describe("ExecProcess", () => {
+describe("GuestProcess", () => {
   test("started resolves with the command's process id", async () => {
-    const process = client.exec({ args: ["sh", "-c", "echo $$"] });
+    const process = client.start(["sh", "-c", "echo $$"]);
     assert.equal(String(await process.started), (await text(process.stdout)).trim());
     await process.wait();
   });
 
   test("env, cwd and user reach the command", async () => {
-    const command = { args: ["sh", "-c", 'echo "$LAYER $NAME $(pwd) $(id -u)"'], env: { NAME: "ä b" }, cwd: "/tmp" };
-    const result = await client.run({ ...command, user: String(process.getuid?.() ?? 0) });
-    assert.equal(result.stdout.toString(), `process ä b /tmp ${process.getuid?.()}\n`);
+    const script = 'echo "$LAYER $NAME $(pwd) $(id -u)"';
+    const options = { env: { NAME: "ä b" }, cwd: "/tmp", user: String(process.getuid?.() ?? 0) };
+    const result = await client.run(["sh", "-c", script], options);
+    assert.equal(result.stdout, `process ä b /tmp ${process.getuid?.()}\n`);
   });
 
   test("undefined variables are omitted, and non-text ones rejected by name", async () => {
-    const { stdout } = await client.run({ args: ["sh", "-c", "echo ${A-unset} $B"], env: { A: undefined, B: "b" } });
-    assert.equal(stdout.toString(), "unset b\n");
-    const wrong = { args: ["true"], env: { PORT: 12_345 } } as unknown as ExecCommand;
-    const { code, message } = await failureOf(client.run(wrong));
+    const { stdout } = await client.run(["sh", "-c", "echo ${A-unset} $B"], { env: { A: undefined, B: "b" } });
+    assert.equal(stdout, "unset b\n");
+    const env = { PORT: 12_345 } as unknown as Record<string, string>;
+    const { code, message } = await failureOf(client.run(["true"], { env }));
     assert.deepEqual([code, message], ["INVALID_ARGUMENT", "env has a variable that is not text: PORT"]);
   });
 
   test("a command with keep undefined is not kept", async () => {
-    const keep = undefined as unknown as KeptCommand["keep"];
-    assert.equal((await client.run({ args: ["true"], keep } as ExecCommand)).exitCode, 0);
-    const command = client.exec({ args: ["true"], keep });
+    assert.equal((await client.run(["true"], { keep: undefined })).exitCode, 0);
+    const command = client.start(["true"], { keep: undefined });
     command.stdout.resume();
     command.stderr.resume();
     assert.equal((await command.wait()).exitCode, 0);
@@ -194,46 +191,46 @@ describe("ExecProcess", () => {
   test("run passes output to onStdout and onStderr, whose error cancels it", async () => {
     const path = `/tmp/${randomUUID()}`;
     const pieces: string[] = [];
-    const onStdout = async (piece: Buffer): Promise<void> => {
-      pieces.push(`out ${piece.toString()}`);
+    const onStdout = async (piece: string): Promise<void> => {
+      pieces.push(`out ${piece}`);
       if (pieces.length === 1) await client.writeFile(path, "");
     };
     const script = `echo ready; until [ -e ${path} ]; do sleep 0.02; done; rm ${path}; echo gone >&2`;
-    const onStderr = (piece: Buffer): number => pieces.push(`err ${piece.toString()}`);
-    const { stdout } = await client.run({ args: ["sh", "-c", script] }, { onStdout, onStderr });
-    assert.deepEqual([pieces, stdout.toString()], [["out ready\n", "err gone\n"], "ready\n"]);
+    const onStderr = (piece: string): number => pieces.push(`err ${piece}`);
+    const { stdout } = await client.run(["sh", "-c", script], { onStdout, onStderr });
+    assert.deepEqual([pieces, stdout], [["out ready\n", "err gone\n"], "ready\n"]);
     const fail = (): never => {
       throw new RangeError("the caller's own");
     };
-    await assert.rejects(client.run({ args: ["sh", "-c", "echo; sleep 1000"] }, { onStdout: fail }), RangeError);
+    await assert.rejects(client.run(["sh", "-c", "echo; sleep 1000"], { onStdout: fail }), RangeError);
   });
 
   test("a command has no standard input by default", async () => {
-    const process = client.exec({ args: ["cat"] });
+    const process = client.start(["cat"]);
     assert.equal(process.stdin.writableEnded, true);
     assert.equal(await text(process.stdout), "");
     assert.equal((await process.wait()).exitCode, 0);
   });
 
   test("a terminal without input gets end of file", async () => {
-    const result = await client.run({ args: ["cat"], terminal: { cols: 80, rows: 24 } });
+    const result = await client.run(["cat"], { terminal: { cols: 80, rows: 24 } });
     assert.deepEqual([result.exitCode, result.timedOut], [0, false]);
   });
 
   test("run drops input that the command does not read", async () => {
-    const result = await client.run({ args: ["true"] }, { input: randomBytes(8 * 1024 * 1024) });
+    const result = await client.run(["true"], { input: randomBytes(8 * 1024 * 1024) });
     assert.equal(result.exitCode, 0);
   });
 
   test("invalid Unicode in a command is rejected with field and position", async () => {
     const commands = [
-      { args: ["echo", "a\ud800"] },
-      { args: ["env"], env: { A: "\udc00" } },
-      { args: ["pwd"], cwd: "/\ud800" },
-    ];
-    for (const command of commands) {
+      [["echo", "a\ud800"], {}],
+      [["env"], { env: { A: "\udc00" } }],
+      [["pwd"], { cwd: "/\ud800" }],
+    ] as const;
+    for (const [args, options] of commands) {
       assert.throws(
-        () => client.exec(command),
+        () => client.start(args, options),
         (error: GuestError) => {
           assert.equal(error.status, "INVALID_ARGUMENT");
           assert.match(error.message, /^(?:args\[1\]|env|cwd) has half of a surrogate pair at index [12];/);
@@ -244,16 +241,16 @@ describe("ExecProcess", () => {
   });
 
   test("signal ends a command, and the result reports it", async () => {
-    const process = client.exec({ args: ["sleep", "1000"] });
+    const process = client.start(["sleep", "1000"]);
     await process.started;
-    process.signal(constants.signals.SIGTERM);
+    process.kill(constants.signals.SIGTERM);
     process.stdout.resume();
     const result = await process.wait();
-    assert.deepEqual([result.exitCode, result.signal], [143, 15]);
+    assert.deepEqual([result.exitCode, result.signal], [143, "SIGTERM"]);
   });
 
   test("a terminal command receives typed input and resizes", async () => {
-    const process = client.exec({ args: ["sh"], terminal: { cols: 91, rows: 17, term: "vt100" } });
+    const process = client.start(["sh"], { terminal: { cols: 91, rows: 17, term: "vt100" } });
     for (const cols of [80.5, -1, 65_536, Number.NaN])
       assert.throws(() => process.resize(cols, 24), /cols requires a whole number from 0 to 65535, not /);
     process.stdin.write("stty size; echo $TERM-$((40+2))\n");
@@ -268,7 +265,7 @@ describe("ExecProcess", () => {
   });
 
   test("a failed start rejects with status, reason and metadata", async () => {
-    const process = client.exec({ args: ["/no/such/command"], stdin: true });
+    const process = client.start(["/no/such/command"], { stdin: true });
     for (const error of [await failureOf(process.wait()), await failureOf(process.started)]) {
       assert.deepEqual(
         [error.status, error.reason, error.metadata["errno"]],
@@ -281,7 +278,7 @@ describe("ExecProcess", () => {
   });
 
   test("a failed start without listeners does not crash the process", async () => {
-    const process = client.exec({ args: ["/no/such/command"] });
+    const process = client.start(["/no/such/command"]);
     await new Promise((resolve) => process.stdout.once("close", resolve));
     assert.ok(process.stdout.errored instanceof GuestError);
   });

@@ -27,7 +27,7 @@ function options(address: string | readonly string[], more: Partial<ConnectOptio
 
 async function failureAt(address: string | readonly string[], more: Partial<ConnectOptions> = {}): Promise<GuestError> {
   using client = connect(options(address, more));
-  return await failureOf(client.health({ timeoutMs: 60_000 }));
+  return await failureOf(client.health({ requestTimeoutMs: 60_000 }));
 }
 
 describe("an address vsock+unix", () => {
@@ -38,7 +38,7 @@ describe("an address vsock+unix", () => {
     assert.equal((await client.health()).alive, true);
     assert.equal(client.addressInUse, device.address);
     const input = Buffer.alloc(3_000_000, "0123456789");
-    const { stdout } = await client.run({ args: ["cat"] }, { input });
+    const { stdout } = await client.run(["cat"], { input });
     assert.ok(Buffer.from(stdout).equals(input));
     assert.deepEqual(device.asked, [`CONNECT ${PORT}`]);
   });
@@ -60,7 +60,7 @@ describe("an address vsock+unix", () => {
     await using device = await vmm();
     {
       using client = connect(options(device.address));
-      const command = client.exec({ args: ["sleep", "1000"] });
+      const command = client.start(["sleep", "1000"]);
       await command.started;
       command.cancel();
       await assert.rejects(command.wait());
@@ -87,7 +87,7 @@ describe("an address vsock+unix", () => {
   test("a call's deadline error names each address and its failed step", async () => {
     await using device = await vmm("never answers");
     using client = connect(options([`unix:${folder.at("nobody.sock")}`, device.address]));
-    const { status, message } = await failureOf(client.health({ timeoutMs: 3_000 }));
+    const { status, message } = await failureOf(client.health({ requestTimeoutMs: 3_000 }));
     assert.equal(status, "DEADLINE_EXCEEDED");
     assert.match(message, /unix:.*nobody\.sock: connect ENOENT/);
     assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
@@ -120,7 +120,7 @@ describe("several addresses", () => {
       await using device = await vmm(behaviour);
       const second = `unix:${agent.socketPath}`;
       using client = connect(options([device.address, second], { connectTimeoutMs: 2_000 }));
-      assert.equal((await client.health({ timeoutMs: 60_000 })).alive, true);
+      assert.equal((await client.health({ requestTimeoutMs: 60_000 })).alive, true);
       assert.equal(client.addressInUse, second);
     });
 
@@ -148,17 +148,17 @@ describe("several addresses", () => {
     const addresses = [String(tcp.address), `unix:${agent.socketPath}`];
     {
       using client = connect({ ...tcp, address: addresses, caPem: other.ca });
-      const { code, message } = await failureOf(client.health({ timeoutMs: 60_000 }));
+      const { code, message } = await failureOf(client.health({ requestTimeoutMs: 60_000 }));
       assert.equal(code, "SERVER_CERTIFICATE_UNTRUSTED");
       assert.ok(!message.includes(agent.socketPath), message);
     }
     {
       const { cert, key } = other.client;
       using client = connect({ ...tcp, address: addresses, certPem: cert, keyPem: key });
-      assert.equal((await failureOf(client.health({ timeoutMs: 60_000 }))).code, "CLIENT_CERTIFICATE_REFUSED");
+      assert.equal((await failureOf(client.health({ requestTimeoutMs: 60_000 }))).code, "CLIENT_CERTIFICATE_REFUSED");
     }
     using client = connect({ ...tcp, address: addresses, token: "wrong" });
-    assert.equal((await failureOf(client.health({ timeoutMs: 60_000 }))).status, "UNAUTHENTICATED");
+    assert.equal((await failureOf(client.health({ requestTimeoutMs: 60_000 }))).status, "UNAUTHENTICATED");
     assert.equal(client.addressInUse, addresses[0]);
   });
 
@@ -169,7 +169,7 @@ describe("several addresses", () => {
     // The duties end the connection.
     await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
     device.behaviour = "joins";
-    assert.equal((await client.health({ waitForReady: true, timeoutMs: 60_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 60_000 })).alive, true);
     assert.equal(client.addressInUse, device.address);
   });
 });

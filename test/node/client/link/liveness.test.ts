@@ -4,7 +4,7 @@ import { connect as connectSocket, type Socket } from "node:net";
 import { join } from "node:path";
 import { setImmediate as immediate } from "node:timers/promises";
 import { afterEach, beforeEach, describe, mock, test } from "node:test";
-import { connect, type ExecProcess, type GuestClient } from "../../../../src/node/client/index.ts";
+import { connect, type GuestProcess, type GuestClient } from "../../../../src/node/client/index.ts";
 import { testFolder } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { type Listener, listener } from "../../../fixtures/listeners.ts";
@@ -91,13 +91,13 @@ const agent = forAllTests(await startSocketAgent());
 describe("a silent connection with a call", () => {
   let way: Way;
   let client: GuestClient;
-  let command: ExecProcess;
+  let command: GuestProcess;
   beforeEach(async () => {
     mock.timers.enable({ apis: ["setInterval"] });
     way = new Way();
     await way.listen(join(folder, "way.sock"), agent.socketPath);
     client = connect({ address: `unix:${join(folder, "way.sock")}`, token: agent.token });
-    command = client.exec({ args: ["cat"], stdin: true });
+    command = client.start(["cat"], { stdin: true });
     await echo();
   });
   afterEach(async () => {

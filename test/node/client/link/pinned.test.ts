@@ -32,7 +32,7 @@ async function codeOf(
     pinnedCertPem: trust.pinned,
   });
   try {
-    await guest.health({ timeoutMs: 60_000 });
+    await guest.health({ requestTimeoutMs: 60_000 });
   } catch (error) {
     assert.ok(error instanceof GuestError, String(error));
     return error.code;

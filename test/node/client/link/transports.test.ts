@@ -14,7 +14,7 @@ const CLIENT = join(import.meta.dirname, "../../../../src/node/client/index.ts")
 
 async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
   using client = connect({ bridge, token: "any" });
-  return await failureOf(client.health({ timeoutMs: 30_000 }));
+  return await failureOf(client.health({ requestTimeoutMs: 30_000 }));
 }
 
 const agent = forAllTests(await startSocketAgent({ hooks: { post_restore: { args: ["sh", "-c", "echo restored"] } } }));
@@ -105,13 +105,13 @@ describe("a bridge command", () => {
     const bridge = ["sh", "-c", 'echo $$ >>"$0"; exec "$@"', pids, program ?? "", ...args];
     const client = connect({ bridge, token: agent.token });
     t.after(() => client.close());
-    const command = client.exec({ args: ["sleep", "1000"] });
+    const command = client.start(["sleep", "1000"]);
     await command.started;
     process.kill(Number(await readFile(pids, "utf8")), "SIGKILL");
     const { status, message } = await failureOf(command.wait());
     assert.equal(status, "UNAVAILABLE");
     assert.match(message, /sh was ended by SIGKILL/);
-    assert.equal((await client.health({ waitForReady: true, timeoutMs: 60_000 })).alive, true);
+    assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 60_000 })).alive, true);
     assert.equal((await readFile(pids, "utf8")).trim().split("\n").length, 2);
   });
 

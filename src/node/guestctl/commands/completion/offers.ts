@@ -99,7 +99,7 @@ async function offersOf(
       return paths("", "", text);
     case "exec": {
       using client = await openClient({ ...PATIENT, ...values }, host);
-      return words((await client.listExecs({ timeoutMs: PATIENCE_MS })).map(({ name }) => name));
+      return words((await client.commands.list({ requestTimeoutMs: PATIENCE_MS })).map(({ name }) => name));
     }
     case "sandbox": {
       const { sandboxNames } = await import("../../sandbox/index.ts");
@@ -121,7 +121,7 @@ async function guestPaths(client: GuestClient, prefix: string): Promise<string[]
   const folder = start.slice(0, start.lastIndexOf("/") + 1);
   const begin = start.slice(folder.length);
   const paths: string[] = [];
-  for await (const { name, type } of client.list(folder, { timeoutMs: PATIENCE_MS })) {
+  for await (const { name, type } of client.list(folder, { requestTimeoutMs: PATIENCE_MS })) {
     // As with local files, hidden names are offered only after a typed dot.
     if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
     paths.push(`${folder}${name}${type === FileType.DIRECTORY ? "/" : ""}`);

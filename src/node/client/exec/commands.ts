@@ -1,0 +1,197 @@
+import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { checkOptions, wholeMilliseconds } from "../arguments.ts";
+import type { CallOptions, Channel } from "../channel.ts";
+import { type CommandInfo, commandInfoOf, type EndedCommand, endedCommandOf } from "../messages.ts";
+import { CALL, type Names } from "../options.ts";
+import { COMMAND, type CommandOptions, type SignalName, signalNumber, startMessage } from "./command.ts";
+import {
+  ATTACH,
+  attachMessage,
+  type AttachOptions,
+  type KeepOptions,
+  KEPT,
+  type KeptOptions,
+  WORKLOAD_OUTPUT,
+  type WorkloadOutputOptions,
+} from "./keep.ts";
+import type { KeptParts } from "./kept-call.ts";
+import { KeptProcess, type WorkloadOutput } from "./kept-process.ts";
+import { GuestProcess } from "./process.ts";
+import { type RunOptions, type RunResult, type RunSettings, runToEnd } from "./run.ts";
+import { ExecCall } from "./wire.ts";
+
+/** Input of a command that `start` starts. */
+interface InputOptions {
+  /**
+   * Connect standard input to the `stdin` of the process. If false (the default), it is /dev/null. A command in a
+   * terminal always has standard input.
+   */
+  readonly stdin?: boolean | undefined;
+  /** The whole standard input; text is sent as UTF-8. Default: see `stdin`. */
+  readonly input?: Uint8Array | string | undefined;
+}
+
+/** Options of `start`. */
+export interface StartOptions extends CommandOptions, CallOptions, InputOptions {
+  /** "utf8": the output streams yield text. "buffer" (default): they yield bytes, as those of node:child_process. */
+  readonly encoding?: "utf8" | "buffer" | undefined;
+  readonly keep?: undefined;
+}
+
+/** Options of `start` for a command that outlives its client's connection. */
+export interface KeptStartOptions extends CommandOptions, KeptOptions, InputOptions {
+  readonly keep: KeepOptions;
+}
+
+/** Options of `commands.end`. */
+export interface EndCommandOptions extends CallOptions {
+  /** The command's `execId`. Default: the command that has the name now. */
+  readonly execId?: string | undefined;
+  /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
+  readonly killSignal?: number | SignalName | undefined;
+  /** Grace period of the whole process tree before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
+  readonly graceMs?: number | undefined;
+  /** Forget the command when it has ended: delete its output and free its name. Default: false. */
+  readonly forget?: boolean | undefined;
+}
+
+/** Options of `commands.signal`. */
+export interface SignalCommandOptions extends CallOptions {
+  /** The command's `execId`. Default: the command that has the name now. */
+  readonly execId?: string | undefined;
+}
+
+const INPUT: Names<InputOptions> = { stdin: true, input: true };
+const START: Names<StartOptions> = { ...COMMAND, ...CALL, ...INPUT, encoding: true, keep: true };
+const KEPT_START: Names<KeptStartOptions> = { ...COMMAND, ...KEPT, ...INPUT, keep: true };
+const RUN: Names<RunOptions> = {
+  ...COMMAND,
+  ...KEPT,
+  input: true,
+  keep: true,
+  check: true,
+  encoding: true,
+  maxOutputBytes: true,
+  onStdout: true,
+  onStderr: true,
+};
+const END: Names<EndCommandOptions> = { ...CALL, execId: true, graceMs: true, forget: true, killSignal: true };
+const SIGNAL: Names<SignalCommandOptions> = { ...CALL, execId: true };
+
+/** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
+function isKept(options: StartOptions | KeptStartOptions | null): options is KeptStartOptions {
+  return options?.keep !== undefined;
+}
+
+/** The channel for calls that outlive their connection, and how to reconnect. */
+export type Redial = (options: Pick<KeptOptions, "resume">) => Pick<KeptParts, "channel" | "dial" | "alwaysDials">;
+
+/** Runs commands in the sandbox, and manages those that outlive their connection. Each method rejects with GuestError. */
+export class Commands {
+  readonly #channel: Channel;
+  readonly #redial: Redial;
+
+  constructor(channel: Channel, redial: Redial) {
+    this.#channel = channel;
+    this.#redial = redial;
+  }
+
+  /** Runs a command to its end and collects its output as bytes. */
+  run(
+    args: readonly string[],
+    options: RunOptions<Buffer> & { readonly encoding: "buffer" },
+  ): Promise<RunResult<Buffer>>;
+  /**
+   * Runs a command to its end and collects its output as text. A command that ran has a result, however it ended,
+   * unless `check` is set. The array has the program and its arguments; no shell is involved.
+   */
+  run(args: readonly string[], options?: RunOptions): Promise<RunResult>;
+  async run(
+    args: readonly string[],
+    options: RunOptions | RunOptions<Buffer> = {},
+  ): Promise<RunResult<string | Buffer>> {
+    checkOptions("the options of run", options, RUN);
+    const { check: _, encoding: _1, maxOutputBytes: _2, onStdout: _3, onStderr: _4, ...start } = options;
+    return runToEnd(args, () => this.#start(args, start), options);
+  }
+
+  /** Starts a command that outlives its connection. The returned process has the command's streams and result. */
+  start(args: readonly string[], options: KeptStartOptions): KeptProcess;
+  /**
+   * Starts a command. The returned process has the command's streams and result. The array has the program and its
+   * arguments; no shell is involved. Throws GuestError if the command cannot be sent.
+   */
+  start(args: readonly string[], options?: StartOptions): GuestProcess;
+  start(args: readonly string[], options: StartOptions | KeptStartOptions = {}): GuestProcess {
+    checkOptions("the options of start", options, isKept(options) ? KEPT_START : START);
+    if (isKept(options)) return this.#start(args, options);
+    const { encoding, ...start } = options;
+    const process = this.#start(args, start);
+    if (encoding === "utf8") for (const output of [process.stdout, process.stderr]) output.setEncoding("utf8");
+    return process;
+  }
+
+  /** Attaches to a kept command, running or ended. A call that was attached fails with ABORTED and EXEC_TAKEN_OVER. */
+  attach(name: string, options: AttachOptions = {}): KeptProcess {
+    checkOptions("the options of attach", options, ATTACH);
+    return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
+  }
+
+  /**
+   * Reads the workload's output, if its `Process.output` makes the agent keep it; otherwise fails with
+   * WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the
+   * same time. A slow reader never slows the workload down.
+   */
+  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
+    checkOptions("the options of workloadOutput", options, WORKLOAD_OUTPUT);
+    const first = { case: "attach", value: attachMessage(undefined, options) } as const;
+    // `acknowledge()` is never called: it would change nothing, because the agent drops the oldest output anyway.
+    return this.#kept({ name: "", first, options: { ...options, acknowledge: "manual", forget: false } }, false);
+  }
+
+  /** Lists the kept commands in the order in which they were started. */
+  async list(options?: CallOptions): Promise<CommandInfo[]> {
+    checkOptions("the options of list", options, CALL);
+    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(commandInfoOf);
+  }
+
+  /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
+  async end(name: string, options: EndCommandOptions = {}): Promise<EndedCommand> {
+    checkOptions("the options of end", options, END);
+    const { execId = "", killSignal = 0, graceMs = 0, forget = false, ...call } = options;
+    const request = {
+      name,
+      execId,
+      signal: signalNumber(killSignal),
+      graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
+      forget,
+    };
+    return endedCommandOf(await this.#channel.unary(ExecSessions.method.endExec, request, call));
+  }
+
+  /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */
+  async signal(name: string, signal: number | SignalName, options: SignalCommandOptions = {}): Promise<void> {
+    checkOptions("the options of signal", options, SIGNAL);
+    const { execId = "", ...call } = options;
+    const request = { name, execId, signal: signalNumber(signal) };
+    await this.#channel.unary(ExecSessions.method.signalExec, request, call);
+  }
+
+  #start(args: readonly string[], options: (RunSettings | KeptStartOptions) & InputOptions): GuestProcess {
+    const { env, cwd, user, terminal, timeoutMs, keep, stdin = false, input, ...call } = options;
+    const isStdin = stdin || input !== undefined;
+    const command = { env, cwd, user, terminal, timeoutMs, keep, stdin: isStdin };
+    const first = { case: "start", value: startMessage(args, command) } as const;
+    const hasStdin = isStdin || terminal !== undefined;
+    const process =
+      keep === undefined
+        ? new GuestProcess(new ExecCall(this.#channel, call, first), hasStdin)
+        : this.#kept({ name: keep.name, first, options: { failOnGap: keep.whenFull === "block", ...call } }, hasStdin);
+    if (input !== undefined) process.stdin.end(input);
+    return process;
+  }
+
+  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
+    return new KeptProcess({ ...parts, ...this.#redial(parts.options) }, hasStdin);
+  }
+}

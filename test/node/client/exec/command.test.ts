@@ -1,0 +1,196 @@
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { describe, test } from "node:test";
+import { CommandError, type GuestProcess } from "../../../../src/node/client/index.ts";
+import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { startAgent } from "../../../fixtures/agent.ts";
+import { forAllTests } from "../../../fixtures/for-all-tests.ts";
+import { clientOf, failureOf, thrownBy } from "../../../fixtures/guest-client.ts";
+import { processGone } from "../../../fixtures/proc.ts";
+import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
+
+const agent = forAllTests(await startAgent());
+const client = forAllTests(clientOf(agent));
+
+/** A script that writes "ä" in two pieces, the second once it gets a line of input. */
+const HALVES = String.raw`printf '\303'; read line; printf '\244\nend'`;
+
+describe("output of a command", () => {
+  test("run returns text, and bytes with encoding buffer", async () => {
+    const script = String.raw`printf 'ä\377'; printf 'é' >&2`;
+    const { stdout, stderr } = await client.run(["sh", "-c", script]);
+    assert.deepEqual([stdout, stderr], ["ä\ufffd", "é"]);
+    const bytes = await client.run(["sh", "-c", script], { encoding: "buffer" });
+    assert.deepEqual([bytes.stdout, bytes.stderr], [Buffer.from("c3a4ff", "hex"), Buffer.from("é")]);
+  });
+
+  test("onStdout gets no half of a character", async () => {
+    const halves = String.raw`printf '\303'; sleep 0.2; printf '\244'; sleep 0.2; printf '\303'`;
+    const pieces: string[] = [];
+    const { stdout } = await client.run(["sh", "-c", halves], { onStdout: (piece) => pieces.push(piece) });
+    assert.deepEqual([pieces.join(""), stdout], ["ä\ufffd", "ä\ufffd"]);
+    assert.ok(
+      pieces.every((piece) => piece === "ä" || piece === "\ufffd" || piece === "ä\ufffd"),
+      pieces.join("|"),
+    );
+    const bytes: Buffer[] = [];
+    await client.run(["sh", "-c", halves], { encoding: "buffer", onStdout: (piece) => bytes.push(piece) });
+    assert.deepEqual(Buffer.concat(bytes), Buffer.from("c3a4c3", "hex"));
+  });
+
+  test("a started command's streams yield bytes, and text with encoding utf8", async () => {
+    const bytes = client.start(["printf", "ä"]);
+    assert.deepEqual(await bytes.stdout.toArray(), [Buffer.from("ä")]);
+    const text = client.start(["sh", "-c", HALVES], { encoding: "utf8", stdin: true });
+    text.stdin.end("\n");
+    assert.equal((await text.stdout.toArray()).join(""), "ä\nend");
+  });
+
+  test("lines yields whole lines across pieces, without line ends", async () => {
+    const process = client.start(["sh", "-c", String.raw`printf 'one\r\n\ntw'; sleep 0.1; ${HALVES}`], { stdin: true });
+    process.stdin.end("\n");
+    assert.deepEqual(await Array.fromAsync(process.lines()), ["one", "", "twä", "end"]);
+    const errors = client.start(["sh", "-c", "echo a >&2; echo b >&2"]);
+    assert.deepEqual(await Array.fromAsync(errors.lines({ from: "stderr" })), ["a", "b"]);
+    assert.deepEqual(await Array.fromAsync(client.start(["true"])), []);
+  });
+
+  test("the streams of a kept command must stay bytes, because positions count bytes", async () => {
+    const name = randomUUID();
+    const kept = client.start(["sh", "-c", HALVES], { keep: { name }, stdin: true });
+    assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /must be read as bytes: use lines\(\)/);
+    kept.stdin.end("\n");
+    assert.deepEqual(await Array.fromAsync(kept.lines()), ["ä", "end"]);
+    assert.equal(kept.position.stdoutOffset, 6);
+    await kept.wait();
+  });
+});
+
+describe("run with check", () => {
+  const failed = async (script: string, options: object = {}): Promise<CommandError> => {
+    const error = await failureOf(client.run(["sh", "-c", script, "secret"], { check: true, ...options }));
+    assert.ok(error instanceof CommandError, String(error));
+    return error;
+  };
+
+  test("a command that fails rejects with its command, exit code and the end of stderr", async () => {
+    const error = await failed("echo result; seq 1 2000 >&2; printf 'bad\\033[31m\\n' >&2; exit 3");
+    assert.deepEqual(
+      [error.code, error.exitCode, error.signal, error.stdout],
+      ["COMMAND_FAILED", 3, undefined, "result\n"],
+    );
+    assert.deepEqual([error.command[0], error.command[3]], ["sh", "secret"]);
+    assert.match(error.message, /^sh failed with exit code 3: \d+\n[^]*\n2000\nbad\\x1b\[31m$/);
+    assert.ok(error.message.length < 2_100 && !error.message.includes("secret"), error.message);
+    assert.ok(error.result.stderr.toString().startsWith("1\n2\n"));
+  });
+
+  test("the message says which signal or time limit ended the command", async () => {
+    const killed = await failed("kill -KILL $$");
+    assert.deepEqual([killed.message, killed.signal, killed.exitCode], ["sh was ended by SIGKILL", "SIGKILL", 137]);
+    const late = await failed("exec sleep 1000", { timeoutMs: 50 });
+    assert.deepEqual([late.message, late.timedOut], ["sh was ended at its timeoutMs", true]);
+  });
+
+  test("a command that succeeds has its result", async () => {
+    assert.equal((await client.run(["echo", "fine"], { check: true })).stdout, "fine\n");
+  });
+
+  test("a signal without a name has its number", async () => {
+    const { signal, exitCode } = await client.run(["bash", "-c", "kill -40 $$"]);
+    assert.deepEqual([signal, exitCode], ["SIG40", 168]);
+    const process = client.start(["sleep", "1000"]);
+    process.kill("SIG40");
+    assert.equal((await process.wait()).signal, "SIG40");
+  });
+});
+
+describe("the end of a started command", () => {
+  const sleeper = async (): Promise<{ process: GuestProcess; pid: number }> => {
+    const process = client.start(["sh", "-c", "echo one; echo two; exec sleep 1000"]);
+    return { process, pid: await process.started };
+  };
+
+  test("kill sends SIGTERM by default", async () => {
+    const { process } = await sleeper();
+    process.kill();
+    assert.equal((await process.wait()).signal, "SIGTERM");
+  });
+
+  test("leaving a loop over its lines or its stream ends it", async () => {
+    for (const output of [({ stdout }: GuestProcess) => stdout, (process: GuestProcess) => process.lines()]) {
+      const { process, pid } = await sleeper();
+      for await (const _ of output(process)) break;
+      const error = await failureOf(process.wait());
+      assert.deepEqual([error.status, error.code], ["CANCELLED", "STREAM_LEFT"]);
+      await processGone(pid);
+    }
+  });
+
+  test("an error within a loop over its output ends it, and is the loop's", async () => {
+    const { process, pid } = await sleeper();
+    const loop = async (): Promise<void> => {
+      for await (const _ of process) throw new RangeError("the caller's own");
+    };
+    await assert.rejects(loop(), RangeError);
+    await processGone(pid);
+  });
+
+  test("a loop that is left after the command's end leaves the result", async () => {
+    const process = client.start(["sh", "-c", "echo one; echo two; exit 4"]);
+    for await (const _ of process.stdout.iterator({ destroyOnReturn: false })) break;
+    assert.equal((await process.wait()).exitCode, 4);
+  });
+
+  test("await using ends it, and detaches a kept one", async () => {
+    let ended = 0;
+    {
+      await using process = client.start(["sleep", "1000"]);
+      ended = await process.started;
+    }
+    await processGone(ended);
+    const name = randomUUID();
+    {
+      await using kept = client.start(["sleep", "1000"], { keep: { name } });
+      await kept.started;
+    }
+    const { exit } = await client.commands.end(name, { forget: true });
+    assert.equal(exit?.signal, "SIGTERM", "the disposal had not ended it");
+  });
+
+  test("leaving a loop over a kept command's output detaches from it", async () => {
+    const name = randomUUID();
+    const kept = client.start(["sh", "-c", "echo one; echo two; exec sleep 1000"], { keep: { name } });
+    for await (const line of kept) if (line === "one") break;
+    assert.equal((await failureOf(kept.wait())).code, "DETACHED");
+    const listed = (await client.commands.list()).find((each) => each.name === name);
+    assert.ok(listed !== undefined && listed.exit === undefined);
+    await client.commands.end(name, { forget: true });
+  });
+
+  test("run keeps a command whose name is given", async () => {
+    const name = randomUUID();
+    const { stdout } = await client.run(["cat"], { input: "kept", keep: { name } });
+    assert.equal(stdout, "kept");
+    assert.ok((await client.commands.list()).every((each) => each.name !== name));
+  });
+});
+
+describe("requestTimeoutMs of a command", () => {
+  test("a command that has started is not limited by it", async () => {
+    const options = { requestTimeoutMs: 2_000, timeoutMs: Infinity };
+    const { exitCode, stdout } = await client.run(["sh", "-c", "sleep 2.2; echo late"], options);
+    assert.deepEqual([exitCode, stdout], [0, "late\n"]);
+  });
+
+  test("an agent that does not answer fails the start at the limit", async () => {
+    await using silent = await startStandIn({ service: GuestAgent });
+    for (const keep of [undefined, { name: "kept" }]) {
+      const options = keep === undefined ? { requestTimeoutMs: 50 } : { requestTimeoutMs: 50, keep };
+      const error = await failureOf(silent.client.run(["true"], options));
+      assert.deepEqual([error.status, error.retryable], ["DEADLINE_EXCEEDED", false]);
+      assert.match(error.message, /^Deadline exceeded after 0\.050s$/);
+      await silent.cancelled("Exec");
+    }
+  });
+});
