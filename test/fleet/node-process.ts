@@ -1,8 +1,10 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { COMPILED_ONCE } from "../../scripts/testing/compiled.ts";
+import { awake } from "../fixtures/awake.ts";
 import { cpuMsOf } from "../fixtures/proc.ts";
 import type { NodeSideParts, NodeSideResult } from "./node-side.ts";
 
@@ -47,9 +49,11 @@ export class NodeSide implements AsyncDisposable {
     this.#child.stdin?.write("end\n");
   }
 
-  /** Its result, when it has done its work. */
+  /** Its result, when it has done its work. Rejects if it never does, with what it is doing then. */
   async done(): Promise<NodeSideResult> {
-    return JSON.parse(await this.#line()) as NodeSideResult;
+    return JSON.parse(
+      await awake(this.#line(), () => `the node side was done: ${threadsOf(this.pid)}`),
+    ) as NodeSideResult;
   }
 
   /** Ends it as a crash does. */
@@ -74,4 +78,17 @@ export async function measured(parts: NodeSideParts): Promise<NodeSideResult> {
   await using side = await NodeSide.start(parts);
   side.begin();
   return await side.done();
+}
+
+/** What each thread of a process waits for, and the process's cgroups: a throttled process does not run at all. */
+function threadsOf(pid: number): string {
+  try {
+    const threads = readdirSync(`/proc/${pid}/task`).map((id) => {
+      const read = (file: string): string => readFileSync(`/proc/${pid}/task/${id}/${file}`, "utf8").trim();
+      return `${read("comm")} ${/^State:\s+(.*)$/m.exec(read("status"))?.[1]} in ${read("wchan")}`;
+    });
+    return [...threads, readFileSync(`/proc/${pid}/cgroup`, "utf8").trim()].join("\n");
+  } catch (error) {
+    return String(error);
+  }
 }
