@@ -11,6 +11,9 @@ const MARK = /^\/\/ The runner gives this file a network of its own\b/m;
  */
 const ENTER = `unshare --mount sh -ec 'mount -t sysfs sysfs /sys; echo 0x9 >/sys/class/net/lo/flags' && exec "$@"`;
 
+/** Prefix of a command that runs it in a network of its own, with a loopback interface. Needs root. */
+export const OWN_NETWORK: readonly string[] = ["unshare", "--net", "sh", "-c", ENTER, "sh"];
+
 let permitted: boolean | undefined;
 
 /** Whether this process may create namespaces of networks and mounts. Root in a container may not. */
@@ -24,5 +27,5 @@ function isPermitted(): boolean {
  * otherwise it is empty.
  */
 export function networkOf(file: string): readonly string[] {
-  return MARK.test(readFileSync(file, "utf8")) && isPermitted() ? ["unshare", "--net", "sh", "-c", ENTER, "sh"] : [];
+  return MARK.test(readFileSync(file, "utf8")) && isPermitted() ? OWN_NETWORK : [];
 }

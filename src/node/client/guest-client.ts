@@ -66,6 +66,7 @@ export interface WatchUsageOptions extends CallOptions {
   readonly intervalMs?: number | undefined;
 }
 
+const PORT_WAIT_NAMES: Names<WaitForPortOptions> = { ...CALL, timeoutMs: true };
 const WATCH_NAMES = { ...CALL, intervalMs: true } as const;
 const HOOK_NAMES: Names<HookRequest> = { kind: true, timeoutMs: true, freezeMs: true };
 const DUTIES_NAMES: Names<DutiesRequest> = { entropy: true, hostTime: true, keepFrozen: true };
@@ -212,7 +213,7 @@ export class GuestClient extends FolderClient {
    * else the port can be reached. Rejects with PORT_NOT_LISTENING at the timeout.
    */
   async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
-    checkOptions("the options of waitForPort", options, CALL);
+    checkOptions("the options of waitForPort", options, PORT_WAIT_NAMES);
     const { timeoutMs = DEFAULT_PORT_WAIT_MS, ...call } = options;
     const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
     const { signal } = call;
