@@ -41,7 +41,10 @@ describe("guestctl sandbox, with a microVM", () => {
       if (line.endsWith("suspend it")) standby.kill("SIGINT");
     const { signal, stderr } = await standby;
     assert.equal(signal, "SIGINT", "its caller knows that it was interrupted");
-    assert.match(stderr, /SIGINT: waiting until this is done \(box: its session is frozen until its duties\)/);
+    assert.match(
+      stderr,
+      /SIGINT: waiting until this is done \(box: its session is frozen until its restore steps run\)/,
+    );
     const listed = JSON.parse(await run("sandbox", "ls", "--json")) as { sandboxes: { state: string }[] };
     assert.equal(listed.sandboxes[0]?.state, "Standby");
     assert.match(await run("sandbox", "resume", "box", ...wait), /^(?:box: .*\n)*box runs;/);

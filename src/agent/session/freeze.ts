@@ -155,10 +155,10 @@ export class SessionFreeze {
     const leftMs = Math.ceil(this.#state.kind === "frozen" ? this.#state.leftMs : this.#state.freezeMs);
     const message =
       this.#state.kind === "frozen" && this.#state.specRefused
-        ? `the session is frozen because the restore duties rejected a spec file, and will be killed in ${leftMs} ms: ` +
-          `replace the file that the agent's log names (process_env_refused) and run the duties again`
+        ? `the session is frozen because the restore steps rejected a spec file, and will be killed in ${leftMs} ms: ` +
+          `replace the file that the agent's log names (process_env_refused) and run the restore steps again`
         : `the session is frozen for a snapshot, for ${leftMs} ms more unless RunRestoreDuties thaws it: ` +
-          `run the duties, or wait`;
+          `run the restore steps, or wait`;
     throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }
 

@@ -35,7 +35,8 @@ const CODES = {
   INVALID_ARGUMENT: "",
   LISTEN_FAILED: "",
   SOURCE_FAILED: "",
-  SPEC_REFUSED: "replace the spec file that the agent's log names (process_env_refused), and run the duties again",
+  SPEC_REFUSED:
+    "replace the spec file that the agent's log names (process_env_refused), and run the restore steps again",
   STREAM_LEFT: "",
   TUNNEL_CLOSED: "",
   // Commands.

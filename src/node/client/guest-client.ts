@@ -274,7 +274,7 @@ export class GuestClient extends FolderClient {
 
   /** Has the agent of a restored guest run its restore steps. */
   async runRestoreDuties({ hostTime, ...duties }: DutiesRequest, options?: CallOptions): Promise<DutiesResult> {
-    checkOptions("the duties", duties, DUTIES_NAMES);
+    checkOptions("the restore steps", duties, DUTIES_NAMES);
     checkOptions("the options of runRestoreDuties", options, CALL);
     const request = { ...duties, ...(hostTime && { hostTime: timestampOf(hostTime) }) };
     const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);

@@ -79,7 +79,7 @@ describe("arguments", () => {
         /^there is no timeout in the hook; there are kind, /,
         () => client.runHook(anything({ kind: HookKind.PRE_SNAPSHOT, timeout: 5 })),
       ],
-      [/^there is no time in the duties; /, () => client.runRestoreDuties(anything({ entropy: "x", time: 5 }))],
+      [/^there is no time in the restore steps; /, () => client.runRestoreDuties(anything({ entropy: "x", time: 5 }))],
       [/timeout_ms/, () => client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 333.3 })],
       [/offset/, () => client.readFile("/etc/hosts", { offset: -1 }).bytes()],
       [/size/, () => client.writeFile(folder.at("x"), "x", { size: -1 })],

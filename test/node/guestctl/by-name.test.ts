@@ -91,7 +91,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     const error = { code: "WRONG_STATE", message: "box sleeps (Standby)", next_step };
     assert.deepEqual(JSON.parse(asleep.stderr), { error });
     await substrate.instances.restore(substrate.instances.get("box"));
-    await refused(["health", "--sandbox", "box"], /has not done its duties.*guestctl sandbox resume box\n$/);
+    await refused(["health", "--sandbox", "box"], /its restore steps have not run.*guestctl sandbox resume box\n$/);
     await node.resume("box");
     assert.equal((await run("health", "--sandbox", "box")).exitCode, 0);
     await node.stop("box");

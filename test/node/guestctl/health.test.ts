@@ -234,10 +234,10 @@ describe("guestctl health", () => {
     assert.equal((await runGuestctl(["hook", "pre-snapshot", "--freeze", "1s"], env)).exitCode, 0);
     await frozen.logged("thawed_without_duties");
     const thawed = await runGuestctl(["health"], env);
-    assert.match(thawed.stdout, /^session: +was frozen, and thawed without duties: .*"guestctl restore"$/m);
+    assert.match(thawed.stdout, /^session: +thawed without restore steps: .*"guestctl restore"$/m);
     const late = await runGuestctl(["restore-sequence", "--no-time"], env);
     assert.equal(late.exitCode, 1);
-    assert.match(late.stdout, /^session: +had thawed before these duties$/m);
+    assert.match(late.stdout, /^session: +had thawed before these restore steps$/m);
     assert.match(late.stderr, /^guestctl: warning: the session ran before these restore steps/m);
   });
 

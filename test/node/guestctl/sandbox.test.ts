@@ -264,7 +264,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       unknown.stderr,
     );
     const waited = await sandbox(...args, "--wait", "1ms");
-    assertRefused(waited, /\[GUEST_NOT_LISTENING\]; look whether the server in the sandbox runs/);
+    assertRefused(waited, /\[GUEST_NOT_LISTENING\]; check that the server in the sandbox runs/);
     assert.match((await sandbox("ls")).stdout, new RegExp(` web\\.example\\.com:${listen} -> ${port} `));
     const [first = {}] = (await json("ls"))["sandboxes"] as Json[];
     const [published = {}] = first["published"] as Json[];

@@ -92,7 +92,9 @@ function asText(response: Health, address: string | undefined): string {
 function sessionLines({ frozen, thawedWithoutDuties }: Health): ReportLine[] {
   if (frozen) return [["session", 'frozen for a snapshot; "guestctl restore" thaws it']];
   if (!thawedWithoutDuties) return [];
-  return [["session", 'was frozen, and thawed without duties: its clones may draw the same; run "guestctl restore"']];
+  return [
+    ["session", 'thawed without restore steps: its clones may draw the same random numbers; run "guestctl restore"'],
+  ];
 }
 
 /** Formats a time and its age, because a guest's clock may be far off, and the time alone would mislead. */

@@ -30,7 +30,7 @@ import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alp
 
 const FREEZE = {
   argument: "DURATION",
-  help: "freeze the session for a snapshot, until the restore duties or for this long (pre-snapshot only, at most 10m)",
+  help: "freeze the session for a snapshot, until the restore steps or for this long (pre-snapshot only, at most 10m)",
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
@@ -185,7 +185,7 @@ function dutiesLines(response: DutiesResult, withTime: boolean): ReportLine[] {
     ["entropy", `${entropyBytesMixed} bytes mixed in, ${entropyCredited ? "credited" : "not credited"}`],
     ["clock", withTime ? clock : "left alone"],
     ["degraded", degraded === "" ? "no" : degraded.replaceAll(";", ", ")],
-    ...(response.thawedWithoutDuties ? [["session", "had thawed before these duties"] as const] : []),
+    ...(response.thawedWithoutDuties ? [["session", "had thawed before these restore steps"] as const] : []),
   ];
 }
 

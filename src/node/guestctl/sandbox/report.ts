@@ -163,7 +163,7 @@ function stateWords(info: SandboxInfo): string {
   if (state === "Paused") return "Paused: the daemon's operator must act";
   const isOff = state === "Stopped" || state === "Shutdown" || state === undefined;
   const notes = [
-    ...(state === "Running" && runEpochMs === undefined ? ["duties due"] : []),
+    ...(state === "Running" && runEpochMs === undefined ? ["restore steps due"] : []),
     ...(state === "Standby" && asleepBecause !== undefined ? ["not restored"] : []),
     ...(state === "Standby" ? frozenNote(preSnapshot) : []),
     ...(ranUnfrozen === undefined || isOff ? [] : ["ran unfrozen"]),

@@ -68,7 +68,7 @@ export class GuestAccess {
     const { known, timeoutMs, onAnswered } = options;
     const { name } = entry;
     const { credentials, journal, step } = this.#parts;
-    step(operation, name, "duties");
+    step(operation, name, "restore steps");
     let own = credentials.forRestore(name);
     if (own.expiryMs <= Date.now()) {
       await this.renewIfExpired(operation, entry, timeoutMs);
@@ -146,7 +146,11 @@ export class GuestAccess {
     };
     const { instances, journal, turns, step } = this.#parts;
     if (done === undefined) await this.renewIfExpired(operation, entry, reachTimeoutMs);
-    step(operation, entry.name, done === undefined ? "duties, POST_RESTORE and Health" : "POST_RESTORE and Health");
+    step(
+      operation,
+      entry.name,
+      done === undefined ? "restore steps, POST_RESTORE and Health" : "POST_RESTORE and Health",
+    );
     const awakening = await whileUp({ ...instances.subject(entry), lookPauseMs }, (signal) =>
       awaken(dial, { ...this.patience, reachTimeoutMs }, signal, done),
     );

@@ -24,7 +24,7 @@ export async function awakenWith(
   const duties = (signal: AbortSignal): Promise<void> =>
     dutiesBeforeFiles(node, entry, () => node.guests.dial(entry), { env, hostTime: true, signal });
   await node.guests.renewIfExpired("resume", entry);
-  node.step("resume", entry.name, "duties, and its environment");
+  node.step("resume", entry.name, "restore steps, with its new environment");
   const before = await whileUp(node.instances.subject(entry), async (signal) => {
     await reached(
       node.guests.patience.reachTimeoutMs,

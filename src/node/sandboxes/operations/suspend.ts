@@ -307,7 +307,7 @@ export async function quiesced(
     client.health({ requestTimeoutMs: CALL_MS }),
   );
   // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws it.
-  node.turns.risk(entry.name, "its session is frozen until its duties");
+  node.turns.risk(entry.name, "its session is frozen until its restore steps run");
   await node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
@@ -385,7 +385,7 @@ export async function running(node: Needs<"instances">, entry: SandboxEntry): Pr
   if (entry.runEpochMs !== undefined) return;
   throw new SandboxError(
     "WRONG_STATE",
-    `${entry.name} has not done its duties since it was suspended; resume it first`,
+    `the restore steps of ${entry.name} have not run since it was suspended; resume it first`,
   );
 }
 

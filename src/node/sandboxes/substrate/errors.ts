@@ -29,12 +29,12 @@ export const NEXT_STEPS = {
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
   ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
   AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
-  AGENT_ENDED: "look at the instance's console: the agent says there why it left",
+  AGENT_ENDED: "look at the instance's console, where the agent reports why it ended",
   HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
   INGRESS_NOT_SERVED:
     "check that the daemon's proxy is running: its admin port (127.0.0.1:2019), its DNS port and the published port must be free; restarting the daemon reloads all rules",
   GUEST_NOT_LISTENING:
-    "look whether the server in the sandbox runs, and listens on all addresses (0.0.0.0), not on 127.0.0.1",
+    "check that the server in the sandbox runs and listens on all addresses (0.0.0.0), not only on 127.0.0.1",
   SUBSTRATE_UNAVAILABLE: "check whether the daemon runs and where it listens; sweep once it is back",
   SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
   SUBSTRATE_REFUSED: undefined,
@@ -177,7 +177,7 @@ export function substrateError(error: unknown, url: string): SandboxError {
   const text = typeof message === "string" && message !== "" ? message : messageOf(error);
   const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
   if (status === 404 && code !== "not_found") {
-    const nextStep = "look whether that is the address of the substrate's daemon";
+    const nextStep = "check that this is the address of the substrate's daemon";
     const unlike = `what answers at ${url} is not the daemon, or is older: 404 without its code not_found`;
     return new SandboxError("SUBSTRATE_UNAVAILABLE", unlike, error, { nextStep });
   }
