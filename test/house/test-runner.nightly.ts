@@ -47,14 +47,17 @@ describe("npm test", () => {
       ["passing", "failing"],
       /^4 passed, 1 failed, 0 skipped$/,
       1,
-      [/FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > fails\n/, /^ {2}✖ a suite > fails \(/m],
+      [
+        /FAILED\n {2}test\/house\/fixtures\/suites\/failing\.ts: a suite > this test fails\n/,
+        /^ {2}✖ a suite > this test fails \(/m,
+      ],
     ],
     [
       "npm test lists skipped tests with their reasons",
       ["passing", "skipping"],
       /^3 passed, 0 failed, 4 skipped$/,
       0,
-      [/SKIPPED\n.*: is skipped \(needs root\)\n.*: skips itself \(needs KVM\)\n/],
+      [/SKIPPED\n.*: this test is skipped \(needs root\)\n.*: this test skips itself \(needs KVM\)\n/],
     ],
     [
       "npm test in CI counts skipped tests as failures unless hardware is missing",

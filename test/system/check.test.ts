@@ -80,7 +80,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     }
   });
 
-  test("check reports only the clock and capabilities limited in a complete root", () => {
+  test("in a complete root, check reports only clock and capabilities as limited", () => {
     assert.deepEqual(check("scratch", {}), { status: 1, limited: ["capabilities", "clock"] });
   });
 

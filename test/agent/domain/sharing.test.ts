@@ -41,7 +41,7 @@ test("releasing a pool buffer twice returns it only once", () => {
   assert.notEqual(pool.lend().bytes, pool.lend().bytes);
 });
 
-test("a small request gets a small buffer that the pool discards", () => {
+test("the buffer pool serves a small request with a buffer it does not keep", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   assert.equal(pool.lend(0).bytes.length, 4096);
   const small = pool.lend(5_000);

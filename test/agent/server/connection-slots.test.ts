@@ -72,7 +72,7 @@ describe("restore steps and connection slots", () => {
     });
   }
 
-  test("concurrent restore steps both get an answer", async () => {
+  test("two concurrent restore calls are both answered", async () => {
     await using agent = await startSocketAgent();
     for (let round = 0; round < 10; round++) {
       using first = await RawHttp2.dial(LISTENERS["the TCP port"](agent), { windowBytes: WINDOW_BYTES });

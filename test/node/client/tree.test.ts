@@ -364,7 +364,7 @@ describe("client.uploadFolder and downloadFolder", () => {
 });
 
 describe("client.writeTree", () => {
-  it("writeTree fails at a file longer than its size and closes it", async () => {
+  it("writeTree fails on a file longer than its declared size and closes it", async () => {
     await using folder = await testFolder();
     let isClosed = false;
     async function* content(): AsyncGenerator<Buffer> {

@@ -162,7 +162,7 @@ describe("guestctl health --watch", () => {
     );
   });
 
-  test("health --watch --json prints every check, survives a restore and is no activity", async () => {
+  test("health --watch --json prints every check, survives a restore and does not count as activity", async () => {
     const guestctl = startGuestctl(["health", "--watch", "--json", "--interval", "100ms"], guestctlVariables(agent));
     const look = async (): Promise<{ state: string; time: string; health?: Record<string, unknown> }> => {
       const { value } = (await guestctl.lines.next()) as { value: string };

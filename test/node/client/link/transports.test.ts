@@ -20,7 +20,7 @@ async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
 const agent = forAllTests(await startSocketAgent({ hooks: { post_restore: { args: ["sh", "-c", "echo restored"] } } }));
 
 describe("a bridge command", () => {
-  test("a bridge command that cannot start is named with a next step", async () => {
+  test("the error for a bridge command that cannot start has a next step", async () => {
     const error = await failureOver("/no/such/bridge", "secret-argument");
     assert.deepEqual(
       [error.status, error.message],
