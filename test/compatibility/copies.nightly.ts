@@ -1,6 +1,18 @@
 import assert from "node:assert/strict";
 import { rmSync } from "node:fs";
-import { chmod, chown, mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
+import {
+  appendFile,
+  chmod,
+  chown,
+  mkdir,
+  readdir,
+  readFile,
+  rm,
+  stat,
+  symlink,
+  truncate,
+  writeFile,
+} from "node:fs/promises";
 import { after, before, describe, it } from "node:test";
 import { execa } from "execa";
 import type { GuestClient } from "../../src/node/client/index.ts";
@@ -50,6 +62,39 @@ for (const release of keptReleases()) {
       const { exitCode, stderr } = await execa(file, rest, { reject: false, env: guestctlVariables(agent) });
       return [exitCode, stderr.split("\n")];
     };
+
+    it("cp counts each file of an archive once", async () => {
+      await using folder = await testFolder();
+      await mkdir(folder.at("from/sub"), { recursive: true });
+      await mkdir(folder.at("to"));
+      for (const name of ["a", "sub/b", "sub/c"]) await writeFile(folder.at(`from/${name}`), name.repeat(1_000));
+      const archive = await execa("tar", ["-cf", "-", "-C", folder.at("from"), "."], { encoding: "buffer" });
+      const [file, ...words] = GUESTCTL;
+      const copying = execa(file, [...words, "cp", "--json", "-", `:${folder.at("to")}`], {
+        input: archive.stdout,
+        env: guestctlVariables(agent),
+      });
+      const { files, bytes } = JSON.parse((await copying).stdout) as Record<string, unknown>;
+      assert.deepEqual([files, bytes], [3, 11_000]);
+      assert.equal(await readFile(folder.at("to/sub/c"), "utf8"), "sub/c".repeat(1_000));
+    });
+
+    it("cp of a sparse file alone keeps its content and its holes", async () => {
+      await using folder = await testFolder();
+      await writeFile(folder.at("file"), "begin");
+      await truncate(folder.at("file"), 10_000_000);
+      await appendFile(folder.at("file"), "end");
+      for (const [from, to] of [
+        [`:${folder.at("file")}`, folder.at("out")],
+        [folder.at("file"), `:${folder.at("in")}`],
+      ] as const) {
+        const [status, lines] = await cp(from, to);
+        assert.equal(status, 0, lines.join("\n"));
+      }
+      const content = await readFile(folder.at("file"));
+      for (const name of ["out", "in"]) assert.ok((await readFile(folder.at(name))).equals(content), name);
+      assert.ok((await stat(folder.at("out"))).blocks * 512 < 1_000_000);
+    });
 
     for (const direction of ["in", "out"] as const) {
       const away = (path: string): string => (direction === "in" ? path : `:${path}`);

@@ -6,7 +6,7 @@ export type { Directories } from "./calls/directories.ts";
 export type { FailedEntry, TreeItem } from "./calls/item.ts";
 export type { ListedEntry } from "./calls/list.ts";
 export type { FileLocation } from "./calls/location.ts";
-export type { ReadOutput } from "./calls/read.ts";
+export type { HoleOutput, ReadOutput } from "./calls/read.ts";
 export type { TreeOutput } from "./calls/read-tree.ts";
 export { sessionOwner } from "./calls/target.ts";
 export type { TreeProgress, TreeWriter } from "./calls/write-tree.ts";

@@ -118,8 +118,8 @@ export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "
 
 /**
  * Converts a local entry to an archive entry; returns undefined for a device, FIFO or socket. Throws EntryError if a
- * symbolic link, or a generated file such as one in /proc, cannot be read. The content of a file throws EntryError if
- * the file cannot be read or became shorter.
+ * symbolic link, or a generated file such as one in /proc, cannot be read, or a file is too large. The content of a
+ * file throws EntryError if the file cannot be read or became shorter.
  *
  * @param onBytes called with the size of each piece as it is read
  * @param owners decides which owner the archive entry gets
@@ -146,6 +146,8 @@ export function localEntry(
     return { ...head, type, size: bytes.length, sparse: false, readAll, content: once(readAll) };
   }
   const size = Number(stats.size);
+  if (!Number.isSafeInteger(size))
+    throw new EntryError("EFBIG", `${path.toString()} has ${stats.size} bytes; a copy has at most 2^53 - 1`);
   // A file is sparse if it uses less disk space than its size.
   const sparse = Number(stats.blocks) * 512 < size;
   const readAll = (): Buffer => {

@@ -94,6 +94,7 @@ describe("stalled file calls", () => {
       noSymlinks: false,
       offsetBytes: 0n,
       lengthBytes: 0n,
+      holes: false,
     };
     const connection = {};
     const given: number[] = [];
@@ -112,11 +113,15 @@ describe("stalled file calls", () => {
         controller.abort(error);
         for (const release of held) release();
       };
-      const chunk: Parameters<Files["read"]>[1] = (_bytes, _attributes, release) => {
+      const chunk: Parameters<Files["read"]>[1]["output"] = (_bytes, _attributes, release) => {
         held.push(release);
         onChunk(release);
       };
-      return files.read(request, chunk, { connection, signal: controller.signal, failWithin1s: failSoon });
+      return files.read(
+        request,
+        { output: chunk, hole: () => Promise.resolve() },
+        { connection, signal: controller.signal, failWithin1s: failSoon },
+      );
     };
     const stalled = Array.from({ length: CALLS_OF_A_CONNECTION }, (_, number) => {
       const began = Promise.withResolvers<() => void>();

@@ -92,6 +92,7 @@ describe("a client of an older agent", () => {
     const file = agent.client.readFile("/x");
     assert.deepEqual(await Array.fromAsync(file, (part) => part.length), [1]);
     assert.equal(await file.attributes, undefined);
+    assert.deepEqual(await Array.fromAsync(agent.client.readFile("/x").pieces()), [Buffer.from("x")]);
     const { clockErrorMs, hook } = await restoreSequence(() => agent.redial());
     assert.deepEqual([clockErrorMs, hook.ran], [Number.NaN, false]);
   });

@@ -1,18 +1,20 @@
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises";
 import { connect as dial } from "node:net";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
-import { connect, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import { connect, type FileContent, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { FLAG, FRAME, frameReader, PREFACE } from "../../fixtures/raw-http2.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
+import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 
 const folder = forAllTests(await testFolder()).path;
 const agent = forAllTests(await startSocketAgent());
@@ -29,6 +31,36 @@ describe("files of a GuestClient", () => {
     assert.deepEqual(range, content.subarray(1_000_000, 1_000_005));
     await writeFile(join(folder, "empty"), "");
     assert.equal((await buffer(client.readFile(join(folder, "empty")))).length, 0);
+  });
+
+  test("pieces of a sparse file have its holes in place of zeros", async () => {
+    const path = join(folder, "pieces");
+    await writeFile(path, content);
+    await truncate(path, 20_000_000);
+    const pieces = await Array.fromAsync(client.readFile(path).pieces());
+    const bytes = pieces.map((piece) => ("holeBytes" in piece ? Buffer.alloc(piece.holeBytes) : piece));
+    assert.ok(Buffer.concat(bytes).equals(await readFile(path)));
+    const holes = pieces.flatMap((piece) => ("holeBytes" in piece ? [piece.holeBytes] : []));
+    assert.equal(holes.length, 1);
+    assert.ok(Number(holes[0]) > 16_000_000, `${holes[0]}`);
+    const range = await Array.fromAsync(client.readFile(path, { offset: 10_000_000, length: 1_000_000 }).pieces());
+    assert.deepEqual(range, [{ holeBytes: 1_000_000 }]);
+  });
+
+  test("readFile rejects holes that were not asked for, and more bytes than were", async () => {
+    for (const [chunk, said, read] of [
+      [{ hole: 5n }, /it has a hole that was not asked for$/, (file: FileContent) => file.bytes()],
+      ...[11n, 2n ** 64n - 1n].map(
+        (hole) =>
+          [{ hole }, /more bytes than the 10 that/, (file: FileContent) => Array.fromAsync(file.pieces())] as const,
+      ),
+      [{ data: Buffer.alloc(11) }, /more bytes than the 10 that/, (file: FileContent) => file.bytes()],
+    ] as const) {
+      await using standIn = await startStandIn({ service: GuestAgent, streams: { ReadFile: [chunk] } });
+      const { status, code, message } = await failureOf(read(standIn.client.readFile("/x", { length: 10 })));
+      assert.deepEqual([status, code], ["DATA_LOSS", "ANSWER_UNREADABLE"]);
+      assert.match(message, said);
+    }
   });
 
   test("file calls reject half a surrogate pair before sending", async () => {

@@ -8,6 +8,7 @@ import {
   link,
   lstat,
   mkdir,
+  open,
   readdir,
   readFile,
   readlink,
@@ -25,6 +26,8 @@ import { execa } from "execa";
 import { writeHeader } from "../../../src/node/tar/index.ts";
 import { until } from "../../fixtures/awake.ts";
 import { type TestFolder, testFolder, testMount } from "../../fixtures/files.ts";
+import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
+import { relayTo } from "../../fixtures/relay.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import {
   agentForAllTests,
@@ -411,6 +414,32 @@ describe("guestctl cp", () => {
     assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
   });
 
+  it("sends no zeros of a sparse file that is copied alone, in either direction", async () => {
+    await using relay = await relayTo(agent.port);
+    const path = folder.at("sparse");
+    const sizeBytes = 256 * 1024 * 1024;
+    await using file = await open(path, "w");
+    await file.truncate(sizeBytes);
+    await file.write("island", 100_000_000);
+    for (const [source, target] of [
+      [path, `:${folder.at("in")}`],
+      [`:${path}`, folder.at("out")],
+    ] as const) {
+      const before = relay.bytes;
+      const copied = await runGuestctl(["-H", `127.0.0.1:${relay.port}`, "cp", source, target], env);
+      assert.deepEqual(copied, { stdout: "", stderr: "", exitCode: 0 });
+      assert.ok(relay.bytes - before < 1_000_000, `${relay.bytes - before} bytes crossed the wire to ${target}`);
+    }
+    for (const name of ["in", "out"]) {
+      await using copy = await open(folder.at(name));
+      const { size, blocks } = await copy.stat();
+      assert.equal(size, sizeBytes);
+      assert.ok(blocks * 512 < 1_000_000, `${name}: ${blocks * 512} bytes on disk`);
+      const { buffer } = await copy.read(Buffer.alloc(8), 0, 8, 100_000_000 - 1);
+      assert.equal(buffer.toString("latin1"), "\0island\0", name);
+    }
+  });
+
   it("cp exchanges archives with tar(1), including hard links", async () => {
     await mkdir(folder.at("tree"));
     await tree(folder.at("tree"));
@@ -586,6 +615,84 @@ describe("guestctl cp", () => {
     assert.match(failFast.stderr, /tree\/b on this machine: EACCES/);
     assert.equal(failFast.exitCode, 125);
     for (const name of ["b", "large", "closed"]) await chmod(folder.at(`tree/${name}`), 0o700);
+  });
+
+  it("names the first 20 entries that it left out on a terminal, and all of them elsewhere", async (t) => {
+    if (spawnSync("script", ["--version"]).status !== 0) {
+      t.skip("needs script(1)");
+      return;
+    }
+    await mkdir(folder.at("tree"));
+    const names = Array.from({ length: 25 }, (_, at) => folder.at(`tree/fifo${String(at).padStart(2, "0")}`));
+    await execa("mkfifo", names);
+    await writeFile(folder.at("tree/file"), "x");
+    const skipped = (path: string): string => `${path}: neither a file, a directory nor a link`;
+    const paths = [folder.at("tree"), `:${folder.at("in")}`] as const;
+    const json = await guestctl("cp", "--json", ...paths);
+    assert.deepEqual(
+      [json.exitCode, JSON.parse(json.stdout)],
+      [1, { files: 1, bytes: 1, skipped: names.map(skipped) }],
+    );
+    const piped = await guestctl("cp", ...paths);
+    assert.deepEqual(
+      [piped.exitCode, piped.stderr],
+      [1, names.map((name) => `guestctl: skipped ${skipped(name)}\n`).join("")],
+    );
+    const command = [...GUESTCTL, "cp", ...paths].join(" ");
+    const shown = await execa("script", ["-qec", command, "/dev/null"], { env, reject: false });
+    const lines = shown.stdout.split(/\r?\n/).filter((line) => line !== "");
+    assert.deepEqual(lines, [
+      ...names.slice(0, 20).map((name) => `guestctl: skipped ${skipped(name)}`),
+      "guestctl: skipped 5 more; --json, or 2> FILE, names all of them",
+    ]);
+    assert.equal(shown.exitCode, 1);
+  });
+
+  it("names a path that is too long, and copies all others, in either direction", async () => {
+    await mkdir(folder.at("tree"));
+    await writeFile(folder.at("tree/z"), "z");
+    // Longer than PATH_MAX (4096): no program can name it in one call.
+    const script = `process.chdir(process.argv[1]);
+      for (let depth = 0; depth < 20; depth++) {
+        fs.mkdirSync("n".repeat(250));
+        process.chdir("n".repeat(250));
+      }
+      fs.writeFileSync("file", "x");`;
+    await execa(process.execPath, ["-e", script, folder.at("tree")]);
+    try {
+      for (const [from, to, local] of [
+        [folder.at("tree"), `:${folder.at("in")}`, "in"],
+        [`:${folder.at("tree")}`, folder.at("out"), "out"],
+      ] as const) {
+        const { stderr, exitCode } = await guestctl("cp", from, to);
+        assert.match(stderr, /^guestctl: skipped \S+nnn: name too long \(ENAMETOOLONG\)\n$/);
+        assert.equal(exitCode, 1);
+        assert.equal(await readFile(folder.at(`${local}/z`), "utf8"), "z");
+      }
+    } finally {
+      await execa("rm", ["-rf", folder.path]);
+    }
+  });
+
+  it("names a file that is too large for a copy, and copies all others, in either direction", NEEDS_ROOT, async () => {
+    // Most other file systems have no such files.
+    await using mount = await testMount("tmpfs", () => "size=1m");
+    await mkdir(mount.at("tree"));
+    await execa("truncate", ["-s", String(2n ** 54n), mount.at("tree/huge")]);
+    await writeFile(mount.at("tree/z"), "z");
+    for (const [from, to, local] of [
+      [mount.at("tree"), `:${folder.at("in")}`, "in"],
+      [`:${mount.at("tree")}`, folder.at("out"), "out"],
+    ] as const) {
+      const { stderr, exitCode } = await guestctl("cp", from, to);
+      assert.match(stderr, /^guestctl: skipped \S+\/tree\/huge: file too large \(EFBIG\)\n$/);
+      assert.equal(exitCode, 1);
+      assert.deepEqual(await readdir(folder.at(local)), ["z"]);
+      const alone = await guestctl("cp", `${from}/huge`, `${to}-alone`);
+      assert.match(alone.stderr, /EFBIG|has 18014398509481984 bytes; a copy has at most 2\^53 - 1/);
+      assert.equal(alone.exitCode, 1);
+    }
+    assert.deepEqual((await folder.names()).toSorted(), ["in", "out"]);
   });
 
   it("cp shows its progress on a terminal", async (t) => {

@@ -1,9 +1,7 @@
 // The runner gives this file a network of its own: a machine may have more ports that listen than are listed.
 import assert from "node:assert/strict";
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
 import { copyFile, mkdir } from "node:fs/promises";
-import { connect } from "node:net";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
@@ -15,6 +13,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { type Relay, relayTo } from "../../fixtures/relay.ts";
+import { echoes, forwardedPort } from "./forwarded.ts";
 import { GUESTCTL } from "./guestctl.ts";
 
 const DAY_MS = 86_400_000;
@@ -100,19 +99,6 @@ function more(output: () => string, pattern: RegExp): Promise<void> {
   );
 }
 
-const portOf = (output: string): number => Number(/:(\d+) -> /.exec(output)?.[1]);
-
-/** Whether a byte comes back through a forwarded port. */
-function echoes(port: number): Promise<boolean> {
-  const socket = connect(port, "127.0.0.1");
-  socket.write("x");
-  const came = once(socket, "data").then(
-    () => true,
-    () => false,
-  );
-  return came.finally(() => socket.destroy());
-}
-
 const WATCH = { lost: /^guestctl: .*; reconnecting$/gm, reconnected: /^guestctl: reconnected after \d+\.\d s$/gm };
 
 let written = 0;
@@ -150,8 +136,8 @@ const COMMANDS: readonly Lasting[] = [
   },
   {
     args: ["forward", `0:${server.port}`],
-    works: (_guest, output) => until(() => echoes(portOf(output())), output),
-    use: async (output) => void (await echoes(portOf(output()))),
+    works: (_guest, output) => until(() => echoes(forwardedPort(output())), output),
+    use: async (output) => void (await echoes(forwardedPort(output()))),
     lost: /^guestctl: a connection to \d+ failed: .*; the next connection dials again$/gm,
     reconnected: /^guestctl: connections to \d+ succeed again$/gm,
   },

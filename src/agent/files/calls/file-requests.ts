@@ -11,6 +11,8 @@ export interface ReadRequest extends FileLocation {
   readonly offsetBytes: bigint;
   /** 0 reads to the end of the file. */
   readonly lengthBytes: bigint;
+  /** Send holes as holes. */
+  readonly holes: boolean;
 }
 
 /** A file to write. An undefined attribute keeps the value of the replaced file; a new file gets the default. */

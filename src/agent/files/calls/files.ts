@@ -15,7 +15,7 @@ import { Leftovers } from "../entries/leftovers.ts";
 import type { FileSystem } from "../open/file-system.ts";
 import { wrongType } from "./failure.ts";
 import type { WriteResult } from "./content.ts";
-import { FILE_BUFFERS, readChunks, type ReadOutput } from "./read.ts";
+import { FILE_BUFFERS, type HoleOutput, readChunks, type ReadOutput } from "./read.ts";
 import { checkReadRequest, checkWriteRequest, type ReadRequest, type WriteRequest } from "./file-requests.ts";
 import { writeAtomically } from "./write.ts";
 
@@ -31,6 +31,13 @@ export interface PathReport {
   readonly attributes: FileAttributes;
   /** Set for a symbolic link that was not followed. */
   readonly linkTarget: Uint8Array | undefined;
+}
+
+/** Where a read puts the content of a file. */
+export interface ReadOutputs {
+  readonly output: ReadOutput;
+  /** Called only if the request has `holes`. */
+  readonly hole: HoleOutput;
 }
 
 /** Reads, writes and stats files of the guest with the agent's own privileges. Every method throws AgentError. */
@@ -51,8 +58,8 @@ export class Files {
     });
   }
 
-  /** Reads a range of a regular file. Resolves when all of it was passed to `output`. */
-  async read(request: ReadRequest, output: ReadOutput, caller: Caller): Promise<void> {
+  /** Reads a range of a regular file. Resolves when all of it was passed to `output` and `hole`. */
+  async read(request: ReadRequest, { output, hole }: ReadOutputs, caller: Caller): Promise<void> {
     checkReadRequest(request);
     const { signal } = caller;
     await this.#places.run(caller, (onProgress, place) => {
@@ -63,12 +70,18 @@ export class Files {
           release();
         });
       };
+      const activeHole: HoleOutput = async (sizeBytes, attributes) => {
+        onProgress();
+        await hole(sizeBytes, attributes);
+        place.progress();
+      };
       return inTree(this.#parts.fileSystem, "read", request, async (tree) => {
         const file = await tree.openRegular(request.path);
         if ("notRegular" in file) throw wrongType("read", wholePath(request), file.notRegular, "regular file");
         const leave = this.#buffers.enter();
         try {
-          await readChunks({ file, request, buffers: this.#buffers, output: active, signal });
+          const outputs = { output: active, hole: request.holes ? activeHole : undefined };
+          await readChunks({ file, request, buffers: this.#buffers, ...outputs, signal });
         } finally {
           leave();
           await file.close();

@@ -239,10 +239,7 @@ class TreeReader {
     await output.items([{ ...itemOf(path, attributes, NONE, sizeBytes), sparse: hasHoles }]);
     this.#items += 1n;
     if (sizeBytes === 0n) return;
-    const sentBytes =
-      hasHoles && output.hole !== undefined
-        ? await this.#sendSparse(path, file, output.hole)
-        : await this.#sendPart(path, file, 0n, sizeBytes);
+    const sentBytes = await this.#sendContent(file, sizeBytes);
     if (sentBytes < sizeBytes) throw new FileSystemError("read", "ESTALE");
     this.#remember(path, attributes);
   }
@@ -254,7 +251,7 @@ class TreeReader {
     if (file === undefined) throw new FileSystemError("open", "ESTALE");
     let sizeBytes = 0n;
     try {
-      const request = { path, beneath: NONE, noSymlinks: true, offsetBytes: 0n, lengthBytes: MEASURED_LIMIT_BYTES };
+      const request = { offsetBytes: 0n, lengthBytes: MEASURED_LIMIT_BYTES };
       const output: ReadOutput = (bytes, _attributes, release) => {
         sizeBytes += BigInt(bytes.length);
         release();
@@ -268,36 +265,22 @@ class TreeReader {
   }
 
   /** Returns the number of bytes sent, holes included. It is less than the size if the file was truncated meanwhile. */
-  async #sendSparse(path: FilePath, file: RegularFile, hole: (bytes: bigint) => Promise<void>): Promise<bigint> {
-    const { sizeBytes } = file.attributes;
-    for (let at = 0n; at < sizeBytes;) {
-      const { beginBytes, endBytes } = await file.nextData(at);
-      const [begin, end] = [beginBytes, endBytes].map((place) => (place < sizeBytes ? place : sizeBytes)) as [
-        bigint,
-        bigint,
-      ];
-      if (begin > at) await hole(begin - at);
-      if (end > begin) {
-        const sentBytes = await this.#sendPart(path, file, begin, end - begin);
-        if (sentBytes < end - begin) return begin + sentBytes;
-      }
-      at = end;
-      if (end <= begin) return begin;
-    }
-    return sizeBytes;
-  }
-
-  async #sendPart(path: FilePath, file: RegularFile, offsetBytes: bigint, lengthBytes: bigint): Promise<bigint> {
+  async #sendContent(file: RegularFile, lengthBytes: bigint): Promise<bigint> {
     const { buffers, output, signal } = this.#parts;
     let sentBytes = 0n;
     let sending = Promise.resolve();
-    const request = { path, beneath: NONE, noSymlinks: true, offsetBytes, lengthBytes };
+    const sendHole = output.hole;
+    const hole = async (bytes: bigint): Promise<void> => {
+      sentBytes += bytes;
+      await sendHole?.(bytes);
+    };
     try {
       await readChunks({
         file,
-        request,
+        request: { offsetBytes: 0n, lengthBytes },
         buffers,
         signal,
+        hole: sendHole && hole,
         output: (bytes, _attributes, release) => {
           sentBytes += BigInt(bytes.length);
           if (bytes.length === 0) release();

@@ -22,11 +22,16 @@ export const FILE_BUFFERS: BufferPoolSizes = {
  */
 export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
+/** Receives the size of the next hole, with the attributes if it is the first part. Resolves when it was sent. */
+export type HoleOutput = (sizeBytes: bigint, attributes: FileAttributes | undefined) => Promise<void>;
+
 export interface ReadParts {
   readonly file: RegularFile;
-  readonly request: ReadRequest;
+  readonly request: Pick<ReadRequest, "offsetBytes" | "lengthBytes">;
   readonly buffers: BufferPool;
   readonly output: ReadOutput;
+  /** Receives each hole of 64 KiB and more. Undefined: its zeros are read as data. */
+  readonly hole?: HoleOutput | undefined;
   /** When it is aborted, its reason is thrown. */
   readonly signal: AbortSignal;
 }
@@ -81,26 +86,71 @@ class InFlightLimit {
   }
 }
 
-/** Reads the file, or the requested range, into chunks for the output. All but the last are full. */
+/**
+ * Reads the file, or the requested range, into chunks for the output. All are full but the last, and those before
+ * holes.
+ */
 export async function readChunks(parts: ReadParts): Promise<void> {
-  const { file, request, output, signal } = parts;
-  const limit = new InFlightLimit(parts.buffers);
+  const { file, request, hole } = parts;
+  const reader = new ChunkReader(parts);
+  const begin = request.offsetBytes;
   const end = endOf(parts);
-  let position = request.offsetBytes;
-  let attributes: FileAttributes | undefined = file.attributes;
-  for (;;) {
-    const wanted = wantedBytes(position, end);
-    const buffer = await limit.take(wanted);
-    const target = buffer.bytes.subarray(0, Math.min(wanted, buffer.bytes.length));
-    const filled = await fill(file, target, position, request.offsetBytes === 0n, signal).catch((error: unknown) => {
-      void operationReturned(error).then(() => buffer.release());
-      throw error;
-    });
-    position += BigInt(filled);
-    if (filled > 0 || attributes !== undefined) output(target.subarray(0, filled), attributes, () => buffer.release());
-    else buffer.release();
-    attributes = undefined;
-    if (filled < target.length || position === end || wanted === 0) return;
+  if (hole !== undefined && end !== undefined && begin < end && file.attributes.hasHoles === true)
+    await reader.readSparse(begin, end, hole);
+  // Files that are read from their beginning are read sequentially: some files of /proc do not support pread(2).
+  else await reader.read(begin, end, begin === 0n);
+}
+
+class ChunkReader {
+  readonly #parts: ReadParts;
+  readonly #limit: InFlightLimit;
+  #attributes: FileAttributes | undefined;
+
+  constructor(parts: ReadParts) {
+    this.#parts = parts;
+    this.#limit = new InFlightLimit(parts.buffers);
+    this.#attributes = parts.file.attributes;
+  }
+
+  /** Stops early if the file was truncated meanwhile. */
+  async readSparse(begin: bigint, end: bigint, hole: HoleOutput): Promise<void> {
+    const least = (offset: bigint): bigint => (offset < end ? offset : end);
+    for (let at = begin; at < end;) {
+      const { beginBytes, endBytes } = await this.#parts.file.nextData(at);
+      const [dataBegin, dataEnd] = [least(beginBytes), least(endBytes)];
+      if (dataBegin > at) await hole(dataBegin - at, this.#takeAttributes());
+      // At the end of the file there is no further data.
+      if (dataEnd <= dataBegin) return;
+      if ((await this.read(dataBegin, dataEnd, false)) < dataEnd) return;
+      at = dataEnd;
+    }
+  }
+
+  /** Reads to `end`, or to the file's end. Returns the offset where it stopped. */
+  async read(begin: bigint, end: bigint | undefined, sequential: boolean): Promise<bigint> {
+    const { file, output, signal } = this.#parts;
+    let position = begin;
+    for (;;) {
+      const wanted = wantedBytes(position, end);
+      const buffer = await this.#limit.take(wanted);
+      const target = buffer.bytes.subarray(0, Math.min(wanted, buffer.bytes.length));
+      const filled = await fill(file, target, position, sequential, signal).catch((error: unknown) => {
+        void operationReturned(error).then(() => buffer.release());
+        throw error;
+      });
+      position += BigInt(filled);
+      const attributes = this.#takeAttributes();
+      if (filled > 0 || attributes !== undefined)
+        output(target.subarray(0, filled), attributes, () => buffer.release());
+      else buffer.release();
+      if (filled < target.length || position === end || wanted === 0) return position;
+    }
+  }
+
+  #takeAttributes(): FileAttributes | undefined {
+    const attributes = this.#attributes;
+    this.#attributes = undefined;
+    return attributes;
   }
 }
 

@@ -56,7 +56,7 @@ export function locationOf(request: StatPathRequest | ReadFileRequest | WriteFil
 
 /** Translates a ReadFile request. */
 export function readRequest(request: ReadFileRequest): ReadRequest {
-  return { ...locationOf(request), offsetBytes: request.offset, lengthBytes: request.length };
+  return { ...locationOf(request), offsetBytes: request.offset, lengthBytes: request.length, holes: request.holes };
 }
 
 /** The first message of a WriteFile call. */
@@ -107,6 +107,12 @@ export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undef
   if (attributes === undefined) return bytesFieldFrame(READ_DATA_FIELD, bytes);
   const stat = statResponse({ attributes, linkTarget: undefined });
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
+}
+
+/** A hole of a file. */
+export function holeFrame(sizeBytes: bigint, attributes: FileAttributes | undefined): Frame {
+  const stat = attributes && statResponse({ attributes, linkTarget: undefined });
+  return messageFrame(FileChunkSchema, create(FileChunkSchema, { ...(stat && { stat }), hole: sizeBytes }));
 }
 
 /** The response of StatPath. A literal, because `create` would cost another tenth of a listing's CPU time. */

@@ -1,19 +1,23 @@
 import { frameOrder, type Incoming, type LentBytes } from "../../domain/index.ts";
-import type { Files, ReadOutput } from "../../files/index.ts";
+import type { Files, HoleOutput, ReadOutput } from "../../files/index.ts";
 import {
   type ReadFileRequest,
   WriteFileRequestSchema,
   type WriteFileResponse,
 } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { Call } from "../call.ts";
-import { chunkFrame, decodeData, headerOf, readRequest, writeResponse } from "./file-messages.ts";
+import { chunkFrame, decodeData, headerOf, holeFrame, readRequest, writeResponse } from "./file-messages.ts";
 
 const CUT = "the request ended before the message with `last`, although the header has marks_last";
 
 /** Serves one ReadFile call. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
-  const send: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
-  await files.read(readRequest(request), send, call);
+  const output: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
+  const hole: HoleOutput = (sizeBytes, attributes) => {
+    call.send(holeFrame(sizeBytes, attributes));
+    return call.drained();
+  };
+  await files.read(readRequest(request), { output, hole }, call);
 }
 
 /** Serves one WriteFile call: a header, then the content. */

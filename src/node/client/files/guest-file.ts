@@ -1,4 +1,4 @@
-import { EntryError, secondsNotBefore, whole } from "../../tar/index.ts";
+import { EntryError, type Piece, secondsNotBefore, whole, withZeros } from "../../tar/index.ts";
 import type { CallOptions } from "../channel.ts";
 import { GuestError } from "../errors.ts";
 import type { PathAttributes } from "./attributes.ts";
@@ -42,19 +42,27 @@ export function guestFile(
   const { mode, uid, gid, size } = attributes;
   const mtimeNs = nanosecondsOf(attributes);
   const head = { type: "file", name, linkTarget: NONE, mode, uid, gid, size } as const;
-  return { ...head, mtimeNs, mtimeSeconds: secondsNotBefore(mtimeNs), content: contentOf(guest, path, size, call) };
+  const pieces = piecesOf(guest, path, size, call);
+  return {
+    ...head,
+    mtimeNs,
+    mtimeSeconds: secondsNotBefore(mtimeNs),
+    sparse: true,
+    pieces,
+    content: withZeros(pieces),
+  };
 }
 
-async function* contentOf(
+async function* piecesOf(
   guest: Pick<GuestFiles, "readFile">,
   path: GuestPath,
   sizeBytes: number,
   call: () => ReadFileOptions,
-): AsyncGenerator<Buffer> {
+): AsyncGenerator<Piece> {
   if (sizeBytes === 0) return;
-  const content = guest.readFile(path, { ...call(), length: sizeBytes }).readable();
+  const content = guest.readFile(path, { ...call(), length: sizeBytes }).pieces();
   try {
-    yield* whole<Buffer>(content, sizeBytes, Buffer.from(path).toString());
+    yield* whole<Piece>(content, sizeBytes, Buffer.from(path).toString());
   } catch (error) {
     const errno = entryErrno(error);
     throw errno === undefined ? error : new EntryError(errno, (error as Error).message, { cause: error });

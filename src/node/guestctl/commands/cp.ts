@@ -53,7 +53,8 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
   },
   notes: `At a terminal a long copy shows its progress, and at most 20 entries that were left out.
 After a lost connection the copy reconnects, for up to 30 s and ten times; the copy of an archive fails.
-With --json, one object at the end: "files", "bytes" and "skipped" (all that was left out, and why).`,
+With --json, one object at the end: "files", "bytes" and "skipped" (all that was left out, and why); not for an archive
+on standard output.`,
   statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
   examples: [
     "cp app.py :/srv/app.py",
@@ -79,8 +80,10 @@ With --json, one object at the end: "files", "bytes" and "skipped" (all that was
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
     const chown = values.chown === undefined ? undefined : parseChown(values.chown);
-    const isArchive = order.direction === "tar in" || order.direction === "tar out";
-    if (isArchive && values.json === true) throw new UsageError("--json and - cannot be combined");
+    if (order.direction === "tar out" && values.json === true)
+      throw new UsageError(
+        "--json cannot be used here: standard output is the archive; 2> FILE names what is left out",
+      );
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport(host.stderr, values.json === true);
     // A transfer has no time limit, so first check that the agent answers.

@@ -12,6 +12,7 @@ import {
   type TarType,
   whole,
   withoutExcluded,
+  withZeros,
 } from "../../tar/index.ts";
 import { CliError, nameOf } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
@@ -118,7 +119,7 @@ export async function* contentOf(
   const sizeBytes = attributes?.size ?? 0;
   if (sizeBytes === 0) return;
   const how = { length: sizeBytes, beneath: nameOf(remote), noSymlinks: true };
-  const content = client.readFile(rawName, how).readable();
+  const content = withZeros(client.readFile(rawName, how).pieces());
   try {
     yield* whole<Buffer>(content, sizeBytes, posix.join(remote, name), onBytes);
   } catch (error) {

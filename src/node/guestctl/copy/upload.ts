@@ -17,7 +17,7 @@ import { CliError, isRawName, nameBytes, nameOf } from "../cli/index.ts";
 import { decompressed } from "./decompressed.ts";
 import { existingFolder, statIfThere } from "./guest-paths.ts";
 import { GuestTarget, ifTooOld } from "./older-agents.ts";
-import { type CopyContext, type CopyParts, errnoWords, NOT_COPIED } from "./report.ts";
+import { type CopyContext, type CopyParts, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 import { onReconnect } from "./resumed.ts";
 import { ifPartial } from "./source-failure.ts";
 import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
@@ -121,8 +121,10 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
     root = entry;
   };
   let reported = 0;
-  const onFailure = ({ name, errno }: LeftEntry): void => {
+  const sent = new SentFiles(context.report);
+  const onFailure = ({ name, rawName, errno }: LeftEntry): void => {
     reported += 1;
+    sent.uncount(rawName);
     if (options.keepExisting && errno === "EEXIST") return;
     context.report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
   };
@@ -136,7 +138,7 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
       archived(input, context, () => undefined),
       1,
     );
-  const stream = client.writeTree(nameOf(remote), archived(input, context, onRoot), how);
+  const stream = client.writeTree(nameOf(remote), sent.counted(archived(input, context, onRoot)), how);
   await stream.then(({ failed }) => context.report.skipUnnamed(failed - reported), ifTooOld(older));
   if (root === undefined) return;
   const { mode, uid, gid, mtimeSeconds, mtimeNs } = root;
@@ -169,16 +171,45 @@ function plainPath(path: Buffer): Buffer {
   return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
 }
 
-/** Whether the entry can be copied. Counts it, or reports that it is skipped. */
+/** Whether the entry can be copied. Otherwise reports that it is skipped. */
 function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEntry & Pick<GuestTreeEntry, "type"> {
-  const { type, size, name } = entry;
-  if (type === "directory" || type === "symlink") return true;
-  if (type !== "file" && type !== "hard-link") report.skip(name.toString(), NOT_COPIED);
-  else {
-    report.files += 1;
-    report.bytes += type === "file" ? size : 0;
+  const { type, name } = entry;
+  if (type === "directory" || type === "symlink" || type === "file" || type === "hard-link") return true;
+  report.skip(name.toString(), NOT_COPIED);
+  return false;
+}
+
+/** Counts the files of an archive that is sent in one call. With older agents, each file is counted when it is written. */
+class SentFiles {
+  readonly #report: CopyReport;
+  /** Sizes of the files, by name as latin1 string, which keeps every byte. */
+  readonly #sizes = new Map<string, number>();
+
+  constructor(report: CopyReport) {
+    this.#report = report;
   }
-  return type === "file" || type === "hard-link";
+
+  async *counted<Entry extends UploadEntry>(entries: AsyncIterable<Entry>): AsyncGenerator<Entry> {
+    for await (const entry of entries) {
+      if (entry.type === "file" || entry.type === "hard-link") this.#count(entry);
+      yield entry;
+    }
+  }
+
+  /** Subtracts a file that the agent has not written. */
+  uncount(name: Buffer): void {
+    const sizeBytes = this.#sizes.get(name.toString("latin1"));
+    if (sizeBytes === undefined) return;
+    this.#report.files -= 1;
+    this.#report.bytes -= sizeBytes;
+  }
+
+  #count({ type, name, size }: UploadEntry): void {
+    const sizeBytes = type === "file" ? size : 0;
+    this.#sizes.set(name.toString("latin1"), sizeBytes);
+    this.#report.files += 1;
+    this.#report.bytes += sizeBytes;
+  }
 }
 
 /** The entries of a local directory, for an older agent. */

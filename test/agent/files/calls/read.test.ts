@@ -73,6 +73,48 @@ describe("ReadFile", () => {
     assert.equal((await files.read(path, { offset: BigInt(position), length: 3n })).data.toString(), "far");
   });
 
+  it("ReadFile sends holes to clients that accept them, also in a range", async () => {
+    const path = folder.at("holes");
+    const [first, second] = [randomBytes(70_000), randomBytes(300_000)];
+    const size = 6_000_000;
+    await using file = await open(path, "w");
+    await file.truncate(size);
+    await file.write(first, 0, first.length, 1_000_000);
+    await file.write(second, 0, second.length, 4_000_000);
+    const whole = await readFile(path);
+    for (const [offset, length] of [
+      [0, 0],
+      [500_000, 0],
+      [500_000, 100_000],
+      [1_000_000, 3_000_010],
+      [1_010_000, 20],
+      [5_500_000, 10_000_000],
+      [size - 1, 1],
+      [size, 0],
+      [2 * size, 5],
+    ] as const) {
+      const parts: Buffer[] = [];
+      let sent = 0;
+      for await (const chunk of files.chunks({
+        path,
+        offset: BigInt(offset),
+        length: BigInt(length),
+        holes: true,
+      })) {
+        assert.equal(chunk.stat?.size, parts.length === 0 ? BigInt(size) : undefined);
+        assert.ok(chunk.hole === 0n || chunk.data.length === 0, "a hole comes without data");
+        sent += chunk.data.length;
+        parts.push(Buffer.from(chunk.data), Buffer.alloc(Number(chunk.hole)));
+      }
+      const expected = whole.subarray(offset, length === 0 ? undefined : offset + length);
+      assert.ok(Buffer.concat(parts).equals(expected), `${length} from ${offset}`);
+      // Around an island up to a block more, where the file system keeps zeros.
+      assert.ok(sent <= 2 * 8192 + first.length + second.length, `${sent} bytes for ${length} from ${offset}`);
+    }
+    const zeros = await files.read(path);
+    assert.ok(zeros.data.equals(whole), "without the field they are zeros");
+  });
+
   it("ReadFile reads a /proc file of size 0 to its end", async () => {
     const { data, stat } = await files.read("/proc/cpuinfo");
     assert.equal(stat.size, 0n);
@@ -118,6 +160,20 @@ describe("ReadFile", () => {
     }
     assert.equal(told, BigInt(original));
     assert.ok(received >= CHUNK && received < original, String(received));
+  });
+
+  it("ReadFile with holes of a shrinking file stops at its new end", async () => {
+    const path = folder.at("shrinking-holes");
+    await using file = await open(path, "w");
+    const [island, apart, islands] = [randomBytes(CHUNK), 4 * CHUNK, 64];
+    for (let at = 0; at < islands; at++) await file.write(island, 0, island.length, at * apart);
+    await file.truncate(islands * apart);
+    let received = 0n;
+    for await (const { data, hole } of files.chunks({ path, holes: true })) {
+      if (received === 0n) await file.truncate(3 * apart);
+      received += BigInt(data.length) + hole;
+    }
+    assert.ok(received >= BigInt(apart) && received < BigInt(islands * apart), String(received));
   });
 
   it("ReadFile rejects everything but regular files and reports the type", async () => {
