@@ -12,16 +12,19 @@ export function exclusion(patterns: readonly (string | Buffer)[]): ((name: Buffe
   return matches && ((name) => matches(name.toString("latin1")));
 }
 
-/** Yields the entries that are not excluded, neither themselves nor by a directory above them. */
-export async function* withoutExcluded<Entry extends { readonly name: Buffer }>(
+/** Returns the entries that are not excluded, neither themselves nor by a directory above them. */
+export function withoutExcluded<Entry extends { readonly name: Buffer }>(
   entries: AsyncIterable<Entry>,
   patterns: readonly (string | Buffer)[],
-): AsyncGenerator<Entry> {
+): AsyncIterable<Entry> {
   const isExcluded = exclusion(patterns);
-  if (isExcluded === undefined) {
-    yield* entries;
-    return;
-  }
+  return isExcluded === undefined ? entries : others(entries, isExcluded);
+}
+
+async function* others<Entry extends { readonly name: Buffer }>(
+  entries: AsyncIterable<Entry>,
+  isExcluded: (name: Buffer) => boolean,
+): AsyncGenerator<Entry> {
   const turns = new EventLoopTurns();
   for await (const entry of entries) {
     if (turns.isDue) await turns.next();

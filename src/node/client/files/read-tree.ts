@@ -149,7 +149,13 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
         }
         if (part.case === "data" || part.case === "hole") throw untrue("file data without a file");
         if (part.case === "failures") this.#report(part.value.entries);
-        if (part.case === "items") for (const item of part.value.items) yield* this.#entry(item, pull);
+        if (part.case !== "items") continue;
+        for (const item of part.value.items) {
+          const pieces = this.#pieces(item, pull);
+          const isWhole = checkedRest(item) === 0;
+          yield entryOf(item, pieces, isWhole);
+          if (!isWhole) await skipRest(pieces);
+        }
       }
       throw unreadable("has no result");
     } finally {
@@ -161,23 +167,6 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     const held = this.#held;
     this.#held = undefined;
     return held;
-  }
-
-  async *#entry(item: TreeItem, pull: () => Promise<Part | undefined>): AsyncGenerator<TreeEntry> {
-    checkName(item, item.path);
-    if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);
-    if (item.size > MAX_SIZE_BYTES) throw untrue(`a file of ${item.size} bytes`, item);
-    const isWhole = restOf(item, Number(item.size), item.data.length) === 0;
-    const pieces = this.#pieces(item, pull);
-    yield entryOf(item, pieces, isWhole);
-    // Discard the content that the caller has not read: in the stream it precedes the next entry.
-    if (!isWhole)
-      try {
-        while ((await pieces.next()).done !== true);
-      } catch (error) {
-        // The caller did not read the content, so it need not know that it was incomplete.
-        if (entryErrorOf(error) === undefined) throw error;
-      }
   }
 
   async *#pieces(item: TreeItem, pull: () => Promise<Part | undefined>): AsyncGenerator<Piece> {
@@ -230,6 +219,24 @@ function checkName(item: TreeItem, path: Uint8Array): void {
     throw failure("DATA_LOSS", "ANSWER_UNREADABLE", messageOf(error));
   }
   throw untrue("an empty part in the name", item);
+}
+
+/** Returns how many bytes of a file the item lacks. Throws GuestError for an item that no agent sends. */
+function checkedRest(item: TreeItem): number {
+  checkName(item, item.path);
+  if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);
+  if (item.size > MAX_SIZE_BYTES) throw untrue(`a file of ${item.size} bytes`, item);
+  return restOf(item, Number(item.size), item.data.length);
+}
+
+/** Discards the content that the caller has not read: in the stream it precedes the next entry. */
+async function skipRest(pieces: AsyncGenerator<Piece>): Promise<void> {
+  try {
+    while ((await pieces.next()).done !== true);
+  } catch (error) {
+    // The caller did not read the content, so it need not know that it was incomplete.
+    if (entryErrorOf(error) === undefined) throw error;
+  }
 }
 
 /** Creates the error of a file whose remaining bytes are missing. */

@@ -47,11 +47,11 @@ export interface TreeParts {
  * that have no call for trees, and for files that the kernel generates, whose size is only known after reading them.
  * Skips everything except files, directories and symlinks.
  */
-export function guestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+export function guestTree(parts: TreeParts, remote: string): AsyncIterable<TarEntry> {
   return withoutExcluded(wholeGuestTree(parts, remote), parts.options.exclude);
 }
 
-async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
+async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncIterable<TarEntry> {
   const { client, report, options } = parts;
   const top = await client.statPath(nameOf(remote));
   yield { ...headOf("directory", NONE, top), content: Readable.from([]) };
