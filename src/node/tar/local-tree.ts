@@ -147,7 +147,7 @@ export function localEntry(
   }
   const size = Number(stats.size);
   if (!Number.isSafeInteger(size))
-    throw new EntryError("EFBIG", `${path.toString()} has ${stats.size} bytes; a copy has at most 2^53 - 1`);
+    throw new EntryError("EFBIG", `${path.toString()} is too large to copy (EFBIG): a copy has at most 2^53 - 1 bytes`);
   // A file is sparse if it uses less disk space than its size.
   const sparse = Number(stats.blocks) * 512 < size;
   const readAll = (): Buffer => {

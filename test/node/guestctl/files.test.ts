@@ -665,7 +665,7 @@ describe("guestctl cp", () => {
         [`:${folder.at("tree")}`, folder.at("out"), "out"],
       ] as const) {
         const { stderr, exitCode } = await guestctl("cp", from, to);
-        assert.match(stderr, /^guestctl: skipped \S+nnn: name too long \(ENAMETOOLONG\)\n$/);
+        assert.match(stderr, /^(?:guestctl: skipped \S+: name too long \(ENAMETOOLONG\)\n)+$/);
         assert.equal(exitCode, 1);
         assert.equal(await readFile(folder.at(`${local}/z`), "utf8"), "z");
       }
@@ -689,7 +689,10 @@ describe("guestctl cp", () => {
       assert.equal(exitCode, 1);
       assert.deepEqual(await readdir(folder.at(local)), ["z"]);
       const alone = await guestctl("cp", `${from}/huge`, `${to}-alone`);
-      assert.match(alone.stderr, /EFBIG|has 18014398509481984 bytes; a copy has at most 2\^53 - 1/);
+      assert.match(
+        alone.stderr,
+        /^guestctl: \S+huge is too large to copy \(EFBIG\): a copy has at most 2\^53 - 1 bytes\n$/,
+      );
       assert.equal(alone.exitCode, 1);
     }
     assert.deepEqual((await folder.names()).toSorted(), ["in", "out"]);
