@@ -116,7 +116,7 @@ describe("a clock that is stepped", () => {
 });
 
 describe("a clock that had never been set", () => {
-  it("timestamps shift with the first setting of a never-set clock", () => {
+  it("timestamps shift when the guest's clock is set for the first time", () => {
     for (const [setSinceMs, agoMs] of [
       [1_700_000_000_000, 2_000],
       [1_000, 1_800_000_000_000 - 3_000],

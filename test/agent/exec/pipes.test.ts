@@ -182,7 +182,7 @@ describe("an exec whose client disconnects", () => {
 });
 
 describe("a client that does not read", () => {
-  it("unread output pauses the command, uses no memory, and arrives later", async () => {
+  it("unread output pauses the command without using memory and arrives later", async () => {
     using stream = new ExecStream(agent);
     stream.start({ args: ["sh", "-c", "head -c 67108864 /dev/zero; echo done >&2"] });
     await stream.next();

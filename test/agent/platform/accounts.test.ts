@@ -26,7 +26,7 @@ const KERNELS = {
   "has no openat2(2)": { cachedState: () => -constants.errno.ENOSYS },
 };
 for (const [kind, kernelOfKind] of Object.entries(KERNELS)) {
-  test(`fileAccounts rereads passwd only after a change; the kernel ${kind}`, async () => {
+  test(`fileAccounts rereads passwd only after a change (the kernel ${kind})`, async () => {
     await using folder = await testFolder();
     const path = folder.at("passwd");
     await symlink("/etc/passwd", path);

@@ -6,7 +6,7 @@ import { confirmsReseed } from "../../../src/agent/platform/random-device.ts";
 import { openDescriptors } from "../../fixtures/proc.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
-it("confirmsReseed is true only for kernels with the new generator", () => {
+it("confirmsReseed is true only for kernels with the new random number generator", () => {
   const answers: Readonly<Record<string, boolean>> = {
     "6.18.44": true,
     "10.0": true,

@@ -147,7 +147,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       });
     }
 
-    it(`cancelling an exec gives every process of its session a grace ${way}`, async (t) => {
+    it(`cancelling an exec gives every process of its session a grace period ${way}`, async (t) => {
       await using agent = await started(t, through());
       using stream = new ExecStream(agent);
       const output = join(folder, `hung up ${way}`);

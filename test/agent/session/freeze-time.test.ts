@@ -56,7 +56,7 @@ function setup() {
 }
 
 describe("the expiry of a freeze", () => {
-  it("the freeze time ignores the clock jump of a resume", async () => {
+  it("the clock jump of a resume does not count toward the freeze time", async () => {
     const { begin, pass, jump, freeze, state } = setup();
     assert.equal((await begin(10_000)).frozen, true);
     pass(5_000);
@@ -71,7 +71,7 @@ describe("the expiry of a freeze", () => {
     assert.deepEqual(freeze.thawByDuties(DONE), { frozen: false, thawedWithoutDuties: false });
   });
 
-  it("a freeze expires repeatedly until the kernel permits the thaw", async () => {
+  it("an expired freeze retries the thaw until the kernel permits it", async () => {
     const { begin, pass, freeze, state } = setup();
     await begin(1_000);
     state.mayThaw = false;
@@ -110,7 +110,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
   const KILLED = ["killed while frozen", "thawed", "reported"];
   const events = ({ log }: ReturnType<typeof setup>) => log.lines.map(({ event }) => event);
 
-  it("a refused spec keeps the session frozen and its time running", async () => {
+  it("a refused spec keeps the session frozen without extending its freeze time", async () => {
     const { begin, pass, freeze, state, ends } = setup();
     await begin(10_000);
     assert.equal(freeze.thawByDuties(KEPT).frozen, true);

@@ -174,7 +174,7 @@ describe("WaitForPort", () => {
     await Promise.allSettled(silentOnes);
   });
 
-  it("one check serves all waits, at most 20 times a second", async () => {
+  it("one port check serves all waits, at most 20 times a second", async () => {
     let looks = 0;
     const delays: number[] = [];
     const due: (() => void)[] = [];

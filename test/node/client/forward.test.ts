@@ -244,7 +244,7 @@ describe("LargeReads", () => {
     assert.ok(sizes.length > 0 && sizes.every((sizeBytes) => sizeBytes < READ_BYTES), String(sizes));
   });
 
-  it("LargeReads works where Node has no user buffers", async () => {
+  it("LargeReads works on Node versions without user buffers", async () => {
     const reads = new LargeReads();
     const got = await received((socket) => {
       const { _handle: handle } = socket as Socket & { readonly _handle?: object };

@@ -184,7 +184,7 @@ describe("OpenTelemetry's instrumentation of gRPC", async () => {
     }
   });
 
-  it("OpenTelemetry records a span per call, and the command continues it", async () => {
+  it("OpenTelemetry records a span per call and passes it to the command", async () => {
     const stdout = await run("program.mjs", programOfPage(), {});
     const [, traceId, parentId] = /in the sandbox: 00-([0-9a-f]{32})-([0-9a-f]{16})-01/.exec(stdout) ?? [];
     assert.ok(traceId !== undefined && parentId !== undefined, stdout);

@@ -184,7 +184,7 @@ describe("client.uploadFolder and downloadFolder", () => {
   });
 
   for (const isRolledBack of [false, true])
-    it(`uploadFolder replaces equal-looking files after a cut${isRolledBack ? " and a rollback" : ""}`, async () => {
+    it(`uploadFolder replaces equal-looking files after a lost connection${isRolledBack ? " and a rollback" : ""}`, async () => {
       await using folder = await testFolder();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });

@@ -193,7 +193,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.deepEqual(names, ["box", "of-snapshot", "of-box"]);
   });
 
-  test("remove deletes a sandbox's resources, a shared volume with its last user", async () => {
+  test("remove deletes a sandbox's resources; a shared volume stays until its last user", async () => {
     await node.remove("box");
     assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
     const another = await node.create({ image: IMAGE, name: "box" });

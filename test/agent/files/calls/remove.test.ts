@@ -56,7 +56,7 @@ describe("Remove", () => {
     assert.deepEqual(await folder.names(), []);
   });
 
-  it("Remove rejects /, beneath itself, trailing dots and paths outside beneath", async () => {
+  it("Remove rejects /, the beneath directory, trailing dots and paths outside it", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub/below"), { recursive: true });
     await symlink("..", folder.at("sub/up"));

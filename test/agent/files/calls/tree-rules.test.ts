@@ -175,7 +175,7 @@ describe("an item that fails after its header", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path).toSorted(), ["after", "there"]);
   });
 
-  it("WriteTree rejects a failure for an item that is already complete", async () => {
+  it("WriteTree rejects a client's failure message for an already complete item", async () => {
     const header = { path: Buffer.from(newFolder()) };
     await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
   });

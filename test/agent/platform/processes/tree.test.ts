@@ -241,7 +241,7 @@ describe("a reading of /proc", () => {
     assert.equal(readings, 3);
   });
 
-  it("a reading that lacks descriptors does not report processes as ended", async () => {
+  it("a reading of /proc without free descriptors reports no process as ended", async () => {
     await using running = await launch(shell("echo up; exec sleep 1007"));
     await running.stdout.until(/up/);
     let isShort = false;

@@ -364,7 +364,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("moved"), undefined);
   });
 
-  test("forget reports an error of connectOptions and can be repeated", async () => {
+  test("forget rejects with an error of connectOptions and can be repeated", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;

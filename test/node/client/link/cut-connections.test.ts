@@ -62,7 +62,7 @@ describe("a slow reader whose connection is cut", () => {
   }
 
   for (const version of VERSIONS) {
-    test(`each of ${CUTS} cut connections is noticed by Node ${version}`, async (t) => {
+    test(`Node ${version} notices each of ${CUTS} cut connections`, async (t) => {
       const provided = await provideNode(version);
       if (typeof provided === "string") {
         t.skip(provided);
@@ -80,7 +80,7 @@ describe("a slow reader whose connection is cut", () => {
       assert.equal(proxy.cuts, until);
     });
 
-    test(`a silent peer is given up by Node ${version}`, async (t) => {
+    test(`Node ${version} gives up a silent peer`, async (t) => {
       const provided = await provideNode(version);
       if (typeof provided === "string") {
         t.skip(provided);

@@ -141,7 +141,7 @@ describe("a silent connection with a call", () => {
     assert.equal(way.asked(FRAME.ping), 3);
   });
 
-  test("a connection stays while late answers arrive", async () => {
+  test("a connection stays open while late answers arrive", async () => {
     for (let round = 1; round <= 5; round++) {
       await silence();
       pass(19);
@@ -153,7 +153,7 @@ describe("a silent connection with a call", () => {
     assert.equal((await command.wait()).exitCode, 0);
   });
 
-  test("a draining connection is probed and keeps its call until silent", async () => {
+  test("a draining connection is pinged and keeps its call until it is silent", async () => {
     const atFirst = way.asked(FRAME.settings);
     const goneAway = way.untilAsked(FRAME.goaway, 1);
     way.drain();

@@ -47,7 +47,7 @@ function issued(options: CertificateOptions): Promise<Certificates> {
 }
 
 describe("the pinned certificate of an agent", () => {
-  test("a pinned certificate permits an expired certificate or authority", async () => {
+  test("pinning a certificate accepts it although it or its CA has expired", async () => {
     const expired = await issued({ serverValidity: "expired" });
     assert.equal(await codeOf(expired), "SERVER_CERTIFICATE_EXPIRED");
     assert.equal(await codeOf(expired, { pinned: expired.server.cert }), "AGENT_TOO_OLD");
@@ -55,7 +55,7 @@ describe("the pinned certificate of an agent", () => {
     assert.equal(await codeOf(both, { pinned: both.server.cert }), "AGENT_TOO_OLD");
   });
 
-  test("a pinned certificate permits no other key or problem", async () => {
+  test("pinning a certificate accepts no other key and no other certificate problem", async () => {
     const expired = await issued({ serverValidity: "expired" });
     const other = await issued({});
     assert.equal(await codeOf(expired, { pinned: other.server.cert }), "SERVER_CERTIFICATE_EXPIRED");
