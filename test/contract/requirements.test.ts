@@ -9,7 +9,7 @@ const TESTS = join(import.meta.dirname, "..");
 for (const [section, rows] of Map.groupBy(requirements(), (each) => each.section)) {
   describe(section, () => {
     for (const { says, tests } of rows) {
-      it(`has a test for: ${says}`, async () => {
+      it(`the contract's sentence has a test: ${says}`, async () => {
         assert.ok(tests.length > 0);
         for (const [file, title] of tests) {
           const source = await readFile(join(TESTS, file), "utf8");

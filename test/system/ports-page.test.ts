@@ -69,14 +69,14 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
   const lines = (blocks("sh")[0] ?? "").split("\n").filter((line) => line !== "");
   const placeOf = (where: number | string): string => (typeof where === "string" ? folder.at(where) : String(where));
 
-  test("the test runs every command of the first example", () => {
+  test("the test covers every command of the first example in many-sandboxes.md", () => {
     const tested = [...REACHES.map(([line]) => line), /connect 5432/];
     for (const line of lines) assert.equal(tested.filter((pattern) => pattern.test(line)).length, 1, line);
     assert.equal(lines.length, tested.length);
   });
 
   for (const [pattern, reached] of REACHES)
-    test(`the page's forward of ${reached.map((pair) => pair.join(" to ")).join(" and ")} reaches the sandbox`, async () => {
+    test(`the documented forward of ${reached.map((pair) => pair.join(" to ")).join(" and ")} reaches the sandbox`, async () => {
       const line = here(lines.find((candidate) => pattern.test(candidate)) ?? assert.fail(`no ${pattern}`));
       const running = execa("sh", ["-uc", `exec ${line}`], { env: variables, cwd: folder.path, reject: false });
       try {
@@ -94,13 +94,13 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
       }
     });
 
-  test("guestctl connect of the page connects standard output to a port of the sandbox", async () => {
+  test("the documented guestctl connect joins standard output to a sandbox's port", async () => {
     const line = lines.find((candidate) => candidate.includes("connect 5432")) ?? "";
     const { stdout, exitCode } = await execa("sh", ["-uc", line], { env: variables, stdin: "ignore", reject: false });
     assert.deepEqual([stdout, exitCode], ["from 5432", 0]);
   });
 
-  test("the TypeScript of the page opens a tunnel, forwards a port and lists ports", async () => {
+  test("the TypeScript of ports.md opens a tunnel, forwards a port and lists ports", async () => {
     const library = JSON.stringify(join(ROOT, "src/node/client/index.ts"));
     const program = `import { connect } from "guest-agent-client";
 const client = connect({ address: "unix:" + process.env["SOCKET"], token: process.env["TOKEN"] ?? "" });

@@ -66,7 +66,7 @@ describe("a workload that draws random numbers, in four clones of one snapshot",
     running = await stage.guest.snapshot(stage.machine, "running");
   };
 
-  test("the drawing workload starts in the source", async () => {
+  test("a workload that draws random numbers starts in the source guest", async () => {
     await stage.boot();
     await madeAtLeast(
       stage.machine,

@@ -60,7 +60,7 @@ test("an agent with a token file starts the usual number of threads", async () =
 
 describe("a start with a file on a file system that never answers", { concurrency: true, ...NEEDS_FUSE }, () => {
   for (const variable of ["SVC_TLS_KEY_FILE", "SVC_INSTANCE_TOKEN_FILE", "SVC_PROCESS_SPEC_FILE"]) {
-    it(`exits with 78 and names ${variable} if its file system hangs`, async () => {
+    it(`the agent exits with 78 and names ${variable} if its file system hangs`, async () => {
       await using folder = await testFolder();
       const hung = folder.at("hung");
       await using _mount = await fuseMount("hanging_mount", hung);
@@ -72,7 +72,7 @@ describe("a start with a file on a file system that never answers", { concurrenc
     });
   }
 
-  it("exits with 78 on a hung file system while stderr is full", async () => {
+  it("the agent exits with 78 on a hung credential file while stderr is full", async () => {
     await using folder = await testFolder();
     const hung = folder.at("hung");
     await using _mount = await fuseMount("hanging_mount", hung);

@@ -33,7 +33,7 @@ describe("files of a GuestClient", () => {
     assert.equal((await buffer(client.readFile(join(folder, "empty")))).length, 0);
   });
 
-  test("pieces of a sparse file have its holes in place of zeros", async () => {
+  test("pieces of a sparse file contain holes instead of zeros", async () => {
     const path = join(folder, "pieces");
     await writeFile(path, content);
     await truncate(path, 20_000_000);
@@ -47,7 +47,7 @@ describe("files of a GuestClient", () => {
     assert.deepEqual(range, [{ holeBytes: 1_000_000 }]);
   });
 
-  test("readFile rejects holes that were not asked for, and more bytes than were", async () => {
+  test("readFile rejects unrequested holes and surplus bytes", async () => {
     for (const [chunk, said, read] of [
       [{ hole: 5n }, /it has a hole that was not asked for$/, (file: FileContent) => file.bytes()],
       ...[11n, 2n ** 64n - 1n].map(

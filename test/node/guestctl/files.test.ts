@@ -414,7 +414,7 @@ describe("guestctl cp", () => {
     assert.equal((await stat(folder.at("there/below"))).mtimeMs, 2_000_000, "the archive comes after it");
   });
 
-  it("sends no zeros of a sparse file that is copied alone, in either direction", async () => {
+  it("cp of a single sparse file sends no zeros in either direction", async () => {
     await using relay = await relayTo(agent.port);
     const path = folder.at("sparse");
     const sizeBytes = 256 * 1024 * 1024;
@@ -617,7 +617,7 @@ describe("guestctl cp", () => {
     for (const name of ["b", "large", "closed"]) await chmod(folder.at(`tree/${name}`), 0o700);
   });
 
-  it("names the first 20 entries that it left out on a terminal, and all of them elsewhere", async (t) => {
+  it("cp names skipped entries, on a terminal only the first 20", async (t) => {
     if (spawnSync("script", ["--version"]).status !== 0) {
       t.skip("needs script(1)");
       return;
@@ -648,7 +648,7 @@ describe("guestctl cp", () => {
     assert.equal(shown.exitCode, 1);
   });
 
-  it("names a path that is too long, and copies all others, in either direction", async () => {
+  it("cp names a path that is too long and copies the others", async () => {
     await mkdir(folder.at("tree"));
     await writeFile(folder.at("tree/z"), "z");
     // Longer than PATH_MAX (4096): no program can name it in one call.
@@ -674,7 +674,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("names a file that is too large for a copy, and copies all others, in either direction", NEEDS_ROOT, async () => {
+  it("cp names a file that is too large and copies the others", NEEDS_ROOT, async () => {
     // Most other file systems have no such files.
     await using mount = await testMount("tmpfs", () => "size=1m");
     await mkdir(mount.at("tree"));

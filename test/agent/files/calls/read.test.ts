@@ -162,7 +162,7 @@ describe("ReadFile", () => {
     assert.ok(received >= CHUNK && received < original, String(received));
   });
 
-  it("ReadFile with holes of a shrinking file stops at its new end", async () => {
+  it("ReadFile with holes stops at the new end of a file that shrinks", async () => {
     const path = folder.at("shrinking-holes");
     await using file = await open(path, "w");
     const [island, apart, islands] = [randomBytes(CHUNK), 4 * CHUNK, 64];

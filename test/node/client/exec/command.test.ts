@@ -24,7 +24,7 @@ describe("output of a command", () => {
     assert.deepEqual([bytes.stdout, bytes.stderr], [Buffer.from("c3a4ff", "hex"), Buffer.from("é")]);
   });
 
-  test("onStdout gets no half of a character", async () => {
+  test("onStdout never receives a part of a character", async () => {
     const halves = String.raw`printf '\303'; sleep 0.2; printf '\244'; sleep 0.2; printf '\303'`;
     const pieces: string[] = [];
     const { stdout } = await client.run(["sh", "-c", halves], { onStdout: (piece) => pieces.push(piece) });
@@ -55,7 +55,7 @@ describe("output of a command", () => {
     assert.deepEqual(await Array.fromAsync(client.start(["true"])), []);
   });
 
-  test("the streams of a kept command must stay bytes, because positions count bytes", async () => {
+  test("setEncoding is rejected for the streams of a kept command", async () => {
     const name = randomUUID();
     const kept = client.start(["sh", "-c", HALVES], { keep: { name }, stdin: true });
     assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /must be read as bytes: use lines\(\)/);
@@ -73,7 +73,7 @@ describe("run with check", () => {
     return error;
   };
 
-  test("a command that fails rejects with its command, exit code and the end of stderr", async () => {
+  test("run with check rejects with command, exit code and the end of stderr", async () => {
     const error = await failed("echo result; seq 1 2000 >&2; printf 'bad\\033[31m\\n' >&2; exit 3");
     assert.deepEqual(
       [error.code, error.exitCode, error.signal, error.stdout],
@@ -85,18 +85,18 @@ describe("run with check", () => {
     assert.ok(error.result.stderr.toString().startsWith("1\n2\n"));
   });
 
-  test("the message says which signal or time limit ended the command", async () => {
+  test("run with check says which signal or time limit ended the command", async () => {
     const killed = await failed("kill -KILL $$");
     assert.deepEqual([killed.message, killed.signal, killed.exitCode], ["sh was ended by SIGKILL", "SIGKILL", 137]);
     const late = await failed("exec sleep 1000", { timeoutMs: 50 });
     assert.deepEqual([late.message, late.timedOut], ["sh was ended at its timeoutMs", true]);
   });
 
-  test("a command that succeeds has its result", async () => {
+  test("run with check returns the result of a successful command", async () => {
     assert.equal((await client.run(["echo", "fine"], { check: true })).stdout, "fine\n");
   });
 
-  test("a signal without a name has its number", async () => {
+  test("a signal without a name is reported by number, such as SIG40", async () => {
     const { signal, exitCode } = await client.run(["bash", "-c", "kill -40 $$"]);
     assert.deepEqual([signal, exitCode], ["SIG40", 168]);
     const process = client.start(["sleep", "1000"]);
@@ -117,7 +117,7 @@ describe("the end of a started command", () => {
     assert.equal((await process.wait()).signal, "SIGTERM");
   });
 
-  test("leaving a loop over its lines or its stream ends it", async () => {
+  test("leaving a loop over a command's lines or stream ends the command", async () => {
     for (const output of [({ stdout }: GuestProcess) => stdout, (process: GuestProcess) => process.lines()]) {
       const { process, pid } = await sleeper();
       for await (const _ of output(process)) break;
@@ -127,7 +127,7 @@ describe("the end of a started command", () => {
     }
   });
 
-  test("an error within a loop over its output ends it, and is the loop's", async () => {
+  test("an error inside a loop over a command's output ends the command", async () => {
     const { process, pid } = await sleeper();
     const loop = async (): Promise<void> => {
       for await (const _ of process) throw new RangeError("the caller's own");
@@ -136,13 +136,13 @@ describe("the end of a started command", () => {
     await processGone(pid);
   });
 
-  test("a loop that is left after the command's end leaves the result", async () => {
+  test("leaving an output loop after the command's end keeps the result", async () => {
     const process = client.start(["sh", "-c", "echo one; echo two; exit 4"]);
     for await (const _ of process.stdout.iterator({ destroyOnReturn: false })) break;
     assert.equal((await process.wait()).exitCode, 4);
   });
 
-  test("await using ends it, and detaches a kept one", async () => {
+  test("await using ends a started command and detaches from a kept one", async () => {
     let ended = 0;
     {
       await using process = client.start(["sleep", "1000"]);
@@ -168,7 +168,7 @@ describe("the end of a started command", () => {
     await client.commands.end(name, { forget: true });
   });
 
-  test("run keeps a command whose name is given", async () => {
+  test("run with a name keeps the command", async () => {
     const name = randomUUID();
     const { stdout } = await client.run(["cat"], { input: "kept", keep: { name } });
     assert.equal(stdout, "kept");
@@ -177,13 +177,13 @@ describe("the end of a started command", () => {
 });
 
 describe("requestTimeoutMs of a command", () => {
-  test("a command that has started is not limited by it", async () => {
+  test("requestTimeoutMs does not limit a command that has started", async () => {
     const options = { requestTimeoutMs: 2_000, timeoutMs: Infinity };
     const { exitCode, stdout } = await client.run(["sh", "-c", "sleep 2.2; echo late"], options);
     assert.deepEqual([exitCode, stdout], [0, "late\n"]);
   });
 
-  test("an agent that does not answer fails the start at the limit", async () => {
+  test("a command's start fails after requestTimeoutMs if the agent does not answer", async () => {
     await using silent = await startStandIn({ service: GuestAgent });
     for (const keep of [undefined, { name: "kept" }]) {
       const options = keep === undefined ? { requestTimeoutMs: 50 } : { requestTimeoutMs: 50, keep };
