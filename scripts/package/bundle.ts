@@ -121,12 +121,43 @@ export async function makeGuestctl(root: string, directory: string): Promise<voi
     minify: true,
     keepNames: true,
     banner: REQUIRE,
-    plugins: [readyDescriptors(), withoutChannelz()],
+    plugins: [readyDescriptors(), withoutChannelz(), withCopyThread(root)],
   });
   writeFileSync(join(directory, "guestctl.mjs"), ENTRY);
   writeFileSync(join(directory, "guestctl"), STARTER);
   chmodSync(join(directory, "guestctl"), 0o755);
   await writeGuestctlManual(join(directory, "share/man"));
+}
+
+/** The module of the client library with the URL of its thread (src/node/tar/thread/entry-point.ts). */
+const THREAD_ENTRY_POINT = /[/\\]tar[/\\]thread[/\\]entry-point\.[jt]s$/;
+
+/**
+ * The module whose URL is the bundled thread for copies: bundles of guestctl, and of programs with the client library,
+ * have no file for it.
+ */
+export async function copyThreadModule(root: string): Promise<string> {
+  const { outputFiles } = await build({
+    ...COMMON,
+    absWorkingDir: root,
+    entryPoints: [join(root, "src/node/tar/thread/main.ts")],
+    write: false,
+    target: `node${LOWEST_NODE}`,
+    format: "esm",
+    minify: true,
+    keepNames: true,
+  });
+  const script = Buffer.from(outputFiles[0]?.contents ?? []).toString("base64");
+  return `export const THREAD_MODULE = new URL("data:text/javascript;base64,${script}");\n`;
+}
+
+function withCopyThread(root: string): Plugin {
+  return {
+    name: "with-copy-thread",
+    setup(from): void {
+      from.onLoad({ filter: THREAD_ENTRY_POINT }, async () => ({ contents: await copyThreadModule(root) }));
+    },
+  };
 }
 
 /**

@@ -1,6 +1,7 @@
 import { copyFileSync, globSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { basename, dirname, join, relative } from "node:path";
 import { execa } from "execa";
+import { copyThreadModule } from "./bundle.ts";
 import { NODE_ENGINES, NODE_REQUIREMENT } from "./node.ts";
 
 /** The name that programs of the node side import. */
@@ -59,6 +60,7 @@ export async function makeClientLibrary(root: string, directory: string): Promis
   const lib = join(unfinished, "lib");
   mkdirSync(lib, { recursive: true });
   await compile(root, lib);
+  writeFileSync(join(lib, "node/tar/thread/entry-point.js"), await copyThreadModule(root));
   for (const types of globSync("**/*.d.ts", { cwd: lib })) {
     nameCompiled(join(lib, types));
     nameForRequire(join(lib, types));

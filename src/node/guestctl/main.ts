@@ -31,10 +31,14 @@ function leaveBySignal(signal: NodeJS.Signals): void {
   if (process.listenerCount(signal) === 1) process.exit(endBySignal(process, signal));
 }
 
-for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"] as const) process.on(signal, leaveBySignal);
+const SIGNALS = ["SIGHUP", "SIGINT", "SIGTERM"] as const;
+
+for (const signal of SIGNALS) process.on(signal, leaveBySignal);
 process.stdout.on("error", leaveUnwritten);
 process.stderr.on("error", () => undefined);
 const status = await guestctl(process.argv.slice(2), process);
 await Promise.all([flushed(process.stdout), flushed(process.stderr)]);
+// The exit waits for threads, and one of them may be blocked by a file system that does not answer: then a signal ends it.
+for (const signal of SIGNALS) process.off(signal, leaveBySignal);
 // A pending read of standard input would keep the process alive.
 process.exit(status);

@@ -1,20 +1,18 @@
-import { closeSync, createReadStream, openSync, readSync } from "node:fs";
-import { open } from "node:fs/promises";
+import { closeSync, openSync, readSync } from "node:fs";
 import { isHole, type Piece, withHoles } from "./holes.ts";
 
-/**
- * Files up to this size are read and written synchronously on this thread: handing over to a thread of the pool costs
- * ten times as much.
- */
+/** Files up to this size are read at once. */
 export const SMALL_BYTES: number = 64 * 1024;
 const CHUNK_BYTES = 256 * 1024;
 /** Read size for sparse files. Most of the data is zeros, which become holes, so that little memory is needed for it. */
 const SPARSE_CHUNK_BYTES = 4 * 1024 * 1024;
 
-/** Reads the first `sizeBytes` of a local file; fewer if it has become shorter, and not more if it has grown. */
+/**
+ * Reads the first `sizeBytes` of a local file; fewer if it has become shorter, and not more if it has grown. Each chunk
+ * has memory of its own, which can be transferred to another thread.
+ */
 export async function* fileContent(path: string | Buffer, sizeBytes: number): AsyncGenerator<Buffer> {
-  if (sizeBytes > SMALL_BYTES) yield* createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
-  else if (sizeBytes > 0) yield firstBytes(path, sizeBytes);
+  yield* chunksOf(path, sizeBytes, () => Buffer.allocUnsafeSlow(CHUNK_BYTES));
 }
 
 /**
@@ -22,33 +20,44 @@ export async function* fileContent(path: string | Buffer, sizeBytes: number): As
  * lseek(2)).
  */
 export async function* sparseContent(path: string | Buffer, sizeBytes: number): AsyncGenerator<Piece> {
-  await using file = await open(path);
+  // Pieces are copied, because this memory is used again.
   const buffer = Buffer.allocUnsafe(Math.min(SPARSE_CHUNK_BYTES, sizeBytes));
   async function* chunks(): AsyncGenerator<Buffer> {
-    for (let left = sizeBytes; left > 0;) {
-      const { bytesRead } = await file.read(buffer, 0, Math.min(buffer.length, left));
-      if (bytesRead === 0) return;
-      left -= bytesRead;
-      yield buffer.subarray(0, bytesRead);
-    }
+    yield* chunksOf(path, sizeBytes, () => buffer);
   }
-  for await (const piece of withHoles(chunks())) yield isHole(piece) ? piece : Buffer.from(piece);
+  for await (const piece of withHoles(chunks())) yield isHole(piece) ? piece : copyOf(piece);
 }
 
-/** Buffer that several small files share: allocating one for each file would cost as much as reading it. */
-let slab: Buffer = Buffer.alloc(0);
+/** Memory of its own. Buffer.from would take small copies from a pool, which cannot be transferred. */
+function copyOf(piece: Buffer): Buffer {
+  const copy = Buffer.allocUnsafeSlow(piece.length);
+  copy.set(piece);
+  return copy;
+}
 
-/** Reads the first bytes of a small file; fewer if it has become shorter. */
-export function firstBytes(path: string | Buffer, sizeBytes: number): Buffer {
-  if (slab.length < sizeBytes) slab = Buffer.allocUnsafe(CHUNK_BYTES);
-  const bytes = slab.subarray(0, sizeBytes);
-  slab = slab.subarray(sizeBytes);
+function* chunksOf(path: string | Buffer, sizeBytes: number, memory: () => Buffer): Generator<Buffer> {
+  if (sizeBytes === 0) return;
   const fd = openSync(path, "r");
   try {
+    for (let left = sizeBytes, count = -1; left > 0 && count !== 0; left -= count) {
+      const bytes = memory();
+      count = readSync(fd, bytes, 0, Math.min(bytes.length, left), null);
+      if (count > 0) yield bytes.subarray(0, count);
+    }
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Reads the first bytes of a file into memory. Returns their number, which is less if the file has become shorter. */
+export function readStart(path: string | Buffer, bytes: Buffer): number {
+  const fd = bytes.length === 0 ? undefined : openSync(path, "r");
+  if (fd === undefined) return 0;
+  try {
     let filled = 0;
-    for (let count = -1; count !== 0 && filled < sizeBytes; filled += count)
-      count = readSync(fd, bytes, filled, sizeBytes - filled, null);
-    return bytes.subarray(0, filled);
+    for (let count = -1; count !== 0 && filled < bytes.length; filled += count)
+      count = readSync(fd, bytes, filled, bytes.length - filled, null);
+    return filled;
   } finally {
     closeSync(fd);
   }

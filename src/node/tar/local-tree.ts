@@ -1,15 +1,16 @@
 import { type BigIntStats, lstatSync, readdirSync, readlinkSync, statSync } from "node:fs";
 import { errnoOf } from "../../shared/errors.ts";
-import { fileContent, firstBytes, SMALL_BYTES, sparseContent } from "./content.ts";
+import { fileContent, readStart, SMALL_BYTES, sparseContent } from "./content.ts";
 import { becameShorter, EntryError } from "./entry-error.ts";
 import { generatedContent, isGenerated } from "./generated.ts";
 import { isHole, type Piece } from "./holes.ts";
 import { ownerIn, type Owners } from "./owners.ts";
-import type { TarEntry } from "./read.ts";
+import type { TarHeader } from "./format.ts";
 import { secondsNotBefore } from "./times.ts";
 
 const NONE = Buffer.alloc(0);
-const SLASH = Buffer.from("/");
+const SLASH = 0x2f;
+const MAX_SIZE_BYTES = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** A local entry: a file, directory, link, device, FIFO or socket. */
 export interface LocalEntry {
@@ -39,8 +40,8 @@ export interface WalkOptions {
 
 /**
  * Walks a directory: yields the root itself first, parents before children, sorted by name. Does not follow links below
- * the root, unless `followsLinks` is set. Yields undefined for each entry that is skipped, so that the caller can let
- * the event loop run while millions of them are. Throws the error of the system call if the root cannot be read.
+ * the root, unless `followsLinks` is set. Yields undefined for each entry that is skipped, so that the caller can send
+ * what it has while millions of them are. Throws the error of the system call if the root cannot be read.
  */
 export function* localTree(root: string | Buffer, options: WalkOptions): Generator<LocalEntry | undefined, void> {
   const path = Buffer.from(root);
@@ -63,9 +64,8 @@ type Walk = WalkOptions & {
 };
 
 function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry | undefined, void> {
-  // Synchronous: handing over to a thread of the pool costs ten times as much.
   for (const child of children.toSorted((one, other) => one.compare(other))) {
-    const path = Buffer.concat([folder, SLASH, child]);
+    const path = joined(folder, child);
     const name = path.subarray(walk.nameAt);
     if (walk.isExcluded?.(name) === true) {
       yield undefined;
@@ -97,6 +97,15 @@ function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<Local
   }
 }
 
+/** As Buffer.concat, which takes longer for two parts. */
+function joined(folder: Buffer, child: Buffer): Buffer {
+  const path = Buffer.allocUnsafe(folder.length + 1 + child.length);
+  path.set(folder);
+  path[folder.length] = SLASH;
+  path.set(child, folder.length + 1);
+  return path;
+}
+
 function read<Value>(path: Buffer, call: () => Value, failed: (error: EntryError) => void): Value | undefined {
   try {
     return call();
@@ -113,60 +122,92 @@ function unreadable(path: Buffer, error: unknown): EntryError {
   return new EntryError(errno, `cannot read ${path.toString()} on this machine: ${errno}`, { cause: error });
 }
 
-/** A local entry that an archive can contain. */
-export type LocalTarEntry = TarEntry & { readonly type: "file" | "directory" | "symlink"; readonly sparse: boolean };
+/**
+ * A local entry that an archive can contain. Its content throws EntryError if the file cannot be read or became
+ * shorter. A class, because an object with a closure for each property costs as much as reading a small file.
+ */
+export class LocalTarEntry implements TarHeader {
+  readonly type: "file" | "directory" | "symlink";
+  readonly name: Buffer;
+  readonly linkTarget: Buffer;
+  readonly mode: number;
+  readonly uid: number | undefined;
+  readonly gid: number | undefined;
+  readonly size: number;
+  readonly mtimeSeconds: number;
+  readonly mtimeNs: bigint;
+  /** Whether a file uses less disk space than its size. */
+  readonly sparse: boolean;
+  readonly #path: Buffer;
+  readonly #generated: Buffer | undefined;
+
+  constructor(
+    { name, path, stats }: LocalEntry,
+    type: LocalTarEntry["type"],
+    owners: Owners,
+    generated: Buffer | undefined,
+  ) {
+    this.#path = path;
+    this.#generated = generated;
+    this.type = type;
+    this.name = name;
+    this.linkTarget = type === "symlink" ? orUnreadable(path, () => readlinkSync(path, { encoding: "buffer" })) : NONE;
+    this.mode = Number(stats.mode);
+    const { uid, gid } = ownerIn(owners, stats);
+    this.uid = uid;
+    this.gid = gid;
+    this.size = type === "file" ? (generated?.length ?? Number(stats.size)) : 0;
+    this.sparse = type === "file" && generated === undefined && Number(stats.blocks) * 512 < this.size;
+    this.mtimeNs = stats.mtimeNs;
+    this.mtimeSeconds = secondsNotBefore(stats.mtimeNs);
+  }
+
+  /** Whether `readInto` should be used instead of `pieces`. */
+  get isSmall(): boolean {
+    return this.size <= SMALL_BYTES || this.#generated !== undefined;
+  }
+
+  /** Reads the whole content into memory of that size. */
+  readInto(bytes: Buffer): void {
+    const path = this.#path;
+    const count = this.#generated?.copy(bytes) ?? orUnreadable(path, () => readStart(path, bytes));
+    if (count < this.size) throw becameShorter(path.toString());
+  }
+
+  /** The content in pieces, with the holes of a sparse file. Each piece has memory of its own. */
+  async *pieces(): AsyncGenerator<Piece> {
+    const path = this.#path;
+    let leftBytes = this.size;
+    try {
+      for await (const piece of this.sparse ? sparseContent(path, this.size) : fileContent(path, this.size)) {
+        leftBytes -= isHole(piece) ? piece.holeBytes : piece.length;
+        yield piece;
+      }
+    } catch (error) {
+      throw unreadable(path, error);
+    }
+    if (leftBytes > 0) throw becameShorter(path.toString());
+  }
+}
 
 /**
  * Converts a local entry to an archive entry; returns undefined for a device, FIFO or socket. Throws EntryError if a
- * symbolic link, or a generated file such as one in /proc, cannot be read, or a file is too large. The content of a
- * file throws EntryError if the file cannot be read or became shorter.
+ * symbolic link, or a generated file such as one in /proc, cannot be read, or a file is too large.
  *
- * @param onBytes called with the size of each piece as it is read
  * @param owners decides which owner the archive entry gets
  */
-export function localEntry(
-  { name, path, stats }: LocalEntry,
-  onBytes: (bytes: number) => void = () => undefined,
-  owners: Owners = {},
-): LocalTarEntry | undefined {
-  const type = stats.isFile() ? "file" : stats.isDirectory() ? "directory" : stats.isSymbolicLink() ? "symlink" : "";
-  if (type === "") return undefined;
-  const linkTarget = type === "symlink" ? orUnreadable(path, () => readlinkSync(path, { encoding: "buffer" })) : NONE;
-  const { mtimeNs } = stats;
-  const { uid, gid } = ownerIn(owners, stats);
-  const mode = Number(stats.mode);
-  const head = { name, linkTarget, mode, uid, gid, mtimeNs, mtimeSeconds: secondsNotBefore(mtimeNs) };
-  if (type !== "file") return { ...head, type, size: 0, sparse: false, readAll: () => NONE, content: nothing() };
-  if (isGenerated(path, stats.dev)) {
-    const bytes = orUnreadable(path, () => generatedContent(path));
-    const readAll = (): Buffer => {
-      onBytes(bytes.length);
-      return bytes;
-    };
-    return { ...head, type, size: bytes.length, sparse: false, readAll, content: once(readAll) };
+export function localEntry(entry: LocalEntry, owners: Owners = {}): LocalTarEntry | undefined {
+  const { path, stats } = entry;
+  if (stats.isFile()) {
+    if (stats.size > MAX_SIZE_BYTES) {
+      const message = `${path.toString()} is too large to copy (EFBIG): a copy has at most 2^53 - 1 bytes`;
+      throw new EntryError("EFBIG", message);
+    }
+    const generated = isGenerated(path, stats.dev) ? orUnreadable(path, () => generatedContent(path)) : undefined;
+    return new LocalTarEntry(entry, "file", owners, generated);
   }
-  const size = Number(stats.size);
-  if (!Number.isSafeInteger(size))
-    throw new EntryError("EFBIG", `${path.toString()} is too large to copy (EFBIG): a copy has at most 2^53 - 1 bytes`);
-  // A file is sparse if it uses less disk space than its size.
-  const sparse = Number(stats.blocks) * 512 < size;
-  const readAll = (): Buffer => {
-    const bytes = size === 0 ? NONE : orUnreadable(path, () => firstBytes(path, size));
-    if (bytes.length < size) throw becameShorter(path.toString());
-    onBytes(size);
-    return bytes;
-  };
-  return {
-    ...head,
-    type,
-    size,
-    sparse,
-    readAll: size <= SMALL_BYTES ? readAll : undefined,
-    get content() {
-      return watched(fileContent(path, size), size, path, onBytes);
-    },
-    pieces: sparse ? watched(sparseContent(path, size), size, path, onBytes) : undefined,
-  };
+  if (stats.isDirectory()) return new LocalTarEntry(entry, "directory", owners, undefined);
+  return stats.isSymbolicLink() ? new LocalTarEntry(entry, "symlink", owners, undefined) : undefined;
 }
 
 function orUnreadable<Value>(path: Buffer, call: () => Value): Value {
@@ -175,33 +216,4 @@ function orUnreadable<Value>(path: Buffer, call: () => Value): Value {
   } catch (error) {
     throw unreadable(path, error);
   }
-}
-
-async function* nothing(): AsyncGenerator<Buffer> {
-  // No content.
-}
-
-async function* once(readAll: () => Buffer): AsyncGenerator<Buffer> {
-  yield readAll();
-}
-
-/** Passes a local file's content through, counts it, and throws EntryError if it ends early. */
-async function* watched<Part extends Piece>(
-  content: AsyncIterable<Part>,
-  sizeBytes: number,
-  path: Buffer,
-  onBytes: (bytes: number) => void,
-): AsyncGenerator<Part> {
-  let leftBytes = sizeBytes;
-  try {
-    for await (const piece of content) {
-      const bytes = isHole(piece) ? piece.holeBytes : piece.length;
-      leftBytes -= bytes;
-      onBytes(bytes);
-      yield piece;
-    }
-  } catch (error) {
-    throw unreadable(path, error);
-  }
-  if (leftBytes > 0) throw becameShorter(path.toString());
 }

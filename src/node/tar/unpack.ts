@@ -5,7 +5,7 @@ import {
   constants,
   fchmodSync,
   fchownSync,
-  ftruncate,
+  ftruncateSync,
   futimesSync,
   lchownSync,
   linkSync,
@@ -18,22 +18,20 @@ import {
   symlinkSync,
   unlinkSync,
   utimesSync,
-  write,
   writeSync,
 } from "node:fs";
 import { join } from "node:path";
-import { promisify } from "node:util";
 import { errnoOf } from "../../shared/errors.ts";
 import { hasHole, SparseFile } from "../../shared/sparse-file.ts";
 import { DeferredDirectories } from "./deferred-directories.ts";
 import { EntryError, entryErrorOf } from "./entry-error.ts";
-import { EventLoopTurns } from "./event-loop.ts";
 import { TarError } from "./format.ts";
 import { isHole } from "./holes.ts";
 import { climbs, partsOf, withoutNul } from "./names.ts";
 import { ownerIn, type Owners } from "./owners.ts";
 import type { TarEntry } from "./read.ts";
 import { currentUmask } from "./umask.ts";
+import { UnpackError } from "./unpack-error.ts";
 
 /** The kernel's limit on paths (limits.h). */
 const PATH_MAX = 4_096;
@@ -47,8 +45,6 @@ const PRIVATE_DIRECTORY = 0o700;
 const UNCHANGED = 2 ** 32 - 1;
 /** Limit on directories that are remembered not to be links; above it they are checked again. */
 const REMEMBERED = 65_536;
-const writePiece = promisify(write);
-const setSize = promisify(ftruncate);
 
 /** Totals of what has been unpacked. */
 export interface Unpacked {
@@ -84,20 +80,10 @@ export interface UnpackOptions extends Owners {
 }
 
 /**
- * An entry cannot be written on this machine: an existing entry conflicts with it, or a system call failed, whose error
- * is the cause.
+ * Implements `unpack` with synchronous calls, which take less CPU time than asynchronous ones. They block the thread,
+ * so only the thread for copies runs this.
  */
-export class UnpackError extends EntryError {
-  override readonly name = "UnpackError";
-}
-
-/**
- * Unpacks an archive, which may be hostile, below a directory, which is created if it is missing. Touches nothing
- * outside of it: rejects names that climb out of it, and follows no links. Rejects hard links too, unless `missingFile`
- * is set. Ignores setuid bits. Rejects with TarError if the archive is invalid, with UnpackError for failures of this
- * machine, and with the errors of `entries`.
- */
-export async function unpack(
+export async function unpackHere(
   root: string | Buffer,
   entries: AsyncIterable<TarEntry>,
   { onFailure, ...options }: UnpackOptions = {},
@@ -110,12 +96,9 @@ export async function unpack(
     if (onFailure === undefined || name.length === 0 || !(failed instanceof EntryError)) throw failed;
     onFailure(name, failed);
   };
-  const turns = new EventLoopTurns();
-  for await (const entry of entries) {
+  for await (const entry of entries)
     await unpackEntry(target, entry, unpacked).catch((error: unknown) => fail(entry.name, error));
-    if (turns.isDue) await turns.next();
-  }
-  await target.finishDirectories(turns, fail);
+  target.finishDirectories(fail);
   return unpacked;
 }
 
@@ -243,9 +226,8 @@ class Target implements Disposable {
   }
 
   /** Sets the deferred attributes of directories. Calls `fail` for each failure. */
-  async finishDirectories(turns: EventLoopTurns, fail: (name: Buffer, error: unknown) => void): Promise<void> {
+  finishDirectories(fail: (name: Buffer, error: unknown) => void): void {
     for (const { path, mode, mtimeSeconds, uid, gid } of this.#deferred.takeReversed()) {
-      if (turns.isDue) await turns.next();
       try {
         if (uid !== undefined || gid !== undefined) lchownSync(path, uid ?? UNCHANGED, gid ?? UNCHANGED);
         utimesSync(path, String(mtimeSeconds), String(mtimeSeconds));
@@ -311,8 +293,10 @@ async function writeFile(
     else {
       // The holes of a sparse file may arrive as zeros; write them as holes.
       const sparse = new SparseFile({
-        write: (...bytes) => writePiece(fd, ...bytes),
-        truncate: (size) => setSize(fd, size),
+        write: async (bytes, offset, length, position) => ({
+          bytesWritten: writeSync(fd, bytes, offset, length, position),
+        }),
+        truncate: async (size) => ftruncateSync(fd, size),
       });
       for await (const piece of all === undefined ? pieces : [all])
         await (isHole(piece) ? sparse.skip(piece.holeBytes) : sparse.write(piece));

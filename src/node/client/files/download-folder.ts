@@ -1,7 +1,7 @@
+import { Readable } from "node:stream";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import {
   EntryError,
-  fileContent,
   secondsNotBefore,
   TarError,
   type TarEntry,
@@ -14,6 +14,7 @@ import {
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions } from "../channel.ts";
 import { failure, GuestError, isLost } from "../errors.ts";
+import { CopyEnd } from "./copy-end.ts";
 import {
   type DownloadFolderOptions,
   DOWNLOAD,
@@ -96,6 +97,8 @@ async function attempt(
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
   const call = (): CallOptions => ({ signal, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
+  // Its signal also ends the reading after a local failure, for which the agent might have nothing more to send.
+  using end = new CopyEnd(signal, limit);
   const attributes = await client.statPath(top, call());
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {
     left.add(failed);
@@ -106,10 +109,11 @@ async function attempt(
     hardLinks,
     followLinks,
     ...call(),
+    signal: end.signal,
     onFailure: fail,
   });
   const { mode, uid, gid } = attributes;
-  const nothing = { name: NONE, linkTarget: NONE, size: 0, content: fileContent(NONE, 0) };
+  const nothing = { name: NONE, linkTarget: NONE, size: 0, content: Readable.from([]) };
   const mtimeSeconds = secondsNotBefore(nanosecondsOf(attributes));
   const root = { ...nothing, type: "directory", mode, uid, gid, mtimeSeconds } as const;
   // Yield the root directory first, but only once the agent has opened it.
@@ -136,6 +140,7 @@ async function attempt(
   };
   const how: UnpackOptions = {
     ...ownersOf(options),
+    signal: end.signal,
     umask,
     onFailure: failFast ? undefined : onFailure,
     keepExisting: keepExisting ? made : undefined,

@@ -11,7 +11,6 @@ const UNSUPPORTED = "EOPNOTSUPP";
 /** Collects the entries that a directory copy leaves out. Reports each entry once, even if the copy starts over. */
 export class LeftOut {
   readonly #onFailure: ((failure: LeftEntry) => void) | undefined;
-  /** Names of all these entries as latin1 strings, which keep every byte. */
   readonly #names = new Set<string>();
   readonly #skipped: string[] = [];
   readonly #first: string[] = [];
@@ -25,6 +24,11 @@ export class LeftOut {
   /** Names of devices, FIFOs and sockets, which do not count as failures. */
   get skipped(): readonly string[] {
     return this.#skipped;
+  }
+
+  /** Names of all these entries as latin1 strings, which keep every byte. */
+  get names(): ReadonlySet<string> {
+    return this.#names;
   }
 
   has(rawName: Buffer): boolean {

@@ -1,10 +1,10 @@
-import { type BigIntStats, statSync } from "node:fs";
-import { EntryError, exclusion, LinkedNames, localEntry, localTree, ownerIn, type Owners } from "../../tar/index.ts";
+import { counted, EntryError, LocalReading, type Owners, type ReceivedEntry, type SentFile } from "../../tar/index.ts";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { GuestError, isLost } from "../errors.ts";
 import type { Health } from "../messages.ts";
+import { CopyEnd } from "./copy-end.ts";
 import {
   type FolderCopy,
   type LocalPath,
@@ -20,7 +20,7 @@ import { LeftOut } from "./left-out.ts";
 import type { GuestPath } from "./path.ts";
 import type { FolderClient, ListEntry } from "./tree.ts";
 import { type LeftEntry, timeOfNanoseconds, type TreeEntry } from "./tree-entry.ts";
-import { Unsendable } from "./tree-sender.ts";
+import { type SentEntries, Unsendable } from "./tree-sender.ts";
 import { sourceFailure } from "./write.ts";
 import { writeTree } from "./write-tree.ts";
 
@@ -46,19 +46,15 @@ export async function uploadFolder(
   return new Upload(target, local, path, options).run();
 }
 
-/** Attributes of a file when it was sent. */
-interface SentFile {
-  readonly size: number;
-  readonly mode: number;
-  readonly mtimeNs: bigint;
+interface LocalDirectory {
+  readonly reading: LocalReading;
+  readonly root: Pick<TreeEntry, "mode" | "uid" | "gid" | "mtimeNs">;
 }
 
 class Upload {
   readonly #target: UploadTarget;
   readonly #local: string | Buffer;
   readonly #owners: Owners;
-  /** First names of files with several hard links, in this attempt. */
-  #links = new LinkedNames();
   readonly #path: GuestPath;
   readonly #options: UploadFolderOptions;
   readonly #limit: TimeLimit;
@@ -87,38 +83,59 @@ class Upload {
   }
 
   async run(): Promise<FolderCopy> {
-    const root = this.#root();
-    this.#begunNs = await this.#guestTimeNs();
-    for (let resumes = 0; ;) {
-      try {
-        await this.#attempt(resumes > 0, root);
-        const copied = { files: this.#files, bytes: this.#bytes };
-        this.#left.check(copied);
-        return { ...copied, skipped: this.#left.skipped };
-      } catch (error) {
-        if (error instanceof GuestError && error.cause instanceof Unsendable) {
-          // Start over without the failed entry; files that are written already are skipped.
-          const { entry, failed } = error.cause;
-          this.#left.add({ rawName: entry.name, errno: failed.errno, local: true });
-        } else {
-          if (!this.#mayResume(error, resumes))
-            throw this.#isBegun && error instanceof GuestError ? error.ofBegunCall() : error;
-          resumes += 1;
-          this.#options.onReconnect?.(error);
+    using end = new CopyEnd(this.#options.signal, this.#limit);
+    // The local directory is checked before anything is created in the guest.
+    let local = await this.#read(end);
+    try {
+      this.#begunNs = await this.#guestTimeNs();
+      for (let resumes = 0, isFirst = true; ; isFirst = false) {
+        try {
+          if (!isFirst) local = await this.#read(end, await this.#stillThere());
+          await this.#attempt(local);
+          const copied = { files: this.#files, bytes: this.#bytes };
+          this.#left.check(copied);
+          return { ...copied, skipped: this.#left.skipped };
+        } catch (error) {
+          local.reading[Symbol.dispose]();
+          if (error instanceof GuestError && error.cause instanceof Unsendable) {
+            // Start over without the failed entry; files that are written already are skipped.
+            const { entry, failed } = error.cause;
+            this.#left.add({ rawName: entry.name, errno: failed.errno, local: true });
+          } else {
+            if (!this.#mayResume(error, resumes))
+              throw this.#isBegun && error instanceof GuestError ? error.ofBegunCall() : error;
+            resumes += 1;
+            this.#options.onReconnect?.(error);
+          }
         }
       }
+    } finally {
+      local.reading[Symbol.dispose]();
     }
   }
 
-  /** Checks the local directory before anything is created in the guest. */
-  #root(): BigIntStats {
+  /** Begins to read the local directory. */
+  async #read(end: CopyEnd, there?: ReadonlyMap<string, SentFile>): Promise<LocalDirectory> {
+    const { exclude = [], oneFileSystem, followLinks, keepExisting } = this.#options;
+    const reading = new LocalReading(this.#local, {
+      owners: this.#owners,
+      exclude,
+      oneFileSystem,
+      followLinks,
+      // With `keepExisting`, the entry under the first name may be a different file.
+      hardLinks: this.#options.hardLinks === true && keepExisting !== true,
+      leftOut: this.#left.names,
+      there,
+    });
     try {
-      const stats = statSync(this.#local, { bigint: true });
-      if (stats.isDirectory()) return stats;
+      const first = await end.orEnd(reading.next());
+      if (first.done !== true && "entry" in first.value && first.value.entry.type === "directory")
+        return { reading, root: first.value.entry };
+      throw new EntryError("ENOTDIR", `${this.#local.toString()} is not a directory`);
     } catch (error) {
-      throw sourceFailure("the entries", error);
+      reading[Symbol.dispose]();
+      throw error instanceof GuestError ? error : sourceFailure("the entries", error);
     }
-    throw sourceFailure("the entries", new EntryError("ENOTDIR", `${this.#local.toString()} is not a directory`));
   }
 
   async #guestTimeNs(): Promise<bigint | undefined> {
@@ -143,7 +160,7 @@ class Upload {
     return (isLost(error) || isAway) && (this.#isBegun || resumes > 0);
   }
 
-  async #attempt(isResumed: boolean, root: BigIntStats): Promise<void> {
+  async #attempt({ reading, root }: LocalDirectory): Promise<void> {
     const {
       beneath,
       noSymlinks,
@@ -157,15 +174,13 @@ class Upload {
       waitForReady,
       keepExisting = false,
     } = this.#options;
-    this.#noteWritten();
-    const there = isResumed || this.#written.size > 0 ? await this.#stillThere() : new Set<string>();
     this.#files = this.#bytes = 0;
     const skipped = { entries: 0, bytes: 0 };
     let reported = 0;
     const { failed } = await writeTree(
       this.#target.channel,
       this.#path,
-      this.#entries(there, skipped),
+      this.#entries(reading, skipped),
       {
         parents,
         overwrite: overwrite && !keepExisting,
@@ -197,12 +212,12 @@ class Upload {
       (entry) => this.#note(entry),
     );
     this.#left.addUnnamed(failed - reported);
-    const bits = this.#options.specialBits === true ? 0o7777n : 0o777n;
-    const { seconds, nanos } = timeOfNanoseconds(root.mtimeNs);
-    const owner = ownerIn(this.#owners, root);
+    const bits = this.#options.specialBits === true ? 0o7777 : 0o777;
+    const { seconds, nanos } = timeOfNanoseconds(root.mtimeNs ?? 0n);
     const attributes = {
-      ...owner,
-      mode: Number(root.mode & bits),
+      uid: root.uid,
+      gid: root.gid,
+      mode: root.mode & bits,
       mtime: new Date(seconds * 1_000),
       mtimeNanos: nanos,
     };
@@ -225,7 +240,6 @@ class Upload {
 
   #fail(failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void {
     this.#left.add(failed);
-    if (failed.local === true) this.#links.forget(failed.rawName);
     this.#uncount(failed);
   }
 
@@ -261,7 +275,8 @@ class Upload {
    * enough: an earlier build may have the same, and may have come back when the guest was rolled back. But its files
    * were last changed before this call began, by the guest's own change time (ctime), which only the kernel sets.
    */
-  async #stillThere(): Promise<ReadonlySet<string>> {
+  async #stillThere(): Promise<ReadonlyMap<string, SentFile>> {
+    this.#noteWritten();
     const { beneath, noSymlinks, signal } = this.#options;
     const reach = {
       beneath,
@@ -270,7 +285,7 @@ class Upload {
       waitForReady: true,
       requestTimeoutMs: this.#limit.left(REACH_TIMEOUT_MS),
     };
-    const there = new Set<string>();
+    const there = new Map<string, SentFile>();
     try {
       for await (const entry of this.#target.client.list(this.#path, {
         ...reach,
@@ -279,7 +294,7 @@ class Upload {
       })) {
         const name = entry.rawName.toString("latin1");
         const written = this.#written.get(name);
-        if (written !== undefined && this.#isStill(written, entry)) there.add(name);
+        if (written !== undefined && this.#isStill(written, entry)) there.set(name, written);
       }
     } catch (error) {
       if (!(error instanceof GuestError) || error.reason !== "PATH_NOT_FOUND") throw error;
@@ -303,48 +318,36 @@ class Upload {
   }
 
   /** Yields everything below the directory that the guest does not have yet; undefined for each entry that is skipped. */
-  *#entries(there: ReadonlySet<string>, skipped: { entries: number; bytes: number }): Generator<TreeEntry | undefined> {
-    const { exclude = [], failFast = false, oneFileSystem, onBytes, followLinks, keepExisting } = this.#options;
-    // With `keepExisting`, the entry under the first name may be a different file.
-    const linksNames = this.#options.hardLinks === true && keepExisting !== true;
-    this.#links = new LinkedNames();
-    const fail = (name: Buffer, error: EntryError): void => {
-      if (failFast) throw error;
-      this.#fail({ rawName: name, errno: error.errno, local: true });
+  #entries(reading: LocalReading, skipped: { entries: number; bytes: number }): SentEntries {
+    const next = (): IteratorResult<TreeEntry | undefined> | Promise<IteratorResult<TreeEntry | undefined>> => {
+      const step = reading.next();
+      return step instanceof Promise ? step.then(sent) : sent(step);
     };
-    const walk = { onUnreadable: fail, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
-    for (const local of localTree(this.#local, walk)) {
-      if (local === undefined || local.name.length === 0 || this.#left.has(local.name)) {
-        yield undefined;
-        continue;
-      }
-      const { name } = local;
-      try {
-        const first = linksNames ? this.#links.firstOf(local) : undefined;
-        const entry = localEntry(local, onBytes, this.#owners);
-        if (entry !== undefined && first !== undefined)
-          yield { ...entry, type: "hard-link", linkTarget: first, size: 0, content: entry.content };
-        else if (entry === undefined) this.#fail({ rawName: name, errno: "EOPNOTSUPP", local: true });
-        else if (entry.type === "file" && this.#isSkipped(there, entry)) {
-          this.#count(entry.size);
-          skipped.entries += 1;
-          skipped.bytes += entry.size;
-          yield undefined;
-        } else yield entry;
-      } catch (error) {
-        if (!(error instanceof EntryError)) throw error;
-        fail(name, error);
-      }
-    }
+    const sent = (step: IteratorResult<ReceivedEntry, undefined>): IteratorResult<TreeEntry | undefined> =>
+      step.done === true ? step : { done: false, value: this.#sentOf(step.value, skipped) };
+    return { [Symbol.asyncIterator]: () => ({ next }) };
   }
 
-  /** Whether the guest has the file already, and the local file has not changed since it was sent. */
-  #isSkipped(there: ReadonlySet<string>, { name, size, mode, mtimeNs }: TreeEntry): boolean {
-    if (there.size === 0) return false;
-    const key = name.toString("latin1");
-    const written = this.#written.get(key);
-    if (!there.has(key) || written === undefined) return false;
-    return written.size === size && written.mode === mode && written.mtimeNs === mtimeNs;
+  #sentOf(received: ReceivedEntry, skipped: { entries: number; bytes: number }): TreeEntry | undefined {
+    if ("skippedBytes" in received) {
+      this.#count(received.skippedBytes);
+      skipped.entries += 1;
+      skipped.bytes += received.skippedBytes;
+      return undefined;
+    }
+    if ("failure" in received) {
+      const { name, error } = received.failure;
+      if (!(error instanceof EntryError) || (this.#options.failFast === true && error.errno !== "EOPNOTSUPP"))
+        throw error;
+      this.#fail({ rawName: name, errno: error.errno, local: true });
+      return undefined;
+    }
+    const entry = received.entry as TreeEntry;
+    const { onBytes } = this.#options;
+    if (onBytes === undefined || entry.type !== "file") return entry;
+    if (entry.readAll === undefined) return counted(entry, onBytes);
+    onBytes(entry.size);
+    return entry;
   }
 }
 

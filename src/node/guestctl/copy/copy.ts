@@ -1,7 +1,7 @@
 import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { EventLoopTurns, localTree } from "../../tar/index.ts";
+import { measureLocal } from "../../tar/index.ts";
 import { absoluteForm, CliError, nameOf, textOf, UsageError, withoutEscapes } from "../cli/index.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
 import { isReason, statIfThere } from "./guest-paths.ts";
@@ -92,12 +92,12 @@ async function upload(local: string, remote: string, folder: string | undefined,
       `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
     );
   // The total is only shown on a terminal, and all of the directory must be read to compute it.
-  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await treeBytes(local) : undefined;
+  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await measureLocal(nameOf(local)) : undefined;
   const totalBytes = stats.isFile() ? Number(stats.size) : ofFolder;
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
   await (stats.isFile()
-    ? resumed(context, () => uploadFile(parts, local, stats, remote, folder))
+    ? resumed(context, () => uploadFile(parts, local, remote, folder))
     : uploadTree(parts, local, remote, folder));
 }
 
@@ -140,16 +140,6 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   await (isDirectory
     ? downloadTree(parts, remote, local)
     : resumed(context, () => downloadFile(parts, remote, attributes, local)));
-}
-
-async function treeBytes(root: string): Promise<number> {
-  const turns = new EventLoopTurns();
-  let bytes = 0;
-  for (const entry of localTree(nameOf(root), { onUnreadable: () => undefined })) {
-    if (entry?.stats.isFile() === true) bytes += Number(entry.stats.size);
-    if (turns.isDue) await turns.next();
-  }
-  return bytes;
 }
 
 /** A parsed copy command line. */

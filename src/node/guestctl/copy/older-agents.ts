@@ -52,13 +52,16 @@ export class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Wait for each directory and symlink: the next entry may be inside the directory or replace the symlink.
+      // Wait for each directory and symlink: the next entry may be inside the directory or replace the symlink. Also for
+      // content that is not in memory, which must be read before the next entry.
+      const mayWait = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };
       });
       writing.add(made);
       void made.then(() => writing.delete(made));
-      if (entry.type !== "file" || writing.size >= atOnce) await (entry.type === "file" ? Promise.race(writing) : made);
+      if (!mayWait) await made;
+      else if (writing.size >= atOnce) await Promise.race(writing);
       if (failure !== undefined) break;
     }
     await Promise.all(writing);

@@ -1,17 +1,16 @@
-import type { BigIntStats } from "node:fs";
-import { lstat } from "node:fs/promises";
+import { lstat, readlink } from "node:fs/promises";
 import { join, posix } from "node:path";
+import { Readable } from "node:stream";
 import { type LeftEntry, type TreeEntry as GuestTreeEntry, type WriteTreeOptions } from "../../client/index.ts";
 import {
-  EntryError,
+  counted,
   entryErrorOf,
-  EventLoopTurns,
   exclusion,
-  type LocalTarEntry,
-  localEntry,
-  localTree,
+  LocalReading,
   ownerIn,
   readTar,
+  type ReceivedEntry,
+  secondsNotBefore,
 } from "../../tar/index.ts";
 import { CliError, isRawName, nameBytes, nameOf } from "../cli/index.ts";
 import { decompressed } from "./decompressed.ts";
@@ -33,36 +32,39 @@ const HOW = { parents: true, overwrite: true, specialBits: true } as const;
  * @param folder the directory that the user named, if the file is below it: the workload may have created symlinks
  *   there, and the agent follows none that leads out of it
  */
-export async function uploadFile(
-  parts: CopyParts,
-  local: string,
-  stats: BigIntStats,
-  remote: string,
-  folder?: string,
-): Promise<void> {
+export async function uploadFile(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
   const path = nameOf(folder === undefined ? remote : posix.relative(folder, remote));
-  const entry = { name: NONE, path: nameBytes(local), stats };
-  const file = localEntry(entry, (bytes) => parts.progress.add(bytes), parts.options.owners);
-  if (file === undefined) return;
+  using reading = new LocalReading(nameOf(local), { owners: parts.options.owners, followLinks: true });
+  const file = await fileOf(reading, parts);
   const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, folder);
   // A call for a single file would send holes as zeros, and it requires a UTF-8 directory name.
-  await (file.sparse || (folder !== undefined && isRawName(folder))
-    ? uploadAlone(parts, file, remote).catch(ifTooOld(write))
+  await (file.type === "file" && (file.sparse === true || (folder !== undefined && isRawName(folder)))
+    ? uploadAlone(parts, { ...file, type: file.type }, remote).catch(ifTooOld(write))
     : write());
+}
+
+/** The entry of a single file. */
+async function fileOf(reading: LocalReading, { progress }: CopyParts): Promise<UploadEntry> {
+  const { value } = await reading.next();
+  if (value !== undefined && "entry" in value) return counted(value.entry, (bytes) => progress.add(bytes));
+  throw value !== undefined && "failure" in value ? value.failure.error : new Error("the thread has sent no entry");
 }
 
 /** Copies a symlink into the sandbox, as a link. */
 export async function uploadLink(context: CopyContext, local: string, remote: string): Promise<void> {
   const path = nameBytes(local);
-  const stats = await lstat(path, { bigint: true });
-  const link = localEntry({ name: NONE, path, stats }, undefined, context.options.owners);
-  if (link !== undefined) await uploadAlone(context, link, remote);
+  const [stats, linkTarget] = await Promise.all([lstat(path, { bigint: true }), readlink(path, "buffer")]);
+  const { mtimeNs } = stats;
+  const times = { mtimeNs, mtimeSeconds: secondsNotBefore(mtimeNs) };
+  const owner = ownerIn(context.options.owners, stats);
+  const head = { type: "symlink", name: NONE, linkTarget, mode: Number(stats.mode), size: 0 } as const;
+  await uploadAlone(context, { ...head, ...times, ...owner, content: Readable.from([]) }, remote);
 }
 
 /** Writes one entry as a tree with a single entry. */
 async function uploadAlone(
   { client, report, options }: CopyContext,
-  entry: LocalTarEntry,
+  entry: UploadEntry & Pick<GuestTreeEntry, "type">,
   remote: string,
 ): Promise<void> {
   const [above, name] = [nameOf(posix.dirname(remote)), nameBytes(posix.basename(remote))];
@@ -213,24 +215,15 @@ class SentFiles {
 }
 
 /** The entries of a local directory, for an older agent. */
-async function* localEntries({ report, options, progress }: CopyParts, local: string): AsyncGenerator<LocalTarEntry> {
-  const onUnreadable = (name: Buffer, error: EntryError): void => {
-    if (options.failFast) throw error;
-    report.skip(join(local, name.toString()), errnoWords(error.errno));
-  };
+async function* localEntries({ report, options, progress }: CopyParts, local: string): AsyncGenerator<UploadEntry> {
   const { exclude, oneFileSystem, followLinks, owners } = options;
-  const walk = { onUnreadable, isExcluded: exclusion(exclude), oneFileSystem, followsLinks: followLinks };
-  const turns = new EventLoopTurns();
-  for (const each of localTree(nameOf(local), walk)) {
-    if (turns.isDue) await turns.next();
-    if (each === undefined) continue;
-    try {
-      const entry = localEntry(each, (bytes) => progress.add(bytes), owners);
-      if (entry === undefined) report.skip(each.path.toString(), NOT_COPIED);
-      else yield entry;
-    } catch (error) {
-      if (!(error instanceof EntryError)) throw error;
-      onUnreadable(each.name, error);
-    }
-  }
+  const isLeftOut = ({ failure: { name, error } }: Extract<ReceivedEntry, { failure: unknown }>): void => {
+    const failed = entryErrorOf(error);
+    if (failed === undefined || options.failFast) throw error;
+    report.skip(join(local, name.toString()), errnoWords(failed.errno));
+  };
+  using reading = new LocalReading(nameOf(local), { owners, exclude, oneFileSystem, followLinks });
+  for (let next = await reading.next(); next.done !== true; next = await reading.next())
+    if ("failure" in next.value) isLeftOut(next.value);
+    else if ("entry" in next.value) yield counted(next.value.entry, (bytes) => progress.add(bytes));
 }

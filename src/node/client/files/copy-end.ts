@@ -1,0 +1,58 @@
+import { abortedError, GuestError } from "../errors.ts";
+import type { TimeLimit } from "./time-limit.ts";
+
+/**
+ * The end of a copy before it is complete, by its caller's signal or its time limit. Calls to the agent end by
+ * themselves then, but a local file system that does not answer would keep the copy waiting. Must be disposed of.
+ */
+export class CopyEnd implements Disposable {
+  readonly #controller = new AbortController();
+  readonly #caller: AbortSignal | undefined;
+  readonly #timer: NodeJS.Timeout | undefined;
+
+  constructor(signal: AbortSignal | undefined, limit: TimeLimit) {
+    this.#caller = signal;
+    if (signal?.aborted === true) this.#onAbort();
+    else signal?.addEventListener("abort", this.#onAbort);
+    const endMs = (limit.left() ?? Infinity) + GRACE_MS;
+    if (endMs <= LONGEST_TIMER_MS) this.#timer = setTimeout(() => this.#controller.abort(late()), endMs).unref();
+  }
+
+  /** Aborted at the end; the reason is a GuestError. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  /** Resolves with the value. Rejects with the GuestError at the end. */
+  async orEnd<Value>(promise: Value | Promise<Value>): Promise<Value> {
+    const { signal } = this;
+    signal.throwIfAborted();
+    if (!(promise instanceof Promise)) return promise;
+    return new Promise((resolve, reject) => {
+      const onAbort = (): void => reject(signal.reason as GuestError);
+      signal.addEventListener("abort", onAbort);
+      promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+    });
+  }
+
+  /** Also ends the calls with this signal. */
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer);
+    this.#caller?.removeEventListener("abort", this.#onAbort);
+    this.#controller.abort();
+  }
+
+  readonly #onAbort = (): void => {
+    if (this.#caller !== undefined) this.#controller.abort(abortedError(this.#caller));
+  };
+}
+
+/** A call to the agent that reaches the time limit explains the failure better. */
+const GRACE_MS = 1_000;
+/** The longest time of Node's timers. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+function late(): GuestError {
+  const message = "the copy did not end within its time limit: a local file system did not answer";
+  return new GuestError({ status: "DEADLINE_EXCEEDED", message });
+}

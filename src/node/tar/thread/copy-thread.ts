@@ -1,0 +1,46 @@
+import { Worker } from "node:worker_threads";
+import { THREAD_MODULE } from "./entry-point.ts";
+import type { EntryMessage, Job, Report } from "./jobs.ts";
+
+/** What the owner of a thread is informed of. */
+export interface ThreadEvents {
+  readonly onReport: (report: Report) => void;
+  /** The thread failed, or ended before it has finished its job. */
+  readonly onFailure: (error: unknown) => void;
+}
+
+/**
+ * A thread that reads or writes local files. A thread of its own, because a file system may not answer for a long time:
+ * neither the caller's event loop nor its pool of threads must wait for it. It does not keep the process alive once it
+ * is disposed of, even if a system call blocks it.
+ */
+export class CopyThread implements Disposable {
+  readonly #worker: Worker;
+  #isDisposed = false;
+
+  constructor(job: Job, { onReport, onFailure }: ThreadEvents) {
+    // Options of this process, such as --import, are not for the thread.
+    this.#worker = new Worker(THREAD_MODULE, { workerData: job, execArgv: [], name: "guest-agent copy" });
+    this.#worker.on("message", onReport);
+    this.#worker.on("error", onFailure);
+    this.#worker.on("exit", () => {
+      if (!this.#isDisposed) onFailure(new Error("the thread for local files ended early"));
+    });
+  }
+
+  send(message: EntryMessage, transferred: ArrayBuffer[] = []): void {
+    this.#worker.postMessage(message, transferred);
+  }
+
+  /** The thread ends by itself soon; until then it does not keep the process alive. */
+  release(): void {
+    this.#worker.unref();
+  }
+
+  /** Ends the thread as soon as no system call blocks it. */
+  [Symbol.dispose](): void {
+    this.#isDisposed = true;
+    this.#worker.unref();
+    void this.#worker.terminate();
+  }
+}

@@ -1,0 +1,137 @@
+import { type Piece, withZeros } from "../holes.ts";
+import type { TarEntry } from "../read.ts";
+import { errorOf, type PlainError } from "./plain-error.ts";
+import { type Batch, BatchReader, type EntryRecord } from "./records.ts";
+
+/** A received entry, a local entry that cannot be read, or a file that was skipped. */
+export type ReceivedEntry =
+  | { readonly entry: TarEntry & { readonly sparse: boolean } }
+  | { readonly failure: { readonly name: Buffer; readonly error: Error } }
+  | { readonly skippedBytes: number };
+
+type Step = IteratorResult<ReceivedEntry, undefined>;
+
+/** Receives the entries of a tree, with their content, from an EntrySender in another thread. */
+export class EntryReceiver {
+  readonly #acknowledge: (used: Batch) => void;
+  readonly #batches: Batch[] = [];
+  #current: BatchReader | undefined;
+  /** The content of the last entry has not been read to its end. */
+  #isInContent = false;
+  #end: { readonly error: unknown } | "end" | undefined;
+  #wake: (() => void) | undefined;
+
+  /** @param acknowledge called with each batch that has been read */
+  constructor(acknowledge: (used: Batch) => void) {
+    this.#acknowledge = acknowledge;
+  }
+
+  accept(batch: Batch): void {
+    this.#batches.push(batch);
+    this.#wake?.();
+  }
+
+  /** No more batches follow. With an error, the iteration fails with it, after the batches that have arrived. */
+  end(failure?: { readonly error: unknown }): void {
+    this.#end ??= failure ?? "end";
+    this.#wake?.();
+  }
+
+  /** Returns the next entry, as a promise only if it has not arrived: a promise for each would take most of the time. */
+  next(): Step | Promise<Step> {
+    while (this.#isInContent) {
+      const rest = this.#take();
+      if (rest === undefined) return this.#later();
+      this.#isInContent = rest.kind !== "content-end" && rest.kind !== "content-failure";
+    }
+    const record = this.#take();
+    if (record !== undefined) return { done: false, value: this.#received(record) };
+    if (this.#end === undefined) return this.#later();
+    if (this.#end !== "end") throw this.#end.error;
+    return { done: true, value: undefined };
+  }
+
+  async #later(): Promise<Step> {
+    await this.#arrival();
+    return this.next();
+  }
+
+  #received(record: EntryRecord): ReceivedEntry {
+    const { kind, name, data, size } = record;
+    if (kind === "failure") return { failure: { name: Buffer.from(name), error: errorIn(data) } };
+    if (kind === "skipped") return { skippedBytes: size };
+    if (kind === "whole") return { entry: wholeEntry(record) };
+    this.#isInContent = true;
+    return { entry: streamedEntry(record, this.#content()) };
+  }
+
+  async *#content(): AsyncGenerator<Piece> {
+    for (;;) {
+      const record = this.#take();
+      if (record === undefined) await this.#moreContent();
+      else if (record.kind === "hole") yield { holeBytes: record.size };
+      else if (record.kind === "data") yield record.data;
+      else {
+        this.#isInContent = false;
+        if (record.kind === "content-failure") throw errorIn(record.data);
+        return;
+      }
+    }
+  }
+
+  async #moreContent(): Promise<void> {
+    if (this.#end === undefined) return this.#arrival();
+    throw this.#end === "end" ? new Error("the content of an entry has no end") : this.#end.error;
+  }
+
+  #take(): EntryRecord | undefined {
+    for (;;) {
+      const next = this.#current?.next();
+      if (next !== undefined) return next;
+      if (this.#current !== undefined) this.#acknowledge(this.#current.batch);
+      const batch = this.#batches.shift();
+      this.#current = batch && new BatchReader(batch);
+      if (batch === undefined) return undefined;
+    }
+  }
+
+  async #arrival(): Promise<void> {
+    while (this.#batches.length === 0 && this.#end === undefined)
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+  }
+}
+
+/** The entry of a record with all of its content. */
+export function wholeEntry(record: EntryRecord): TarEntry & { readonly sparse: boolean } {
+  const { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse, data } = record;
+  return {
+    type,
+    name,
+    linkTarget,
+    mode,
+    uid,
+    gid,
+    size,
+    mtimeSeconds,
+    mtimeNs,
+    sparse,
+    readAll: () => data,
+    content: { [Symbol.asyncIterator]: () => once(data) },
+  };
+}
+
+function streamedEntry(record: EntryRecord, pieces: AsyncIterable<Piece>): TarEntry & { readonly sparse: boolean } {
+  const { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse } = record;
+  const head = { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse };
+  return { ...head, pieces, content: withZeros(pieces) };
+}
+
+function errorIn(data: Buffer): Error {
+  return errorOf(JSON.parse(data.toString()) as PlainError);
+}
+
+async function* once(data: Buffer): AsyncGenerator<Buffer> {
+  if (data.length > 0) yield data;
+}

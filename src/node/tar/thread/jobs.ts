@@ -1,0 +1,68 @@
+import type { MessagePort } from "node:worker_threads";
+import type { Owners } from "../owners.ts";
+import type { PlainError } from "./plain-error.ts";
+import type { Batch } from "./records.ts";
+
+/** A path or name as a structured clone: of a Buffer, it keeps only the bytes. */
+export type Bytes = Uint8Array;
+
+/** A file as it was when it was sent. */
+export interface SentFile {
+  readonly size: number;
+  readonly mode: number;
+  readonly mtimeNs: bigint;
+}
+
+/** Which entries of a local directory are read. */
+export interface ReadOptions {
+  readonly owners?: Owners | undefined;
+  /** Patterns of entries to exclude, with everything in them. */
+  readonly exclude?: readonly (string | Bytes)[] | undefined;
+  /** Do not descend into other file systems. */
+  readonly oneFileSystem?: boolean | undefined;
+  /** Read the targets of symbolic links in place of the links. */
+  readonly followLinks?: boolean | undefined;
+  /** Read further names of a file as hard links to its first name. */
+  readonly hardLinks?: boolean | undefined;
+  /** Entries to leave out, by name as latin1 string, which keeps every byte. */
+  readonly leftOut?: ReadonlySet<string> | undefined;
+  /** Files that are not read unless they have changed, by name. */
+  readonly there?: ReadonlyMap<string, SentFile> | undefined;
+}
+
+/** The task of a thread. */
+export type Job =
+  | { readonly kind: "read"; readonly root: string | Bytes; readonly options: ReadOptions }
+  | { readonly kind: "measure"; readonly root: string | Bytes }
+  | {
+      readonly kind: "unpack";
+      readonly root: string | Bytes;
+      readonly owners: Owners;
+      readonly umask: number | undefined;
+      readonly keepExisting: ReadonlySet<string> | undefined;
+      readonly hasMissingFile: boolean;
+      readonly failFast: boolean;
+    };
+
+/** What an EntrySender and its EntryReceiver send to each other. */
+export type EntryMessage =
+  | { readonly kind: "batch"; readonly batch: Batch }
+  | { readonly kind: "acknowledged"; readonly bytes: number; readonly memory?: ArrayBuffer }
+  /** The sender has no more entries. */
+  | { readonly kind: "end"; readonly error?: PlainError | undefined };
+
+/** What a thread reports beyond that. */
+export type Report =
+  | EntryMessage
+  /** An entry that cannot be unpacked. */
+  | { readonly kind: "failure"; readonly name: Bytes; readonly error: PlainError }
+  /** A hard link to a file that is not there; the port takes the link as a separate file. */
+  | { readonly kind: "missing"; readonly link: Batch; readonly port: MessagePort }
+  | { readonly kind: "measured"; readonly totalBytes: number }
+  | {
+      readonly kind: "unpacked";
+      readonly files: number;
+      readonly bytes: number;
+      readonly error?: PlainError | undefined;
+      readonly keepExisting: ReadonlySet<string> | undefined;
+    };

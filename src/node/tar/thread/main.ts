@@ -1,0 +1,97 @@
+/** The thread for copies: synchronous calls may block it, for example on a network file system without a server. */
+import { MessageChannel, type MessagePort, parentPort, workerData } from "node:worker_threads";
+import { localTree } from "../local-tree.ts";
+import type { TarEntry } from "../read.ts";
+import { type Unpacked, unpackHere } from "../unpack.ts";
+import { EntryReceiver } from "./entry-receiver.ts";
+import { EntrySender } from "./entry-sender.ts";
+import type { Bytes, EntryMessage, Job, Report } from "./jobs.ts";
+import { LocalItems } from "./local-items.ts";
+import { errorOf, plainError } from "./plain-error.ts";
+import { type Batch, BatchWriter } from "./records.ts";
+
+const port = parentPort;
+if (port === null) throw new Error("this module must run in a thread");
+
+function report(message: Report, transferred: (ArrayBuffer | MessagePort)[] = []): void {
+  port?.postMessage(message, transferred);
+}
+
+function pathOf(root: string | Bytes): string | Buffer {
+  return typeof root === "string" ? root : Buffer.from(root.buffer, root.byteOffset, root.length);
+}
+
+async function read({ root, options }: Extract<Job, { kind: "read" }>): Promise<void> {
+  const sender = new EntrySender((batch) => report({ kind: "batch", batch }, [batch.bytes]));
+  port?.on("message", (message: EntryMessage) => {
+    if (message.kind === "acknowledged") sender.acknowledge(message.bytes);
+  });
+  const items = new LocalItems(pathOf(root), options);
+  const error = await sender.send(items.all(), (name) => items.forget(name)).then(() => undefined, plainError);
+  report({ kind: "end", error });
+}
+
+function measure({ root }: Extract<Job, { kind: "measure" }>): void {
+  let totalBytes = 0;
+  for (const entry of localTree(pathOf(root), { onUnreadable: () => undefined }))
+    if (entry?.stats.isFile() === true) totalBytes += Number(entry.stats.size);
+  report({ kind: "measured", totalBytes });
+}
+
+async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
+  const { root, owners, umask, hasMissingFile, failFast } = job;
+  const keepExisting = job.keepExisting && new Set(job.keepExisting);
+  let done: Unpacked = { files: 0, bytes: 0 };
+  let error;
+  try {
+    done = await unpackHere(pathOf(root), entriesFrom(port), {
+      ...owners,
+      umask,
+      keepExisting,
+      missingFile: hasMissingFile ? missingFile : undefined,
+      onFailure: failFast ? undefined : (name, why) => report({ kind: "failure", name, error: plainError(why) }),
+    });
+  } catch (thrown) {
+    error = plainError(thrown);
+  }
+  report({ kind: "unpacked", ...done, error, keepExisting });
+}
+
+/** The entries that a port receives. */
+async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
+  // Nothing of a batch is needed after the next one has been begun.
+  const acknowledge = ({ sizeBytes: bytes, bytes: memory }: Batch): void =>
+    source?.postMessage({ kind: "acknowledged", bytes, memory } satisfies EntryMessage, [memory]);
+  const receiver = new EntryReceiver(acknowledge);
+  source?.on("message", (message: EntryMessage) => {
+    if (message.kind === "batch") receiver.accept(message.batch);
+    if (message.kind === "end") receiver.end(message.error && { error: errorOf(message.error) });
+  });
+  for (;;) {
+    const next = await receiver.next();
+    if (next.done === true) return;
+    if ("entry" in next.value) yield next.value.entry;
+  }
+}
+
+let lastPort: MessagePort | undefined;
+
+async function missingFile(link: TarEntry): Promise<TarEntry | undefined> {
+  const { port1, port2 } = new MessageChannel();
+  // The content of the last missing file has been read, because it precedes the next entry.
+  lastPort?.close();
+  lastPort = port1;
+  const writer = new BatchWriter();
+  writer.reserve("whole", link, 0);
+  const batch = writer.take();
+  report({ kind: "missing", link: batch, port: port2 }, [batch.bytes, port2]);
+  const next = await entriesFrom(port1).next();
+  return next.done === true ? undefined : next.value;
+}
+
+const job = workerData as Job;
+if (job.kind === "read") await read(job);
+else if (job.kind === "measure") measure(job);
+else await unpack(job);
+lastPort?.close();
+port.close();

@@ -1,0 +1,67 @@
+import { CopyThread } from "./copy-thread.ts";
+import { EntryReceiver, type ReceivedEntry } from "./entry-receiver.ts";
+import type { ReadOptions } from "./jobs.ts";
+import { errorOf } from "./plain-error.ts";
+
+/**
+ * The entries of a local directory, or of a single file, as a thread reads them: the root first, with an empty name,
+ * parents before children, sorted by name. Does not follow links below the root, unless `followLinks` is set. The
+ * content of an entry must be read before the next entry is requested. Fails with the error of the system call if the
+ * root cannot be read. Must be disposed of, which also ends the reading of a file system that does not answer.
+ */
+export class LocalReading implements Disposable {
+  readonly #thread: CopyThread;
+  readonly #received: EntryReceiver;
+
+  constructor(root: string | Buffer, options: ReadOptions = {}) {
+    const received = new EntryReceiver(({ sizeBytes: bytes }) => this.#thread.send({ kind: "acknowledged", bytes }));
+    this.#received = received;
+    this.#thread = new CopyThread(
+      { kind: "read", root, options },
+      {
+        onReport: (report) => {
+          if (report.kind === "batch") received.accept(report.batch);
+          if (report.kind === "end") received.end(report.error && { error: errorOf(report.error) });
+        },
+        onFailure: (error) => received.end({ error }),
+      },
+    );
+  }
+
+  /** Returns the next entry, as a promise only if the thread has not sent it yet. */
+  next(): IteratorResult<ReceivedEntry, undefined> | Promise<IteratorResult<ReceivedEntry, undefined>> {
+    return this.#received.next();
+  }
+
+  [Symbol.dispose](): void {
+    this.#thread[Symbol.dispose]();
+    this.#received.end({ error: new Error("the reading of the local directory was ended") });
+  }
+}
+
+/** The bytes of all files below a local directory. Entries that cannot be read do not count. */
+export async function measureLocal(root: string | Buffer): Promise<number> {
+  const { promise, resolve, reject } = settled<number>();
+  using _ = new CopyThread(
+    { kind: "measure", root },
+    {
+      onReport: (report) => {
+        if (report.kind === "measured") resolve(report.totalBytes);
+      },
+      onFailure: reject,
+    },
+  );
+  return await promise;
+}
+
+/** Promise.withResolvers, which Node 20 lacks. */
+function settled<Value>(): {
+  readonly promise: Promise<Value>;
+  readonly resolve: (value: Value) => void;
+  readonly reject: (error: unknown) => void;
+} {
+  let resolve: (value: Value) => void = () => undefined;
+  let reject: (error: unknown) => void = () => undefined;
+  const promise = new Promise<Value>((...both) => ([resolve, reject] = both));
+  return { promise, resolve, reject };
+}

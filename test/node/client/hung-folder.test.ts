@@ -1,0 +1,112 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync, readFileSync } from "node:fs";
+import { mkdir, writeFile } from "node:fs/promises";
+import { describe, it } from "node:test";
+import { startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
+import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
+import { fuseMount } from "../../fixtures/programs/index.ts";
+import { agentForAllTests, GUESTCTL } from "../guestctl/guestctl.ts";
+
+const client = forAllTests(clientOf(forAllTests(await startAgent())));
+const { env } = await agentForAllTests();
+
+interface Options {
+  readonly signal?: AbortSignal;
+  readonly requestTimeoutMs?: number;
+}
+
+/** A copy from or to a local directory with a file system that does not answer. */
+interface HungCopy {
+  readonly title: string;
+  readonly mountPoint: string;
+  readonly copy: (folder: TestFolder, options: Options) => Promise<unknown>;
+  /** Arguments of `guestctl cp`. */
+  readonly paths: (folder: TestFolder) => readonly [string, string];
+}
+
+const COPIES: readonly HungCopy[] = [
+  {
+    title: "uploadFolder of a hung directory",
+    mountPoint: "tree",
+    copy: (folder, options) => client.uploadFolder(folder.at("tree"), folder.at("copy"), options),
+    paths: (folder) => [folder.at("tree"), `:${folder.at("copy")}`],
+  },
+  {
+    title: "uploadFolder with a hung subdirectory",
+    mountPoint: "tree/hung",
+    copy: (folder, options) => client.uploadFolder(folder.at("tree"), folder.at("copy"), options),
+    paths: (folder) => [folder.at("tree"), `:${folder.at("copy")}`],
+  },
+  {
+    title: "downloadFolder into a hung directory",
+    mountPoint: "hung",
+    copy: (folder, options) => client.downloadFolder(folder.at("source"), folder.at("hung"), options),
+    paths: (folder) => [`:${folder.at("source")}/.`, folder.at("hung")],
+  },
+];
+
+async function trees(): Promise<TestFolder> {
+  const folder = await testFolder();
+  for (const name of ["tree", "source"]) {
+    await mkdir(folder.at(name));
+    await writeFile(folder.at(`${name}/file`), "content");
+  }
+  return folder;
+}
+
+/** Whether a thread of the process waits for a FUSE server. */
+function isHung(pid: number | undefined): boolean {
+  const waits = (thread: string): string => {
+    try {
+      return readFileSync(`/proc/${pid}/task/${thread}/wchan`, "latin1");
+    } catch {
+      // The thread has ended.
+      return "";
+    }
+  };
+  return readdirSync(`/proc/${pid}/task`).some((thread) => /fuse|request_wait_answer/.test(waits(thread)));
+}
+
+for (const { title, mountPoint, copy, paths } of COPIES)
+  describe(title, NEEDS_FUSE, () => {
+    it(`${title} leaves the event loop free and ends at an abort`, async () => {
+      await using folder = await trees();
+      await using mount = await fuseMount("hanging_mount", folder.at(mountPoint), ["take"]);
+      const taken = once(mount.server.stdout, "data");
+      const aborting = new AbortController();
+      const failed = failureOf(copy(folder, { signal: aborting.signal }));
+      // With a blocked event loop, this process would not see the server's output.
+      await taken;
+      aborting.abort(new Error("enough"));
+      const { code, cause } = await failed;
+      assert.deepEqual([code, cause], ["CALL_ABORTED", aborting.signal.reason]);
+    });
+
+    it(`${title} ends at its time limit`, async () => {
+      await using folder = await trees();
+      await using _mount = await fuseMount("hanging_mount", folder.at(mountPoint), ["take"]);
+      assert.equal((await failureOf(copy(folder, { requestTimeoutMs: 100 }))).status, "DEADLINE_EXCEEDED");
+    });
+
+    it(`SIGINT ends guestctl cp at once: ${title}`, async () => {
+      await using folder = await trees();
+      await using _mount = await fuseMount("hanging_mount", folder.at(mountPoint));
+      const [file, ...before] = GUESTCTL;
+      const copying = spawn(file, [...before, "cp", ...paths(folder)], { env, stdio: ["ignore", "ignore", "pipe"] });
+      const ended = once(copying, "exit");
+      let stderr = "";
+      copying.stderr.on("data", (bytes: Buffer) => (stderr += bytes.toString()));
+      await until(
+        () => isHung(copying.pid),
+        () => `guestctl hangs: ${stderr}`,
+      );
+      copying.kill("SIGINT");
+      assert.deepEqual(await ended, [null, "SIGINT"], stderr);
+    });
+  });
