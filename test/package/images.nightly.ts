@@ -92,6 +92,34 @@ describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolc
     using guest = clientOf(agent);
     assert.equal((await guest.health()).alive, true);
   });
+
+  test("the Dockerfile of images.md makes an image that starts the agent", async () => {
+    const page = readFileSync(join(import.meta.dirname, "../../docs/agent/images.md"), "utf8");
+    const [, dockerfile = ""] = /^```dockerfile\n([^]*?)^```$/m.exec(page) ?? [];
+    // crane carries out the instructions, on an empty image in place of the base, which no registry here has.
+    const [, copied, target, entrypoint] =
+      /^FROM \S+\nCOPY --from=(\S+) (?<source>\S+) \k<source>\nENTRYPOINT \["(\S+)"\]\n$/.exec(dockerfile) ?? [];
+    assert.equal(copied, `registry.example/guest-agent:${VERSION}`);
+    const tar = join(folder.path, "copied.tar");
+    await crane("export", "--platform", `linux/${OWN}`, pushed, tar);
+    const layer = join(folder.path, "layer.tar");
+    const files = join(folder.path, "copied");
+    mkdirSync(files);
+    await execa("tar", ["-xf", tar, "-C", files, String(target).slice(1)]);
+    await execa("tar", ["-cf", layer, "-C", files, String(target).slice(1)]);
+    const app = pushed.replace(/[^/]*$/, "app:1");
+    await crane("append", "--new_layer", layer, "--new_tag", app);
+    await crane("mutate", app, "--entrypoint", String(entrypoint), "--tag", app);
+    const { config } = JSON.parse(await crane("config", app)) as { config: { Entrypoint: readonly string[] } };
+    const image = join(folder.path, "app.tar");
+    await crane("export", app, image);
+    const root = join(folder.path, "app");
+    mkdirSync(root);
+    await execa("tar", ["-xf", image, "-C", root]);
+    await using agent = await startAgent({ command: [join(root, config.Entrypoint[0] ?? "")] });
+    using guest = clientOf(agent);
+    assert.equal((await guest.health()).alive, true);
+  });
 });
 
 /** crane's own registry, which keeps images in memory. */

@@ -6,13 +6,13 @@
 const CODES = {
   // No connection.
   AGENT_SILENT: "the agent may be suspended or busy: try again; if it stays silent, check that an agent listens there",
-  ADDRESS_UNREACHABLE: "check the address, and the network on the way",
-  BRIDGE_FAILED: "run the bridge command by hand: it must wait for input, silently",
+  ADDRESS_UNREACHABLE: "check the address, and the network between this machine and the agent",
+  BRIDGE_FAILED: "run the bridge command by hand: it must print nothing and wait for input",
   CONNECTION_CLOSED:
     "the agent closes connections over its limit, and handshakes that take more than 5 s: try again; or check this client certificate",
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
-  CONNECT_TIMED_OUT: "the agent may be suspended or busy; else check the address and the network",
-  DIAL_FAILED: "see its cause: connectOptions threw it",
+  CONNECT_TIMED_OUT: "the agent may be suspended or busy; if it is not, check the address and the network",
+  DIAL_FAILED: "connectOptions threw an error: see the cause",
   NOT_AN_AGENT: "the program that listens there is not a guest agent; check the address",
   // Certificates.
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or check the guest's clock",
@@ -24,14 +24,14 @@ const CODES = {
   SERVER_CERTIFICATE_UNTRUSTED: "pass the certificate of the authority that issued the agent's certificate as caPem",
   SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as serverName",
   // A call.
-  AGENT_TOO_OLD: "update the agent, which may be that of an old snapshot",
+  AGENT_TOO_OLD: "update the agent; it may be the agent of an old snapshot",
   ANSWER_UNREADABLE: "",
   CALL_ABORTED: "",
   CLIENT_CLOSED: "",
   COPY_INCOMPLETE: "",
   CONNECTION_LOST: "the connection was lost: check whether the call has taken effect",
   DESTINATION_FAILED: "",
-  FILE_CHANGED: "copy it again",
+  FILE_CHANGED: "copy the file again",
   INVALID_ARGUMENT: "",
   LISTEN_FAILED: "",
   SOURCE_FAILED: "",
@@ -41,7 +41,7 @@ const CODES = {
   TUNNEL_CLOSED: "",
   // Commands.
   COMMAND_FAILED: "",
-  COMMAND_CUT_OFF: "a command with keep outlives its connection",
+  COMMAND_CUT_OFF: "start the command with keep, so that it outlives its connection",
   DETACHED: "",
   EXIT_MISSING: "",
   HUNG_UP: "",
@@ -71,7 +71,7 @@ const STEPS: ReadonlyMap<string, string> = new Map(
     DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
     UNAVAILABLE: "check that the agent runs and that the address is right",
     UNAUTHENTICATED: "use the token of this instance; a restore may have replaced it",
-    UNIMPLEMENTED: "update the agent, which may be that of an old snapshot",
+    UNIMPLEMENTED: "update the agent; it may be the agent of an old snapshot",
   }),
 );
 
