@@ -51,9 +51,13 @@ export async function downloadFile(
 async function replaceFile(parts: CopyParts, remote: string, stat: PathAttributes, local: string): Promise<void> {
   const { host } = parts;
   const temporary = nameOf(join(dirname(local), `.guestctl-${randomBytes(8).toString("hex")}.tmp`));
-  const file = await locally(local, open(temporary, "wx", 0o600));
   const remove = (): void => rmSync(temporary, { force: true });
+  // Before the file exists: a signal may arrive while it is being created.
   host.once("exit", remove);
+  const file = await locally(local, open(temporary, "wx", 0o600)).catch((error: unknown) => {
+    host.off("exit", remove);
+    throw error;
+  });
   try {
     const content = new SparseFile(file);
     const finish = await receive(parts, remote, stat, content);
