@@ -20,52 +20,55 @@ export const file_svc_guest_v1alpha1_process: GenFile = /*@__PURE__*/
  */
 export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   /**
-   * Command and arguments. The command is searched for in the PATH of the resulting environment, unless it contains a
-   * slash. Empty: there is no workload, and the agent runs until it is stopped.
+   * Command of the workload, with its arguments. The agent searches for the command in the PATH of the resulting
+   * environment, unless the command contains a slash. If empty, there is no workload, and the agent runs until it is
+   * stopped.
    *
    * @generated from field: repeated string args = 1;
    */
   args: string[];
 
   /**
-   * Variables added to the environment that the agent inherited. Commands and hooks get them too.
+   * Variables that the agent adds to the environment that it inherited. Commands and hooks get these variables too.
    *
    * @generated from field: map<string, string> env = 2;
    */
   env: { [key: string]: string };
 
   /**
-   * Working directory, absolute. Empty: the home directory of `user`, or "/" without a `user`.
+   * Absolute path of the working directory. If empty, it is the home directory of `user`, or "/" without a `user`.
    *
    * @generated from field: string cwd = 3;
    */
   cwd: string;
 
   /**
-   * User that runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: the agent's own user. Commands run as this user
-   * too, unless they name another. HOME, USER, LOGNAME and SHELL are set as for ExecStart.user.
+   * User that runs the workload, as `user`, `uid`, `user:group` or `uid:gid`. If empty, it is the agent's own user.
+   * Commands run as this user too, unless they name another user. HOME, USER, LOGNAME and SHELL are set as for
+   * ExecStart.user.
    *
    * @generated from field: string user = 4;
    */
   user: string;
 
   /**
-   * Command that checks whether the workload is ready. Absent: the workload is ready as soon as it runs.
+   * Command that checks whether the workload is ready. If absent, the workload is ready as soon as it runs.
    *
    * @generated from field: svc.guest.v1alpha1.ReadyCommand ready_cmd = 5;
    */
   readyCmd?: ReadyCommand | undefined;
 
   /**
-   * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. Then they
-   * get SIGKILL. Absent or 0: 10000.
+   * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. After this
+   * time they get SIGKILL. If absent or 0, it is 10000.
    *
    * @generated from field: uint32 stop_grace_ms = 6;
    */
   stopGraceMs: number;
 
   /**
-   * Where its standard output and error go. Absent: as `inherit`. A changed spec file does not change it.
+   * Where the workload's standard output and error go. If absent, it is `inherit`. A changed spec file does not change
+   * this field.
    *
    * @generated from field: svc.guest.v1alpha1.ProcessOutput output = 7;
    */
@@ -93,7 +96,7 @@ export type ProcessOutput = Message<"svc.guest.v1alpha1.ProcessOutput"> & {
    */
   mode: {
     /**
-     * The agent's own streams, which are the console of the sandbox.
+     * The workload writes to the agent's own streams, which are the console of the sandbox.
      *
      * @generated from field: svc.guest.v1alpha1.InheritOutput inherit = 1;
      */
@@ -101,7 +104,7 @@ export type ProcessOutput = Message<"svc.guest.v1alpha1.ProcessOutput"> & {
     case: "inherit";
   } | {
     /**
-     * The agent's own streams, and in addition a buffer that ExecAttach.workload reads.
+     * The output goes to the agent's own streams, and also to a buffer that ExecAttach.workload reads.
      *
      * @generated from field: svc.guest.v1alpha1.KeepOutput keep = 2;
      */
@@ -143,8 +146,9 @@ export const InheritOutputSchema: GenMessage<InheritOutput> = /*@__PURE__*/
  */
 export type KeepOutput = Message<"svc.guest.v1alpha1.KeepOutput"> & {
   /**
-   * Size of the buffer for both streams together, in bytes. It is reserved at the start. At most 16 MiB. 0: 1 MiB. It
-   * holds less output if the streams alternate in small pieces, as with ExecKeep.buffer_bytes.
+   * Size of the buffer for both streams together, in bytes; at most 16 MiB. If 0, it is 1 MiB. The agent reserves the
+   * buffer at its start. The buffer holds less output if the streams alternate in small pieces, as with
+   * ExecKeep.buffer_bytes.
    *
    * @generated from field: uint32 buffer_bytes = 1;
    */
@@ -165,22 +169,22 @@ export const KeepOutputSchema: GenMessage<KeepOutput> = /*@__PURE__*/
  */
 export type ReadyCommand = Message<"svc.guest.v1alpha1.ReadyCommand"> & {
   /**
-   * Command and arguments; at least one.
+   * Command with its arguments; at least one string.
    *
    * @generated from field: repeated string args = 1;
    */
   args: string[];
 
   /**
-   * Pause from the end of one run to the start of the next, in milliseconds. 0: 1000.
+   * Pause from the end of one run to the start of the next run, in milliseconds. If 0, it is 1000.
    *
    * @generated from field: uint32 interval_ms = 2;
    */
   intervalMs: number;
 
   /**
-   * Time allowed for one run, in milliseconds. Then all its processes get SIGTERM, and SIGKILL two seconds later, and
-   * the run counts as exit code 124. 0: 5000.
+   * Time that one run may take, in milliseconds. After this time, all processes of the run get SIGTERM, and SIGKILL two
+   * seconds later, and the run counts as exit code 124. If 0, it is 5000.
    *
    * @generated from field: uint32 timeout_ms = 3;
    */
@@ -202,14 +206,14 @@ export const ReadyCommandSchema: GenMessage<ReadyCommand> = /*@__PURE__*/
  */
 export type Hooks = Message<"svc.guest.v1alpha1.Hooks"> & {
   /**
-   * Hook that RunHook runs for HOOK_KIND_PRE_SNAPSHOT. Absent: none.
+   * Hook that RunHook runs for HOOK_KIND_PRE_SNAPSHOT. If absent, there is no such hook.
    *
    * @generated from field: svc.guest.v1alpha1.Hook pre_snapshot = 1;
    */
   preSnapshot?: Hook | undefined;
 
   /**
-   * Hook that RunHook runs for HOOK_KIND_POST_RESTORE. Absent: none.
+   * Hook that RunHook runs for HOOK_KIND_POST_RESTORE. If absent, there is no such hook.
    *
    * @generated from field: svc.guest.v1alpha1.Hook post_restore = 2;
    */
@@ -230,28 +234,28 @@ export const HooksSchema: GenMessage<Hooks> = /*@__PURE__*/
  */
 export type Hook = Message<"svc.guest.v1alpha1.Hook"> & {
   /**
-   * Command and arguments; at least one.
+   * Command with its arguments; at least one string.
    *
    * @generated from field: repeated string args = 1;
    */
   args: string[];
 
   /**
-   * Variables that are added last, and replace those of Process.env with the same name.
+   * Variables that are added last. They replace variables of Process.env with the same names.
    *
    * @generated from field: map<string, string> env = 2;
    */
   env: { [key: string]: string };
 
   /**
-   * Working directory, absolute. Empty: the workload's.
+   * Absolute path of the working directory. If empty, it is the workload's working directory.
    *
    * @generated from field: string cwd = 3;
    */
   cwd: string;
 
   /**
-   * User that runs it, in the form of Process.user. Empty: the workload's user.
+   * User that runs the hook, in the form of Process.user. If empty, it is the workload's user.
    *
    * @generated from field: string user = 4;
    */
