@@ -1,6 +1,7 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
+import { EXIT_STATUSES } from "../../src/node/guestctl/cli/index.ts";
 import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
 import { LIMITS, WORKLOAD_LIMITS } from "./limits.ts";
 import { REASONS } from "./reasons.ts";
@@ -59,6 +60,7 @@ function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
           ["command", "what it does"],
           [...COMMANDS].map(([name, { summary }]) => [`\`${name}\``, summary]),
         ),
+        statuses: table(["status", "meaning"], EXIT_STATUSES),
       },
     ],
     ["docs/decisions/README.md", { decisions: table(["number", "decision", "status"], decisions()) }],

@@ -72,6 +72,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     "WatchPorts calls at once",
     `${limits.PORT_WATCH_LIMIT}; a list has at most ${limits.PORTS_LISTED} ports; the agent polls ports every ${duration(limits.PORT_WATCH_POLL_MS)}, and every ${duration(limits.PORT_POLL_MS)} during a WaitForPort`,
   ],
+  [
+    "processes in an answer of ListProcesses",
+    `${count(limits.PROCESSES_LISTED)}; ${bytes(limits.COMMAND_LINE_LIMIT_BYTES)} of each command line, ${bytes(limits.COMMAND_LINES_LIMIT_BYTES)} of all; a stuck process is listed without its command line after 1 s`,
+  ],
   ["tunnels at once", `${limits.TUNNEL_LIMIT}`],
   [
     "window of a tunnel into the guest",

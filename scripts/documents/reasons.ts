@@ -106,6 +106,19 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
     ["FAILED_PRECONDITION"],
     "The server did not accept the connection [in time](#limits), or the guest has no route to it (`errno`).",
   ],
+  PROCESSES_UNREADABLE: [
+    ["FAILED_PRECONDITION"],
+    "ListProcesses cannot read the processes, because the guest has no /proc, or /proc belongs to another PID namespace.",
+  ],
+  PROCESS_NOT_PERMITTED: [
+    ["PERMISSION_DENIED"],
+    "The agent may not signal the process (`pid`), because it belongs to a more privileged user.",
+  ],
+  PROCESS_SIGNALS_UNSUPPORTED: [
+    ["UNIMPLEMENTED"],
+    "SignalProcess needs pidfds, which the guest's kernel does not have (Linux before 5.3) or forbids.",
+  ],
+  PROCESS_UNKNOWN: [["NOT_FOUND"], "No process of the session has this `pid` and start time."],
   SERVICE_NOT_FOUND: [
     ["NOT_FOUND"],
     "The agent does not serve the `service` that grpc.health.v1.Health.Check asked for.",

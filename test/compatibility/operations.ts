@@ -108,6 +108,21 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.deepEqual([listed?.name, others], ["listed", []]);
     await client.commands.end("listed", { forget: true });
   },
+  "ExecSessions/ListProcesses": async ({ client }) => {
+    const command = client.start(["sleep", "1000"]);
+    const pid = await command.started;
+    const found = (await client.commands.processes()).processes.find((process) => process.pid === pid);
+    assert.deepEqual([found?.command?.pid, found?.commandLine.toString()], [pid, ["sleep", "1000", ""].join("\0")]);
+    command.cancel();
+    await processGone(pid);
+  },
+  "ExecSessions/SignalProcess": async ({ client }) => {
+    const command = client.start(["sleep", "1000"]);
+    const pid = await command.started;
+    const found = (await client.commands.processes()).processes.find((process) => process.pid === pid);
+    await client.commands.signalProcess({ pid, startTicks: found?.startTicks ?? 0 }, "SIGTERM");
+    assert.equal((await command.wait()).signal, 15);
+  },
   "ExecSessions/SignalExec": async ({ client }) => {
     const kept = client.start(["sleep", "1000"], { keep: { name: "signalled" } });
     await kept.started;

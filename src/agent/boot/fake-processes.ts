@@ -17,6 +17,7 @@ const ONE_LINE_OUTPUT: ByteSource = {
 };
 const ENDED_CHILD: ChildProcess = {
   pid: 1,
+  cgroup: undefined,
   stdin: undefined,
   stdout: ONE_LINE_OUTPUT,
   stderr: ONE_LINE_OUTPUT,

@@ -14,8 +14,15 @@ import {
   processRandomness,
 } from "../platform/index.ts";
 import { CredentialRotation, DutyQueue, rehearse, Restore, type RestoreParts, SpecRenewal } from "../restore/index.ts";
+import type { ProcessList } from "../processes/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
-import { CommandStarter, type CommandStarterParts, SessionEnvironment, SessionFreeze } from "../session/index.ts";
+import {
+  CommandStarter,
+  type CommandStarterParts,
+  SessionEnvironment,
+  SessionFreeze,
+  userName,
+} from "../session/index.ts";
 import type { Tunnels } from "../tunnel/index.ts";
 import type { Usage } from "../usage/index.ts";
 import { IdleDeclarations, WorkloadServer } from "../workload-service/index.ts";
@@ -77,9 +84,11 @@ export function buildServices(
   });
   const newFileOwner = sessionOwner(starterParts.accounts, configuration.process.user, session.identity);
   const fileParts = { fileSystem, activity, clock, newFileOwner };
+  const exec = new Exec({ starter, activity, clock, sessionClock, workloadOutput });
   return {
     workload,
-    exec: new Exec({ starter, activity, clock, sessionClock, workloadOutput }),
+    exec,
+    processes: processList(platform, starterParts, workload, exec),
     files: new Files(fileParts),
     directories: async () => new (await import("../files/calls/directories.ts")).Directories(fileParts),
     hooks,
@@ -214,6 +223,37 @@ function rehearseRestore(
         restore: rehearsed(connections),
       })),
   });
+}
+
+/** The list of processes. Its code is loaded at the first call. */
+function processList(
+  { addon, cgroups, launcher, fileSystem, clock }: Platform,
+  { accounts }: Session["starterParts"],
+  workload: Workload,
+  exec: Exec,
+): () => Promise<ProcessList> {
+  const list = new Lazy<ProcessList>(async () => {
+    const [module, { sessionProcesses }] = await Promise.all([
+      import("../processes/index.ts"),
+      import("../platform/session-processes.ts"),
+    ]);
+    return new module.ProcessList({
+      processes: sessionProcesses({
+        addon,
+        cgroup: cgroups?.session,
+        launcher: launcher === undefined ? undefined : process.ppid,
+        readStart: (path, limitBytes) => fileSystem.readStart(path, limitBytes),
+      }),
+      commands: () => {
+        const ofWorkload = workload.leader;
+        return [...(ofWorkload === undefined ? [] : [{ kind: "workload" as const, ...ofWorkload }]), ...exec.leaders()];
+      },
+      userName: (uid) => userName(accounts, uid),
+      clock,
+      timers,
+    });
+  });
+  return () => list.get();
 }
 
 /** Capabilities whose code is loaded at their first call. */

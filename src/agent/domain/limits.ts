@@ -98,6 +98,11 @@ export const PORT_WAIT_LIMIT_MS = 86_400_000;
 /** Poll interval for listeners: while WaitForPort waits, and for WatchPorts. */
 export const PORT_POLL_MS = 50;
 export const PORT_WATCH_POLL_MS = 500;
+/** Processes in an answer of ListProcesses: some 100 bytes each, and their command lines. */
+export const PROCESSES_LISTED = 4_096;
+/** Command line of one process, and of all in an answer together. */
+export const COMMAND_LINE_LIMIT_BYTES = 4_096;
+export const COMMAND_LINES_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Concurrent Tunnel.WatchPorts calls, and listeners per list. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;

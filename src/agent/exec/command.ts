@@ -40,6 +40,12 @@ export class RunningCommand {
     this.#parts = parts;
   }
 
+  /** Its process and cgroup. The pid is undefined once the process has ended, because it may be reused. */
+  get leader(): { readonly pid: number | undefined; readonly cgroup: string | undefined } {
+    const { pid, cgroup } = this.#parts.child;
+    return { pid: this.#ended ? undefined : pid, cgroup };
+  }
+
   /**
    * Resolves once the command has ended, its output is delivered and it is reaped. If the agent ended it, none of its
    * processes are alive. Call it after its streams were started.

@@ -1,5 +1,4 @@
 import {
-  type Incoming,
   type ActivityClock,
   AgentError,
   type ChildProcess,
@@ -20,16 +19,15 @@ import {
   checkEndRequest,
   checkSignal,
   checkExecRequest,
-  type CommandInput,
   type EndRequest,
   ExecInputOrder,
   type ExecRequest,
   type KeepRequest,
   type SignalRequest,
 } from "./frames.ts";
-import { KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
+import { type CommandLeader, KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
 import { KeptExecs } from "./kept-execs.ts";
-import { type ExecCallParts, type ExecOutput, runCall } from "./exec-call.ts";
+import { type ExecCallParts, runCall } from "./exec-call.ts";
 import { outputNotKept, type WorkloadOutput } from "./workload-output.ts";
 
 export interface ExecParts {
@@ -41,11 +39,17 @@ export interface ExecParts {
   readonly workloadOutput: WorkloadOutput | undefined;
 }
 
+/** The client of an exec that is not kept: its frames after the first, and where frames for it go. */
+export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "signal"> {
+  /** `address:port`, `vsock:CID:port`, or "unix". */
+  readonly address: string;
+}
+
 /** Runs commands in the workload's session. */
 export class Exec {
   readonly #parts: ExecParts;
-  /** Commands that are not kept. */
-  readonly #commands = new Set<RunningCommand>();
+  /** Commands that are not kept, with the address of each one's client. */
+  readonly #commands = new Map<RunningCommand, string>();
   readonly #running = new Set<Promise<void>>();
   readonly #kept = new KeptExecs();
   #closed: AgentError | undefined;
@@ -57,19 +61,16 @@ export class Exec {
   /**
    * Runs one command to its end. Resolves after the exit was passed to `output`.
    *
-   * @param input the client's frames after the first
-   * @param signal aborted when the client is gone; then the command is ended, too
    * @throws AgentError if the command cannot be started or a frame is invalid; the signal's reason
    */
-  run(request: ExecRequest, input: Incoming<CommandInput>, output: ExecOutput, signal: AbortSignal): Promise<void> {
+  run(request: ExecRequest, client: ExecClient): Promise<void> {
+    const { signal } = client;
     const { timeoutMs, stdio } = request;
     // Neither this function nor #attend may keep the request (up to 4 MiB of arguments) alive while the command runs.
     const run = this.#attend(this.#start(request, signal), {
       timeoutMs,
       inTerminal: stdio.kind === "terminal",
-      input,
-      output,
-      signal,
+      ...client,
     });
     this.#running.add(run);
     return run.finally(() => this.#running.delete(run));
@@ -101,6 +102,16 @@ export class Exec {
     if (this.#closed !== undefined) throw this.#closed;
     const exec = await this.#kept.find(request.name, request.execId, call.signal);
     return exec.attach(call, request);
+  }
+
+  /** The processes of all running execs and of ended kept ones, for assigning further processes to them. */
+  leaders(): readonly CommandLeader[] {
+    const attached = [...this.#commands].map(([{ leader }, client]) => ({
+      kind: "attached" as const,
+      client,
+      ...leader,
+    }));
+    return [...attached, ...this.#kept.leaders()];
   }
 
   /** The kept execs in the order of their starts. */
@@ -145,7 +156,7 @@ export class Exec {
 
   /** Ends the trees of all execs. Resolves when all have sent their exits, including that of an ended workload. */
   async terminateAll(): Promise<void> {
-    for (const command of this.#commands) command.endBy("tree", TERMINATE);
+    for (const command of this.#commands.keys()) command.endBy("tree", TERMINATE);
     await Promise.allSettled([...this.#running, this.#kept.terminateAll(), this.#parts.workloadOutput?.exitsSent()]);
   }
 
@@ -254,14 +265,14 @@ export class Exec {
 
   async #attend(
     starting: Promise<ChildProcess>,
-    attended: Omit<ExecCallParts, "child" | "activity" | "sessionClock">,
+    attended: ExecClient & Pick<ExecCallParts, "timeoutMs" | "inTerminal">,
   ): Promise<void> {
     const { activity, sessionClock } = this.#parts;
     const child = await starting;
     let command: RunningCommand | undefined;
     await runCall({ ...attended, child, activity, sessionClock }, (running) => {
       command = running;
-      this.#commands.add(running);
+      this.#commands.set(running, attended.address);
       if (this.#closed !== undefined) running.endBy("tree", TERMINATE);
     }).finally(() => command && this.#commands.delete(command));
   }

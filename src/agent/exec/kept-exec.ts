@@ -26,6 +26,20 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly onFreed: () => void;
 }
 
+/** A command and its process, for assigning further processes to it (message ProcessCommand). */
+export interface CommandLeader {
+  readonly kind: "kept" | "attached";
+  /** Undefined: the process has ended. */
+  readonly pid: number | undefined;
+  /** `ChildProcess.cgroup` */
+  readonly cgroup: string | undefined;
+  /** Of a kept exec. */
+  readonly name?: string;
+  readonly execId?: string;
+  /** Address of the client of an exec that is not kept. */
+  readonly client?: string;
+}
+
 /** State of a kept exec (message KeptExec). */
 export interface KeptExecState {
   readonly name: string;
@@ -106,6 +120,12 @@ export class KeptExec {
     child.stderr?.startInto(this.#log.store("stderr"));
     if (awakeForMs > 0) this.#stayAwake(awakeForMs);
     this.#followed = this.#command.follow().then((result) => this.#onDrained(result));
+  }
+
+  /** For assigning processes to it. */
+  get leader(): CommandLeader {
+    const { name, execId } = this.#parts;
+    return { kind: "kept", name, execId, ...this.#command.leader };
   }
 
   get state(): KeptExecState {

@@ -6,7 +6,7 @@ import {
   unlessAborted,
 } from "../domain/index.ts";
 import type { KeepRequest } from "./frames.ts";
-import { type KeptExec, type KeptExecState, unknownExec } from "./kept-exec.ts";
+import { type CommandLeader, type KeptExec, type KeptExecState, unknownExec } from "./kept-exec.ts";
 
 /** A reserved name, from before its command starts until its buffer is freed. */
 export interface KeptSlot {
@@ -117,6 +117,12 @@ export class KeptExecs {
   /** All started execs, in the order of their starts. */
   list(): KeptExecState[] {
     return [...this.#slots.values()].flatMap(({ exec, replaces }) => (exec ?? replaces?.exec)?.state ?? []);
+  }
+
+  /** The processes of all started execs, forgotten ones included. */
+  leaders(): CommandLeader[] {
+    const replaced = [...this.#slots.values()].flatMap(({ replaces }) => replaces ?? []);
+    return [...this.#slots.values(), ...this.#forgotten, ...replaced].flatMap(({ exec }) => exec?.leader ?? []);
   }
 
   /** Ends all kept execs, including those that are starting. Resolves as KeptExec.terminate does. */

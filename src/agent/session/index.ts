@@ -2,7 +2,7 @@ export { type Ending, type EndOfProcesses, endProcesses, followToEnd, HANG_UP, K
 export { type Command, CommandStarter, type CommandStarterParts } from "./command-start.ts";
 export { type InheritedEnvironment, SessionEnvironment } from "./environment.ts";
 export { commandFaults, type GivenCommand } from "./command-faults.ts";
-export { resolveUser, userSyntaxProblem } from "./users.ts";
+export { resolveUser, userName, userSyntaxProblem } from "./users.ts";
 export {
   type DutiesEnd,
   type DutiesThaw,

@@ -1,4 +1,4 @@
-import { AgentError, type Identity } from "../domain/index.ts";
+import { type Accounts, AgentError, type Identity, within } from "../domain/index.ts";
 import { comparable } from "./environment.ts";
 
 /** A user of the image, with all that is needed to run a process as that user. */
@@ -59,6 +59,22 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
     home: entry?.home.startsWith("/") === true ? text(entry.home) : "/",
     shell: entry === undefined || entry.shell === "" ? undefined : text(entry.shell),
   };
+}
+
+/** Longest wait for /etc/passwd where a name is only shown: the file may be on a file system that hangs. */
+const NAME_WAIT_MS = 1_000;
+
+/** Name of a user id in /etc/passwd. Undefined: it has none, or the file cannot be read. Never rejects. */
+export async function userName(accounts: Pick<Accounts, "passwd">, uid: number): Promise<string | undefined> {
+  try {
+    const found: { entries?: readonly PasswdEntry[] } = {};
+    const reading = async (): Promise<void> => void (found.entries = passwdEntries(await accounts.passwd()));
+    await within(reading(), NAME_WAIT_MS);
+    const entry = found.entries?.find((each) => each.uid === uid);
+    return entry && text(entry.name);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Describes what is malformed in a user spec; undefined if it is well-formed. Does not check whether the names exist. */

@@ -54,6 +54,12 @@ export class Workload {
     this.#parts = parts;
   }
 
+  /** Its process and cgroup; undefined before its start. The pid is undefined once the process has ended. */
+  get leader(): { readonly pid: number | undefined; readonly cgroup: string | undefined } | undefined {
+    const child = this.#child;
+    return child && { pid: this.#running ? child.pid : undefined, cgroup: child.cgroup };
+  }
+
   /** Whether the spec has a command. */
   get configured(): boolean {
     return this.#parts.spec.args.length > 0;

@@ -235,6 +235,8 @@ const SINCE: Readonly<Record<string, string>> = {
   "svc.guest.v1alpha1.Tunnel": "0.2.0",
   "svc.guest.v1alpha1.UsageService": "0.3.0",
   ListPorts: "0.3.0",
+  ListProcesses: "0.4.0",
+  SignalProcess: "0.4.0",
   Watch: "0.4.0",
   ReadTree: "0.3.0",
   WatchPorts: "0.3.0",

@@ -88,8 +88,8 @@ export function connect(options: ConnectOptions): GuestClient {
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
  * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
- * `usage`, `listPorts`, `statPath` and `commands.list`, and `waitForPort` until its timeout. It makes every other call
- * only once, unless the method's comment says otherwise.
+ * `usage`, `listPorts`, `statPath`, `commands.list` and `commands.processes`, and `waitForPort` until its timeout. It
+ * makes every other call only once, unless the method's comment says otherwise.
  */
 export class GuestClient extends FolderClient {
   /** Runs commands, and manages those that outlive their connection. */

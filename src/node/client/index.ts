@@ -75,6 +75,7 @@ export {
   restoreSequence,
   type RestoreWarning,
 } from "./restore.ts";
+export { CONNECTION_CHANNEL, type ConnectionEvent } from "./tracing.ts";
 export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
 export type { GuestTunnel } from "./tunnel/tunnel.ts";
 export { type LabelledUsage, usageMetrics } from "./usage-metrics.ts";
@@ -92,8 +93,11 @@ export type {
   PortChanges,
   PortList,
   PortWait,
+  ProcessList,
+  SessionProcess,
   StopResult,
 } from "./messages.ts";
+export { CommandKind } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 export { FileType } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 export { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";

@@ -4,6 +4,8 @@ import {
   EndExecResponseSchema,
   type KeptExec as KeptExecMessage,
   KeptExecSchema,
+  type ListProcessesResponse,
+  type SessionProcess as ProcessMessage,
 } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import type { RunHookRequest, RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
@@ -42,6 +44,15 @@ export type DutiesResult = Plain<RestoreDutiesResponse>;
 
 /** Answer to a stop, which has begun but not ended (message StopResponse). */
 export type StopResult = Plain<StopResponse>;
+
+/**
+ * A process of the session (message SessionProcess). It chooses `name` and `commandLine` itself: escape them before
+ * printing.
+ */
+export type SessionProcess = Plain<ProcessMessage>;
+
+/** The processes of the session (message ListProcessesResponse). */
+export type ProcessList = Plain<ListProcessesResponse>;
 
 /** Resource use of a guest (message GuestUsage). Values that the guest cannot determine are absent. */
 export type GuestUsage = Plain<GuestUsageMessage>;

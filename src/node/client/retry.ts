@@ -1,5 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { messageOf } from "../../shared/errors.ts";
 import { abortedError } from "./errors.ts";
+import { publish } from "./tracing.ts";
 
 /** Pause before the second attempt; each further pause is twice the last. */
 const FIRST_PAUSE_MS = 50;
@@ -37,6 +39,7 @@ export async function retried<Value>(
       if (isEnough(value) || isLast()) return value;
     } catch (error) {
       if (!isTransient(error) || isLast()) throw error;
+      publish({ event: "retrying", pauseMs, reason: messageOf(error) });
     }
     await pauseFor(pauseMs, signal);
     attempt = again();

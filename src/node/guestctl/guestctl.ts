@@ -11,8 +11,8 @@ ${COMMAND_GROUPS.map(({ title, commands }) => `${title}:\n${commands.map(line).j
   --help            this text; "guestctl COMMAND --help" shows the options of a command
   --version         version of guestctl
 
-"guestctl help connection" explains how to choose an agent, and its credentials.
-Exit status: 125 when guestctl itself fails; "exec" passes the command's own status on.
+"guestctl help connection" explains how to choose an agent, and its credentials; "guestctl help exit-status" lists the
+exit statuses: 125 when guestctl itself fails; "exec" passes the command's own status on.
 `;
 
 function line([name, { summary }]: readonly [string, CommandEntry]): string {
@@ -25,7 +25,7 @@ const LEADING: ReadonlyMap<string, boolean> = new Map([
     (option) => [option, true] as const,
   ),
   ...["--connect-timeout", "--state", "--api"].map((option) => [option, true] as const),
-  ["--json", false],
+  ...["--json", "--verbose", "-v"].map((option) => [option, false] as const),
 ]);
 
 /** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
@@ -37,7 +37,8 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
     host.stdout.write(HELP);
     return 0;
   }
-  if (name === "--version" || name === "-V") {
+  // docker prints its version for -v alone.
+  if (name === "--version" || name === "-V" || (args.length === 1 && args[0] === "-v")) {
     host.stdout.write(`guestctl ${AGENT_VERSION}\n`);
     return 0;
   }
@@ -52,6 +53,10 @@ export async function guestctl(args: readonly string[], host: Host): Promise<num
 async function help([name = "", ...more]: readonly string[], host: Host): Promise<number> {
   if (name === "connection") {
     host.stdout.write((await import("./target/index.ts")).CONNECTION_HELP);
+    return 0;
+  }
+  if (name === "exit-status") {
+    host.stdout.write((await import("./cli/index.ts")).EXIT_STATUS_HELP);
     return 0;
   }
   const command = await COMMANDS.get(name)?.load();

@@ -22,7 +22,7 @@ const PROGRAMS: ReadonlyMap<string, Layers> = new Map([
       "domain",
       "session native internals",
       "config platform",
-      "listening http2 workload exec files hooks health restore tunnel usage check",
+      "listening http2 workload exec files hooks health restore tunnel usage processes check",
       "rpc",
       "server workload-service probe",
       "boot",
@@ -132,6 +132,7 @@ const LOADED_LATER: ReadonlySet<string> = new Set([
   "src/agent/rpc/handlers/serve.ts",
   "src/agent/platform/guest-facts.ts",
   "src/agent/platform/guest-usage.ts",
+  "src/agent/platform/session-processes.ts",
   "src/agent/platform/sockets.ts",
 ]);
 

@@ -57,6 +57,8 @@ describe("a client of an older agent", () => {
       ["ListPorts", () => client.listPorts(), "0.3.0"],
       ["WatchPorts", () => client.watchPorts().next(), "0.3.0"],
       ["Watch", () => client.watchDirectory("/x").next(), "0.4.0"],
+      ["ListProcesses", () => client.commands.processes(), "0.4.0"],
+      ["SignalProcess", () => client.commands.signalProcess({ pid: 2, startTicks: 1 }, "SIGTERM"), "0.4.0"],
       ["ReadTree", () => client.readTree("/x")[Symbol.asyncIterator]().next(), "0.3.0"],
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());

@@ -19,7 +19,18 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   // docker
   ["guestctl exec -it box sh", /if box is a sandbox: guestctl exec --sandbox box -- sh \(127\)$/],
   ["guestctl exec -d sleep 5", /^sleep-[0-9a-f]{4} \(0\)$/],
-  ["guestctl ps", /"guestctl execs" lists kept commands/],
+  [
+    "guestctl ps aux",
+    /^PID +PPID +USER +STATE +STARTED +CPU TIME +MEMORY +BELONGS TO +COMMAND LINE\s[^]*\bbuild +sh -c trap /,
+  ],
+  ["guestctl ps build -q", /^\d+[\s\d]* \(0\)$/],
+  ["guestctl top -b -n1", /^PID +USER +STATE +CPU % [^]*\bbuild +sh -c trap [^]*\(0\)$/],
+  ["guestctl kill 1", /no process 1 belongs to the sandbox's workload or commands; "guestctl ps" lists those that do/],
+  ["guestctl pkill sleep", /"guestctl kill NAME\|PID" signals a kept command or a process/],
+  [
+    "guestctl -v health",
+    /^guestctl: address 127\.0\.0\.1:\d+; credentials in \/\S+\s+guestctl: connecting\s+guestctl: connected after \d+ ms\s+alive/,
+  ],
   ["guestctl logs -f build", /"guestctl attach NAME" shows the output/],
   ["guestctl logs --since 10m", /the agent does not record when output was written; --tail N/],
   ["guestctl pause box", /"guestctl sandbox standby NAME" suspends/],
@@ -47,7 +58,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl describe pod box", /"guestctl health" describes an agent/],
   ["guestctl attach -it build", /^step 1\s/, "\x03"],
   ["guestctl port-forward box 8080:80", /"guestctl forward 8080:80" forwards a local port/],
-  ["guestctl top pod", /"guestctl usage" shows memory/],
+  ["guestctl top pod", /no process belongs to a kept command "pod"; if it is a sandbox: --sandbox pod/],
   ["guestctl exec --stdin --tty box -- sh", /-i connects standard input/],
   ["guestctl forward --address 0.0.0.0 8080:80", /to listen at 0\.0\.0\.0, write 0\.0\.0\.0:8080:80 /],
   ["guestctl forward pod/box 8080:80", /if that is a sandbox: guestctl forward --sandbox box 8080:80 /],
@@ -74,7 +85,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   // scp and rsync
   ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
   ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],
-  ["guestctl cp -av site/ :$REMOTE/d", /Unknown option '-v'; what is left out is named; tar -cv SOURCE/],
+  ["guestctl cp -av site/ :$REMOTE/d", /^guestctl: address [^]* \(0\)$/],
   ["guestctl cp -az --delete site/ :$REMOTE/e", /Unknown option '-z'; nothing is compressed on the way; leave it out/],
   ["guestctl rsync -a site/ :$REMOTE/f", /"guestctl cp -a DIR :\/DIR" copies/],
   ["guestctl cp -rp site :$REMOTE/g", /^(?:\d+% .*)? \(0\)$/], // a slow machine shows progress

@@ -125,8 +125,8 @@ describe("guestctl", () => {
       [["write", "--mode", "rw", "/f"], "--mode requires permissions in octal, such as 0640"],
       [["exec", "--linger", "5s", "true"], "--linger requires --name or -d"],
       [["exec", "--attach-or-start", "true"], "--attach-or-start requires --name"],
-      [["kill"], "kill requires one name, and one signal at most"],
-      [["kill", "a", "HUP", "b"], "kill requires one name, and one signal at most"],
+      [["kill"], "kill requires the name of a kept command or a process id, and one signal at most"],
+      [["kill", "a", "HUP", "b"], "kill requires the name of a kept command or a process id, and one signal at most"],
       [["exec", "--name", "a", "--when-full", "wait", "true"], "--when-full requires drop-oldest or block"],
       [
         ["exec", "--name", "a", "--buffer", "much", "true"],

@@ -65,9 +65,18 @@ describe("guestctl rsh", () => {
   });
 
   test("rsh accepts the options that programs pass to ssh", async () => {
-    const options = "-F /dev/null -o BatchMode=yes -oPort=22 -q -C -T -n -x -a -vv -p 22 -i/k".split(" ");
+    const options = "-F /dev/null -o BatchMode=yes -oPort=22 -q -C -T -n -x -a -p 22 -i/k".split(" ");
     const { stdout, stderr, exitCode } = await rsh([...options, "any", "echo", "ok"]);
     assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
+  });
+
+  test("rsh -v reports the address and each attempt to connect, as ssh -v", async () => {
+    const { stdout, stderr, exitCode } = await rsh(["-vv", "any", "echo", "ok"]);
+    assert.deepEqual([stdout, exitCode], ["ok\n", 0]);
+    assert.match(
+      stderr,
+      /^guestctl: address \S+; credentials in \/\S+\nguestctl: connecting\nguestctl: connected after/,
+    );
   });
 
   test("scp and sftp work with rsh in place of ssh", async (t) => {

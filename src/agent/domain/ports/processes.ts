@@ -163,6 +163,8 @@ export interface ProcessSet {
 /** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
+  /** Name of its cgroup below the session's, which no other child ever has. Undefined: it has none of its own. */
+  readonly cgroup: string | undefined;
   /** Present with a terminal, and with pipes if stdin was requested. */
   readonly stdin: ByteSink | undefined;
   /** Present with a terminal, and if the outputs are pipes. */
@@ -205,6 +207,50 @@ export interface Processes {
    * effect.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
+}
+
+/** A process of the session at one moment (message SessionProcess). */
+export interface SessionProcess {
+  readonly pid: number;
+  /** Clock ticks (1/100 s) since boot. Pid and start time identify a process, while pids alone are reused. */
+  readonly startTicks: number;
+  readonly parent: number;
+  /** Session id, the pid of its leader (setsid(2)). */
+  readonly session: number;
+  /** Effective user id. */
+  readonly uid: number;
+  /** One letter of proc_pid_stat(5). */
+  readonly state: string;
+  readonly cpuUs: number;
+  readonly rssBytes: number;
+  /** Its comm name, which it can choose itself. */
+  readonly name: string;
+  /** `ChildProcess.cgroup` of the command that it belongs to; undefined: it is in no command's cgroup. */
+  readonly cgroup: string | undefined;
+}
+
+/** The processes of the session at one moment. */
+export interface SessionReading {
+  /** By ascending pid. */
+  readonly processes: readonly SessionProcess[];
+  /** There are more. */
+  readonly truncated: boolean;
+  /** Time since boot, for `startTicks`. */
+  readonly uptimeUs: number;
+}
+
+/** Access to all processes of the session, one by one. Never includes the agent and its launcher. */
+export interface SessionProcesses {
+  /** Reads at most `limit` processes. Undefined: there is no usable /proc. Never blocks on a process. */
+  read(limit: number): Promise<SessionReading | undefined>;
+  /**
+   * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Occupies a thread until
+   * it resolves, which it does not while the process holds its memory lock (it waits for a mapped file that hangs, for
+   * example). Never rejects.
+   */
+  commandLine(pid: number, limitBytes: number): Promise<Uint8Array | undefined>;
+  /** Sends a signal to a process of the session. Returns undefined on success. */
+  signal(pid: number, startTicks: number, signal: number): "unknown" | "not_permitted" | "unsupported" | undefined;
 }
 
 /** A process that has not stopped because it waits inside the kernel. It executes no user code. */

@@ -1,4 +1,15 @@
-import { type BigIntStats, constants, lstat, readlink, stat, type StatsFs, statfs } from "node:fs";
+import {
+  type BigIntStats,
+  close as closeCallback,
+  constants,
+  lstat,
+  open as openCallback,
+  read as readCallback,
+  readlink,
+  stat,
+  type StatsFs,
+  statfs,
+} from "node:fs";
 import { promisify } from "node:util";
 import { type FileStep, FileSystemError, type FileSystemSpace, type Timers } from "../../domain/index.ts";
 import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
@@ -16,6 +27,7 @@ const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats
 const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(lstat);
 const targetOfLink = promisify(readlink);
 const statfsOf: (path: Buffer) => Promise<StatsFs> = promisify(statfs);
+const [openFile, readFile, closeFile] = [promisify(openCallback), promisify(readCallback), promisify(closeCallback)];
 
 /** Path lookups. All throw FileSystemError. */
 interface Lookups {
@@ -125,6 +137,23 @@ export class FileSystem extends FileTree {
     );
     const [totalBytes, freeBytes, availableBytes] = [blocks * frsize, bfree * frsize, bavail * frsize];
     return { totalBytes, freeBytes, availableBytes, inodes: files, freeInodes: ffree };
+  }
+
+  /**
+   * Reads the start of a file of /proc, which may block on the process that it describes. Then it occupies one thread
+   * until the process responds, but it does not count as a file system that hangs. Rejects if the file cannot be read,
+   * or has not responded after two seconds.
+   */
+  async readStart(path: string, limitBytes: number): Promise<Uint8Array> {
+    return this.#work.step({ step: "read", on: [], isProbe: true }, async () => {
+      const fd = await openFile(path, "r");
+      const bytes = Buffer.alloc(limitBytes);
+      try {
+        return bytes.subarray(0, (await readFile(fd, bytes, 0, limitBytes, 0)).bytesRead);
+      } finally {
+        await closeFile(fd);
+      }
+    });
   }
 
   /**

@@ -11,8 +11,8 @@ const NESTED_LIMIT = 256;
 export class Cgroup extends CgroupDirectory {
   readonly #onRelease: () => void;
 
-  constructor(addon: Addon, fd: number, onRelease: () => void) {
-    super(addon, fd);
+  constructor(addon: Addon, { fd, name }: Pick<CgroupDirectory, "fd" | "name">, onRelease: () => void) {
+    super(addon, fd, name);
     this.#onRelease = onRelease;
   }
 

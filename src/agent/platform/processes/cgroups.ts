@@ -61,7 +61,7 @@ export class Cgroups {
     const made = this.#ready ?? this.#make();
     this.#ready = undefined;
     this.#sweepSoon();
-    return made && new Cgroup(this.#calls, made.fd, () => this.#release(made.name));
+    return made && new Cgroup(this.#calls, made, () => this.#release(made.name));
   }
 
   /** Removes all empty cgroups and leaves the others. Later calls of `create` are invalid. */

@@ -59,6 +59,7 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
   let released = false;
   return {
     pid,
+    cgroup: cgroup?.name,
     ended,
     tree,
     session,

@@ -37,7 +37,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     if (first.keep !== undefined) return exec.keep(first, first.keep, keptCall(call, onStarted));
     const order = new ExecInputOrder(first);
     const input = inputs(call, (frame) => order.check(frame));
-    return exec.run(first, input, output, call.signal);
+    return exec.run(first, { input, output, signal: call.signal, address: call.connection.peer.address });
   };
   // Not an async function: its variables would keep the request, up to 4 MiB, alive as long as the command runs.
   return messages.next().then((first) => {

@@ -7,6 +7,7 @@ import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_p
 import { Lifecycle, StopResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import type { Health, HealthWatches } from "../../health/index.ts";
 import type { Hooks } from "../../hooks/index.ts";
+import type { ProcessList } from "../../processes/index.ts";
 import type { Restore } from "../../restore/index.ts";
 import type { Tunnels } from "../../tunnel/index.ts";
 import type { Usage } from "../../usage/index.ts";
@@ -32,6 +33,7 @@ export interface Capabilities {
   /** Loads and builds these at the first call. */
   readonly tunnels: () => Promise<Tunnels>;
   readonly usage: () => Promise<Usage>;
+  readonly processes: () => Promise<ProcessList>;
   /** The watches of directories. */
   readonly fileWatches: () => Promise<Watches>;
   /** Begins the shutdown, as SIGTERM does. Returns the workload's grace period in milliseconds. */
@@ -40,8 +42,8 @@ export interface Capabilities {
 
 /** Registers all services of the management channel. */
 export function serveGuestAgent(router: Router, capabilities: Capabilities): void {
-  const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, fileWatches, stop } =
-    capabilities;
+  const { health, healthWatches, exec, files, directories, hooks, restore, tunnels, usage, processes } = capabilities;
+  const { fileWatches, stop } = capabilities;
   const largeStarts = new Mutex();
   let services: readonly string[] | undefined;
   router.unary(GuestAgent.method.health, () => healthFrame(health.report(), (services ??= router.services())));
@@ -63,6 +65,14 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
   router.unary(ExecSessions.method.listExecs, () => listExecs(exec));
   router.unary(ExecSessions.method.endExec, (request, call) => endExec(exec, request, call.signal));
   router.unary(ExecSessions.method.signalExec, (request, call) => signalExec(exec, request, call.signal));
+  router.unary(ExecSessions.method.listProcesses, async () => {
+    const [{ listProcesses }, list] = await Promise.all([import("./processes.ts"), processes()]);
+    return listProcesses(list);
+  });
+  router.unary(ExecSessions.method.signalProcess, async (request) => {
+    const [{ signalProcess }, list] = await Promise.all([import("./processes.ts"), processes()]);
+    return signalProcess(list, request);
+  });
   router.registerLazy("svc.guest.v1alpha1.FileTree", async () => {
     const [{ serveFileTree }, capability] = await Promise.all([import("./file-tree.ts"), directories()]);
     serveFileTree(router, capability, fileWatches);

@@ -1,8 +1,16 @@
-import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { checkOptions, wholeMilliseconds } from "../arguments.ts";
+import { ExecSessions, ListProcessesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { checkOptions, wholeMilliseconds, wholeNumber } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
-import { type CommandInfo, commandInfoOf, type EndedCommand, endedCommandOf } from "../messages.ts";
+import {
+  type CommandInfo,
+  commandInfoOf,
+  type EndedCommand,
+  endedCommandOf,
+  type ProcessList,
+  type SessionProcess,
+} from "../messages.ts";
 import { CALL, type Names } from "../options.ts";
+import { plain } from "../plain.ts";
 import { COMMAND, type CommandOptions, type SignalName, signalNumber, startMessage } from "./command.ts";
 import {
   ATTACH,
@@ -175,6 +183,34 @@ export class Commands {
     const { execId = "", ...call } = options;
     const request = { name, execId, signal: signalNumber(signal) };
     await this.#channel.unary(ExecSessions.method.signalExec, request, call);
+  }
+
+  /**
+   * Lists the processes of the session: the workload, commands, hooks and ready_cmd, with everything that they have
+   * started. Needs nothing in the image. Agents before 0.4.0 fail with UNIMPLEMENTED.
+   */
+  async processes(options?: CallOptions): Promise<ProcessList> {
+    checkOptions("the options of processes", options, CALL);
+    const answer = await this.#channel.question(ExecSessions.method.listProcesses, {}, options);
+    return plain(ListProcessesResponseSchema, answer);
+  }
+
+  /**
+   * Sends a signal to one process that `processes` returned. If it has ended, fails with NOT_FOUND and PROCESS_UNKNOWN,
+   * even if its process id was reused.
+   */
+  async signalProcess(
+    process: Pick<SessionProcess, "pid" | "startTicks">,
+    signal: number | SignalName,
+    options?: CallOptions,
+  ): Promise<void> {
+    checkOptions("the options of signalProcess", options, CALL);
+    const request = {
+      pid: wholeNumber(process.pid, "pid"),
+      startTicks: BigInt(wholeNumber(process.startTicks, "startTicks", Number.MAX_SAFE_INTEGER)),
+      signal: signalNumber(signal),
+    };
+    await this.#channel.unary(ExecSessions.method.signalProcess, request, options);
   }
 
   #start(args: readonly string[], options: (RunSettings | KeptStartOptions) & InputOptions): GuestProcess {

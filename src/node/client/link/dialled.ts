@@ -10,6 +10,7 @@ import { failure } from "../errors.ts";
 import type { Cause } from "../grpc-texts.ts";
 import { attempt, AttemptError, type Place, type Preface } from "./attempt.ts";
 import type { Link } from "./link.ts";
+import { publish } from "../tracing.ts";
 
 /** Time limit of an attempt if the client sets no limit. */
 const UNLIMITED_MS = 10_000;
@@ -126,12 +127,14 @@ export class DialledLink implements Link {
         const stream = await attempt(place, preface, limitMs);
         this.#failure = undefined;
         this.#inUse = place.address;
+        publish({ event: "connected", address: place.address });
         debug("%s: connected after %d ms", place.address, Math.round(performance.now() - beganMs));
         return stream;
       } catch (error) {
         if (!(error instanceof AttemptError)) throw error;
         const cause = atPlace(place, error.reason);
         causes.push(cause);
+        publish({ event: "failed", address: place.address, reason: cause.message });
         debug("%s", cause.message);
         if (FINAL.has(error.reason.code)) break;
       } finally {

@@ -4,6 +4,7 @@ import { type Client, connectivityState } from "@grpc/grpc-js";
 import type { Cause } from "../grpc-texts.ts";
 import { abandonConnecting, connectionsOf } from "../internals/grpc-js.ts";
 import { readAgain } from "../internals/read-again.ts";
+import { publish } from "../tracing.ts";
 
 /** Interval of the checks of connections while there are calls. */
 const LOOK_MS = 1_000;
@@ -12,6 +13,12 @@ const PING_LOOKS = 5;
 const PINGS = 3;
 /** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+const EVENTS: ReadonlyMap<connectivityState, "connecting" | "connected" | "failed"> = new Map([
+  [connectivityState.CONNECTING, "connecting"],
+  [connectivityState.READY, "connected"],
+  [connectivityState.TRANSIENT_FAILURE, "failed"],
+]);
 
 /**
  * Before version 26, Node's HTTP/2 could stop reading a connection whose peer resets it during a write, and would then
@@ -137,6 +144,8 @@ export class Liveness {
     const state = channel.getConnectivityState(false);
     clearTimeout(this.#connecting);
     if (state === connectivityState.SHUTDOWN) return;
+    const event = EVENTS.get(state);
+    if (event !== undefined) publish({ event });
     if (state === connectivityState.CONNECTING) {
       this.#connecting = this.#after(() => {
         abandonConnecting(this.#client, this.#text);

@@ -42,7 +42,8 @@ const COMMANDS: Answers = [
   ["new-session", '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts'],
   ["lsof netstat ss", '"guestctl ports" lists the TCP ports on which a sandbox listens, with their processes'],
   ["port port-forward proxy tunnel", PORTS],
-  ["ps", '"guestctl execs" lists kept commands, "guestctl exec -- ps" processes, "guestctl sandbox ls" sandboxes'],
+  ["pgrep pidof htop pstree", '"guestctl ps" lists the processes of a sandbox, "guestctl top" those that use most'],
+  ["pkill killall", '"guestctl kill NAME|PID" signals a kept command or a process, "guestctl ps" lists them'],
   ["file pull push put download upload scp sftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
   ["mkfs mount umount", '"guestctl exec -u root -- mount" runs it in the sandbox'],
   ["rename", '"guestctl mv" renames files; a kept command keeps its name'],
@@ -55,7 +56,7 @@ const COMMANDS: Answers = [
     "start",
     '"guestctl exec -d" starts a command that outlives its connection, "guestctl sandbox create" makes a sandbox',
   ],
-  ["df free stats top uptime vmstat", '"guestctl usage" shows memory, processors, disks and network of a sandbox'],
+  ["df free stats uptime vmstat", '"guestctl usage" shows memory, processors, disks and network of a sandbox'],
   ["stop", '"guestctl end NAME" ends a kept command (--grace 5s), "guestctl sandbox standby" pauses a sandbox'],
   [
     "wait",
@@ -79,7 +80,6 @@ const OPTIONS: Answers = [
     "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address",
   ],
   ["-t", '"guestctl exec -it -- COMMAND" runs one in a terminal'],
-  ["-v --verbose", "errors say their cause without it"],
 ];
 
 /** Verbs of other tools after `guestctl sandbox`. */

@@ -2,6 +2,7 @@ export * from "./command-group.ts";
 export * from "./command-line.ts";
 export * from "./elsewhere.ts";
 export * from "./errors.ts";
+export * from "./exit-statuses.ts";
 export * from "./help.ts";
 export * from "./failure.ts";
 export * from "./input.ts";

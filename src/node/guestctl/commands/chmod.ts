@@ -14,7 +14,7 @@ u+x, go-w, a=rX. A link given as PATH is followed; with -R, links below a direct
   takes: "anything",
   completes: ["nothing", "path"],
   elsewhere: [
-    ["-v -c", "--json names each"],
+    ["--changes", "--json names each"],
     ["-f", "failures are always named"],
   ],
   // Otherwise the parser would take a mode such as -w for an option.

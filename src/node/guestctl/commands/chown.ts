@@ -15,7 +15,7 @@ the sandbox's /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. 
   takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
-  elsewhere: [["-v -c", "--json names each"]],
+  elsewhere: [["--changes", "--json names each"]],
   async run({ values, positionals: [text, ...paths] }, host) {
     if (text === undefined || paths.length === 0)
       throw new UsageError("chown requires OWNER, OWNER:GROUP or :GROUP, and at least one path");

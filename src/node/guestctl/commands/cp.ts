@@ -74,7 +74,6 @@ on standard output.`,
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
     ["--dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
     ["-q --quiet --progress", "progress is shown on a terminal alone; 2> /dev/null hides it"],
-    ["-v --verbose", "what is left out is named; tar -cv SOURCE | guestctl cp - :/FOLDER names all"],
     ["--delete", "cp removes nothing; first: guestctl rm -r FOLDER"],
   ],
   async run({ values, positionals }, host) {

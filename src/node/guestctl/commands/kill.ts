@@ -1,13 +1,17 @@
+import { CommandKind, type ProcessList, type SessionProcess } from "../../client/index.ts";
 import { type Command, defineCommand, parseSignal, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { processAdvice, readProcesses } from "./process-rows.ts";
 
 /** Signals to offer in the shell completion. */
 const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "STOP"] as const;
 
 export const kill: Command = defineCommand({
-  usage: ["kill [options] NAME [SIGNAL]"],
-  about: `Sends a signal to the process group of a command that was started with "exec --name", attached or not. The command may
-ignore the signal; "guestctl end" ends a command with everything that it has started.`,
+  usage: ["kill [options] NAME|PID [SIGNAL]"],
+  about: `Sends a signal to a kept command ("exec --name"), to all processes of its process group, whether a client is attached or
+not; or to one process by its id, as "guestctl ps" shows it. A process that does not belong to the sandbox's workload
+and commands is not reached. The processes may ignore the signal; "guestctl end" ends a kept command with everything
+that it has started.`,
   options: {
     signal: {
       short: "s",
@@ -17,22 +21,45 @@ ignore the signal; "guestctl end" ends a command with everything that it has sta
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: 'With --json, one object: "name".',
+  notes: `A number is a process id. Its process is looked up first and identified by its start time, too, so that a later process
+with the same id never gets the signal.
+With --json, one object: "name", or "pid" and "start_ticks".`,
   statuses: "0 sent, 125 failed.",
-  examples: ["kill server HUP", "kill -9 build"],
+  examples: ["kill server HUP", "kill -9 build", "kill -s TERM 4711"],
   takes: "anything",
   completes: ["exec", "nothing"],
+  elsewhere: [["-l --list", "signals have the names and numbers of signal(7): HUP, INT, TERM, KILL, …"]],
   rewrite: (args) => args.flatMap(signalOption),
-  advice: ({ reason }, [name = ""]) =>
-    reason === "EXEC_UNKNOWN" && /^\d+$/.test(name) ? `to signal a process: guestctl exec -- kill ${name}` : undefined,
+  advice: (error) => (error.reason === "EXEC_UNKNOWN" ? '"guestctl execs" lists them' : processAdvice(error)),
   async run({ values, positionals }, host) {
-    const [name, signal = values.signal ?? "TERM", ...more] = positionals;
-    if (name === undefined || more.length > 0) throw new UsageError("kill requires one name, and one signal at most");
+    const [target, signal = values.signal ?? "TERM", ...more] = positionals;
+    if (target === undefined || more.length > 0)
+      throw new UsageError("kill requires the name of a kept command or a process id, and one signal at most");
     using client = await openClient(values, host);
-    await client.commands.signal(name, parseSignal(signal), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
-    return { text: "", json: { name } };
+    const number = parseSignal(signal);
+    const process = /^\d+$/.test(target) ? processWith(target, await readProcesses(client)) : undefined;
+    const options = { requestTimeoutMs: ANSWER_TIMEOUT_MS };
+    if (process === undefined) {
+      await client.commands.signal(target, number, options);
+      return { text: "", json: { name: target } };
+    }
+    await client.commands.signalProcess(process, number, options);
+    return { text: "", json: { pid: process.pid, start_ticks: String(process.startTicks) } };
   },
 });
+
+/** The process with this id. Undefined: a kept command has the name. Throws UsageError for neither or both. */
+function processWith(target: string, { processes }: ProcessList): SessionProcess | undefined {
+  const process = processes.find(({ pid }) => pid === Number(target));
+  const isName = processes.some(({ command }) => command?.kind === CommandKind.KEPT && command.name === target);
+  if (process !== undefined && isName)
+    throw new UsageError(`${target} is both a process id and the name of a kept command, which "guestctl end" ends`);
+  if (process === undefined && !isName)
+    throw new UsageError(
+      `no process ${target} belongs to the sandbox's workload or commands; "guestctl ps" lists those that do`,
+    );
+  return process;
+}
 
 /** Rewrites `-9` and `-HUP` of kill(1) to --signal. */
 function signalOption(argument: string): readonly string[] {

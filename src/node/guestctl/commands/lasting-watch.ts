@@ -10,29 +10,31 @@ const LONGEST_PAUSE_MS = 2_000;
 /**
  * Shows what a watch yields until SIGINT or SIGTERM. It survives lost connections, a standby and restore steps, because
  * each attempt reads the address and the credentials again. Prints one line when the connection is lost, and one when
- * it is restored. If the first connection fails, throws its error. Resolves with the exit status.
+ * it is restored. If the first connection fails, throws its error. Resolves with the exit status, also once `show` has
+ * returned true.
  */
 export async function watchUntilSignal<Report>(
   values: ConnectionValues,
   host: NodeJS.Process,
   watch: (client: GuestClient, signal: AbortSignal) => AsyncIterable<Report>,
-  show: (report: Report) => Promise<void>,
+  show: (report: Report) => Promise<boolean | void>,
 ): Promise<number> {
   const left = untilSignal(host);
   const { redial, connect: dial } = await connector(values, host);
   const connection = new Connection(host);
-  const watchOnce = async (client: GuestClient): Promise<void> => {
+  const watchOnce = async (client: GuestClient): Promise<boolean> => {
     using watched = client;
     // The stream itself has no time limit, so first check that the agent answers.
     await watched.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS, signal: left });
     for await (const report of watch(watched, left)) {
       connection.isMade();
-      await show(report);
+      if ((await show(report)) === true) return true;
     }
+    return false;
   };
   while (!left.aborted) {
     try {
-      await watchOnce(redial === undefined || !connection.wasMade ? dial() : connect(await redial()));
+      if (await watchOnce(redial === undefined || !connection.wasMade ? dial() : connect(await redial()))) return 0;
       connection.isLost("the agent ended the watch");
     } catch (error) {
       if (left.aborted) break;

@@ -19,7 +19,6 @@ path. Each is renamed atomically, within one file system.`,
   takesRawNames: [],
   takes: { some: "sources and a destination" },
   completes: ["path"],
-  elsewhere: [["-v", "--json names each"]],
   advice: ({ reason }) =>
     reason === "CROSS_DEVICE" ? "move it in the sandbox, which copies it: guestctl exec -- mv SOURCE DEST" : undefined,
   async run({ values, positionals }, host) {

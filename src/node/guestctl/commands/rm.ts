@@ -31,7 +31,6 @@ directory are left and named.`,
     ["-R", "directories are removed with -r"],
     ["--dir -d", "an empty directory needs no option"],
     ["-i", "nothing is asked"],
-    ["-v", "--json names each path"],
   ],
   advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with everything in it" : undefined),
   async run({ values, positionals }, host) {

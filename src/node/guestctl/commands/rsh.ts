@@ -48,7 +48,6 @@ chooses the agent.`,
     ipv4: { short: "4", multiple: true, help: IGNORED },
     ipv6: { short: "6", multiple: true, help: IGNORED },
     version: { short: "V", help: "print the version, as ssh -V" },
-    verbose: { short: "v", multiple: true, help: IGNORED },
     port: { short: "p", multiple: true, argument: "PORT", help: IGNORED },
     identity: { short: "i", multiple: true, argument: "FILE", help: IGNORED },
     subsystem: {

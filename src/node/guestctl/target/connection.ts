@@ -10,7 +10,7 @@ import {
 } from "../../client/index.ts";
 import { readClientCredentials, readToken } from "../../credentials/index.ts";
 import { reservedTransport } from "../../../shared/transports.ts";
-import { optionsText, parseWaitMs, setting, UsageError } from "../cli/index.ts";
+import { optionsText, parseWaitMs, setting, UsageError, type Values } from "../cli/index.ts";
 import type { SandboxTarget } from "../sandbox/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
@@ -44,6 +44,7 @@ export async function openClient(values: ConnectionValues, host: NodeJS.Process)
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const named = resolveTarget(values, host.env);
   const target = await targetNow(named, host);
+  if (values.verbose === true) await reportTarget(target, host);
   const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
   const options = { ...(await connectOptions(target)), connectTimeoutMs };
   let latest: GuestClient | undefined;
@@ -86,6 +87,16 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
     client.close();
     throw error;
   }
+}
+
+/** Reports which agent is dialled, and with which credentials. Reports each step of the connection from then on. */
+async function reportTarget({ address, bridge, credentials, serverName }: Target, host: NodeJS.Process): Promise<void> {
+  // Imported only here, because few command lines need it.
+  const { reportConnections, reportVerbosely } = await import("./verbose.ts");
+  const where = bridge === undefined ? `address ${wholeAddresses(address ?? "").join(", ")}` : `bridge ${bridge}`;
+  reportVerbosely(host, `${where}; credentials in ${resolve(credentials)}`);
+  if (serverName !== undefined) reportVerbosely(host, `name in the agent's certificate: ${serverName}`);
+  reportConnections(host);
 }
 
 /** Asks the substrate for the current address of a sandbox. Any other target is returned unchanged. Throws SandboxError. */
@@ -149,6 +160,11 @@ export const CONNECTION_OPTIONS = {
     argument: "DURATION",
     help: "time limit for a connection to be ready (default 10s)",
   },
+  verbose: {
+    topic: "connection",
+    short: "v",
+    help: "report which address is dialled with which credentials, and each attempt to connect, on standard error",
+  },
   state: {
     topic: "connection",
     argument: "DIR",
@@ -181,7 +197,7 @@ and the substrate's daemon.
 `;
 
 /** The values of these options. */
-export type ConnectionValues = { readonly [Name in keyof typeof CONNECTION_OPTIONS]?: string | undefined };
+export type ConnectionValues = Values<typeof CONNECTION_OPTIONS>;
 
 /** The options and variables that choose an agent. They exclude each other. */
 const PLACES = ["sandbox", "address", "bridge"] as const;

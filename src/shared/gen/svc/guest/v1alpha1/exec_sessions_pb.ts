@@ -2,19 +2,19 @@
 // @generated from file svc/guest/v1alpha1/exec_sessions.proto (package svc.guest.v1alpha1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { ExecExit } from "./exec_pb.ts";
 import { file_svc_guest_v1alpha1_exec } from "./exec_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file svc/guest/v1alpha1/exec_sessions.proto.
  */
 export const file_svc_guest_v1alpha1_exec_sessions: GenFile = /*@__PURE__*/
-  fileDesc("CiZzdmMvZ3Vlc3QvdjFhbHBoYTEvZXhlY19zZXNzaW9ucy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIhIKEExpc3RFeGVjc1JlcXVlc3QiQAoRTGlzdEV4ZWNzUmVzcG9uc2USKwoFZXhlY3MYASADKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuS2VwdEV4ZWMiuAIKCEtlcHRFeGVjEgwKBG5hbWUYASABKAkSDwoHZXhlY19pZBgCIAEoCRILCgNwaWQYAyABKA0SKwoHc3RhcnRlZBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoEZXhpdBgFIAEoCzIcLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjRXhpdBIQCghhdHRhY2hlZBgGIAEoCBIQCgh0ZXJtaW5hbBgHIAEoCBIVCg1zdGRvdXRfb2Zmc2V0GAggASgEEhUKDXN0ZGVycl9vZmZzZXQYCSABKAQSFAoMc3RkaW5fb2Zmc2V0GAogASgEEhQKDHN0ZGluX2Nsb3NlZBgLIAEoCBISCgpoZWxkX2J5dGVzGAwgASgEEhUKDWF3YWtlX2xlZnRfbXMYDSABKAQiYQoORW5kRXhlY1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIPCgdleGVjX2lkGAIgASgJEg4KBnNpZ25hbBgDIAEoDRIQCghncmFjZV9tcxgEIAEoBBIOCgZmb3JnZXQYBSABKAgiUAoPRW5kRXhlY1Jlc3BvbnNlEioKBGV4aXQYASABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0V4aXQSEQoJZm9yZ290dGVuGAIgASgIIkIKEVNpZ25hbEV4ZWNSZXF1ZXN0EgwKBG5hbWUYASABKAkSDwoHZXhlY19pZBgCIAEoCRIOCgZzaWduYWwYAyABKA0iFAoSU2lnbmFsRXhlY1Jlc3BvbnNlMpkCCgxFeGVjU2Vzc2lvbnMSWAoJTGlzdEV4ZWNzEiQuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RFeGVjc1JlcXVlc3QaJS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdEV4ZWNzUmVzcG9uc2USUgoHRW5kRXhlYxIiLnN2Yy5ndWVzdC52MWFscGhhMS5FbmRFeGVjUmVxdWVzdBojLnN2Yy5ndWVzdC52MWFscGhhMS5FbmRFeGVjUmVzcG9uc2USWwoKU2lnbmFsRXhlYxIlLnN2Yy5ndWVzdC52MWFscGhhMS5TaWduYWxFeGVjUmVxdWVzdBomLnN2Yy5ndWVzdC52MWFscGhhMS5TaWduYWxFeGVjUmVzcG9uc2VCQ0IRRXhlY1Nlc3Npb25zUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_exec]);
+  fileDesc("CiZzdmMvZ3Vlc3QvdjFhbHBoYTEvZXhlY19zZXNzaW9ucy5wcm90bxISc3ZjLmd1ZXN0LnYxYWxwaGExIhIKEExpc3RFeGVjc1JlcXVlc3QiQAoRTGlzdEV4ZWNzUmVzcG9uc2USKwoFZXhlY3MYASADKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuS2VwdEV4ZWMiuAIKCEtlcHRFeGVjEgwKBG5hbWUYASABKAkSDwoHZXhlY19pZBgCIAEoCRILCgNwaWQYAyABKA0SKwoHc3RhcnRlZBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoEZXhpdBgFIAEoCzIcLnN2Yy5ndWVzdC52MWFscGhhMS5FeGVjRXhpdBIQCghhdHRhY2hlZBgGIAEoCBIQCgh0ZXJtaW5hbBgHIAEoCBIVCg1zdGRvdXRfb2Zmc2V0GAggASgEEhUKDXN0ZGVycl9vZmZzZXQYCSABKAQSFAoMc3RkaW5fb2Zmc2V0GAogASgEEhQKDHN0ZGluX2Nsb3NlZBgLIAEoCBISCgpoZWxkX2J5dGVzGAwgASgEEhUKDWF3YWtlX2xlZnRfbXMYDSABKAQiYQoORW5kRXhlY1JlcXVlc3QSDAoEbmFtZRgBIAEoCRIPCgdleGVjX2lkGAIgASgJEg4KBnNpZ25hbBgDIAEoDRIQCghncmFjZV9tcxgEIAEoBBIOCgZmb3JnZXQYBSABKAgiUAoPRW5kRXhlY1Jlc3BvbnNlEioKBGV4aXQYASABKAsyHC5zdmMuZ3Vlc3QudjFhbHBoYTEuRXhlY0V4aXQSEQoJZm9yZ290dGVuGAIgASgIIkIKEVNpZ25hbEV4ZWNSZXF1ZXN0EgwKBG5hbWUYASABKAkSDwoHZXhlY19pZBgCIAEoCRIOCgZzaWduYWwYAyABKA0iFAoSU2lnbmFsRXhlY1Jlc3BvbnNlIhYKFExpc3RQcm9jZXNzZXNSZXF1ZXN0InQKFUxpc3RQcm9jZXNzZXNSZXNwb25zZRI1Cglwcm9jZXNzZXMYASADKAsyIi5zdmMuZ3Vlc3QudjFhbHBoYTEuU2Vzc2lvblByb2Nlc3MSEQoJdHJ1bmNhdGVkGAIgASgIEhEKCXVwdGltZV91cxgDIAEoBCK5AgoOU2Vzc2lvblByb2Nlc3MSCwoDcGlkGAEgASgNEhMKC3N0YXJ0X3RpY2tzGAIgASgEEhIKCnBhcmVudF9waWQYAyABKA0SCwoDdWlkGAQgASgNEgwKBHVzZXIYBSABKAkSDQoFc3RhdGUYBiABKAkSDgoGY3B1X3VzGAcgASgEEhEKCXJzc19ieXRlcxgIIAEoBBIrCgdzdGFydGVkGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRuYW1lGAogASgJEhQKDGNvbW1hbmRfbGluZRgLIAEoDBIeChZjb21tYW5kX2xpbmVfdHJ1bmNhdGVkGAwgASgIEjMKB2NvbW1hbmQYDSABKAsyIi5zdmMuZ3Vlc3QudjFhbHBoYTEuUHJvY2Vzc0NvbW1hbmQiewoOUHJvY2Vzc0NvbW1hbmQSLQoEa2luZBgBIAEoDjIfLnN2Yy5ndWVzdC52MWFscGhhMS5Db21tYW5kS2luZBIMCgRuYW1lGAIgASgJEg8KB2V4ZWNfaWQYAyABKAkSCwoDcGlkGAQgASgNEg4KBmNsaWVudBgFIAEoCSJIChRTaWduYWxQcm9jZXNzUmVxdWVzdBILCgNwaWQYASABKA0SEwoLc3RhcnRfdGlja3MYAiABKAQSDgoGc2lnbmFsGAMgASgNIhcKFVNpZ25hbFByb2Nlc3NSZXNwb25zZSp4CgtDb21tYW5kS2luZBIcChhDT01NQU5EX0tJTkRfVU5TUEVDSUZJRUQQABIZChVDT01NQU5EX0tJTkRfV09SS0xPQUQQARIVChFDT01NQU5EX0tJTkRfS0VQVBACEhkKFUNPTU1BTkRfS0lORF9BVFRBQ0hFRBADMuUDCgxFeGVjU2Vzc2lvbnMSWAoJTGlzdEV4ZWNzEiQuc3ZjLmd1ZXN0LnYxYWxwaGExLkxpc3RFeGVjc1JlcXVlc3QaJS5zdmMuZ3Vlc3QudjFhbHBoYTEuTGlzdEV4ZWNzUmVzcG9uc2USUgoHRW5kRXhlYxIiLnN2Yy5ndWVzdC52MWFscGhhMS5FbmRFeGVjUmVxdWVzdBojLnN2Yy5ndWVzdC52MWFscGhhMS5FbmRFeGVjUmVzcG9uc2USWwoKU2lnbmFsRXhlYxIlLnN2Yy5ndWVzdC52MWFscGhhMS5TaWduYWxFeGVjUmVxdWVzdBomLnN2Yy5ndWVzdC52MWFscGhhMS5TaWduYWxFeGVjUmVzcG9uc2USZAoNTGlzdFByb2Nlc3NlcxIoLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UHJvY2Vzc2VzUmVxdWVzdBopLnN2Yy5ndWVzdC52MWFscGhhMS5MaXN0UHJvY2Vzc2VzUmVzcG9uc2USZAoNU2lnbmFsUHJvY2VzcxIoLnN2Yy5ndWVzdC52MWFscGhhMS5TaWduYWxQcm9jZXNzUmVxdWVzdBopLnN2Yy5ndWVzdC52MWFscGhhMS5TaWduYWxQcm9jZXNzUmVzcG9uc2VCQ0IRRXhlY1Nlc3Npb25zUHJvdG9QAVosZ3Vlc3QtYWdlbnQvc3ZjL2d1ZXN0L3YxYWxwaGExO2d1ZXN0djFhbHBoYTFiBnByb3RvMw", [file_google_protobuf_timestamp, file_svc_guest_v1alpha1_exec]);
 
 /**
  * Request of ListExecs. It has no fields.
@@ -287,9 +287,311 @@ export const SignalExecResponseSchema: GenMessage<SignalExecResponse> = /*@__PUR
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 6);
 
 /**
- * Lists, ends and signals kept execs (ExecStart.keep); GuestAgent.Exec starts them and attaches to them. Served where
- * GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls do not count as user
- * activity.
+ * Request of ListProcesses. It has no fields.
+ *
+ * @generated from message svc.guest.v1alpha1.ListProcessesRequest
+ */
+export type ListProcessesRequest = Message<"svc.guest.v1alpha1.ListProcessesRequest"> & {
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ListProcessesRequest.
+ * Use `create(ListProcessesRequestSchema)` to create a new message.
+ */
+export const ListProcessesRequestSchema: GenMessage<ListProcessesRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec_sessions, 7);
+
+/**
+ * The processes of the session.
+ *
+ * @generated from message svc.guest.v1alpha1.ListProcessesResponse
+ */
+export type ListProcessesResponse = Message<"svc.guest.v1alpha1.ListProcessesResponse"> & {
+  /**
+   * By ascending pid; at most 4,096.
+   *
+   * @generated from field: repeated svc.guest.v1alpha1.SessionProcess processes = 1;
+   */
+  processes: SessionProcess[];
+
+  /**
+   * There are more processes than are listed.
+   *
+   * @generated from field: bool truncated = 2;
+   */
+  truncated: boolean;
+
+  /**
+   * Microseconds since the guest has booted, when the processes were read. Two answers give the share of a processor
+   * that a process used in between.
+   *
+   * @generated from field: uint64 uptime_us = 3;
+   */
+  uptimeUs: bigint;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ListProcessesResponse.
+ * Use `create(ListProcessesResponseSchema)` to create a new message.
+ */
+export const ListProcessesResponseSchema: GenMessage<ListProcessesResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec_sessions, 8);
+
+/**
+ * A process of the session.
+ *
+ * @generated from message svc.guest.v1alpha1.SessionProcess
+ */
+export type SessionProcess = Message<"svc.guest.v1alpha1.SessionProcess"> & {
+  /**
+   * @generated from field: uint32 pid = 1;
+   */
+  pid: number;
+
+  /**
+   * When it started, in clock ticks (1/100 s) since the guest has booted: field 22 of proc_pid_stat(5). Identifies the
+   * process together with `pid`.
+   *
+   * @generated from field: uint64 start_ticks = 2;
+   */
+  startTicks: bigint;
+
+  /**
+   * Process id of its parent.
+   *
+   * @generated from field: uint32 parent_pid = 3;
+   */
+  parentPid: number;
+
+  /**
+   * Its effective user id.
+   *
+   * @generated from field: uint32 uid = 4;
+   */
+  uid: number;
+
+  /**
+   * Name of this user in the guest's /etc/passwd; empty if there is none.
+   *
+   * @generated from field: string user = 5;
+   */
+  user: string;
+
+  /**
+   * Its state, one letter of proc_pid_stat(5): R running, S sleeping, D waiting in the kernel, T stopped, Z zombie.
+   *
+   * @generated from field: string state = 6;
+   */
+  state: string;
+
+  /**
+   * Processor time that it has used, with all its threads but without its children, in microseconds.
+   *
+   * @generated from field: uint64 cpu_us = 7;
+   */
+  cpuUs: bigint;
+
+  /**
+   * Resident memory.
+   *
+   * @generated from field: uint64 rss_bytes = 8;
+   */
+  rssBytes: bigint;
+
+  /**
+   * Guest time of its start.
+   *
+   * @generated from field: google.protobuf.Timestamp started = 9;
+   */
+  started?: Timestamp | undefined;
+
+  /**
+   * Its name (comm), at most 15 bytes, which it can choose itself.
+   *
+   * @generated from field: string name = 10;
+   */
+  name: string;
+
+  /**
+   * Its arguments, each followed by a NUL, as in /proc/PID/cmdline; the process can change them. Empty: it has none (a
+   * zombie), or the kernel does not show them to the agent, or has not within a second (then the process is stuck).
+   *
+   * @generated from field: bytes command_line = 11;
+   */
+  commandLine: Uint8Array;
+
+  /**
+   * `command_line` is cut: a process may use 4,096 bytes, and all of them together 2 MiB.
+   *
+   * @generated from field: bool command_line_truncated = 12;
+   */
+  commandLineTruncated: boolean;
+
+  /**
+   * The command that it belongs to. Absent: a hook, ready_cmd, or what an ended exec has left behind.
+   *
+   * @generated from field: svc.guest.v1alpha1.ProcessCommand command = 13;
+   */
+  command?: ProcessCommand | undefined;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.SessionProcess.
+ * Use `create(SessionProcessSchema)` to create a new message.
+ */
+export const SessionProcessSchema: GenMessage<SessionProcess> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec_sessions, 9);
+
+/**
+ * The command that a process belongs to.
+ *
+ * @generated from message svc.guest.v1alpha1.ProcessCommand
+ */
+export type ProcessCommand = Message<"svc.guest.v1alpha1.ProcessCommand"> & {
+  /**
+   * @generated from field: svc.guest.v1alpha1.CommandKind kind = 1;
+   */
+  kind: CommandKind;
+
+  /**
+   * Kept exec: its ExecKeep.name.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * Kept exec: its ExecStarted.exec_id.
+   *
+   * @generated from field: string exec_id = 3;
+   */
+  execId: string;
+
+  /**
+   * Process id of the command itself. 0: it has ended, and the process is what it left behind.
+   *
+   * @generated from field: uint32 pid = 4;
+   */
+  pid: number;
+
+  /**
+   * Exec that is not kept: address of the client that runs it, as the agent sees it: `ADDRESS:PORT`, `vsock:CID:PORT`,
+   * or `unix`.
+   *
+   * @generated from field: string client = 5;
+   */
+  client: string;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.ProcessCommand.
+ * Use `create(ProcessCommandSchema)` to create a new message.
+ */
+export const ProcessCommandSchema: GenMessage<ProcessCommand> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec_sessions, 10);
+
+/**
+ * Which process gets which signal.
+ *
+ * @generated from message svc.guest.v1alpha1.SignalProcessRequest
+ */
+export type SignalProcessRequest = Message<"svc.guest.v1alpha1.SignalProcessRequest"> & {
+  /**
+   * Its SessionProcess.pid.
+   *
+   * @generated from field: uint32 pid = 1;
+   */
+  pid: number;
+
+  /**
+   * Its SessionProcess.start_ticks.
+   *
+   * @generated from field: uint64 start_ticks = 2;
+   */
+  startTicks: bigint;
+
+  /**
+   * Signal number, 1 to 64 (signal(7)).
+   *
+   * @generated from field: uint32 signal = 3;
+   */
+  signal: number;
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.SignalProcessRequest.
+ * Use `create(SignalProcessRequestSchema)` to create a new message.
+ */
+export const SignalProcessRequestSchema: GenMessage<SignalProcessRequest> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec_sessions, 11);
+
+/**
+ * The signal is sent. It has no fields.
+ *
+ * @generated from message svc.guest.v1alpha1.SignalProcessResponse
+ */
+export type SignalProcessResponse = Message<"svc.guest.v1alpha1.SignalProcessResponse"> & {
+};
+
+/**
+ * Describes the message svc.guest.v1alpha1.SignalProcessResponse.
+ * Use `create(SignalProcessResponseSchema)` to create a new message.
+ */
+export const SignalProcessResponseSchema: GenMessage<SignalProcessResponse> = /*@__PURE__*/
+  messageDesc(file_svc_guest_v1alpha1_exec_sessions, 12);
+
+/**
+ * Kinds of commands.
+ *
+ * @generated from enum svc.guest.v1alpha1.CommandKind
+ */
+export const CommandKind = {
+  /**
+   * Never sent.
+   *
+   * @generated from enum value: COMMAND_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED: 0,
+
+  /**
+   * The workload.
+   *
+   * @generated from enum value: COMMAND_KIND_WORKLOAD = 1;
+   */
+  WORKLOAD: 1,
+
+  /**
+   * A kept exec, running or ended.
+   *
+   * @generated from enum value: COMMAND_KIND_KEPT = 2;
+   */
+  KEPT: 2,
+
+  /**
+   * An exec that is not kept.
+   *
+   * @generated from enum value: COMMAND_KIND_ATTACHED = 3;
+   */
+  ATTACHED: 3,
+} as const;
+
+/**
+ * Kinds of commands.
+ *
+ * @generated from enum svc.guest.v1alpha1.CommandKind
+ */
+export type CommandKind = (typeof CommandKind)[keyof typeof CommandKind] | UnknownEnum;
+
+/**
+ * Describes the enum svc.guest.v1alpha1.CommandKind.
+ */
+export const CommandKindSchema: GenEnum<CommandKind> = /*@__PURE__*/
+  enumDesc(file_svc_guest_v1alpha1_exec_sessions, 0);
+
+/**
+ * Lists, ends and signals kept execs (ExecStart.keep); GuestAgent.Exec starts them and attaches to them. Also lists and
+ * signals single processes of the session. Served where GuestAgent is, to the same clients, with the same token,
+ * headers, errors and limits. Its calls do not count as user activity.
  *
  * @generated from service svc.guest.v1alpha1.ExecSessions
  */
@@ -332,6 +634,35 @@ export const ExecSessions: GenService<{
     methodKind: "unary";
     input: typeof SignalExecRequestSchema;
     output: typeof SignalExecResponseSchema;
+  },
+  /**
+   * Lists the processes of the session: the workload, execs, hooks and ready_cmd, with everything that they have
+   * started and that still exists. Processes of the agent and of the guest's own init are not listed. The agent reads
+   * /proc when it is called, in any image; a process that starts or ends meanwhile may be missing.
+   *
+   * Without a usable /proc: FAILED_PRECONDITION, PROCESSES_UNREADABLE. An older agent: UNIMPLEMENTED.
+   *
+   * @generated from rpc svc.guest.v1alpha1.ExecSessions.ListProcesses
+   */
+  listProcesses: {
+    methodKind: "unary";
+    input: typeof ListProcessesRequestSchema;
+    output: typeof ListProcessesResponseSchema;
+  },
+  /**
+   * Sends a signal to one process of the session. Pid and start time together identify it, so that a later process with
+   * the same pid never gets the signal. Does not wait: the process may ignore the signal.
+   *
+   * No such process, or not one of the session: NOT_FOUND, PROCESS_UNKNOWN. The agent may not signal it:
+   * PERMISSION_DENIED, PROCESS_NOT_PERMITTED. The kernel has no pidfds (Linux before 5.3): UNIMPLEMENTED,
+   * PROCESS_SIGNALS_UNSUPPORTED.
+   *
+   * @generated from rpc svc.guest.v1alpha1.ExecSessions.SignalProcess
+   */
+  signalProcess: {
+    methodKind: "unary";
+    input: typeof SignalProcessRequestSchema;
+    output: typeof SignalProcessResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_svc_guest_v1alpha1_exec_sessions, 0);

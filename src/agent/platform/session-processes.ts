@@ -1,0 +1,123 @@
+import { constants } from "node:os";
+import {
+  FileSystemHung,
+  type SessionProcess,
+  type SessionProcesses,
+  type SessionReading,
+  yieldToEventLoop,
+} from "../domain/index.ts";
+import type { Addon } from "../native/index.ts";
+import { readProc } from "./proc.ts";
+import type { CgroupDirectory } from "./processes/cgroup-directory.ts";
+import { Descendants } from "./processes/descendants.ts";
+
+const { ENOSYS, EPERM, ESRCH } = constants.errno;
+/** Processes to read per tick; each takes some 40 us. */
+const READ_AT_ONCE = 64;
+/** Largest number of cgroups that are searched for members. */
+const NESTED_LIMIT = 16_384;
+/** Unit of /proc/PID/stat: USER_HZ is 100 on both architectures (time(7)). */
+const TICK_US = 10_000;
+const KIB = 1024;
+/** The addon compares start times modulo 2^31. */
+const START_MASK = 0x7fff_ffff;
+/** Fields of /proc/PID/stat after the name, from 0 (proc_pid_stat(5) counts from 1, and these begin at 3). */
+const FIELD = { state: 0, parent: 1, session: 3, userTicks: 11, systemTicks: 12, startTicks: 19 } as const;
+
+export interface SessionProcessesParts {
+  readonly addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive" | "signalProcess">;
+  /** The session's cgroup. Undefined: without cgroups, only descendants of the launcher are found. */
+  readonly cgroup: Pick<CgroupDirectory, "name" | "members"> | undefined;
+  /** The process that adopts the orphans of the session. Undefined: there is no launcher. */
+  readonly launcher: number | undefined;
+  /** Reads the start of a file on a thread. Rejects if it cannot be read, with FileSystemHung if it does not respond. */
+  readonly readStart: (path: string, limitBytes: number) => Promise<Uint8Array>;
+}
+
+/**
+ * The processes of the session: members of its cgroup, and descendants of the launcher, or of the agent without one. A
+ * privileged process can leave the cgroup, and without a launcher an orphan is only found in it.
+ */
+export function sessionProcesses({ addon, cgroup, launcher, readStart }: SessionProcessesParts): SessionProcesses {
+  const descendants = new Descendants(addon, launcher ?? process.pid);
+  const outsiders = [1, process.pid, process.ppid];
+  const pidsOf = (): Set<number> | undefined => {
+    const found = descendants.scan();
+    const members = cgroup?.members(NESTED_LIMIT) ?? new Set();
+    if (found === undefined) return undefined;
+    const pids = found.descendants.union(members);
+    for (const pid of outsiders) pids.delete(pid);
+    return pids;
+  };
+  return {
+    read: async (limit) => {
+      const pids = pidsOf();
+      if (pids === undefined) return undefined;
+      const sorted = [...pids].toSorted((one, other) => one - other);
+      const processes: SessionProcess[] = [];
+      for (const [index, pid] of sorted.slice(0, limit).entries()) {
+        if (index % READ_AT_ONCE === READ_AT_ONCE - 1) await yieldToEventLoop();
+        const read = readProcess(pid, cgroup?.name);
+        if (read !== undefined) processes.push(read);
+      }
+      return { processes, truncated: sorted.length > limit, uptimeUs: uptimeUs() } satisfies SessionReading;
+    },
+    commandLine: async (pid, limitBytes) => {
+      try {
+        return await readStart(`/proc/${pid}/cmdline`, limitBytes);
+      } catch (error) {
+        // Its thread is occupied until then, so the caller must not ask again before.
+        if (error instanceof FileSystemHung) await error.returned;
+        return undefined;
+      }
+    },
+    signal: (pid, startTicks, signal) => {
+      if (pidsOf()?.has(pid) !== true) return "unknown";
+      const result = addon.signalProcess(pid, startTicks & START_MASK, signal);
+      if (result === -EPERM) return "not_permitted";
+      if (result === -ENOSYS) return "unsupported";
+      return result === -ESRCH ? "unknown" : undefined;
+    },
+  };
+}
+
+/**
+ * Reads a process; undefined: it has ended. Synchronous, because neither file needs a lock of the process: only
+ * /proc/PID/cmdline and its kind do.
+ */
+function readProcess(pid: number, session: string | undefined): SessionProcess | undefined {
+  const stat = readProc(`/proc/${pid}/stat`);
+  const status = readProc(`/proc/${pid}/status`);
+  // The name may contain spaces and parentheses, so parsing starts after the last one.
+  const end = stat.lastIndexOf(")");
+  const [, uid] = /^Uid:\t\d+\t(\d+)/m.exec(status) ?? [];
+  if (end < 0 || uid === undefined) return undefined;
+  const fields = stat.slice(end + 2).split(" ");
+  const number = (name: keyof typeof FIELD): number => Number(fields[FIELD[name]]);
+  const rssKib = /^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1] ?? "0";
+  return {
+    pid,
+    startTicks: number("startTicks"),
+    parent: number("parent"),
+    session: number("session"),
+    uid: Number(uid),
+    state: fields[FIELD.state] ?? "",
+    cpuUs: (number("userTicks") + number("systemTicks")) * TICK_US,
+    rssBytes: Number(rssKib) * KIB,
+    name: stat.slice(stat.indexOf("(") + 1, end),
+    cgroup: session === undefined ? undefined : cgroupBelow(readProc(`/proc/${pid}/cgroup`), session),
+  };
+}
+
+/** Name of the cgroup directly below the session's, from /proc/PID/cgroup (cgroups(7)). */
+function cgroupBelow(text: string, session: string): string | undefined {
+  const path = /^0::(\/.*)$/m.exec(text)?.[1] ?? "";
+  const names = path.split("/");
+  const at = names.indexOf(session);
+  return at < 0 ? undefined : names[at + 1];
+}
+
+/** Time since boot with suspended time, which start times are relative to. */
+function uptimeUs(): number {
+  return Math.round(Number(readProc("/proc/uptime").split(" ")[0]) * 1e6);
+}

@@ -1,0 +1,1 @@
+export { type CommandProcess, type ListedProcess, ProcessList } from "./processes.ts";

@@ -1,0 +1,19 @@
+import { channel } from "node:diagnostics_channel";
+
+/** What happens to a client's connections. */
+export type ConnectionEvent =
+  | { readonly event: "connecting" }
+  /** `address`: of a client with several addresses, or one of vsock. */
+  | { readonly event: "connected"; readonly address?: string }
+  | { readonly event: "failed"; readonly address?: string; readonly reason?: string }
+  | { readonly event: "retrying"; readonly pauseMs: number; readonly reason: string };
+
+/** Name of the channel of node:diagnostics_channel on which all clients of this process publish their events. */
+export const CONNECTION_CHANNEL = "guest-agent-client";
+
+const connections = channel(CONNECTION_CHANNEL);
+
+/** Publishes an event. Does nothing without a subscriber. */
+export function publish(event: ConnectionEvent): void {
+  if (connections.hasSubscribers) connections.publish(event);
+}

@@ -1,0 +1,53 @@
+import { wrap } from "../../../shared/text.ts";
+import {
+  STATUS_CANNOT_RUN,
+  STATUS_FAILED,
+  STATUS_NOT_AS_INTENDED,
+  STATUS_NOT_FOUND,
+  STATUS_NOT_ISOLATED,
+  STATUS_RSH_FAILED,
+  STATUS_TIMED_OUT,
+} from "./errors.ts";
+
+/** Every exit status of guestctl with its meaning. docs/node/guestctl.md has the same table. */
+export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string])[] = [
+  ["0", 'guestctl succeeded. For "health", the sandbox is ready. For "exec" and "hook", the command exited with 0.'],
+  [
+    String(STATUS_NOT_AS_INTENDED),
+    'A part of the work failed: "health" found the sandbox not ready, "restore" or "restore-sequence" is degraded, "cp" skipped entries, "rm" left entries, "ls" could not read an entry, or "sandbox" did not complete everything. If a guest\'s clock is off by less than a second, that is not a failure. Or writing to standard output failed, for example because a disk is full.',
+  ],
+  [
+    String(STATUS_NOT_ISOLATED),
+    '"sandbox" completed the operation, but isolation is not guaranteed: forks may share random numbers, keys or secrets.',
+  ],
+  [String(STATUS_TIMED_OUT), 'For "exec" and "hook", the command was ended at --timeout.'],
+  [
+    String(STATUS_FAILED),
+    'The command line is invalid, the connection failed, or guestctl or the agent reported an error. Or you disconnected by "~.", or another "attach" took over the command.',
+  ],
+  [String(STATUS_CANNOT_RUN), 'For "exec", the command exists but cannot be executed.'],
+  [String(STATUS_NOT_FOUND), 'For "exec", the command does not exist.'],
+  [
+    "128 + n",
+    'For "exec" and "hook", signal n ended the command. For other commands of guestctl, signal n ended guestctl.',
+  ],
+  ["141", "The reader of guestctl's output has closed the pipe."],
+  [
+    String(STATUS_RSH_FAILED),
+    '"rsh" failed: it exits with this status where other commands exit with 125, as ssh does.',
+  ],
+];
+
+const INDENT = 10;
+const WIDTH = 110;
+
+/** The help topic "guestctl help exit-status". */
+export const EXIT_STATUS_HELP: string = `Exit statuses
+
+Any other status of "exec", "attach" and "rsh" is that of the command in the sandbox.
+
+${EXIT_STATUSES.map(([status, meaning]) => {
+  const [first = "", ...rest] = wrap(meaning, WIDTH - INDENT);
+  return [`  ${status.padEnd(INDENT - 2)}${first}`, ...rest.map((line) => " ".repeat(INDENT) + line)].join("\n");
+}).join("\n")}
+`;

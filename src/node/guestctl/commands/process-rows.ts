@@ -1,0 +1,101 @@
+import { SessionProcessSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import {
+  CommandKind,
+  type GuestClient,
+  type GuestError,
+  type ProcessList,
+  type SessionProcess,
+} from "../../client/index.ts";
+import { quoted, sizeWords, UsageError } from "../cli/index.ts";
+import { ANSWER_TIMEOUT_MS } from "../target/index.ts";
+import { schemaObject } from "./schema.ts";
+
+/** The word for the workload where a kept command's name is possible, too. */
+const WORKLOAD = "workload";
+const KINDS: Readonly<Record<CommandKind, string | null>> = {
+  [CommandKind.UNSPECIFIED]: null,
+  [CommandKind.WORKLOAD]: "workload",
+  [CommandKind.KEPT]: "kept",
+  [CommandKind.ATTACHED]: "attached",
+};
+
+/** Reads the processes of the sandbox. Rejects with GuestError. */
+export function readProcesses(client: GuestClient, signal?: AbortSignal): Promise<ProcessList> {
+  return client.commands.processes({ requestTimeoutMs: ANSWER_TIMEOUT_MS, signal });
+}
+
+/** Advice about an agent that cannot list processes; undefined: the general advice. */
+export function processAdvice({ code }: GuestError): string | undefined {
+  return code === "AGENT_TOO_OLD" ? "update the agent; or, if the image has ps: guestctl exec -- ps" : undefined;
+}
+
+/** Processes that belong to one of the commands, or all of them without names. Throws UsageError for an unknown name. */
+export function processesOf({ processes }: ProcessList, names: readonly string[]): readonly SessionProcess[] {
+  if (names.length === 0) return processes;
+  for (const name of names) {
+    if (processes.some((process) => belongsTo(process, name))) continue;
+    throw new UsageError(
+      `no process belongs to a kept command ${JSON.stringify(name)}; if it is a sandbox: --sandbox ${quoted(name)}`,
+    );
+  }
+  return processes.filter((process) => names.some((name) => belongsTo(process, name)));
+}
+
+/** Whether the process has this id, or belongs to the kept command of this name, or to the workload. */
+function belongsTo({ pid, command }: SessionProcess, name: string): boolean {
+  if (command?.kind === CommandKind.KEPT && command.name === name) return true;
+  return name === String(pid) || (name === WORKLOAD && command?.kind === CommandKind.WORKLOAD);
+}
+
+/** The command that a process belongs to, in words. */
+export function commandWords({ command }: SessionProcess): string {
+  if (command === undefined) return "-";
+  const { kind, name, client } = command;
+  if (kind === CommandKind.KEPT) return name;
+  return kind === CommandKind.ATTACHED ? `exec from ${client}` : (KINDS[kind] ?? "-");
+}
+
+/** The command line, or the name in brackets where there is none, as ps(1) shows it. */
+export function commandLine({ commandLine: bytes, commandLineTruncated, name }: SessionProcess): string {
+  const line = argumentsOf(bytes).join(" ");
+  if (line === "") return `[${name}]`;
+  return commandLineTruncated ? `${line} …` : line;
+}
+
+function argumentsOf(bytes: Buffer): readonly string[] {
+  return bytes.length === 0 ? [] : bytes.toString().replace(/\0$/, "").split("\0");
+}
+
+export function userOf({ user, uid }: SessionProcess): string {
+  return user === "" ? String(uid) : user;
+}
+
+/** Processor time as `minutes:seconds`, as top(1) shows it. */
+export function cpuTime({ cpuUs }: SessionProcess): string {
+  const seconds = cpuUs / 1e6;
+  return `${Math.floor(seconds / 60)}:${(seconds % 60).toFixed(2).padStart(5, "0")}`;
+}
+
+export function memoryOf({ rssBytes }: SessionProcess): string {
+  return sizeWords(rssBytes);
+}
+
+/** A process in the schema's form, with its arguments as a list of texts, and the kind of its command as a word. */
+export function processObject(process: SessionProcess): Record<string, unknown> {
+  const { command, ...fields } = process;
+  const { command_line: _, ...object } = schemaObject(SessionProcessSchema, fields) as Record<string, unknown>;
+  const { kind, name, execId, pid, client } = command ?? {};
+  const belongs = command === undefined ? null : { kind: KINDS[kind ?? 0] ?? null, name, exec_id: execId, pid, client };
+  return { ...object, args: argumentsOf(process.commandLine), command: belongs };
+}
+
+/** Cuts each line of a table to the width of the terminal, if standard output is one. */
+export function cutToWidth(text: string, { isTTY, columns }: NodeJS.WriteStream): string {
+  if (!isTTY || !(columns > 0)) return text;
+  return text.replaceAll(/[^\n]+/g, (line) => line.slice(0, columns));
+}
+
+/** One line for the processes that an answer leaves out. */
+export function moreWords({ truncated, processes }: ProcessList): string {
+  return truncated ? `and more: only the first ${processes.length} are listed\n` : "";
+}

@@ -1,0 +1,76 @@
+import type { SessionProcess } from "../../client/index.ts";
+import { type Command, defineCommand, tableText } from "../cli/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import {
+  commandLine,
+  commandWords,
+  cpuTime,
+  cutToWidth,
+  memoryOf,
+  moreWords,
+  processAdvice,
+  processesOf,
+  processObject,
+  readProcesses,
+  userOf,
+} from "./process-rows.ts";
+
+const TITLES = ["PID", "PPID", "USER", "STATE", "STARTED", "CPU TIME", "MEMORY", "BELONGS TO", "COMMAND LINE"];
+
+export const ps: Command = defineCommand({
+  usage: ["ps [options] [NAME|PID...]"],
+  about: `Lists the processes of a sandbox: of its workload and commands, with everything that they have started, even if the
+command itself has ended. NAME is that of a kept command, or "workload". Works in any image, because the agent reads
+/proc. Does not count as user activity.`,
+  options: {
+    quiet: { short: "q", help: "print process ids only" },
+    "no-trunc": { help: "do not cut lines to the width of the terminal" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `STATE is that of ps(1): R running, S sleeping, D waiting in the kernel, T stopped, Z ended but not reaped. A command
+that is not kept belongs to the client that runs it, shown by its address. "-" is a hook, ready_cmd, or what a command
+left behind when it ended. A process without a command line has its name in brackets: it has ended, or it is stuck.
+With --json, one object a line, the fields of the schema (SessionProcess): "pid", "start_ticks", "parent_pid", "uid",
+"user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and "command" with "kind"
+(workload, kept, attached), "name", "exec_id", "pid" and "client".`,
+  statuses: "0 listed, 125 failed.",
+  examples: ["ps", "ps server", "ps --json | jq -r 'select(.user == \"root\") | .pid'"],
+  takes: "anything",
+  advice: processAdvice,
+  completes: ["exec"],
+  elsewhere: [
+    ["-f --filter", 'names choose the commands: guestctl ps NAME; or filter "guestctl ps --json" with jq'],
+    ["-n --last -l --latest -s --size", '"guestctl execs" lists kept commands, "guestctl ps --json" has all fields'],
+  ],
+  rewrite: withoutHabits,
+  async run({ values, positionals }, host) {
+    using client = await openClient(values, host);
+    const list = await readProcesses(client);
+    const processes = processesOf(list, positionals);
+    const more = moreWords(list);
+    const json = processes.map(processObject);
+    if (values.quiet === true) return { text: processes.map(({ pid }) => `${pid}\n`).join(""), json };
+    const table = tableText([TITLES, ...processes.map(cellsOf)]) + more;
+    return { text: values["no-trunc"] === true ? table : cutToWidth(table, host.stdout), json };
+  },
+});
+
+/** Drops the options of ps(1) and of docker ps that choose all processes or more columns: all of that is the default. */
+function withoutHabits(args: readonly string[]): readonly string[] {
+  return args.filter((argument) => !/^(?:-?(?:aux|ax|auxw+|axu)|-[aAeFlw]|-ef|-eF|-A[fF]|--all)$/.test(argument));
+}
+
+function cellsOf(process: SessionProcess): readonly string[] {
+  const { pid, parentPid, state, started } = process;
+  return [
+    String(pid),
+    String(parentPid),
+    userOf(process),
+    state,
+    started?.toISOString().replace(/\.\d{3}Z$/, "Z") ?? "-",
+    cpuTime(process),
+    memoryOf(process),
+    commandWords(process),
+    commandLine(process),
+  ];
+}

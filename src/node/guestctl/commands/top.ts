@@ -1,0 +1,220 @@
+import { setTimeout as pause } from "node:timers/promises";
+import type { GuestClient, ProcessList, SessionProcess } from "../../client/index.ts";
+import {
+  type Command,
+  defineCommand,
+  jsonLine,
+  parseCount,
+  parseWaitMs,
+  tableText,
+  UsageError,
+  writeAll,
+} from "../cli/index.ts";
+import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { watchUntilSignal } from "./lasting-watch.ts";
+import {
+  commandLine,
+  commandWords,
+  cpuTime,
+  cutToWidth,
+  memoryOf,
+  moreWords,
+  processAdvice,
+  processesOf,
+  processObject,
+  readProcesses,
+  userOf,
+} from "./process-rows.ts";
+
+const TITLES = ["PID", "USER", "STATE", "CPU %", "CPU TIME", "MEMORY", "BELONGS TO", "COMMAND LINE"];
+const DEFAULT_INTERVAL_MS = 2_000;
+/** Reading a process costs the agent some 50 us, so polling faster would take CPU time from the guest's own work. */
+const LEAST_INTERVAL_MS = 500;
+/** Before the first table: a share needs two readings. */
+const FIRST_INTERVAL_MS = 1_000;
+const ENTER_SCREEN = "\x1b[?1049h\x1b[?25l";
+const LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l";
+/** Moves to the first column of the first line. */
+const HOME = "\x1b[H";
+const CLEAR_BELOW = "\x1b[J";
+const CLEAR_REST_OF_LINE = "\x1b[K";
+/** Keys that end top: q, Q and Ctrl-C. */
+const LEAVING_KEYS = /[qQ\x03]/; // eslint-disable-line no-control-regex
+
+/** A process and the share of one processor that it used since the reading before, in per cent. */
+interface Sampled extends SessionProcess {
+  readonly cpuPercent: number;
+}
+
+interface Sample {
+  readonly list: ProcessList;
+  readonly processes: readonly Sampled[];
+}
+
+export const top: Command = defineCommand({
+  usage: ["top [options] [NAME|PID...]"],
+  about: `Shows the processes of a sandbox, those that use most processor time first. At a terminal it shows them again and again,
+until q, SIGINT or SIGTERM; elsewhere it prints one table. NAME is that of a kept command, or "workload". Works in any
+image. Does not count as user activity.`,
+  options: {
+    iterations: { short: "n", argument: "N", help: "show N tables, then exit (default 1, at a terminal no limit)" },
+    interval: { short: "d", argument: "DURATION", help: "time between two tables (default 2s, at least 500ms)" },
+    batch: { short: "b", help: "at a terminal: print one table below the other" },
+    ...CONNECTION_OPTIONS,
+  },
+  notes: `CPU % is the share of one processor since the table before, with all threads of the process; the first table covers a
+second. The other columns are those of "guestctl ps".
+With --json, one object for each table: "uptime_us", "truncated", and "processes" with the fields of "guestctl ps
+--json" and "cpu_percent".`,
+  statuses: "0 shown, or ended by q, SIGINT or SIGTERM; 125 failed.",
+  examples: ["top", "top -n 3 -d 5s", "top --json | jq -r '.processes[0].args[0]'"],
+  takes: "anything",
+  advice: processAdvice,
+  completes: ["exec"],
+  elsewhere: [
+    ["-p --pid", "process ids are arguments: guestctl top PID"],
+    ["-u -U --user", 'filter "guestctl top --json" with jq, by "user"'],
+    ["-o", "the table is sorted by CPU time used; --json prints JSON"],
+    ["--sort-by", "the table is sorted by CPU time used"],
+  ],
+  rewrite: (args) => args.map((argument) => (argument === "--no-stream" ? "--iterations=1" : argument)),
+  async run({ values, positionals }, host) {
+    const isJson = values.json === true;
+    const { stdout } = host;
+    const isScreen = stdout.isTTY && !isJson && values.batch !== true;
+    const iterations = parseCount(values.iterations, "--iterations", 1) ?? (stdout.isTTY ? Infinity : 1);
+    const intervalMs = parseInterval(values.interval);
+    let shown = 0;
+    using screen = isScreen ? new Screen(host) : undefined;
+    // Awaited, so that the screen is restored only at the end.
+    return await watchUntilSignal(
+      values,
+      host,
+      (client, signal) => samples(client, positionals, intervalMs, signal),
+      async (sample) => {
+        shown += 1;
+        if (isJson) await writeAll(stdout, jsonLine(sampleObject(sample)));
+        else if (screen === undefined) await writeAll(stdout, `${shown > 1 ? "\n" : ""}${tableOf(sample, stdout)}`);
+        else screen.show(tableOf(sample, stdout));
+        return shown >= iterations;
+      },
+    );
+  },
+});
+
+/** `-d 5` of top(1) has no unit: seconds. */
+function parseInterval(text: string | undefined): number {
+  const seconds = text !== undefined && /^\d+(?:\.\d+)?$/.test(text) ? Number(text) * 1_000 : undefined;
+  const intervalMs = seconds ?? parseWaitMs(text, "--interval") ?? DEFAULT_INTERVAL_MS;
+  if (intervalMs < LEAST_INTERVAL_MS) throw new UsageError(`--interval must be at least ${LEAST_INTERVAL_MS}ms`);
+  return intervalMs;
+}
+
+/** Reads the processes again and again. Each sample compares a reading with the one before. */
+async function* samples(
+  client: GuestClient,
+  names: readonly string[],
+  intervalMs: number,
+  signal: AbortSignal,
+): AsyncGenerator<Sample> {
+  let before = await readProcesses(client, signal);
+  processesOf(before, names);
+  for (let waitMs = Math.min(intervalMs, FIRST_INTERVAL_MS); ; waitMs = intervalMs) {
+    await pause(waitMs, undefined, { signal });
+    const list = await readProcesses(client, signal);
+    yield { list, processes: compared(before, list, names) };
+    before = list;
+  }
+}
+
+/** The processes with the share that each has used since the reading before, the largest first. */
+function compared(before: ProcessList, list: ProcessList, names: readonly string[]): readonly Sampled[] {
+  const elapsedUs = list.uptimeUs - before.uptimeUs;
+  const usedBefore = new Map(before.processes.map((one) => [`${one.pid}:${one.startTicks}`, one.cpuUs]));
+  const processes = names.length === 0 ? list.processes : ofNames(list, names);
+  return processes
+    .map((one) => {
+      const usedUs = one.cpuUs - (usedBefore.get(`${one.pid}:${one.startTicks}`) ?? 0);
+      return { ...one, cpuPercent: elapsedUs > 0 ? Math.max(0, (100 * usedUs) / elapsedUs) : 0 };
+    })
+    .toSorted((one, other) => other.cpuPercent - one.cpuPercent || other.rssBytes - one.rssBytes);
+}
+
+/** Like processesOf, but a command that has ended since the first table is no error. */
+function ofNames(list: ProcessList, names: readonly string[]): readonly SessionProcess[] {
+  return names.flatMap((name) => {
+    try {
+      return processesOf(list, [name]);
+    } catch (error) {
+      if (error instanceof UsageError) return [];
+      throw error;
+    }
+  });
+}
+
+function tableOf({ list, processes }: Sample, stdout: NodeJS.WriteStream): string {
+  return cutToWidth(tableText([TITLES, ...processes.map(cellsOf)]) + moreWords(list), stdout);
+}
+
+function cellsOf(process: Sampled): readonly string[] {
+  return [
+    String(process.pid),
+    userOf(process),
+    process.state,
+    process.cpuPercent.toFixed(1),
+    cpuTime(process),
+    memoryOf(process),
+    commandWords(process),
+    commandLine(process),
+  ];
+}
+
+function sampleObject({ list, processes }: Sample): object {
+  return {
+    uptime_us: String(list.uptimeUs),
+    truncated: list.truncated,
+    processes: processes.map((process) => ({
+      ...processObject(process),
+      cpu_percent: Math.round(process.cpuPercent * 10) / 10,
+    })),
+  };
+}
+
+/** The alternate screen of the terminal, whose keys do not echo. Restored at the end, even by a signal. */
+class Screen {
+  readonly #host: NodeJS.Process;
+
+  constructor(host: NodeJS.Process) {
+    this.#host = host;
+    host.stdout.write(ENTER_SCREEN);
+    host.once("exit", this.#leave);
+    if (!host.stdin.isTTY) return;
+    host.stdin.setRawMode(true);
+    host.stdin.on("data", this.#onKeys);
+  }
+
+  /** Shows as many lines of a table as the screen has. */
+  show(table: string): void {
+    const rows = this.#host.stdout.rows > 0 ? this.#host.stdout.rows : Infinity;
+    const lines = table.trimEnd().split("\n").slice(0, rows);
+    this.#host.stdout.write(`${HOME}${lines.map((line) => `${line}${CLEAR_REST_OF_LINE}`).join("\r\n")}${CLEAR_BELOW}`);
+  }
+
+  [Symbol.dispose](): void {
+    this.#host.off("exit", this.#leave);
+    this.#leave();
+  }
+
+  readonly #leave = (): void => {
+    this.#host.stdout.write(LEAVE_SCREEN);
+    if (!this.#host.stdin.isTTY) return;
+    this.#host.stdin.off("data", this.#onKeys);
+    this.#host.stdin.setRawMode(false);
+    this.#host.stdin.pause();
+  };
+
+  readonly #onKeys = (keys: Buffer): void => {
+    // In raw mode Ctrl-C is a key. The watch ends at the signal.
+    if (LEAVING_KEYS.test(keys.toString("latin1"))) this.#host.kill(this.#host.pid, "SIGINT");
+  };
+}
