@@ -72,7 +72,7 @@ describe("a start with a file on a file system that never answers", { concurrenc
     });
   }
 
-  it("the agent exits with 78 on a hung credential file while stderr is full", async () => {
+  it("the agent exits with 78 on a hung file although stderr is full", async () => {
     await using folder = await testFolder();
     const hung = folder.at("hung");
     await using _mount = await fuseMount("hanging_mount", hung);

@@ -80,7 +80,7 @@ describe("certificates of an authority of one's own", () => {
     }
   });
 
-  test("certificates require no extended key usage, but not the wrong one", async () => {
+  test("certificates need no extended key usage, but a wrong one is rejected", async () => {
     await using agent = await start(root.cert, await issue({ issuer: root }));
     assert.equal(await call(agent, await issue({ issuer: root })), "answered");
     assert.equal(await call(agent, await issue({ issuer: root, usages: [serverAuth, clientAuth] })), "answered");

@@ -28,7 +28,7 @@ const env = {
   GUESTCTL_CREDENTIALS: folder.path,
 };
 
-test("usage --watch continues after an agent that accepted but did not answer", async () => {
+test("usage --watch continues if an agent accepts a connection without answering", async () => {
   let asked = 0;
   const healthy = { alive: true, ready: true };
   await using agent = await startStandIn({
