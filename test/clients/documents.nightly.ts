@@ -8,6 +8,7 @@ import { startAgent } from "../fixtures/agent.ts";
 import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
+import { vmmRelay, vmmSocket } from "../fixtures/vmm-socket.ts";
 import { GO_ENVIRONMENT, provideGo, provideGrpcio } from "../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -32,15 +33,20 @@ const ANSWER = "hello sandbox".toUpperCase();
 
 const folder = forAllTests(await testFolder());
 const agent = forAllTests(await startAgent());
+const vmmPath = folder.at("vm.sock");
+const vmm = forAllTests(await vmmSocket(vmmPath, { host: "127.0.0.1", port: agent.port }));
+const relay = forAllTests(await vmmRelay(vmmPath, 7071));
+/** Where the programs find the agent: its port, and a relay to a VMM's socket. */
+const WAYS = [`127.0.0.1:${agent.port}`, `127.0.0.1:${relay.port}`] as const;
 const environment = {
-  ADDRESS: `127.0.0.1:${agent.port}`,
+  ADDRESS: WAYS[0],
   CREDENTIALS: agent.credentialsDir,
   SERVER_NAME,
   SVC_WORKLOAD_SOCKET: agent.workloadSocket,
 };
 
 describe("docs/node/clients.md", () => {
-  test("the Python programs of docs/node/clients.md work with the newest grpcio", async (t) => {
+  test("the Python programs of docs/node/clients.md work over TCP and vsock", async (t) => {
     const toolchain = await provideGrpcio();
     if (typeof toolchain === "string") {
       t.skip(toolchain);
@@ -54,13 +60,16 @@ describe("docs/node/clients.md", () => {
     await execa(python, words, { env: { PYTHONPATH: path }, timeout: TIMEOUT_MS });
     const env = { ...environment, PYTHONPATH: [generated, path].join(delimiter) };
     const [nodeAgent = "", workload = ""] = programs("python");
-    const first = await execa(python, ["-c", nodeAgent], { env, timeout: TIMEOUT_MS });
-    assert.equal(first.stdout, `ready True\n${ANSWER}\nexit 0`);
+    for (const ADDRESS of WAYS) {
+      const first = await execa(python, ["-c", nodeAgent], { env: { ...env, ADDRESS }, timeout: TIMEOUT_MS });
+      assert.equal(first.stdout, `ready True\n${ANSWER}\nexit 0`);
+    }
+    assert.ok(vmm.asked.includes("CONNECT 7071"));
     const second = await execa(python, ["-c", workload], { env, timeout: TIMEOUT_MS });
     assert.match(second.stdout, /^idle since seconds: \d+\nnanos: \d+/);
   });
 
-  test("the Go program of docs/node/clients.md builds in an empty directory and works", async (t) => {
+  test("the Go program of docs/node/clients.md builds and works over TCP and vsock", async (t) => {
     const toolchain = await provideGo();
     if (typeof toolchain === "string") {
       t.skip(toolchain);
@@ -74,8 +83,10 @@ describe("docs/node/clients.md", () => {
     const building = { ...GO_ENVIRONMENT, PATH, DEBIAN_FRONTEND: "noninteractive" };
     await execa("sh", ["-euc", lines], { cwd: made, timeout: TIMEOUT_MS, env: building });
     const program = join(made, "program");
-    const { stdout } = await execa(program, { env: environment, timeout: TIMEOUT_MS });
-    assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
+    for (const ADDRESS of WAYS) {
+      const { stdout } = await execa(program, { env: { ...environment, ADDRESS }, timeout: TIMEOUT_MS });
+      assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
+    }
     // Who has a certificate of another authority reads why it is refused.
     const stranger = folder.at("stranger");
     await mkdir(stranger);
