@@ -2,6 +2,7 @@ import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
 import { EXIT_STATUSES } from "../../src/node/guestctl/cli/index.ts";
+import { cp } from "../../src/node/guestctl/commands/cp.ts";
 import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
 import { LIMITS, WORKLOAD_LIMITS } from "./limits.ts";
 import { REASONS } from "./reasons.ts";
@@ -18,6 +19,19 @@ function table(head: Cells, rows: readonly Cells[]): string {
 }
 
 const FIELDS = ["field", "type", "meaning"];
+
+/** Options that every command has. */
+const SHARED: ReadonlySet<string> = new Set(["json", "help"]);
+
+/** A command's own options as rows of a table, without those that many commands share. */
+function optionsOf({ options }: Pick<typeof cp, "options">): readonly Cells[] {
+  const own = Object.entries(options).filter(([name, { topic }]) => topic === undefined && !SHARED.has(name));
+  return own.map(([name, { short, argument, help }]) => {
+    const value = argument === undefined ? "" : ` ${argument}`;
+    const names = short === undefined ? [`--${name}`] : [`-${short}`, `--${name}`];
+    return [names.map((each) => `\`${each}${value}\``).join(", "), help.replaceAll(/[*|]/g, String.raw`\$&`)];
+  });
+}
 
 /** The decisions with their titles, sorted by number. */
 function decisions(): readonly Cells[] {
@@ -60,6 +74,7 @@ function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
           ["command", "what it does"],
           [...COMMANDS].map(([name, { summary }]) => [`\`${name}\``, summary]),
         ),
+        "cp-options": table(["option", "effect"], optionsOf(cp)),
         statuses: table(["status", "meaning"], EXIT_STATUSES),
       },
     ],

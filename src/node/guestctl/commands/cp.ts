@@ -28,14 +28,20 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
   options: {
     archive: {
       short: "a",
-      help: "as -p, with owners (as root) and hard links; a link that is named is copied as a link",
+      help: "keep hard links; keep owners by number if the side that writes is root; keep modes whatever the umask; copy a symbolic link that you name as a link",
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "owner of the copies, a name or an id of the destination; requires root there",
+      help: "give all copies this owner, by its name or number on the side that writes, which must be root; USER: means the user's own group",
     },
-    dereference: { short: "L", help: "follow symbolic links: copy the files that they point to" },
-    "no-clobber": { short: "n", help: "do not replace files that exist at the destination" },
+    dereference: {
+      short: "L",
+      help: "copy the targets of symbolic links; a link without a target, or to a directory above the link, is an entry that fails",
+    },
+    "no-clobber": {
+      short: "n",
+      help: "leave existing files and links unchanged; hard links into the sandbox then become separate files",
+    },
     parents: { help: "create missing directories above the destination" },
     recursive: {
       short: "r",
@@ -45,9 +51,9 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     exclude: {
       argument: "PATTERN",
       multiple: true,
-      help: "do not copy entries with this name (node_modules, *.log) or path (build/*.o); repeatable",
+      help: "leave out entries by their name anywhere (node_modules, *.log) or by their path (build/*.o); repeatable",
     },
-    "one-file-system": { short: "x", help: "do not copy the contents of mount points" },
+    "one-file-system": { short: "x", help: "do not copy files of other file systems that are mounted in a directory" },
     "fail-fast": { help: "end at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
