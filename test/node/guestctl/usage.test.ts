@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { type GuestUsage, usageMetrics } from "../../../src/node/client/index.ts";
-import { agentForAllTests, assertRefused, jsonLines, runGuestctl } from "./guestctl.ts";
+import { agentForAllTests, assertRefused, jsonLines, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 const { env } = await agentForAllTests();
 
@@ -20,6 +20,28 @@ describe("guestctl usage", () => {
     const malformed = lines.filter((line) => !LINE.test(line));
     assert.deepEqual(malformed, []);
     assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
+  });
+
+  test("usage --watch shows the share of the processors that was busy", async () => {
+    const watch = startGuestctl(["usage", "--watch", "--interval", "1s", "--json"], env);
+    const [first, second] = [await watch.lines.next(), await watch.lines.next()];
+    watch.kill("SIGINT");
+    assert.equal(await watch.ended, 0);
+    const [one, other] = jsonLines(`${String(first.value)}\n${String(second.value)}`);
+    assert.equal(one?.["cpu_busy_percent"], undefined);
+    const elapsedUs = Number(other?.["uptime_us"]) - Number(one?.["uptime_us"]);
+    const cpuOf = (report: unknown) => (report as { readonly cpu: Readonly<Record<string, unknown>> }).cpu;
+    const busyUs = Number(cpuOf(other)["busy_us"]) - Number(cpuOf(one)["busy_us"]);
+    const share = (100 * busyUs) / (elapsedUs * Number(cpuOf(other)["count"]));
+    assert.ok(Math.abs(Number(other?.["cpu_busy_percent"]) - share) < 0.1, `${JSON.stringify(other)}, ${share}`);
+    const text = startGuestctl(["usage", "--watch", "--interval", "1s"], env);
+    let seen = "";
+    for await (const line of { [Symbol.asyncIterator]: () => text.lines }) {
+      seen += `${line}\n`;
+      if (/% busy/.test(line)) break;
+    }
+    text.kill("SIGTERM");
+    assert.match(seen, /^processors: +\d+, \d+\.\d % busy, since boot busy [\d.]+ s, steal [\d.]+ s$/m);
   });
 
   test("usage rejects a too short interval and two output formats at once", async () => {

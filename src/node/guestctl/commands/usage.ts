@@ -27,8 +27,9 @@ count as user activity.`,
     metrics: { help: "print Prometheus' text form" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, one object a report, the fields of the schema (GuestUsage): counters since boot, no percentages. What the
-guest does not know is absent.`,
+  notes: `With --watch, "processors" also has the share of all processors that was busy since the report before.
+With --json, one object a report, the fields of the schema (GuestUsage): counters since boot. With --watch, each report
+but the first also has that share as "cpu_busy_percent". What the guest does not know is absent.`,
   statuses: "0 shown, or ended by SIGINT or SIGTERM; 125 failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
   elsewhere: [["--no-stream", "one report is the default"]],
@@ -36,8 +37,9 @@ guest does not know is absent.`,
     const intervalMs = parseDurationMs(values.interval, "--interval");
     if (intervalMs !== undefined && values.watch !== true) throw new UsageError("--interval is for --watch");
     if (values.metrics === true && values.json === true) throw new UsageError("give --metrics or --json, not both");
-    const textOf = (report: GuestUsage): string =>
-      values.metrics === true ? usageMetrics(report) : reportText(linesOf(report));
+    const textOf = (report: GuestUsage, percent?: number): string =>
+      values.metrics === true ? usageMetrics(report) : reportText(linesOf(report, percent));
+    let before: GuestUsage | undefined;
     if (values.watch !== true) {
       using client = await openClient(values, host);
       const report = await client.usage({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
@@ -48,22 +50,37 @@ guest does not know is absent.`,
       host,
       (client, signal) => client.watchUsage({ intervalMs, signal }),
       async (report) => {
-        const text = values.json === true ? jsonLine(schemaObject(GuestUsageSchema, report)) : `${textOf(report)}\n`;
-        await writeAll(host.stdout, text);
+        const percent = before && busyPercent(before, report);
+        before = report;
+        const object = schemaObject(GuestUsageSchema, report);
+        const json = percent === undefined ? object : { ...object, cpu_busy_percent: percent };
+        await writeAll(host.stdout, values.json === true ? jsonLine(json) : `${textOf(report, percent)}\n`);
       },
     );
   },
 });
 
-function linesOf(report: GuestUsage): readonly ReportLine[] {
+/**
+ * Share of all processors that was busy between two reports, in per cent with one decimal. Undefined if the guest does
+ * not report its processors, or has booted in between.
+ */
+function busyPercent(before: GuestUsage, { cpu, uptimeUs }: GuestUsage): number | undefined {
+  const elapsedUs = uptimeUs - before.uptimeUs;
+  if (cpu === undefined || before.cpu === undefined || elapsedUs <= 0 || cpu.count === 0) return undefined;
+  const busyUs = Math.max(0, cpu.busyUs - before.cpu.busyUs);
+  return Math.round((1_000 * busyUs) / (elapsedUs * cpu.count)) / 10;
+}
+
+function linesOf(report: GuestUsage, percent: number | undefined): readonly ReportLine[] {
   const { memory, cpu, fileSystems, networks, processes, sessionOomKills } = report;
+  const busy = percent === undefined ? "" : `${percent.toFixed(1)} % busy, since boot `;
   const lines: [string, string | undefined][] = [
     ["memory", memory && `${ofTotal(memory.availableBytes, memory.totalBytes)} available`],
     [
       "swap",
       (memory?.swapTotalBytes ?? 0) > 0 ? `${ofTotal(memory?.swapFreeBytes, memory?.swapTotalBytes)} free` : undefined,
     ],
-    ["processors", cpu && `${cpu.count}, busy ${seconds(cpu.busyUs)}, steal ${seconds(cpu.stealUs)}`],
+    ["processors", cpu && `${cpu.count}, ${busy}busy ${seconds(cpu.busyUs)}, steal ${seconds(cpu.stealUs)}`],
     ["uptime", seconds(report.uptimeUs)],
     ...(["cpu", "memory", "io"] as const).map((kind): [string, string | undefined] => {
       const { someUs, fullUs } = report[`${kind}Pressure`] ?? {};
