@@ -40,7 +40,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
   test("progress with --json counts the uploaded bytes of the agent", async () => {
     await using substrate = await HttpSubstrate.start();
     appendFileSync(substrate.agentArchive, gzipSync(randomBytes(2 ** 20)));
-    const { stderr } = await runGuestctl(
+    const { stdout, stderr } = await runGuestctl(
       ["sandbox", "create", "--name", "box", "--agent-port", String(substrate.agentPort), "--json", IMAGE],
       guestctlVariablesOf(substrate),
     );
@@ -48,6 +48,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
       .trim()
       .split("\n")
       .map((line) => (JSON.parse(line) as { progress: Step }).progress);
+    assert.equal(typeof (JSON.parse(stdout) as { readonly duration_ms: unknown }).duration_ms, "number");
     const upload = steps.find(({ bytes }) => bytes !== undefined);
     assert.equal(upload?.step, "provide the agent's volume");
     assert.ok((upload.bytes?.sent ?? 0) > 0 && (upload.bytes?.total ?? 0) > 2 ** 20, JSON.stringify(upload));

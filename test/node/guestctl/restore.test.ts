@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
+import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
-import { assertRefused, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { assertRefused, GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 /** An agent that may not step this machine's clock. */
@@ -29,8 +30,8 @@ describe("guestctl hook", () => {
     assert.deepEqual([pre.exitCode, pre.stdout, pre.stderr], [3, "out\n", "err\n"]);
     const post = await runGuestctl(["hook", "post-restore", "--json"], env);
     assert.equal(post.exitCode, 0);
-    const { usage, ...told } = JSON.parse(post.stdout) as Record<string, unknown>;
-    assert.equal(typeof usage, "object");
+    const { usage, duration_ms: durationMs, ...told } = JSON.parse(post.stdout) as Record<string, unknown>;
+    assert.deepEqual([typeof usage, typeof durationMs], ["object", "number"]);
     assert.deepEqual(told, {
       ran: true,
       oom_killed: false,
@@ -42,6 +43,17 @@ describe("guestctl hook", () => {
       frozen_processes: 0,
       freeze_problem: "",
     });
+  });
+
+  test("hook shows on a terminal that it waits, and at the end how long it took", async () => {
+    await using folder = await testFolder();
+    const script = `echo begun > ${folder.at("begun")}; until test -e ${folder.at("go")}; do sleep 0.05; done; echo out`;
+    await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
+    await using terminal = new Terminal({ command: ["sh"], cols: 100, rows: 10, env: guestctlVariables(agent) });
+    terminal.type(`${GUESTCTL.join(" ")} hook pre-snapshot; echo status-$?\n`);
+    await terminal.read(/\rhook pre-snapshot {2}0 s\p{Cc}\[K[^\n]*\rhook pre-snapshot {2}1 s\p{Cc}\[K/u);
+    await writeFile(folder.at("go"), "");
+    await terminal.read(/\r\p{Cc}\[Kguestctl: the pre-snapshot hook took \d+\.\d s\r\nout\r\nstatus-0\r\n/u);
   });
 
   test("hook escapes control characters in the hook's output", async () => {
@@ -80,7 +92,8 @@ describe("guestctl restore", NEEDS_CREDIT, () => {
     const args = ["restore", "--json"];
     const { exitCode, stdout } = await runGuestctl(args, guestctlVariables(agent));
     assert.equal(exitCode, 1);
-    const { clock_drift_ms: drift, ...rest } = JSON.parse(stdout) as Record<string, unknown>;
+    const { clock_drift_ms: drift, duration_ms: durationMs, ...rest } = JSON.parse(stdout) as Record<string, unknown>;
+    assert.equal(typeof durationMs, "number");
     assert.deepEqual(rest, {
       entropy_bytes_mixed: 64,
       entropy_credited: true,

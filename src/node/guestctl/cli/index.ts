@@ -11,3 +11,4 @@ export * from "./output.ts";
 export * from "./symbolic-mode.ts";
 export * from "./raw-names.ts";
 export * from "./values.ts";
+export * from "./waiting.ts";

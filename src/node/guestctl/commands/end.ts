@@ -1,6 +1,6 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { signalNumber } from "../../client/index.ts";
-import { type Command, defineCommand, parseDurationMs, parseSignal } from "../cli/index.ts";
+import { type Command, defineCommand, parseDurationMs, parseSignal, waitedFor, withDuration } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { keptObject } from "./schema.ts";
 
@@ -14,7 +14,7 @@ that has already ended is only removed: processes that it left running continue.
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, "forgotten" and "exit", with the fields of "guestctl exec --json".`,
+  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", and "duration_ms".`,
   statuses: "0 ended and removed, 125 failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
@@ -25,13 +25,13 @@ that has already ended is only removed: processes that it left running continue.
     const { signal, grace } = values;
     const graceMs = parseDurationMs(grace, "--grace");
     using client = await openClient(values, host);
-    const response = await client.commands.end(name, {
-      graceMs,
-      killSignal: signal === undefined ? undefined : parseSignal(signal),
-      forget: true,
-    });
+    const killSignal = signal === undefined ? undefined : parseSignal(signal);
+    const { value: response, durationMs } = await waitedFor(`end ${name}`, host, () =>
+      client.commands.end(name, { graceMs, killSignal, forget: true }),
+    );
     const { exit } = response;
     const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}\n`;
-    return { text, json: keptObject(EndExecResponseSchema, response) };
+    const json = { ...keptObject(EndExecResponseSchema, response), duration_ms: durationMs };
+    return { text: withDuration(text, durationMs, host), json };
   },
 });

@@ -11,6 +11,7 @@ import {
   type Command,
   defineCommand,
   hookWords,
+  LONG_MS,
   type Parsed,
   parseDurationMs,
   parseWaitMs,
@@ -23,6 +24,8 @@ import {
   STATUS_NOT_AS_INTENDED,
   STATUS_TIMED_OUT,
   unreadyReason,
+  waitedFor,
+  withDuration,
 } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
 import { healthObject, schemaObject } from "./schema.ts";
@@ -48,7 +51,7 @@ export const hook: Command = defineCommand({
   about: `Runs a configured hook and waits until it has ended. Prints its output (the last 16 KiB of each stream).`,
   options: { timeout: HOOK_TIMEOUT, freeze: FREEZE, ...CONNECTION_OPTIONS },
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
-"oom_killed", "usage", and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,
+"oom_killed", "usage"; "duration_ms"; and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,
   statuses: `the hook's own, 0 if none is configured, 124 if it was killed at its time limit,
 125 if guestctl failed, or --freeze could not freeze the session.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook pre-snapshot --freeze 90s", "hook post-restore --json"],
@@ -60,15 +63,19 @@ export const hook: Command = defineCommand({
     const timeoutMs = parseDurationMs(values.timeout, "--timeout") ?? 0;
     const freezeMs = parseDurationMs(values.freeze, "--freeze") ?? 0;
     using client = await openClient(values, host);
-    const response = await client.runHook({ kind, timeoutMs, freezeMs });
+    const { value: response, durationMs } = await waitedFor(`hook ${name}`, host, () =>
+      client.runHook({ kind, timeoutMs, freezeMs }),
+    );
     const { ran, timedOut, exitCode, stdoutTail, stderrTail } = response;
     if (values.json !== true) {
       host.stderr.write(printableText(stderrTail));
       if (!ran) host.stderr.write(`guestctl: no ${name} hook is configured\n`);
       if (timedOut) host.stderr.write(`guestctl: the ${name} hook was killed at its timeout\n`);
       host.stderr.write(freezeText(freezeMs, response));
+      if (ran && host.stderr.isTTY && durationMs >= LONG_MS)
+        host.stderr.write(`guestctl: the ${name} hook took ${(durationMs / 1_000).toFixed(1)} s\n`);
     }
-    const json = schemaObject(RunHookResponseSchema, response);
+    const json = { ...schemaObject(RunHookResponseSchema, response), duration_ms: durationMs };
     const text = printableText(stdoutTail);
     if (freezeMs > 0 && !response.frozen) return { text, json, status: STATUS_FAILED };
     return { text, json, status: timedOut ? STATUS_TIMED_OUT : exitCode };
@@ -109,16 +116,18 @@ that is needed after a restore.`,
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
-"clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties".`,
+"clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties"; and "duration_ms".`,
   statuses: `0 every step is done; 1 some could not be done ("degraded", see docs/agent/operations.md), or the session
 ran before them; 125 guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
     const options = { ...dutiesOptions(values), requestTimeoutMs: parseDurationMs(values.timeout, "--timeout") };
-    const response = await restoreDuties((await connector(values, host)).connect, options);
+    const { connect } = await connector(values, host);
+    const timed = await waitedFor("restore", host, () => restoreDuties(connect, options));
+    const { value: response, durationMs } = timed;
     return {
-      text: reportText(dutiesLines(response, options.hostTime !== false)),
-      json: schemaObject(RestoreDutiesResponseSchema, response),
+      text: withDuration(reportText(dutiesLines(response, options.hostTime !== false)), durationMs, host),
+      json: { ...schemaObject(RestoreDutiesResponseSchema, response), duration_ms: durationMs },
       status: response.degraded === "" && !response.thawedWithoutDuties ? 0 : STATUS_NOT_AS_INTENDED,
     };
   },
@@ -132,19 +141,22 @@ export const restoreSequence: Command = defineCommand({
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
   notes: `With --json, one object: "duties" (the restore steps, as for "restore"), "thawed_without_duties" (the session was
 frozen, and ran before them), "repeated" (null, or the repeated "duties", and the "clock_error_ms" before them), "hook"
-(as for "hook"), "health" (as for "health") and "clock_error_ms" (guest minus host, at the end).`,
+(as for "hook"), "health" (as for "health"), "clock_error_ms" (guest minus host, at the end) and "duration_ms".`,
   statuses: `0 everything succeeded; 1 a restore step could not be done, the session ran before them, the clock is off
 by more than 100 ms, the hook failed, or the workload is not ready; 125 guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
   async run({ values }, host) {
     const options = dutiesOptions(values);
     const hookTimeoutMs = parseDurationMs(values.timeout, "--timeout");
-    const outcome = await runSequence((await connector(values, host)).connect, { ...options, hookTimeoutMs });
+    const { connect } = await connector(values, host);
+    const { value: outcome, durationMs } = await waitedFor("restore-sequence", host, () =>
+      runSequence(connect, { ...options, hookTimeoutMs }),
+    );
     const { warnings, health } = outcome;
     for (const { message } of warnings) host.stderr.write(`guestctl: warning: ${printable(message)}\n`);
     return {
-      text: textOf(outcome, options.hostTime !== false),
-      json: outcomeObject(outcome),
+      text: withDuration(textOf(outcome, options.hostTime !== false), durationMs, host),
+      json: { ...outcomeObject(outcome), duration_ms: durationMs },
       status: warnings.length === 0 && health.ready ? 0 : STATUS_NOT_AS_INTENDED,
     };
   },

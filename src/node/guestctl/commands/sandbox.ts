@@ -46,8 +46,8 @@ credentials for every fork, hooks, idle actions, and the leftovers of interrupte
 guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
   commands: COMMANDS,
   notes: `Each step is a line on standard error; a terminal shows the current step in one line. With --json, steps are
-objects with "progress", and the result is one object on standard output. Errors have a "code". Every node of a
-substrate needs a node id and a state directory of its own.`,
+objects with "progress", and the result is one object on standard output, with "duration_ms" if the command changed
+something. Errors have a "code". Every node of a substrate needs a node id and a state directory of its own.`,
   statuses: `0 done; 1 not everything succeeded (see the warnings); 3 done, but isolation is not guaranteed: clones may
 share random numbers, keys or secrets; 125 guestctl failed.`,
   examples: [

@@ -11,6 +11,7 @@ import {
   readVariables,
   type Subcommand,
   type Takes,
+  withDuration,
 } from "../../cli/index.ts";
 import { NODE_OPTIONS, type NodeValues, openNode, SandboxProgress, unbroken } from "../../sandbox/index.ts";
 
@@ -73,10 +74,24 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
       using node = await openNode(known, host, { readOnly: isReading, progress, freeze });
       const call = { values, positionals, node, host, progress };
       if (isReading) return await parts.run({ ...call, signal: new AbortController().signal });
-      return await unbroken(node, host, how, (signal) => parts.run({ ...call, signal }));
+      const startedMs = performance.now();
+      const answer = await unbroken(node, host, how, (signal) => parts.run({ ...call, signal }));
+      return isEndless ? answer : timed(answer, Math.round(performance.now() - startedMs), host);
     },
   });
   return { summary: parts.summary, command };
+}
+
+/** Adds to a result how long it took. */
+function timed(answer: Answer | number, durationMs: number, host: Host): Answer | number {
+  if (typeof answer === "number") return answer;
+  const { text, json } = answer;
+  const withField = (object: object): object => ({ ...object, duration_ms: durationMs });
+  return {
+    ...answer,
+    text: withDuration(text, durationMs, host),
+    json: Array.isArray(json) ? json : withField(json),
+  };
 }
 
 /** The variables of --env and --env-file; undefined: none were given. */

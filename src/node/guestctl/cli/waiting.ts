@@ -1,0 +1,48 @@
+import { printable } from "./output.ts";
+
+/** Delay before anything is shown, so that a short operation shows nothing. */
+const FIRST_AFTER_MS = 300;
+/** Interval at which the line is redrawn, because the seconds in it must advance. */
+const EVERY_MS = 250;
+/** A shorter operation is not long, so its result does not say how long it took. */
+export const LONG_MS = 1_000;
+const CLEAR_LINE = "\r\u001b[K";
+
+/** The value of an operation, and how long it took. */
+export interface Timed<Value> {
+  readonly value: Value;
+  readonly durationMs: number;
+}
+
+/**
+ * Waits for an operation. On a terminal, shows meanwhile what guestctl waits for, and for how many seconds: one line on
+ * standard error that is cleared at the end.
+ */
+export async function waitedFor<Value>(
+  what: string,
+  { stderr }: Pick<NodeJS.Process, "stderr">,
+  operation: () => Promise<Value>,
+): Promise<Timed<Value>> {
+  const startedMs = performance.now();
+  let isShown = false;
+  const draw = (): void => {
+    const elapsedMs = performance.now() - startedMs;
+    if (elapsedMs < FIRST_AFTER_MS) return;
+    isShown = true;
+    stderr.write(`\r${printable(what)}  ${Math.floor(elapsedMs / 1_000)} s\u001b[K`);
+  };
+  const timer = stderr.isTTY ? setInterval(draw, EVERY_MS).unref() : undefined;
+  try {
+    const value = await operation();
+    return { value, durationMs: Math.round(performance.now() - startedMs) };
+  } finally {
+    clearInterval(timer);
+    if (isShown) stderr.write(CLEAR_LINE);
+  }
+}
+
+/** Adds to the last line of a result how long it took, if that was long and a person reads it. */
+export function withDuration(text: string, durationMs: number, { stdout }: Pick<NodeJS.Process, "stdout">): string {
+  if (!stdout.isTTY || durationMs < LONG_MS || text === "") return text;
+  return text.replace(/\n?$/, ` (${(durationMs / 1_000).toFixed(1)} s)\n`);
+}
