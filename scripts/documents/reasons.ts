@@ -45,7 +45,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_NOT_FOUND: [["NOT_FOUND", "INVALID_ARGUMENT"], "The command or its interpreter does not exist."],
   EXEC_OFFSET_PAST_END: [
     ["OUT_OF_RANGE"],
-    "An offset of `attach` or `ack` is after the end of its stream; the metadata has its `field` and that `end`.",
+    "An offset of `attach` or `ack` is after the end of the stream; the metadata names the `field` of the offset and the `end` of the stream.",
   ],
   EXEC_PERMISSION_DENIED: [["PERMISSION_DENIED"], "The user may not execute the command."],
   EXEC_RESOURCE_LIMIT: [
