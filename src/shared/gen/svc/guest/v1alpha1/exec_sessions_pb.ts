@@ -344,6 +344,8 @@ export const ListProcessesResponseSchema: GenMessage<ListProcessesResponse> = /*
  */
 export type SessionProcess = Message<"svc.guest.v1alpha1.SessionProcess"> & {
   /**
+   * Process id in the guest.
+   *
    * @generated from field: uint32 pid = 1;
    */
   pid: number;
@@ -449,6 +451,8 @@ export const SessionProcessSchema: GenMessage<SessionProcess> = /*@__PURE__*/
  */
 export type ProcessCommand = Message<"svc.guest.v1alpha1.ProcessCommand"> & {
   /**
+   * Whether it is the workload, a kept exec, or an exec without `keep`.
+   *
    * @generated from field: svc.guest.v1alpha1.CommandKind kind = 1;
    */
   kind: CommandKind;
