@@ -440,6 +440,21 @@ describe("guestctl cp", () => {
     }
   });
 
+  it("cp --json counts the files of an archive without those that fail", async () => {
+    await mkdir(folder.at("from"));
+    for (const name of ["a", "b", "c"]) await writeFile(folder.at(`from/${name}`), name.repeat(10));
+    // A directory is not replaced by a file.
+    await mkdir(folder.at("to/b"), { recursive: true });
+    const archive = await execa("tar", ["-cf", "-", "-C", folder.at("from"), "."], { encoding: "buffer" });
+    const [file, ...words] = GUESTCTL;
+    const args = [...words, "cp", "--json", "-", `:${folder.at("to")}`];
+    const { stdout, exitCode } = await execa(file, args, { input: archive.stdout, env, reject: false });
+    const { files, bytes, skipped } = JSON.parse(stdout) as Record<string, unknown>;
+    assert.deepEqual([exitCode, files, bytes], [1, 2, 20]);
+    assert.match(String(skipped), new RegExp(`^:${folder.at("to/b")}: `));
+    assertRefused(await guestctl("cp", "--json", `:${folder.at("from")}`, "-"), /standard output is the archive/);
+  });
+
   it("cp exchanges archives with tar(1), including hard links", async () => {
     await mkdir(folder.at("tree"));
     await tree(folder.at("tree"));
