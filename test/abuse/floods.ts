@@ -119,7 +119,7 @@ async function leaveListings({ agent, scratch }: Target): Promise<number> {
   for (let count = 0; count < LISTINGS; count++)
     peer.call(`${PACKAGE}.FileTree/List`, agent.token, toBinary(ListRequestSchema, request));
   using client = clientOf(agent);
-  const { length } = await Array.fromAsync(client.list(path));
+  const { length } = await Array.fromAsync(client.files.opendir(path));
   if (length !== LISTED) throw new Error(`a listing beside those that nobody reads told ${length} entries`);
   return LISTINGS;
 }

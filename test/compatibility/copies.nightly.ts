@@ -159,8 +159,8 @@ for (const release of keptReleases()) {
         };
         const copying =
           direction === "in"
-            ? client.uploadFolder(folder.at("from"), folder.at("to"), options)
-            : client.downloadFolder(folder.at("from"), folder.at("to"), options);
+            ? client.files.upload(folder.at("from"), folder.at("to"), options)
+            : client.files.download(folder.at("from"), folder.at("to"), options);
         if (!hasTrees) {
           await assert.rejects(copying, { status: "UNIMPLEMENTED" });
           return;

@@ -38,44 +38,44 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.deepEqual([exitCode, stdout, stderr], [3, "IN", "blue\n"]);
   },
   "GuestAgent/WriteFile": async ({ client, folder }) => {
-    await client.writeFile(join(folder, "new/file"), "written\n", { mode: 0o640, parents: true });
+    await client.files.writeFile(join(folder, "new/file"), "written\n", { mode: 0o640, parents: true });
     assert.equal(readFileSync(join(folder, "new/file"), "utf8"), "written\n");
   },
   "GuestAgent/ReadFile": async ({ client }) => {
-    assert.equal(await client.readFile("/proc/sys/kernel/ostype").text(), "Linux\n");
+    assert.equal(await client.files.readFile("/proc/sys/kernel/ostype", "utf8"), "Linux\n");
   },
   "GuestAgent/StatPath": async ({ client, folder }) => {
     utimesSync(folder, 1, 2);
-    const { mode, mtime } = await client.statPath(folder);
+    const { mode, mtime } = await client.files.stat(folder);
     assert.deepEqual([mode, mtime?.getTime()], [0o700, 2_000]);
   },
   "FileTree/MakeFolder": async ({ client, folder }) => {
-    await client.mkdir(join(folder, "a/b"), { parents: true, mode: 0o750 });
+    await client.files.mkdir(join(folder, "a/b"), { recursive: true, mode: 0o750 });
     assert.equal(statSync(join(folder, "a/b")).mode & 0o777, 0o750);
   },
   "FileTree/MakeLink": async ({ client, folder }) => {
-    await client.symlink("somewhere", join(folder, "link"));
+    await client.files.symlink("somewhere", join(folder, "link"));
     assert.equal(readlinkSync(join(folder, "link")), "somewhere");
   },
   "FileTree/List": async ({ client, folder }) => {
-    await client.writeFile(join(folder, "listed"), "four");
-    const sizes = await Array.fromAsync(client.list(folder), ({ name, attributes }) => [name, attributes?.size]);
+    await client.files.writeFile(join(folder, "listed"), "four");
+    const sizes = await Array.fromAsync(client.files.opendir(folder), ({ name, size }) => [name, size]);
     assert.deepEqual(sizes, [["listed", 4]]);
   },
   "FileTree/Rename": async ({ client, folder }) => {
-    await client.writeFile(join(folder, "old"), "content");
-    await client.rename(join(folder, "old"), join(folder, "new"));
+    await client.files.writeFile(join(folder, "old"), "content");
+    await client.files.rename(join(folder, "old"), join(folder, "new"));
     assert.equal(readFileSync(join(folder, "new"), "utf8"), "content");
   },
   "FileTree/SetAttributes": async ({ client, folder }) => {
-    await client.setAttributes(folder, { mode: 0o710, mtime: new Date(1_000) });
+    await client.files.setAttributes(folder, { mode: 0o710, mtime: new Date(1_000) });
     assert.deepEqual([statSync(folder).mode & 0o777, statSync(folder).mtimeMs], [0o710, 1_000]);
   },
   "FileTree/WriteTree": async ({ client, folder }) => {
     const content = Readable.from([Buffer.from("content")]);
     const file = { type: "file", name: Buffer.from("a/file"), linkTarget: Buffer.alloc(0), mode: 0o600 } as const;
     const entries = Readable.from([{ ...file, size: 7, mtimeSeconds: 1, content }]);
-    const written = await client.writeTree(join(folder, "tree"), entries, { parents: true });
+    const written = await client.files.writeTree(join(folder, "tree"), entries, { parents: true });
     assert.deepEqual(written, { entries: 1, failed: 0, failures: [] });
     assert.equal(readFileSync(join(folder, "tree/a/file"), "utf8"), "content");
   },
@@ -83,22 +83,21 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     const found: string[] = [];
     mkdirSync(join(folder, "tree/a"), { recursive: true });
     writeFileSync(join(folder, "tree/a/file"), "content");
-    for await (const { name, content } of client.readTree(join(folder, "tree")))
+    for await (const { name, content } of client.files.readTree(join(folder, "tree")))
       found.push(`${name.toString()}: ${Buffer.concat(await Array.fromAsync(content)).toString()}`);
     assert.deepEqual(found, ["a: ", "a/file: content"]);
   },
   "FileTree/Watch": async ({ client, folder }) => {
-    const watch = client.watchDirectory(folder, { recursive: true });
+    const watch = client.files.watch(folder, { recursive: true });
     assert.equal((await watch.next()).value?.eventType, "ready");
-    await client.mkdir(join(folder, "made"));
+    await client.files.mkdir(join(folder, "made"));
     const { value } = await watch.next();
     assert.deepEqual([value?.eventType, value?.filename, value?.isDirectory], ["created", "made", true]);
     await watch.return?.();
   },
   "FileTree/Remove": async ({ client, folder }) => {
-    await client.mkdir(join(folder, "gone/deep"), { parents: true });
-    const { left } = await client.remove(join(folder, "gone"), { recursive: true });
-    assert.equal(left, 0);
+    await client.files.mkdir(join(folder, "gone/deep"), { recursive: true });
+    await client.files.rm(join(folder, "gone"), { recursive: true });
     assert.throws(() => statSync(join(folder, "gone")), { code: "ENOENT" });
   },
   "ExecSessions/ListExecs": async ({ client }) => {

@@ -124,6 +124,18 @@ interface Client030 {
   listExecs(): Promise<unknown>;
   endExec(name: string, end: object): Promise<unknown>;
   signalExec(name: string, signal: unknown): Promise<void>;
+  readFile(path: string): { bytes(): Promise<Buffer>; text(): Promise<string> };
+  writeFile(path: string, content: unknown, options?: object): unknown;
+  statPath(path: string): unknown;
+  list(path: string, options?: object): AsyncIterable<{ readonly attributes?: object }>;
+  mkdir(path: string, options: object): unknown;
+  symlink(target: string, path: string): unknown;
+  rename(path: string, newPath: string): unknown;
+  setAttributes(path: string, attributes: object): unknown;
+  remove(path: string, options?: object): unknown;
+  writeTree(path: string, entries: unknown, options?: object): unknown;
+  readTree(path: string): unknown;
+  watchDirectory(path: string, options?: object): unknown;
 }
 
 type Renamed = Readonly<Record<string, unknown>>;
@@ -144,7 +156,29 @@ export function byTodaysNames(client: GuestClient): GuestClient {
       end: (name: string, end: object) => earlier.endExec(name, end),
       signal: (name: string, signal: unknown) => earlier.signalExec(name, signal),
     },
+    files: filesOf(earlier),
   });
+}
+
+function filesOf(earlier: Client030): Renamed {
+  return {
+    readFile: (path: string, encoding?: string) =>
+      encoding === undefined ? earlier.readFile(path).bytes() : earlier.readFile(path).text(),
+    writeFile: (path: string, content: unknown, options?: object) => earlier.writeFile(path, content, options),
+    stat: (path: string) => earlier.statPath(path),
+    async *opendir(path: string, options?: object) {
+      for await (const { attributes, ...entry } of earlier.list(path, options)) yield { ...attributes, ...entry };
+    },
+    mkdir: (path: string, { recursive, ...options }: { readonly recursive?: boolean } = {}) =>
+      earlier.mkdir(path, { ...options, parents: recursive }),
+    symlink: (target: string, path: string) => earlier.symlink(target, path),
+    rename: (path: string, newPath: string) => earlier.rename(path, newPath),
+    setAttributes: (path: string, attributes: object) => earlier.setAttributes(path, attributes),
+    rm: (path: string, options?: object) => earlier.remove(path, options),
+    writeTree: (path: string, entries: unknown, options?: object) => earlier.writeTree(path, entries, options),
+    readTree: (path: string) => earlier.readTree(path),
+    watch: (path: string, options?: object) => earlier.watchDirectory(path, options),
+  };
 }
 
 function by030sNames(client: GuestClient): GuestClient {

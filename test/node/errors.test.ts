@@ -99,7 +99,7 @@ const ROWS: readonly Row[] = [
   ],
   [
     "library: a file's directory is missing",
-    () => library({}, (client) => client.writeFile("/no/create_parents/x", "text")),
+    () => library({}, (client) => client.files.writeFile("/no/create_parents/x", "text")),
     /^cannot write "\/no\/create_parents\/x": its directory does not exist \(parents creates it\)/,
   ],
   [
@@ -107,7 +107,7 @@ const ROWS: readonly Row[] = [
     () => guestctl(["write", "/no/createParents/x"]),
     /^cannot write "\/no\/createParents\/x": its directory does not exist \(--parents creates it\)/,
   ],
-  ["library: a path is relative", () => library({}, (client) => client.statPath("etc")), /^path must be absolute$/],
+  ["library: a path is relative", () => library({}, (client) => client.files.stat("etc")), /^path must be absolute$/],
   [
     "guestctl: a path is relative",
     () => guestctl(["stat", "etc"]),
@@ -115,7 +115,7 @@ const ROWS: readonly Row[] = [
   ],
   [
     "library: a path below beneath is missing and named in full",
-    () => library({}, (client) => client.writeFile("no/such", "text", { beneath: "/etc/" })),
+    () => library({}, (client) => client.files.writeFile("no/such", "text", { beneath: "/etc/" })),
     /^cannot write "\/etc\/no\/such": its directory does not exist/,
   ],
   [
@@ -142,14 +142,14 @@ const ROWS: readonly Row[] = [
       const [to, address] = [join(large, "../copy"), `127.0.0.1:${relay.port}`];
       relay.cutAfter(() => 2_000_000);
       if (who === "guestctl") return guestctl(["cp", `:${large}`, to], address);
-      return library({ address }, (client) => client.downloadFolder(large, to));
+      return library({ address }, (client) => client.files.download(large, to));
     },
     /^(?:read ECONNRESET|Connection dropped)/,
     /^the connection was lost: check whether the call has taken effect$/,
   ]),
   [
     "library: the client certificate has expired while reading a file",
-    async () => library(await withCertificate("expired"), (client) => client.readFile("/etc/hostname").bytes()),
+    async () => library(await withCertificate("expired"), (client) => client.files.readFile("/etc/hostname")),
     EXPIRED,
     RENEW,
   ],

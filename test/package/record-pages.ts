@@ -55,9 +55,9 @@ async function callEverything(agent: RunningAgent, scratch: string, kind: HookKi
   await guest.health();
   await guest.run(["sh", "-c", "cat; exit 3"], { input: "input" });
   await guest.run(["sh", "-c", "echo here"], { terminal: { cols: 80, rows: 24 } });
-  await guest.writeFile(join(scratch, "file"), Buffer.alloc(300_000, "x"));
-  await Array.fromAsync(guest.readFile(join(scratch, "file")));
-  await guest.statPath(join(scratch, "file"));
+  await guest.files.writeFile(join(scratch, "file"), Buffer.alloc(300_000, "x"));
+  await Array.fromAsync(guest.files.createReadStream(join(scratch, "file")));
+  await guest.files.stat(join(scratch, "file"));
   // No time, because the agent would step this machine's clock.
   await guest.runRestoreDuties({ entropy: new Uint8Array(64) });
   await guest.runHook({ kind });

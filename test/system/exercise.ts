@@ -118,11 +118,11 @@ function assertCannotSetClock(pid: number): void {
 }
 
 async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient): Promise<void> {
-  await guest.writeFile("/tmp/file", CONTENT);
-  const read = await Array.fromAsync(guest.readFile("/tmp/file"));
+  await guest.files.writeFile("/tmp/file", CONTENT);
+  const read = await Array.fromAsync(guest.files.createReadStream("/tmp/file"));
   assert.ok(Buffer.concat(read).equals(CONTENT));
-  assert.equal((await guest.statPath("/tmp/file")).size, CONTENT.length);
-  const refusal = await refusalOf(guest.writeFile("/file", CONTENT));
+  assert.equal((await guest.files.stat("/tmp/file")).size, CONTENT.length);
+  const refusal = await refusalOf(guest.files.writeFile("/file", CONTENT));
   assert.equal(refusal, setting.writable ? "none" : "PATH_PERMISSION_DENIED");
   await folders(guest, setting);
   const seen = writtenBy(agent, sandbox).filter((path) => path.endsWith("/file"));
@@ -132,24 +132,24 @@ async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient):
 /** Makes, fills, lists, moves and removes folders without a program of the image. */
 async function folders(guest: GuestClient, { user, writable }: Setting): Promise<void> {
   const top = "/tmp/folder";
-  assert.equal(await guest.mkdir(`${top}/a/b`, { parents: true, mode: 0o751 }), true);
-  await guest.writeFile(`${top}/a/file`, "x");
-  await guest.symlink("file", `${top}/a/link`);
-  await guest.rename(`${top}/a/b`, `${top}/c`);
+  assert.equal(await guest.files.mkdir(`${top}/a/b`, { recursive: true, mode: 0o751 }), true);
+  await guest.files.writeFile(`${top}/a/file`, "x");
+  await guest.files.symlink("file", `${top}/a/link`);
+  await guest.files.rename(`${top}/a/b`, `${top}/c`);
   const mtime = new Date(1_000_000_000);
-  const set = await guest.setAttributes(`${top}/a/file`, { mode: 0o640, mtime });
+  const set = await guest.files.setAttributes(`${top}/a/file`, { mode: 0o640, mtime });
   assert.deepEqual([set.mode, set.uid, set.mtime?.getTime()], [0o640, user, mtime.getTime()]);
-  const told = (await Array.fromAsync(guest.list(top, { depth: 2 }))).map(({ name, attributes }) =>
-    [name, attributes?.mode.toString(8), attributes?.linkTarget?.toString() ?? ""].join(" "),
+  const told = (await Array.fromAsync(guest.files.opendir(top, { depth: 2 }))).map(({ name, mode, linkTarget }) =>
+    [name, mode?.toString(8), linkTarget?.toString() ?? ""].join(" "),
   );
   assert.deepEqual(told.toSorted(), ["a 755 ", "a/file 640 ", "a/link 777 file", "c 751 "]);
-  const root = await Array.fromAsync(guest.list("/"));
+  const root = await Array.fromAsync(guest.files.opendir("/"));
   const tmp = root.find(({ name }) => name === "tmp");
-  assert.deepEqual([tmp?.mountPoint, tmp?.attributes?.mode], [true, 0o1777]);
-  assert.equal((await guest.remove(top, { recursive: true })).removed, 5);
-  const refusal = await refusalOf(guest.mkdir("/folder"));
+  assert.deepEqual([tmp?.mountPoint, tmp?.mode], [true, 0o1777]);
+  assert.equal(await guest.files.rm(top, { recursive: true }), 5);
+  const refusal = await refusalOf(guest.files.mkdir("/folder"));
   assert.equal(refusal, writable ? "none" : "PATH_PERMISSION_DENIED");
-  if (writable) await guest.remove("/folder");
+  if (writable) await guest.files.rm("/folder");
 }
 
 /** Files that the host gives the agent. */

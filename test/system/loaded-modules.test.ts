@@ -50,8 +50,8 @@ test("Node's slow modules load after the workload starts, fs/promises never", as
     const atWorkload = await loadedOf(notes, AFTER_THE_WORKLOAD);
     assert.deepEqual(atWorkload, []);
     using guest = clientOf(agent);
-    await guest.writeFile(join(folder, "file"), Buffer.from("text"));
-    await guest.statPath(join(folder, "file"));
+    await guest.files.writeFile(join(folder, "file"), Buffer.from("text"));
+    await guest.files.stat(join(folder, "file"));
     await guest.run(["true"]);
     const atExec = await loadedOf(notes, [...NEVER, "tls"]);
     assert.deepEqual(atExec, ["tls"], "the notes are those of the exec");

@@ -37,9 +37,9 @@ describe("SVC_GUEST_SOCKET", () => {
     await agent.logged("management_listening");
     assert.equal((await overTcp.health()).alive, true);
     const path = join(agent.credentialsDir, "shared");
-    await overTcp.writeFile(path, Buffer.from("one agent"));
+    await overTcp.files.writeFile(path, Buffer.from("one agent"));
     using overSocket = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
-    assert.equal((await overSocket.statPath(path)).size, 9);
+    assert.equal((await overSocket.files.stat(path)).size, 9);
   });
 
   test("the agent replaces a socket that a killed agent left", async () => {
@@ -76,7 +76,7 @@ describe("an agent without port and TLS files", { skip }, () => {
     using client = connect({ address: `unix:${socket}`, token: AGENT_TOKEN });
     // Code that is loaded late could open something late.
     await client.run(["true"]);
-    await client.statPath("/");
+    await client.files.stat("/");
     await client.runRestoreDuties({ entropy: crypto.getRandomValues(new Uint8Array(64)) });
     assert.deepEqual(networkEntries(agent.pid), []);
   });

@@ -46,7 +46,7 @@ const clock = (): Promise<{ errorMs: number; activeAgoMs: number }> =>
   });
 
 const years = (): Promise<string[]> =>
-  on(async (guest) => (await guest.readFile("/var/years").bytes()).toString().trim().split("\n"));
+  on(async (guest) => (await guest.files.readFile("/var/years")).toString().trim().split("\n"));
 
 describe("a sandbox whose machine believes that it is 1980", () => {
   const present = new Date().getUTCFullYear().toString();

@@ -53,9 +53,9 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
   const duties = (machine: Machine, keepFrozen: boolean): Promise<DutiesResult> =>
     on(machine, (client) => client.runRestoreDuties({ entropy: randomBytes(64), keepFrozen }));
   const write = (machine: Machine, path: string, text: string): Promise<unknown> =>
-    on(machine, (client) => client.writeFile(path, text, { mode: 0o600 }));
+    on(machine, (client) => client.files.writeFile(path, text, { mode: 0o600 }));
   const seen = (machine: Machine): Promise<string> =>
-    on(machine, async (client) => (await client.readFile(SEEN).bytes()).toString());
+    on(machine, async (client) => (await client.files.readFile(SEEN)).toString());
   /** Runs duties that refuse the spec, twice: a host may repeat them. */
   const refuse = async (machine: Machine, spec: string): Promise<void> => {
     await write(machine, PROCESS_FILE, spec);

@@ -40,7 +40,7 @@ describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
   test("64 files are written completely to a disk with 20 ms fsyncs", async (t) => {
     using client = stage.client();
     const began = performance.now();
-    const writes = Array.from({ length: WRITERS }, (_, n) => client.writeFile(pathOf("/slow", n), CONTENT));
+    const writes = Array.from({ length: WRITERS }, (_, n) => client.files.writeFile(pathOf("/slow", n), CONTENT));
     await Promise.all(writes);
     t.diagnostic(`${WRITERS} files in ${Math.round(performance.now() - began)} ms`);
     assert.equal(await guestRun(client, "busybox cat /slow/file-* | busybox wc -c"), `${WRITERS * CONTENT.length}\n`);
@@ -52,7 +52,7 @@ describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
     const given = new AbortController();
     let written = 0;
     const writes = Array.from({ length: WRITERS }, async (_, n) => {
-      await writers.writeFile(pathOf("/very-slow", n), CONTENT, { signal: given.signal });
+      await writers.files.writeFile(pathOf("/very-slow", n), CONTENT, { signal: given.signal });
       written++;
     });
     const ends = Promise.allSettled(writes);
@@ -60,9 +60,9 @@ describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
     while (Number(await guestRun(client, waiting)) < AT_ONCE);
     const began = performance.now();
     for (let call = 0; call < CALLS; call++) {
-      await client.writeFile(pathOf("/tmp", call), CONTENT);
-      assert.equal((await client.statPath(pathOf("/tmp", call))).size, CONTENT.length);
-      await client.statPath("/very-slow");
+      await client.files.writeFile(pathOf("/tmp", call), CONTENT);
+      assert.equal((await client.files.stat(pathOf("/tmp", call))).size, CONTENT.length);
+      await client.files.stat("/very-slow");
       await client.health();
     }
     await guestRun(client, "busybox true");
@@ -74,7 +74,7 @@ describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
 
   test("a slow disk works after cancelled writes and holds no partial file", async () => {
     using client = stage.client();
-    await client.writeFile(pathOf("/very-slow", "last"), CONTENT);
+    await client.files.writeFile(pathOf("/very-slow", "last"), CONTENT);
     const sizes = await guestRun(client, "busybox stat -c %s /very-slow/file-* | busybox sort -u");
     assert.equal(sizes, `${CONTENT.length}\n`);
     // Their writes may still be running.

@@ -51,7 +51,7 @@ describe("a guest as the substrate boots it", () => {
 
   test("a token renewed by WriteFile onto the readonly volume takes effect", async () => {
     using client = stage.client();
-    await client.writeFile(TOKEN_FILE, Buffer.from(NEW_TOKEN), { mode: 0o600 });
+    await client.files.writeFile(TOKEN_FILE, Buffer.from(NEW_TOKEN), { mode: 0o600 });
     stage.guest.token = NEW_TOKEN;
     for (;;) {
       using renewed = stage.client();
@@ -71,7 +71,7 @@ describe("a guest as the substrate boots it", () => {
     }
     await stage.hardStop();
     using client = stage.client();
-    for (const path of MARKERS) assert.equal((await client.statPath(path)).size, 1, `${path}: the disk is the same`);
+    for (const path of MARKERS) assert.equal((await client.files.stat(path)).size, 1, `${path}: the disk is the same`);
     await print(client, "busybox killall -USR1 workload");
     while ((await client.health()).idleDeclared === undefined) await pause(50);
   });

@@ -41,7 +41,7 @@ describe("a directory upload into a sandbox", () => {
     using client = clientOf({ port: relay.port, certificates, token });
     const begun = Promise.withResolvers<void>();
     let entries = 0;
-    const uploading = client.uploadFolder(source, THERE, {
+    const uploading = client.files.upload(source, THERE, {
       onProgress: (done) => {
         entries = done.entries;
         if (entries > 300) begun.resolve();
@@ -64,9 +64,9 @@ describe("a directory upload into a sandbox", () => {
     t.diagnostic(`${before} entries before the standby`);
 
     using checked = stage.client();
-    for await (const { name, errno } of checked.list(THERE, { depth: 3 }))
+    for await (const { name, errno } of checked.files.opendir(THERE, { depth: 3 }))
       assert.ok(!name.includes("svc-guest") && errno === undefined, `${name} ${errno}`);
-    await checked.downloadFolder(THERE, back);
+    await checked.files.download(THERE, back);
     const { stdout } = spawnSync("diff", ["-r", "--no-dereference", source, back], { encoding: "utf8" });
     assert.equal(stdout, "");
   });

@@ -43,8 +43,8 @@ describe("a guest reached only over vsock, without TLS", () => {
     assert.deepEqual([alive, ready], [true, true]);
     assert.equal(client.addressInUse, machine.vsockAddress);
     const data = randomBytes(FILE_BYTES);
-    await client.writeFile(FILE, data);
-    assert.ok((await client.readFile(FILE).bytes()).equals(data));
+    await client.files.writeFile(FILE, data);
+    assert.ok((await client.files.readFile(FILE)).equals(data));
     const copied = await client.run(["/bin/busybox", "cat"], { input: data, encoding: "buffer" });
     assert.deepEqual([copied.exitCode, copied.stdout.equals(data)], [0, true]);
     const keep = { name: "kept" };
@@ -95,7 +95,7 @@ describe("a guest reached only over vsock, without TLS", () => {
     const socket = `${stage.host.device.socket}_${VSOCK_PORT}`;
     await using agent = await startSocketAgent({ env: { SVC_GUEST_SOCKET: socket } });
     using client = stage.client();
-    await client.writeFile("/srv/app/creds/token", agent.token, { mode: 0o600, parents: true });
+    await client.files.writeFile("/srv/app/creds/token", agent.token, { mode: 0o600, parents: true });
     const address = `vsock:2:${VSOCK_PORT}`;
     const guestctl = ["/bin/node", "/opt/guestctl/guestctl.mjs", "-H", address, "-c", "/srv/app/creds"];
     const health = await client.run([...guestctl, "health", "--json"]);

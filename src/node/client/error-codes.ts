@@ -34,6 +34,7 @@ const CODES = {
   FILE_CHANGED: "copy the file again",
   INVALID_ARGUMENT: "",
   LISTEN_FAILED: "",
+  REMOVE_INCOMPLETE: "",
   SOURCE_FAILED: "",
   SPEC_REFUSED:
     "replace the spec file that the agent's log names (process_env_refused), and run the restore steps again",
@@ -56,8 +57,13 @@ const CODES = {
 /** Code of an error that this library itself detects. */
 export type ErrorCode = keyof typeof CODES;
 
-/** All codes with advice for the user; empty if the message says everything. */
-export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = CODES;
+/**
+ * All codes with advice for the user; empty if the message says everything. Has no prototype, so that a code such as
+ * "constructor" finds nothing.
+ */
+export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = Object.freeze(
+  Object.assign(Object.create(null) as typeof CODES, CODES),
+);
 
 /** Advice by the library's code, the agent's reason, or the status of an error without one. */
 const STEPS: ReadonlyMap<string, string> = new Map(

@@ -4,6 +4,7 @@ import { BinaryReader } from "@bufbuild/protobuf/wire";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { type ServiceError, status } from "@grpc/grpc-js";
 import { ErrorInfoSchema } from "../../shared/gen/google/rpc/error_details_pb.ts";
+import type { AgentReason } from "./agent-reasons.ts";
 import { type ErrorCode, nextStepFor } from "./error-codes.ts";
 import {
   type Cause,
@@ -19,6 +20,12 @@ import { printable } from "./printable.ts";
 
 /** Canonical name of a gRPC status other than OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
+
+/** A text that this version does not know. Editors still complete the known texts of a union with it. */
+type Unknown = string & Record<never, never>;
+
+/** Code of an error. A newer agent may have further ones. */
+export type GuestErrorCode = ErrorCode | AgentReason | GuestStatus | Unknown;
 
 /** Fields of a GuestError. */
 export interface GuestErrorParts {
@@ -56,9 +63,9 @@ export class GuestError extends Error {
   /** Canonical name of the gRPC status. */
   readonly status: GuestStatus;
   /** Stable code of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
-  readonly code: string;
+  readonly code: GuestErrorCode;
   /** The agent's stable code of the cause, such as "EXEC_NOT_FOUND"; undefined if the error did not come from the agent. */
-  readonly reason: string | undefined;
+  readonly reason: AgentReason | Unknown | undefined;
   /** Details of the error: path, errno, step, field. */
   readonly metadata: Readonly<Record<string, string>>;
   /** Name of the invalid option, such as "keep.bufferBytes"; undefined if the error is not about an option. */

@@ -17,12 +17,9 @@ import { Commands, type KeptStartOptions, type StartOptions } from "./exec/comma
 import type { KeptProcess } from "./exec/kept-process.ts";
 import type { GuestProcess } from "./exec/process.ts";
 import type { RunOptions, RunResult } from "./exec/run.ts";
-import { attributesOf, type PathAttributes } from "./files/attributes.ts";
-import { FileContent, type ReadFileOptions } from "./files/read.ts";
-import type { DownloadFolderOptions, FolderCopy, LocalPath, UploadFolderOptions } from "./files/folder.ts";
-import { FolderClient } from "./files/tree.ts";
-import { type GuestPath, pathFields } from "./files/path.ts";
-import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./files/write.ts";
+import { type KeptOptions, redialOf } from "./exec/keep.ts";
+import { Files } from "./files/files.ts";
+import type { WatchParts } from "./files/watch.ts";
 import { isLost } from "./errors.ts";
 import {
   type DutiesRequest,
@@ -47,12 +44,6 @@ import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./res
 import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
 import { TunnelOpener } from "./tunnel/opener.ts";
 import { GuestTunnel } from "./tunnel/tunnel.ts";
-
-/** Options of `statPath`. */
-export interface StatPathOptions extends CallOptions {
-  /** Return the attributes of a symbolic link itself instead of its target's. Default: false. */
-  readonly noFollow?: boolean | undefined;
-}
 
 /** Options of `waitForPort`. */
 export interface WaitForPortOptions extends CallOptions {
@@ -88,12 +79,14 @@ export function connect(options: ConnectOptions): GuestClient {
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
  * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
- * `usage`, `listPorts`, `statPath`, `commands.list` and `commands.processes`, and `waitForPort` until its timeout. It
- * makes every other call only once, unless the method's comment says otherwise.
+ * `usage`, `listPorts`, `commands.list`, `commands.processes`, `files.stat` and calls like it, and `waitForPort` until
+ * its timeout. It makes every other call only once, unless the method's comment says otherwise.
  */
-export class GuestClient extends FolderClient {
+export class GuestClient {
   /** Runs commands, and manages those that outlive their connection. */
   readonly commands: Commands;
+  /** Reads, writes, copies and watches files and directories. */
+  readonly files: Files;
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
 
@@ -101,10 +94,11 @@ export class GuestClient extends FolderClient {
   constructor(options: ConnectOptions) {
     checkOptions("the options of connect", options, CONNECT);
     const channel = openChannel(options);
-    super(channel, options);
-    this.commands = new Commands(channel, (kept) => this.redialled(kept));
     this.#channel = channel;
     this.#options = options;
+    const redial = this.#redial.bind(this);
+    this.commands = new Commands(channel, redial);
+    this.files = new Files({ channel, redial, health: (call) => this.health(call) });
   }
 
   /**
@@ -143,50 +137,6 @@ export class GuestClient extends FolderClient {
   start(args: readonly string[], options?: StartOptions): GuestProcess;
   start(args: readonly string[], options?: StartOptions | KeptStartOptions): GuestProcess {
     return this.commands.start(args, options as StartOptions);
-  }
-
-  /** Returns a file's content, or a part of it. The request is sent when the caller begins to read. */
-  readFile(path: GuestPath, options?: ReadFileOptions): FileContent {
-    return new FileContent(this.#channel, path, options);
-  }
-
-  /** Writes a file atomically: readers see either the old content or the whole new content. */
-  writeFile(path: GuestPath, content: FileSource, options?: WriteFileOptions): Promise<WriteFileResult> {
-    return writeFile(this.#channel, path, content, options);
-  }
-
-  /**
-   * Copies a local directory with everything in it into a directory of the guest, which is created with its missing
-   * parents. Copies contents, modes and times; symlinks stay symlinks. Replaces existing files and merges directories.
-   * If entries cannot be read here or written there, reports each to `onFailure`, copies all others and then rejects
-   * with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the file
-   * system's error as the cause. After a lost connection, such as after a standby, the copy continues: files that this
-   * call has written already, and that still exist, are not written again.
-   */
-  async uploadFolder(local: LocalPath, path: GuestPath, options: UploadFolderOptions = {}): Promise<FolderCopy> {
-    const { uploadFolder } = await import("./files/upload-folder.ts");
-    return uploadFolder({ client: this, channel: this.#channel }, local, path, options);
-  }
-
-  /**
-   * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
-   * `uploadFolder`, but does not copy setuid bits and owners, and applies the umask to modes. Touches nothing outside
-   * of that directory, whatever the guest sends. If entries cannot be read there or written here, reports each to
-   * `onFailure`, copies all others and then rejects with COPY_INCOMPLETE. If the local directory cannot be created,
-   * rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
-   */
-  async downloadFolder(path: GuestPath, local: LocalPath, options: DownloadFolderOptions = {}): Promise<FolderCopy> {
-    const { downloadFolder } = await import("./files/download-folder.ts");
-    return downloadFolder({ client: this, path }, local, options);
-  }
-
-  /** Returns the attributes of a path. */
-  async statPath(path: GuestPath, options: StatPathOptions = {}): Promise<PathAttributes> {
-    checkOptions("the options of statPath", options, { noFollow: true, ...CALL });
-    const { noFollow = false, ...call } = options;
-    return attributesOf(
-      await this.#channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, call),
-    );
   }
 
   /**
@@ -302,6 +252,13 @@ export class GuestClient extends FolderClient {
   /** Closes the connection once the calls in progress have ended, and removes the socket of a bridge from TMPDIR. */
   close(): void {
     this.#channel.close();
+  }
+
+  /** The channel for calls that outlive their connection, and how to reconnect. */
+  #redial(options: Pick<KeptOptions, "resume">): WatchParts {
+    const connectOptions = redialOf(options);
+    const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
+    return { channel: this.#channel, dial, alwaysDials: connectOptions !== undefined };
   }
 
   [Symbol.dispose](): void {

@@ -1,6 +1,13 @@
 export type { CallOptions } from "./channel.ts";
 export { ERROR_CODES, type ErrorCode } from "./error-codes.ts";
-export { GuestError, isLost as isConnectionLost, type GuestErrorParts, type GuestStatus } from "./errors.ts";
+export type { AgentReason } from "./agent-reasons.ts";
+export {
+  GuestError,
+  type GuestErrorCode,
+  type GuestErrorParts,
+  type GuestStatus,
+  isLost as isConnectionLost,
+} from "./errors.ts";
 export { isTransient } from "./transient.ts";
 export type { CommandOptions, CommandResult, SignalName, TerminalOptions } from "./exec/command.ts";
 export { signalNumber } from "./exec/command.ts";
@@ -24,36 +31,30 @@ export type {
 export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
 export type { GuestProcess, LinesOptions, WebStreams } from "./exec/process.ts";
 export { CommandError, type RunOptions, type RunResult, type RunSettings } from "./exec/run.ts";
-export type { PathAttributes } from "./files/attributes.ts";
-export type { GuestPath } from "./files/path.ts";
-export type { DownloadFolderOptions, FolderCopy, LocalPath, UploadFolderOptions } from "./files/folder.ts";
 export type {
-  ListEntry,
-  Listing,
-  ListOptions,
+  Files,
   MkdirOptions,
   NewAttributes,
-  RemoveOptions,
-  RemoveResult,
+  ReaddirOptions,
+  ReadlinkOptions,
   RenameOptions,
+  RmOptions,
   SetAttributesOptions,
   SymlinkOptions,
-} from "./files/tree.ts";
-export type { FileContent, ReadFileOptions } from "./files/read.ts";
+} from "./files/files.ts";
+export type { DirectoryEntry, Listing, OpendirOptions, ReadEntry, UnreadEntry } from "./files/listing.ts";
+export type { GuestPath, PlaceOptions } from "./files/path.ts";
+export type { DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from "./files/folder.ts";
+export type { GuestReadStream, ReadFileOptions, ReadOptions } from "./files/read.ts";
 export type { ReadTreeOptions, TreeReading } from "./files/read-tree.ts";
+export type { FileAttributes, FileStat, FileType } from "./files/stat.ts";
 export type { Hole, Piece } from "../tar/index.ts";
-export type { DirectoryEvent, WatchDirectoryOptions } from "./files/watch.ts";
+export type { DirectoryEvent, WatchOptions } from "./files/watch.ts";
 export type { LeftEntry, TreeEntry, TreeResult } from "./files/tree-entry.ts";
 export type { TreeEntries } from "./files/tree-sender.ts";
 export type { WriteTreeOptions } from "./files/write-tree.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
-export {
-  connect,
-  type GuestClient,
-  type StatPathOptions,
-  type WaitForPortOptions,
-  type WatchUsageOptions,
-} from "./guest-client.ts";
+export { connect, type GuestClient, type WaitForPortOptions, type WatchUsageOptions } from "./guest-client.ts";
 export {
   type BridgeOptions,
   type ConnectOptions,
@@ -98,7 +99,6 @@ export type {
   StopResult,
 } from "./messages.ts";
 export { CommandKind } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-export { FileType } from "../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 export { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 export { PortScope } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";

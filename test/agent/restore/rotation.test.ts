@@ -83,7 +83,7 @@ describe("a credential volume that never answers", () => {
     for (let round = 0; round < 24; round++) assert.deepEqual(await refused(), [true, true]);
     using wrong = clientOf(agent, { token: "another-0123456789" });
     await assert.rejects(wrong.health(), { status: "UNAUTHENTICATED" });
-    await client.statPath("/");
+    await client.files.stat("/");
     await mount[Symbol.asyncDispose]();
     await until(async () => !(await refused()).includes(true), "both files can be read again");
   });

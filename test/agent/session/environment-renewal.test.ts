@@ -220,7 +220,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([kept.frozen, kept.degraded, kept.entropyBytesMixed], [true, "", 64]);
     using client = clientOf(agent);
     assert.equal((await client.health()).frozen, true);
-    await client.writeFile(guest.process, JSON.stringify({ args: WORKLOAD, env: { KEY: "of the fork" } }), {
+    await client.files.writeFile(guest.process, JSON.stringify({ args: WORKLOAD, env: { KEY: "of the fork" } }), {
       mode: 0o600,
     });
     using second = clientOf(agent);

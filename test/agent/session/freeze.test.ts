@@ -103,8 +103,8 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     const { status: code, reason } = await failureOf(tunnel.opened);
     assert.deepEqual([code, reason], ["FAILED_PRECONDITION", "SESSION_FROZEN"]);
     await client.waitForPort(server.port);
-    await client.writeFile(folder.at("while-frozen"), "text");
-    assert.equal(String(await client.readFile(folder.at("while-frozen")).bytes()), "text");
+    await client.files.writeFile(folder.at("while-frozen"), "text");
+    assert.equal(String(await client.files.readFile(folder.at("while-frozen"))), "text");
     assert.deepEqual(await client.commands.list(), []);
   });
 

@@ -56,7 +56,7 @@ describe("arguments", () => {
       [/timeoutMs requires/, () => client.run(["true"], { timeoutMs: anything("5s") })],
       [/requestTimeoutMs requires/, () => client.run(["true"], { requestTimeoutMs: NaN })],
       [/requestTimeoutMs requires/, () => client.health({ requestTimeoutMs: NaN })],
-      [/requestTimeoutMs requires/, () => client.uploadFolder("/tmp", "/x", { requestTimeoutMs: NaN })],
+      [/requestTimeoutMs requires/, () => client.files.upload("/tmp", "/x", { requestTimeoutMs: NaN })],
       [/maxOutputBytes requires/, () => client.run(["true"], { maxOutputBytes: 0.5 })],
       [/cols/, () => client.run(["true"], { terminal: { cols: 80.5, rows: 24 } })],
       [/^a command is an array of strings, /, () => client.run(anything({}))],
@@ -71,8 +71,11 @@ describe("arguments", () => {
       [/^there is no deadline in the options of run; /, () => client.run(["ls"], anything({ deadline: 5 }))],
       [/^there is no deadlineMs in the options of health; /, () => client.health(anything({ deadlineMs: 5 }))],
       [/^the options of health must be an object/, () => client.health(anything(5))],
-      [/no createParent in the options of writeFile/, () => client.writeFile("/x", "x", anything({ createParent: 1 }))],
-      [/no length_ in the options of readFile/, () => client.readFile("/x", anything({ length_: 5n })).bytes()],
+      [
+        /no createParent in the options of writeFile/,
+        () => client.files.writeFile("/x", "x", anything({ createParent: 1 })),
+      ],
+      [/no length_ in the options of readFile/, () => client.files.readFile("/x", anything({ length_: 5n }))],
       [/^address is missing; /, () => connect(anything({ token: "t" }))],
       [/^there is no adress in the options of connect; /, () => connect(anything({ adress: "x:1", token: "t" }))],
       [
@@ -81,9 +84,9 @@ describe("arguments", () => {
       ],
       [/^there is no time in the restore steps; /, () => client.runRestoreDuties(anything({ entropy: "x", time: 5 }))],
       [/timeout_ms/, () => client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 333.3 })],
-      [/offset/, () => client.readFile("/etc/hosts", { offset: -1 }).bytes()],
-      [/size/, () => client.writeFile(folder.at("x"), "x", { size: -1 })],
-      [/mode/, () => client.writeFile(folder.at("x"), "x", { mode: 0.5 })],
+      [/offset/, () => client.files.readFile("/etc/hosts", { offset: -1 })],
+      [/size/, () => client.files.writeFile(folder.at("x"), "x", { size: -1 })],
+      [/mode/, () => client.files.writeFile(folder.at("x"), "x", { mode: 0.5 })],
       [/write host:port/, () => connect({ address: "http://localhost:1", token, ...pem })],
       [/IPv6 address in brackets/, () => connect({ address: "::1:7071", token, ...pem })],
       [/keyPem is not PEM/, () => connect({ address: "127.0.0.1:1", token, ...pem, keyPem: "" })],
@@ -97,14 +100,14 @@ describe("arguments", () => {
       [/keep\.lingerMs requires a number of milliseconds/, () => kept({ lingerMs: Number.NaN })],
       [/keep\.whenFull is "wait"; give drop-oldest or block/, () => kept({ whenFull: "wait" })],
       [/resume\.timeoutMs requires a number/, () => kept({}, { resume: { timeoutMs: -1 } })],
-      [/mode requires a whole number/, () => client.mkdir("/x", { mode: -1 })],
-      [/uid requires a whole number/, () => client.setAttributes("/x", { uid: 1.5 })],
-      [/mtime is not a valid time/, () => client.setAttributes("/x", { mtime: new Date(Number.NaN) })],
-      [/set at least one of mode, uid, gid and mtime/, () => client.setAttributes("/x", {})],
-      [/there is no recursiv/, () => client.remove("/x", anything({ recursiv: true }))],
-      [/must end in a name/, () => client.remove("/", { recursive: true })],
-      [/there is no dept/, () => Array.fromAsync(client.list("/", anything({ dept: 3 })))],
-      [/maxEntries/, () => Array.fromAsync(client.list("/", { maxEntries: -1 }))],
+      [/mode requires a whole number/, () => client.files.mkdir("/x", { mode: -1 })],
+      [/uid requires a whole number/, () => client.files.setAttributes("/x", { uid: 1.5 })],
+      [/mtime is not a valid time/, () => client.files.setAttributes("/x", { mtime: new Date(Number.NaN) })],
+      [/set at least one of mode, uid, gid and mtime/, () => client.files.setAttributes("/x", {})],
+      [/there is no recursiv/, () => client.files.rm("/x", anything({ recursiv: true }))],
+      [/must end in a name/, () => client.files.rm("/", { recursive: true })],
+      [/there is no dept/, () => Array.fromAsync(client.files.opendir("/", anything({ dept: 3 })))],
+      [/maxEntries/, () => Array.fromAsync(client.files.opendir("/", { maxEntries: -1 }))],
       [/(?:)/, () => client.forward({})],
       [/(?:)/, () => client.forward({ port: 80, path: "/run/app.sock" })],
       [/^a command is an array, /, () => client.start(anything("ls -l"))],
@@ -167,15 +170,15 @@ describe("arguments", () => {
   test("input and file content may be text instead of bytes", async () => {
     assert.equal((await client.run(["cat"], { input: "größer" })).stdout, "größer");
     const path = folder.at("text");
-    await client.writeFile(path, "größer\n");
-    assert.equal(await client.readFile(path).text(), "größer\n");
-    assert.deepEqual(await client.readFile(path, { offset: 2, length: 2 }).bytes(), Buffer.from("ö"));
-    await client.writeFile(path, Readable.from(["two ", "parts"]));
-    assert.equal(await client.readFile(path).text(), "two parts");
+    await client.files.writeFile(path, "größer\n");
+    assert.equal(await client.files.readFile(path, "utf8"), "größer\n");
+    assert.deepEqual(await client.files.readFile(path, { offset: 2, length: 2 }), Buffer.from("ö"));
+    await client.files.writeFile(path, Readable.from(["two ", "parts"]));
+    assert.equal(await client.files.readFile(path, "utf8"), "two parts");
     for (const source of [5, null, Readable.from([5])]) {
-      const error = await failureOf(client.writeFile(path, anything(source)));
+      const error = await failureOf(client.files.writeFile(path, anything(source)));
       assert.deepEqual([error.status, error.cause instanceof TypeError], ["FAILED_PRECONDITION", true]);
     }
-    assert.equal(await client.readFile(path).text(), "two parts");
+    assert.equal(await client.files.readFile(path, "utf8"), "two parts");
   });
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { describe, test } from "node:test";
-import { type CallOptions, type FileContent, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
+import { type CallOptions, type GuestReadStream, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type Answer, type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
@@ -29,13 +29,13 @@ function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<v
 /** Every operation, on a server that accepts calls and never ends them. */
 const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOptions) => Promise<unknown>>> = {
   Health: (client, options) => client.health(options),
-  StatPath: (client, options) => client.statPath("/x", options),
+  StatPath: (client, options) => client.files.stat("/x", options),
   RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
   RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
   Exec: (client, options) => client.run(["true"], { input: "input", ...options }),
-  ReadFile: (client, options) => client.readFile("/x", options)[Symbol.asyncIterator]().next(),
-  "ReadFile as a stream": (client, options) => client.readFile("/x", options).stream().getReader().read(),
-  WriteFile: (client, options) => client.writeFile("/x", stalledSource().source, options),
+  ReadFile: (client, options) => client.files.createReadStream("/x", options)[Symbol.asyncIterator]().next(),
+  "ReadFile as a stream": (client, options) => client.files.createReadStream("/x", options).web.getReader().read(),
+  WriteFile: (client, options) => client.files.writeFile("/x", stalledSource().source, options),
 };
 
 describe("aborting", () => {
@@ -78,7 +78,7 @@ describe("aborting", () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const { source, closed } = stalledSource();
     const controller = new AbortController();
-    const failure = failureOf(agent.client.writeFile("/x", source, { signal: controller.signal }));
+    const failure = failureOf(agent.client.files.writeFile("/x", source, { signal: controller.signal }));
     await agent.called("WriteFile");
     controller.abort();
     assert.equal((await failure).status, "CANCELLED");
@@ -86,13 +86,13 @@ describe("aborting", () => {
   });
 
   /** Starts reading in each of the ways; the returned function leaves in mid-read. */
-  const READERS: Readonly<Record<string, (content: FileContent) => () => unknown>> = {
+  const READERS: Readonly<Record<string, (content: GuestReadStream) => () => unknown>> = {
     "a stream of Node that is destroyed": (content) => {
-      const stream = content.readable().resume();
+      const stream = content.resume();
       return () => stream.destroy();
     },
     "a web stream that is cancelled": (content) => {
-      const reader = content.stream().getReader();
+      const reader = content.web.getReader();
       void reader.read().catch(() => undefined);
       return () => reader.cancel();
     },
@@ -100,7 +100,7 @@ describe("aborting", () => {
   for (const [name, read] of Object.entries(READERS)) {
     test(`${name} ends the waiting call`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
-      const leave = read(agent.client.readFile("/x"));
+      const leave = read(agent.client.files.createReadStream("/x"));
       await agent.called("ReadFile");
       await leave();
       await agent.cancelled("ReadFile");
@@ -137,7 +137,7 @@ describe("aborting", () => {
     assert.equal(listeners(), 1);
     await health;
     await agent.client.run(["true"], { signal });
-    for await (const _ of agent.client.readFile("/x", { signal })) continue;
+    for await (const _ of agent.client.files.createReadStream("/x", { signal })) continue;
     await agent.client.health();
     assert.equal(listeners(), 0);
   });
@@ -168,7 +168,7 @@ describe("retries", () => {
   test("health and statPath are retried when the connection breaks", async () => {
     await using standIn = await breaking(3);
     assert.equal((await standIn.client.health()).alive, true);
-    assert.equal((await standIn.client.statPath("/x")).size, 5);
+    assert.equal((await standIn.client.files.stat("/x")).size, 5);
     assert.deepEqual(standIn.calls, ["Health", "Health", "Health", "StatPath", "StatPath", "StatPath"]);
   });
 
@@ -207,8 +207,8 @@ describe("retries", () => {
     }
     for (const [method, act] of [
       ["Exec", () => client.run(["true"])],
-      ["WriteFile", () => client.writeFile("/x", Buffer.from("x"))],
-      ["ReadFile", () => client.readFile("/x")[Symbol.asyncIterator]().next()],
+      ["WriteFile", () => client.files.writeFile("/x", Buffer.from("x"))],
+      ["ReadFile", () => client.files.createReadStream("/x")[Symbol.asyncIterator]().next()],
     ] as const) {
       const failure = failureOf(act());
       await standIn.called(method);

@@ -44,22 +44,22 @@ describe("a client of an older agent", () => {
     for (const [method, call, since = "0.2.0"] of [
       ["Open", () => tunnel.opened],
       ["WaitForPort", () => client.waitForPort(80)],
-      ["List", () => client.list("/x")[Symbol.asyncIterator]().next()],
-      ["MakeFolder", () => client.mkdir("/x")],
-      ["MakeLink", () => client.symlink("y", "/x")],
-      ["Remove", () => client.remove("/x")],
-      ["Rename", () => client.rename("/x", "/y")],
-      ["SetAttributes", () => client.setAttributes("/x", { mode: 0o600 })],
+      ["List", () => client.files.opendir("/x")[Symbol.asyncIterator]().next()],
+      ["MakeFolder", () => client.files.mkdir("/x")],
+      ["MakeLink", () => client.files.symlink("y", "/x")],
+      ["Remove", () => client.files.rm("/x")],
+      ["Rename", () => client.files.rename("/x", "/y")],
+      ["SetAttributes", () => client.files.setAttributes("/x", { mode: 0o600 })],
       ["ListExecs", () => client.commands.list()],
       ["EndExec", () => client.commands.end("x")],
       ["SignalExec", () => client.commands.signal("x", "SIGTERM")],
       ["Stop", () => client.stop()],
       ["ListPorts", () => client.listPorts(), "0.3.0"],
       ["WatchPorts", () => client.watchPorts().next(), "0.3.0"],
-      ["Watch", () => client.watchDirectory("/x").next(), "0.4.0"],
+      ["Watch", () => client.files.watch("/x").next(), "0.4.0"],
       ["ListProcesses", () => client.commands.processes(), "0.4.0"],
       ["SignalProcess", () => client.commands.signalProcess({ pid: 2, startTicks: 1 }, "SIGTERM"), "0.4.0"],
-      ["ReadTree", () => client.readTree("/x")[Symbol.asyncIterator]().next(), "0.3.0"],
+      ["ReadTree", () => client.files.readTree("/x")[Symbol.asyncIterator]().next(), "0.3.0"],
     ] as const) {
       const { status, message, nextStep } = await failureOf(call());
       assert.equal(status, "UNIMPLEMENTED");
@@ -91,10 +91,10 @@ describe("a client of an older agent", () => {
     assert.deepEqual([answer.lastUserActivity?.getTime(), answer.guestTime], [7_000, undefined]);
     const result = await agent.client.run(["true"]);
     assert.deepEqual([result.exitCode, result.oomKilled, result.durationMs], [3, false, 0]);
-    const file = agent.client.readFile("/x");
+    const file = agent.client.files.createReadStream("/x");
     assert.deepEqual(await Array.fromAsync(file, (part) => part.length), [1]);
     assert.equal(await file.attributes, undefined);
-    assert.deepEqual(await Array.fromAsync(agent.client.readFile("/x").pieces()), [Buffer.from("x")]);
+    assert.deepEqual(await Array.fromAsync(agent.client.files.readPieces("/x")), [Buffer.from("x")]);
     const { clockErrorMs, hook } = await restoreSequence(() => agent.redial());
     assert.deepEqual([clockErrorMs, hook.ran], [Number.NaN, false]);
   });

@@ -53,9 +53,9 @@ describe("connect", () => {
     using client = clientOf(agent, { address: `127.0.0.1:${door.port}`, connectTimeoutMs: 200 });
     const left = await Promise.all([
       failureOf(client.health()),
-      failureOf(client.readFile("/etc/hostname").bytes()),
-      failureOf(client.list("/")[Symbol.asyncIterator]().next()),
-      failureOf(client.writeFile("/tmp/never", "x")),
+      failureOf(client.files.readFile("/etc/hostname")),
+      failureOf(client.files.opendir("/")[Symbol.asyncIterator]().next()),
+      failureOf(client.files.writeFile("/tmp/never", "x")),
       failureOf(client.commands.end("none")),
       failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT })),
       failureOf(client.start(["true"]).wait()),

@@ -19,10 +19,10 @@ type Copy = (from: string, to: string, options: object, through?: GuestClient) =
 
 /** Both directions, which must do the same. */
 const COPIES: readonly (readonly [string, Copy])[] = [
-  ["uploadFolder", (from, to, options, through = client) => through.uploadFolder(from, to, options)],
+  ["uploadFolder", (from, to, options, through = client) => through.files.upload(from, to, options)],
   [
     "downloadFolder",
-    (from, to, options, through = client) => through.downloadFolder(from, to, { umask: 0, ...options }),
+    (from, to, options, through = client) => through.files.download(from, to, { umask: 0, ...options }),
   ],
 ];
 
@@ -133,11 +133,11 @@ for (const [method, copy] of COPIES)
       const raw = Buffer.concat([Buffer.from(`${folder.path}/caf`), Buffer.from([0xe9])]);
       const exclude = ["node_modules", "*.log", "build/*.o"];
       if (method === "uploadFolder") {
-        await client.downloadFolder(folder.at("from"), raw);
-        await client.uploadFolder(raw, folder.at("to"), { exclude });
+        await client.files.download(folder.at("from"), raw);
+        await client.files.upload(raw, folder.at("to"), { exclude });
       } else {
-        await client.downloadFolder(folder.at("from"), raw, { exclude });
-        await client.uploadFolder(raw, folder.at("to"));
+        await client.files.download(folder.at("from"), raw, { exclude });
+        await client.files.upload(raw, folder.at("to"));
       }
       assert.deepEqual((await readdir(folder.at("to"), { recursive: true })).toSorted(), ["build", "kept"]);
     });
@@ -223,7 +223,7 @@ describe("a large file that becomes shorter while it is uploaded", () => {
       if (!isCut) setImmediate(() => truncateSync(folder.at("from/big"), 0));
       isCut = true;
     };
-    const error = await failureOf(client.uploadFolder(folder.at("from"), folder.at("to"), { onBytes }));
+    const error = await failureOf(client.files.upload(folder.at("from"), folder.at("to"), { onBytes }));
     assert.deepEqual([error.code, error.metadata["failed"]], ["COPY_INCOMPLETE", "1"]);
     assert.match(error.message, /big: ESTALE/);
     assert.deepEqual((await readdir(folder.at("to"))).toSorted(), ["a", "z"]);
@@ -253,7 +253,7 @@ describe("a large file that becomes shorter while it is uploaded", () => {
     const answers = { SetAttributes: () => ({ stat: {} }) };
     const serves = { WriteTree, List: (call: StandInCall): void => call.end() };
     await using older = await startStandIn({ service: FileTree, serves, answers });
-    const error = await failureOf(older.client.uploadFolder(folder.at("from"), "/there"));
+    const error = await failureOf(older.client.files.upload(folder.at("from"), "/there"));
     assert.deepEqual([error.code, error.metadata["failed"]], ["COPY_INCOMPLETE", "1"]);
     assert.deepEqual(calls, [
       ["a", "big"],

@@ -7,7 +7,8 @@ import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { Metadata, status } from "@grpc/grpc-js";
 import { guestError, mayConnect, readErrorDetails } from "../../../src/node/client/errors.ts";
 import { ErrorInfoSchema } from "../../../src/shared/gen/google/rpc/error_details_pb.ts";
-import type { GuestClient } from "../../../src/node/client/index.ts";
+import type { Reason } from "../../../src/agent/domain/index.ts";
+import { type AgentReason, ERROR_CODES, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { rawGrpcServer } from "../../fixtures/raw-grpc-server.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
 
@@ -95,12 +96,26 @@ describe("the library's sources", () => {
         '{ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause }',
         "{ status: under, code, message, cause }",
         '{ status: "FAILED_PRECONDITION", code: "COPY_INCOMPLETE", message, metadata }',
+        '{ status: "FAILED_PRECONDITION", code: "REMOVE_INCOMPLETE", message, metadata }',
+        // Its code is that of a call whose deadline has passed.
+        '{ status: "DEADLINE_EXCEEDED", message }',
         // What an agent says, with its reason.
         "{ status: under, ...details, ...cause, cause: error, retryable }",
         // The same of a call that had begun.
         "{ ...parts, retryable: false }",
       ]),
     );
+  });
+
+  test("the library's type knows exactly the agent's reasons", () => {
+    // tsc fails here if one of the two lacks a reason.
+    const isSame: [Reason, AgentReason] extends [AgentReason, Reason] ? true : never = true;
+    assert.ok(isSame);
+  });
+
+  test("a code that Object's prototype has is not in ERROR_CODES", () => {
+    assert.equal((ERROR_CODES as Record<string, unknown>)["constructor"], undefined);
+    assert.equal(new GuestError({ status: "UNKNOWN", reason: "constructor", message: "m" }).nextStep, undefined);
   });
 
   test("errors without a code only become causes of errors with one", () => {
@@ -132,6 +147,15 @@ describe("the library's sources", () => {
         "tar/local-tree.ts: EntryError",
         "tar/names.ts: TarError",
         "tar/read.ts: TarError",
+        "tar/thread/copy-thread.ts: Error", // SOURCE_FAILED or DESTINATION_FAILED
+        "tar/thread/entry-receiver.ts: Error", // the same
+        "tar/thread/local-items.ts: EntryError", // of one entry, which onFailure reports
+        "tar/thread/main.ts: Error", // of a module that is not in its thread
+        "tar/thread/plain-error.ts: EntryError", // errors of the thread, as it threw them
+        "tar/thread/plain-error.ts: Error",
+        "tar/thread/plain-error.ts: TarError",
+        "tar/thread/plain-error.ts: UnpackError",
+        "tar/thread/read-local.ts: Error", // of a reading that its caller has ended
         "tar/unpack.ts: TarError",
         "tar/unpack.ts: UnpackError", // DESTINATION_FAILED
         "tar/whole.ts: TarError",
@@ -183,7 +207,7 @@ const COMPRESSED = Buffer.from([1, 0, 0, 0, 0]);
 
 const CALLS: readonly (readonly [shape: string, call: (client: GuestClient) => Promise<unknown>])[] = [
   ["one answer", (client) => client.health()],
-  ["a stream of answers", (client) => client.readFile("/x").bytes()],
+  ["a stream of answers", (client) => client.files.readFile("/x")],
   ["streams both ways", (client) => client.start(["true"]).wait()],
 ];
 

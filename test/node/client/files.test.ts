@@ -5,8 +5,7 @@ import { connect as dial } from "node:net";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
-import { connect, type FileContent, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
-import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { connect, type Files, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -26,38 +25,46 @@ describe("files of a GuestClient", () => {
   test("readFile reads a whole file or a range", async () => {
     const path = join(folder, "read");
     await writeFile(path, content);
-    assert.ok((await buffer(client.readFile(path))).equals(content));
-    const range = await buffer(client.readFile(path, { offset: 1_000_000, length: 5 }));
+    assert.ok((await client.files.readFile(path)).equals(content));
+    const range = await client.files.readFile(path, { offset: 1_000_000, length: 5 });
     assert.deepEqual(range, content.subarray(1_000_000, 1_000_005));
     await writeFile(join(folder, "empty"), "");
-    assert.equal((await buffer(client.readFile(join(folder, "empty")))).length, 0);
+    assert.equal(await client.files.readFile(join(folder, "empty"), "utf8"), "");
   });
 
   test("pieces of a sparse file contain holes instead of zeros", async () => {
     const path = join(folder, "pieces");
     await writeFile(path, content);
     await truncate(path, 20_000_000);
-    const pieces = await Array.fromAsync(client.readFile(path).pieces());
+    const pieces = await Array.fromAsync(client.files.readPieces(path));
     const bytes = pieces.map((piece) => ("holeBytes" in piece ? Buffer.alloc(piece.holeBytes) : piece));
     assert.ok(Buffer.concat(bytes).equals(await readFile(path)));
     const holes = pieces.flatMap((piece) => ("holeBytes" in piece ? [piece.holeBytes] : []));
     assert.equal(holes.length, 1);
     assert.ok(Number(holes[0]) > 16_000_000, `${holes[0]}`);
-    const range = await Array.fromAsync(client.readFile(path, { offset: 10_000_000, length: 1_000_000 }).pieces());
+    const range = await Array.fromAsync(client.files.readPieces(path, { offset: 10_000_000, length: 1_000_000 }));
     assert.deepEqual(range, [{ holeBytes: 1_000_000 }]);
   });
 
   test("readFile rejects unrequested holes and surplus bytes", async () => {
     for (const [chunk, said, read] of [
-      [{ hole: 5n }, /it has a hole that was not asked for$/, (file: FileContent) => file.bytes()],
+      [{ hole: 5n }, /it has a hole that was not asked for$/, (files: Files) => files.readFile("/x", { length: 10 })],
       ...[11n, 2n ** 64n - 1n].map(
         (hole) =>
-          [{ hole }, /more bytes than the 10 that/, (file: FileContent) => Array.fromAsync(file.pieces())] as const,
+          [
+            { hole },
+            /more bytes than the 10 that/,
+            (files: Files) => Array.fromAsync(files.readPieces("/x", { length: 10 })),
+          ] as const,
       ),
-      [{ data: Buffer.alloc(11) }, /more bytes than the 10 that/, (file: FileContent) => file.bytes()],
+      [
+        { data: Buffer.alloc(11) },
+        /more bytes than the 10 that/,
+        (files: Files) => files.readFile("/x", { length: 10 }),
+      ],
     ] as const) {
       await using standIn = await startStandIn({ service: GuestAgent, streams: { ReadFile: [chunk] } });
-      const { status, code, message } = await failureOf(read(standIn.client.readFile("/x", { length: 10 })));
+      const { status, code, message } = await failureOf(read(standIn.client.files));
       assert.deepEqual([status, code], ["DATA_LOSS", "ANSWER_UNREADABLE"]);
       assert.match(message, said);
     }
@@ -66,14 +73,14 @@ describe("files of a GuestClient", () => {
   test("file calls reject half a surrogate pair before sending", async () => {
     const path = "/tmp/\ud800";
     const calls: readonly (() => unknown)[] = [
-      () => client.statPath(path),
-      () => client.readFile(path).bytes(),
-      () => client.writeFile(path, "x"),
-      () => client.remove(path),
-      () => client.rename("/tmp/x", path),
-      () => client.mkdir(path),
-      () => client.setAttributes(path, { mode: 0o600 }),
-      () => client.list(path)[Symbol.asyncIterator]().next(),
+      () => client.files.stat(path),
+      () => client.files.readFile(path),
+      () => client.files.writeFile(path, "x"),
+      () => client.files.rm(path),
+      () => client.files.rename("/tmp/x", path),
+      () => client.files.mkdir(path),
+      () => client.files.setAttributes(path, { mode: 0o600 }),
+      () => client.files.opendir(path)[Symbol.asyncIterator]().next(),
     ];
     for (const call of calls) {
       const error = await failureOf(Promise.resolve().then(call));
@@ -85,29 +92,29 @@ describe("files of a GuestClient", () => {
   test("attributes describe the opened file even after it was replaced", async () => {
     const path = join(folder, "attributes");
     await writeFile(path, content);
-    const opened = client.readFile(path);
+    const opened = client.files.createReadStream(path);
     const chunks = opened[Symbol.asyncIterator]();
     await chunks.next();
     await rm(path);
     await writeFile(path, "another");
     const attributes = await opened.attributes;
-    assert.deepEqual([attributes?.type, attributes?.size], [FileType.REGULAR, content.length]);
+    assert.deepEqual([attributes?.type, attributes?.size], ["file", content.length]);
     await chunks.return?.(undefined);
-    const absent = client.readFile(join(folder, "absent"));
+    const absent = client.files.createReadStream(join(folder, "absent"));
     await assert.rejects(buffer(absent), GuestError);
     await assert.rejects(absent.attributes, GuestError);
   });
 
   test("attributes of an abandoned read fail with CANCELLED", async () => {
-    const unread = client.readFile(join(folder, "unread"));
-    unread.readable().destroy();
+    const unread = client.files.createReadStream(join(folder, "unread"));
+    unread.destroy();
     const { status } = await failureOf(unread.attributes);
     assert.equal(status, "CANCELLED");
   });
 
   test("writeFile writes bytes and streams with their attributes", async () => {
     const sha256 = createHash("sha256").update(content).digest();
-    const whole = await client.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
+    const whole = await client.files.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
     assert.equal(whole.bytesWritten, content.length);
     assert.deepEqual(Buffer.from(whole.sha256), sha256);
     assert.ok((await readFile(join(folder, "whole"))).equals(content));
@@ -116,7 +123,7 @@ describe("files of a GuestClient", () => {
     async function* pieces(): AsyncGenerator<Uint8Array> {
       for (let start = 0; start < content.length; start += 100_000) yield content.subarray(start, start + 100_000);
     }
-    await client.writeFile(join(folder, "new", "streamed"), pieces(), { parents: true });
+    await client.files.writeFile(join(folder, "new", "streamed"), pieces(), { parents: true });
     assert.ok((await readFile(join(folder, "new", "streamed"))).equals(content));
   });
 
@@ -129,10 +136,10 @@ describe("files of a GuestClient", () => {
         closed.resolve();
       }
     }
-    const refused = client.writeFile(join(folder, "no", "such", "folder"), endless());
+    const refused = client.files.writeFile(join(folder, "no", "such", "folder"), endless());
     assert.equal((await failureOf(refused)).status, "NOT_FOUND");
     await closed.promise;
-    const { status, reason } = await failureOf(buffer(client.readFile(join(folder, "absent"))));
+    const { status, reason } = await failureOf(buffer(client.files.createReadStream(join(folder, "absent"))));
     assert.deepEqual([status, reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     assert.ok(!(await readdir(folder)).includes("no"));
   });
@@ -190,15 +197,16 @@ const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: P
         abort.abort("given up");
         await never();
       });
-      return failureOf(writer.writeFile(path, content, { signal: abort.signal }));
+      return failureOf(writer.files.writeFile(path, content, { signal: abort.signal }));
     },
-    "passes its deadline": (writer, path) => failureOf(writer.writeFile(path, part(never), { requestTimeoutMs: 300 })),
+    "passes its deadline": (writer, path) =>
+      failureOf(writer.files.writeFile(path, part(never), { requestTimeoutMs: 300 })),
     "has a source that fails": (writer, path, given) => {
       const content = part(async () => {
         await given;
         throw new Error("the disk of the host is gone");
       });
-      return failureOf(writer.writeFile(path, content));
+      return failureOf(writer.files.writeFile(path, content));
     },
   };
 

@@ -34,19 +34,19 @@ const COPIES: readonly HungCopy[] = [
   {
     title: "uploadFolder of a hung directory",
     mountPoint: "tree",
-    copy: (folder, options) => client.uploadFolder(folder.at("tree"), folder.at("copy"), options),
+    copy: (folder, options) => client.files.upload(folder.at("tree"), folder.at("copy"), options),
     paths: (folder) => [folder.at("tree"), `:${folder.at("copy")}`],
   },
   {
     title: "uploadFolder with a hung subdirectory",
     mountPoint: "tree/hung",
-    copy: (folder, options) => client.uploadFolder(folder.at("tree"), folder.at("copy"), options),
+    copy: (folder, options) => client.files.upload(folder.at("tree"), folder.at("copy"), options),
     paths: (folder) => [folder.at("tree"), `:${folder.at("copy")}`],
   },
   {
     title: "downloadFolder into a hung directory",
     mountPoint: "hung",
-    copy: (folder, options) => client.downloadFolder(folder.at("source"), folder.at("hung"), options),
+    copy: (folder, options) => client.files.download(folder.at("source"), folder.at("hung"), options),
     paths: (folder) => [`:${folder.at("source")}/.`, folder.at("hung")],
   },
 ];

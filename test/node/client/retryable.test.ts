@@ -63,7 +63,7 @@ describe("error.retryable", () => {
     for (const fail of [
       () => client.run(["/no/such/command"]),
       () => client.run(["true"], { signal: AbortSignal.abort() }),
-      () => client.readFile("/no/such/file").text(),
+      () => client.files.readFile("/no/such/file", "utf8"),
     ])
       assert.equal((await failureOf(fail())).retryable, false);
   });

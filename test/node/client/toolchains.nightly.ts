@@ -69,7 +69,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
     }
     const [source, target] = [join(folder, "source"), join(folder, "target")];
     await execa("sh", ["-c", 'mkdir -p "$1/sub" && echo inside > "$1/sub/file"', "sh", source]);
-    const code = `${connected}console.log((await client.downloadFolder(${JSON.stringify(source)}, ${JSON.stringify(target)})).files);
+    const code = `${connected}console.log((await client.files.download(${JSON.stringify(source)}, ${JSON.stringify(target)})).files);
 client.close();
 `;
     await writeFile(join(installed.folder, "copy.mjs"), code);

@@ -77,8 +77,8 @@ const client = connect({ address: \`unix:\${process.env["SOCKET"]}\`, token: pro
 await trace.getTracer("test").startActiveSpan("job", async (span) => {
   await client.health();
   await client.run(["cat"], { input: "some input" });
-  await client.uploadFolder(process.env["SITE"], process.env["TARGET"]);
-  await client.statPath("/no/such/file").catch(() => {});
+  await client.files.upload(process.env["SITE"], process.env["TARGET"]);
+  await client.files.stat("/no/such/file").catch(() => {});
   span.end();
 });
 client.close();

@@ -19,7 +19,8 @@ import {
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
-import { FileType, type ListEntry, type ListOptions, type TreeEntry } from "../../../src/node/client/index.ts";
+import type { DirectoryEntry, OpendirOptions, TreeEntry } from "../../../src/node/client/index.ts";
+import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -34,9 +35,9 @@ import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
-async function all(path: string, options?: ListOptions): Promise<ListEntry[]> {
-  const entries: ListEntry[] = [];
-  for await (const entry of client.list(path, options)) entries.push(entry);
+async function all(path: string, options?: OpendirOptions): Promise<DirectoryEntry[]> {
+  const entries: DirectoryEntry[] = [];
+  for await (const entry of client.files.opendir(path, options)) entries.push(entry);
   return entries;
 }
 
@@ -45,18 +46,18 @@ describe("client.list", () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub"));
     await writeFile(folder.at("sub/file"), "12345");
-    const listing = client.list(folder.path, { depth: Number.POSITIVE_INFINITY });
+    const listing = client.files.opendir(folder.path, { recursive: true });
     for (let time = 0; time < 2; time++) {
       const found: (readonly unknown[])[] = [];
-      for await (const { name, type, attributes, errno } of listing) found.push([name, type, attributes?.size, errno]);
+      for await (const { name, type, size: bytes, errno } of listing) found.push([name, type, bytes, errno]);
       const { size } = await stat(folder.at("sub"));
       assert.deepEqual(found, [
-        ["sub", FileType.DIRECTORY, size, undefined],
-        ["sub/file", FileType.REGULAR, 5, undefined],
+        ["sub", "directory", size, undefined],
+        ["sub/file", "file", 5, undefined],
       ]);
     }
     assert.equal(listing.truncated, false);
-    const short = client.list(folder.path, { depth: 2, maxEntries: 1 });
+    const short = client.files.opendir(folder.path, { depth: 2, maxEntries: 1 });
     for await (const { name } of short) assert.equal(name, "sub");
     assert.equal(short.truncated, true);
   });
@@ -66,13 +67,13 @@ describe("client.list", () => {
     // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
     for (let index = 0; index < 10_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
     const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
-    for await (const { name } of client.list(folder.path)) {
+    for await (const { name } of client.files.opendir(folder.path)) {
       assert.equal(name.length, 200);
       break;
     }
     await until(async () => !(await isOpen()), "it is closed");
     const abort = new AbortController();
-    const entries = client.list(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
+    const entries = client.files.opendir(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
     await entries.next();
     abort.abort();
     const read = async (): Promise<void> => {
@@ -93,23 +94,30 @@ describe("the client's changes of directories", () => {
   it("mkdir, symlink, rename, setAttributes and remove work beneath a directory", NEEDS_ROOT, async () => {
     await using folder = await testFolder();
     const beneath = folder.path;
-    assert.equal(await client.mkdir("a/b", { beneath, parents: true, mode: 0o700, uid: 1000, gid: 1001 }), true);
-    assert.equal(await client.mkdir("a/b", { beneath }), false);
-    assert.equal((await failureOf(client.mkdir("a/b", { beneath, exclusive: true }))).status, "ALREADY_EXISTS");
-    await client.symlink("b", "a/link", { beneath });
+    assert.equal(
+      await client.files.mkdir("a/b", { beneath, recursive: true, mode: 0o700, uid: 1000, gid: 1001 }),
+      true,
+    );
+    assert.equal(await client.files.mkdir("a/b", { beneath, recursive: true }), false);
+    assert.equal((await failureOf(client.files.mkdir("a/b", { beneath }))).status, "ALREADY_EXISTS");
+    await client.files.symlink("b", "a/link", { beneath });
     assert.equal(await readlink(folder.at("a/link")), "b");
     const raw = Buffer.from([0xff, 0xfe]);
-    await client.writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "x");
-    assert.equal(await client.readFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw])).text(), "x");
-    assert.equal((await client.statPath(Buffer.concat([Buffer.from(`${folder.path}/`), raw]))).size, 1);
-    await client.rename(raw, "a/named", { beneath });
+    await client.files.writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "x");
+    assert.equal(await client.files.readFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "utf8"), "x");
+    assert.equal((await client.files.stat(Buffer.concat([Buffer.from(`${folder.path}/`), raw]))).size, 1);
+    await client.files.rename(raw, "a/named", { beneath });
     assert.equal(await readFile(folder.at("a/named"), "utf8"), "x");
     const mtime = new Date("1969-12-31T23:59:58.250Z");
-    const told = await client.setAttributes("a/named", { mode: 0o640, mtime, mtimeNanos: 250_000_001 }, { beneath });
+    const told = await client.files.setAttributes(
+      "a/named",
+      { mode: 0o640, mtime, mtimeNanos: 250_000_001 },
+      { beneath },
+    );
     assert.deepEqual([told.mode, told.mtime?.getTime(), told.mtimeNanos], [0o640, mtime.getTime(), 250_000_001]);
     assert.equal((await lstat(folder.at("a/named"), { bigint: true })).mtimeNs, -1_749_999_999n);
-    assert.equal((await failureOf(client.remove("a", { beneath }))).reason, "FOLDER_NOT_EMPTY");
-    assert.deepEqual(await client.remove("a", { beneath, recursive: true }), { removed: 4, left: 0, leftEntries: [] });
+    assert.equal((await failureOf(client.files.rm("a", { beneath }))).reason, "FOLDER_NOT_EMPTY");
+    assert.equal(await client.files.rm("a", { beneath, recursive: true }), 4);
     assert.deepEqual(await folder.names(), []);
   });
 });
@@ -129,21 +137,21 @@ describe("client.uploadFolder and downloadFolder", () => {
     spawnSync("mkfifo", [at("sub/fifo")]);
     const there = folder.at("new/there");
     await utimes(folder.at("here"), 2, 2);
-    const up = await client.uploadFolder(folder.at("here"), there);
+    const up = await client.files.upload(folder.at("here"), there);
     assert.deepEqual(up, { files: 2, bytes: large.length, skipped: ["sub/fifo"] });
     assert.equal((await stat(there)).mtimeMs, 2_000);
     await writeFile(`${there}/none`, "changed");
-    await client.uploadFolder(folder.at("here"), there);
+    await client.files.upload(folder.at("here"), there);
     spawnSync("mkfifo", [`${there}/fifo`]);
     const back = folder.at("back");
-    assert.deepEqual(await client.downloadFolder(there, back), { ...up, skipped: ["fifo"] });
+    assert.deepEqual(await client.files.download(there, back), { ...up, skipped: ["fifo"] });
     const names = ["none", "sub", "sub/empty", "sub/large", "sub/link"];
     assert.deepEqual((await readdir(back, { recursive: true })).toSorted(), names);
     assert.ok((await readFile(`${back}/sub/large`)).equals(large));
     assert.equal(await readlink(`${back}/sub/link`), "../none");
     assert.equal((await lstat(`${back}/sub/link`)).mtimeMs, 3_000);
     await utimes(there, 2, 2);
-    await client.downloadFolder(there, back);
+    await client.files.download(there, back);
     assert.equal((await stat(back)).mtimeMs, 2_000);
     const [none, sub] = [await stat(`${back}/none`), await stat(`${back}/sub`)];
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
@@ -172,7 +180,7 @@ describe("client.uploadFolder and downloadFolder", () => {
       relay.cut();
       relay.mend();
     };
-    const copied = await through.uploadFolder(here, there, { onProgress });
+    const copied = await through.files.upload(here, there, { onProgress });
     assert.deepEqual([cuts, copied.files, relay.dialled], [3, 300, 4]);
     assert.deepEqual(
       seen,
@@ -210,7 +218,7 @@ describe("client.uploadFolder and downloadFolder", () => {
         relay.cut();
         relay.mend();
       };
-      await through.uploadFolder(folder.at("new"), folder.at("guest/app"), { onProgress });
+      await through.files.upload(folder.at("new"), folder.at("guest/app"), { onProgress });
       assert.ok(isCut);
       for (let at = 0; at < 400; at += 1) {
         const path = folder.at(`guest/app/${at}`);
@@ -230,11 +238,11 @@ describe("client.uploadFolder and downloadFolder", () => {
     await using file = await open(join(here, "file"), "w");
     await file.truncate(sizeBytes);
     for (const [at, bytes] of islands) await file.write(bytes, 0, bytes.length, at);
-    assert.deepEqual(await through.uploadFolder(here, there), { files: 1, bytes: sizeBytes, skipped: [] });
+    assert.deepEqual(await through.files.upload(here, there), { files: 1, bytes: sizeBytes, skipped: [] });
     const up = relay.bytes;
-    assert.deepEqual(await through.downloadFolder(there, back), { files: 1, bytes: sizeBytes, skipped: [] });
+    assert.deepEqual(await through.files.download(there, back), { files: 1, bytes: sizeBytes, skipped: [] });
     for (const bytes of [up, relay.bytes - up]) assert.ok(bytes < 2_000_000, `${bytes} bytes crossed the wire`);
-    const copied = await through.writeTree(folder.at("again"), through.readTree(there), { parents: true });
+    const copied = await through.files.writeTree(folder.at("again"), through.files.readTree(there), { parents: true });
     assert.deepEqual([copied.entries, copied.failed], [1, 0]);
     for (const copy of [there, back, folder.at("again")]) {
       await using read = await open(join(copy, "file"));
@@ -269,7 +277,7 @@ describe("client.uploadFolder and downloadFolder", () => {
     };
     const answers = { SetAttributes: () => ({ stat: {} }) };
     await using agentOfTwoLives = await startStandIn({ service: FileTree, serves, answers });
-    assert.equal((await agentOfTwoLives.client.uploadFolder(folder.path, "/there")).files, 1);
+    assert.equal((await agentOfTwoLives.client.files.upload(folder.path, "/there")).files, 1);
     assert.deepEqual(lost, { WriteTree: 2, List: 4 });
   });
 
@@ -297,7 +305,7 @@ describe("client.uploadFolder and downloadFolder", () => {
         serves: { WriteTree: writeTree },
         answers: { SetAttributes: () => ({ stat: {} }) },
       });
-      await older.client.uploadFolder(folder.at("here"), "/there");
+      await older.client.files.upload(folder.at("here"), "/there");
       assert.deepEqual(sent, holes ? { data: 0, hole: 1_000_000 } : { data: 1_000_000, hole: 0 });
     }
   });
@@ -326,7 +334,7 @@ describe("client.uploadFolder and downloadFolder", () => {
       const streams = { ReadTree: [...parts, { case: "result", value: {} }].map((part) => ({ part })) };
       const answers = { StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }) };
       await using hostile = await startStandIn({ service: [FileTree, GuestAgent], streams, answers });
-      const copied = hostile.client.downloadFolder("/any", folder.at("back"));
+      const copied = hostile.client.files.download("/any", folder.at("back"));
       const { message, code } = await failureOf(copied);
       assert.match(message, says);
       assert.equal(code, /not copied/.test(message) ? "COPY_INCOMPLETE" : "ANSWER_UNREADABLE");
@@ -336,29 +344,29 @@ describe("client.uploadFolder and downloadFolder", () => {
 
   it("directory copies reject a missing or conflicting directory and create nothing", async () => {
     await using folder = await testFolder();
-    const unread = await failureOf(client.uploadFolder(folder.at("missing"), folder.at("there")));
+    const unread = await failureOf(client.files.upload(folder.at("missing"), folder.at("there")));
     assert.deepEqual([unread.code, (unread.cause as { code?: unknown }).code], ["SOURCE_FAILED", "ENOENT"]);
-    const { reason } = await failureOf(client.downloadFolder(folder.at("missing"), folder.at("back")));
+    const { reason } = await failureOf(client.files.download(folder.at("missing"), folder.at("back")));
     assert.equal(reason, "PATH_NOT_FOUND");
     await assert.rejects(lstat(folder.at("back")), { code: "ENOENT" });
     assert.equal(unread.status, "FAILED_PRECONDITION");
     await writeFile(folder.at("plain"), "x");
-    const plain = await failureOf(client.uploadFolder(folder.at("plain"), folder.at("there")));
+    const plain = await failureOf(client.files.upload(folder.at("plain"), folder.at("there")));
     assert.deepEqual([plain.code, /plain is not a directory/.test(plain.message)], ["SOURCE_FAILED", true]);
     await assert.rejects(lstat(folder.at("there")), { code: "ENOENT" });
     await mkdir(folder.at("no entries"), { mode: 0o700 });
-    await client.downloadFolder(folder.at("no entries"), folder.at("back"));
+    await client.files.download(folder.at("no entries"), folder.at("back"));
     assert.equal((await stat(folder.at("back"))).mode & 0o777, 0o700);
     for (const to of ["no/where", "back/file"]) {
       await writeFile(folder.at("back/file"), "");
-      const refused = await failureOf(client.downloadFolder(folder.at("no entries"), folder.at(to)));
+      const refused = await failureOf(client.files.download(folder.at("no entries"), folder.at(to)));
       assert.equal(refused.code, "DESTINATION_FAILED");
       assert.ok(refused.message.includes(folder.at(to)), refused.message);
     }
     await mkdir(folder.at("here/name"), { recursive: true });
     await mkdir(folder.at("there"));
     await writeFile(folder.at("there/name"), "in the way");
-    await failureOf(client.uploadFolder(folder.at("here"), folder.at("there"), { overwrite: false }));
+    await failureOf(client.files.upload(folder.at("here"), folder.at("there"), { overwrite: false }));
     assert.equal(await readFile(folder.at("there/name"), "utf8"), "in the way");
   });
 });
@@ -379,7 +387,7 @@ describe("client.writeTree", () => {
       yield { ...head, name: Buffer.from("good"), size: 2, content: Readable.from([Buffer.from("ok")]) };
       yield await Promise.resolve({ ...head, name: Buffer.from("endless"), size: 5, content: content() });
     }
-    const { status, message } = await failureOf(client.writeTree(folder.path, entries()));
+    const { status, message } = await failureOf(client.files.writeTree(folder.path, entries()));
     assert.deepEqual([status, isClosed], ["INVALID_ARGUMENT", true]);
     assert.match(message, /^"endless" has more bytes than its size, 5; /);
     assert.equal(existsSync(folder.at("endless")), false);

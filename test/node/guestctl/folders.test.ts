@@ -14,7 +14,7 @@ import {
   runGuestctl,
   startIssuedAgent,
 } from "./guestctl.ts";
-import { type GuestClient, GuestError } from "../../../src/node/client/index.ts";
+import { type Files, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { type CopyParts, CopyReport, Progress } from "../../../src/node/guestctl/copy/report.ts";
 import { uploadFile } from "../../../src/node/guestctl/copy/upload.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -154,7 +154,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
 });
 
 /** The client, but for some of its methods. */
-function replacing(whole: GuestClient, replaced: Readonly<Record<PropertyKey, unknown>>): GuestClient {
+function replacing<Whole extends object>(whole: Whole, replaced: Readonly<Record<PropertyKey, unknown>>): Whole {
   return new Proxy(whole, {
     get: (target, name) => {
       if (Object.hasOwn(replaced, name)) return replaced[name];
@@ -193,16 +193,16 @@ describe("a file copied into a directory of the sandbox", () => {
     // Dangling, with a slash at its end: the agent refuses the path, which names no file.
     await symlink("gone/", target);
     // Something in the sandbox acts right after a failed write.
-    const writeFileThen: GuestClient["writeFile"] = async (...args) => {
+    const writeFileThen: Files["writeFile"] = async (...args) => {
       try {
-        return await client.writeFile(...args);
+        return await client.files.writeFile(...args);
       } catch (error) {
         await rm(target);
         await symlink(folder.at("outside"), target);
         throw error;
       }
     };
-    const parts = copyParts(replacing(client, { writeFile: writeFileThen }));
+    const parts = copyParts(replacing(client, { files: replacing(client.files, { writeFile: writeFileThen }) }));
     const local = folder.at("local");
     const copying = uploadFile(parts, local, target, folder.at("named"));
     await assert.rejects(copying, (error) => error instanceof GuestError && error.reason === "INVALID_FIELD");

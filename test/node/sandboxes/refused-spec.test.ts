@@ -61,7 +61,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     await assertRefused(resumed, "ENV_NOT_TAKEN", /^the agent of box refuses /, nextStep);
     {
       using client = await dial(substrate);
-      const spec = (await client.readFile(PROCESS_SPEC).bytes()).toString();
+      const spec = (await client.files.readFile(PROCESS_SPEC)).toString();
       assert.doesNotMatch(spec, /BIG/);
       const { preSnapshot } = await node.get("box");
       assert.equal((await client.health()).frozen, preSnapshot?.freeze === "frozen");

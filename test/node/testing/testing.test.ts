@@ -69,7 +69,7 @@ describe("an agent for tests", () => {
   test("a test agent ends with its workload's status", async () => {
     const go = join(folder, "go");
     await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });
-    await agent.client().writeFile(go, "");
+    await agent.client().files.writeFile(go, "");
     assert.deepEqual(await agent.ended, { exitCode: 5, signal: null });
     assert.deepEqual(await agent.stop(), { exitCode: 5, signal: null });
   });
@@ -89,7 +89,7 @@ describe("an agent for tests", () => {
     const seconds = `1000.${process.pid}${Date.now()}`;
     const agent = await startTestAgent({ agent: program, workload: ["sleep", seconds] });
     const client = agent.client();
-    assert.equal((await client.statPath(join(agent.credentials, "token"))).mode, 0o600);
+    assert.equal((await client.files.stat(join(agent.credentials, "token"))).mode, 0o600);
     await agent[Symbol.asyncDispose]();
     await noProcessWith(seconds);
     assert.equal(existsSync(agent.credentials), false);

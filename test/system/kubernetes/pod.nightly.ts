@@ -120,8 +120,8 @@ describe(
       assert.doesNotMatch(stdout, /SVC_|token/);
       mkdirSync(folder.at("site/sub"), { recursive: true });
       writeFileSync(folder.at("site/sub/page"), "content\n");
-      await client.uploadFolder(folder.at("site"), "/srv/site");
-      assert.equal(await client.readFile("/srv/site/sub/page").text(), "content\n");
+      await client.files.upload(folder.at("site"), "/srv/site");
+      assert.equal(await client.files.readFile("/srv/site/sub/page", "utf8"), "content\n");
       const { ran, frozen } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
       assert.deepEqual([ran, frozen], [false, false]);
     });

@@ -39,8 +39,8 @@ for (const { when, ask } of ORDERS) {
         using client = stage.client();
         const { stdout } = await client.run(["/bin/busybox", "uname", "-m"]);
         assert.equal(stdout, "aarch64\n");
-        await client.writeFile("/tmp/file", randomBytes(100_000));
-        assert.equal((await client.statPath("/tmp/file")).size, 100_000);
+        await client.files.writeFile("/tmp/file", randomBytes(100_000));
+        assert.equal((await client.files.stat("/tmp/file")).size, 100_000);
       }
       const before = await agentMemory(stage.machine);
       await ask(stage);

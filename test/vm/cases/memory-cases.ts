@@ -79,11 +79,11 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
       await ended;
       t.diagnostic(`Health took ${tookMs.toSorted((a, b) => a - b).join(" ")} ms`);
       // A command would find no memory: the agent removes it.
-      if (name === "a file in memory") await client.remove("/tmp/file");
+      if (name === "a file in memory") await client.files.rm("/tmp/file");
       await shell(client, "busybox umount /tmp || busybox true");
       assert.equal(await shell(client, "echo works"), "works\n");
-      await client.writeFile("/file", Buffer.from("content"));
-      assert.equal((await client.statPath("/file")).size, 7);
+      await client.files.writeFile("/file", Buffer.from("content"));
+      assert.equal((await client.files.stat("/file")).size, 7);
       const afterKib = await availableKib(client);
       assert.ok(afterKib > BACK * beforeKib, `${afterKib} KiB available, ${beforeKib} before`);
       assert.doesNotMatch(

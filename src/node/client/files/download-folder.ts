@@ -1,5 +1,4 @@
 import { Readable } from "node:stream";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import {
   EntryError,
   secondsNotBefore,
@@ -16,9 +15,9 @@ import type { CallOptions } from "../channel.ts";
 import { failure, GuestError, isLost } from "../errors.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
-  type DownloadFolderOptions,
+  type DownloadOptions,
   DOWNLOAD,
-  type FolderCopy,
+  type DirectoryCopy,
   type LocalPath,
   localBytes,
   ownersOf,
@@ -26,30 +25,30 @@ import {
   RESUMES,
 } from "./folder.ts";
 import { TimeLimit } from "./time-limit.ts";
-import { entryErrno, guestFile, type GuestFiles, joined, nanosecondsOf } from "./guest-file.ts";
+import { entryErrno, guestFile, joined, nanosecondsOf } from "./guest-file.ts";
 import { LeftOut } from "./left-out.ts";
 import { type GuestPath, pathBytes } from "./path.ts";
-import type { FolderClient } from "./tree.ts";
+import type { CopyCalls } from "./copy-calls.ts";
 import type { LeftEntry, TreeEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
 
 /** The guest's directory to copy. */
 export interface DownloadSource {
-  readonly client: FolderClient & GuestFiles;
+  readonly files: CopyCalls;
   readonly path: GuestPath;
 }
 
 /**
- * Implements GuestClient.downloadFolder. Starts over after a lost connection: if the guest was rolled back meanwhile,
- * it may have different content under the same names, sizes and times.
+ * Implements Files.download. Starts over after a lost connection: if the guest was rolled back meanwhile, it may have
+ * different content under the same names, sizes and times.
  */
 export async function downloadFolder(
   source: DownloadSource,
   local: LocalPath,
-  options: DownloadFolderOptions,
-): Promise<FolderCopy> {
-  checkOptions("the options of downloadFolder", options, DOWNLOAD);
+  options: DownloadOptions,
+): Promise<DirectoryCopy> {
+  checkOptions("the options of download", options, DOWNLOAD);
   const limit = new TimeLimit(options.requestTimeoutMs);
   const left = new LeftOut(options.onFailure);
   let isBegun = false;
@@ -71,12 +70,19 @@ export async function downloadFolder(
 
 /** Waits until the agent answers. */
 async function reached(
-  { client, path }: DownloadSource,
-  { signal }: DownloadFolderOptions,
+  { files, path }: DownloadSource,
+  { signal, beneath, noSymlinks }: DownloadOptions,
   limit: TimeLimit,
 ): Promise<void> {
-  const reach = { signal, waitForReady: true, requestTimeoutMs: limit.left(REACH_TIMEOUT_MS), maxEntries: 1 };
-  for await (const _ of client.list(path, reach)) return;
+  const reach = {
+    signal,
+    beneath,
+    noSymlinks,
+    waitForReady: true,
+    requestTimeoutMs: limit.left(REACH_TIMEOUT_MS),
+    maxEntries: 1,
+  };
+  for await (const _ of files.opendir(path, reach)) return;
 }
 
 interface Attempt {
@@ -88,23 +94,26 @@ interface Attempt {
 }
 
 async function attempt(
-  { client, path }: DownloadSource,
+  { files, path }: DownloadSource,
   local: LocalPath,
-  options: DownloadFolderOptions,
+  options: DownloadOptions,
   { limit, left, made, onBegun }: Attempt,
 ): Promise<{ readonly files: number; readonly bytes: number }> {
   const { crossMounts = true, exclude = [], failFast = false, onBytes, signal, umask } = options;
+  const { beneath, noSymlinks, waitForReady } = options;
+  const place = { beneath, noSymlinks };
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
-  const call = (): CallOptions => ({ signal, requestTimeoutMs: limit.left() });
+  const call = (): CallOptions => ({ signal, waitForReady, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
   // Its signal also ends the reading after a local failure, for which the agent might have nothing more to send.
   using end = new CopyEnd(signal, limit);
-  const attributes = await client.statPath(top, call());
+  const attributes = await files.stat(top, { ...call(), ...place });
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {
     left.add(failed);
     if (failFast) left.check();
   };
-  const tree = client.readTree(path, {
+  const tree = files.readTree(path, {
+    ...place,
     crossMounts,
     hardLinks,
     followLinks,
@@ -126,13 +135,14 @@ async function attempt(
   // A hard link needs its file, whose first name may have been excluded or have failed.
   const missingFile = async ({ name }: TarEntry): Promise<TarEntry | undefined> => {
     try {
-      const found = await client.statPath(joined(top, name), { ...call(), noFollow: true });
-      if (found.type !== FileType.REGULAR) return undefined;
+      const found = await files.lstat(joined(top, name), { ...call(), ...place });
+      if (found.type !== "file") return undefined;
       // Follow no symlinks: the owner of the directory could replace the file by one meanwhile, and the agent reads
       // with its own privileges.
-      const within = typeof path === "string" ? { beneath: path, noSymlinks: true } : {};
-      const at = typeof path === "string" ? name : joined(top, name);
-      return guestFile(client, at, name, found, () => ({ ...call(), ...within }));
+      const isBelow = typeof path === "string" && beneath === undefined;
+      const within = isBelow ? { beneath: path, noSymlinks: true } : { beneath, noSymlinks: beneath !== undefined };
+      const at = isBelow ? name : joined(top, name);
+      return guestFile(files, at, name, found, () => ({ ...call(), ...within }));
     } catch (error) {
       if (entryErrno(error) === undefined) throw error;
       return undefined;

@@ -2,19 +2,20 @@ import type { Owners } from "../../tar/index.ts";
 import { wholeNumber } from "../arguments.ts";
 import type { GuestError } from "../errors.ts";
 import type { Names } from "../options.ts";
+import { PLACE, type PlaceOptions } from "./path.ts";
 import type { WriteTreeOptions } from "./write-tree.ts";
 import { WRITE_TREE } from "./write-tree.ts";
 
 /** Result of a directory copy. */
-export interface FolderCopy {
+export interface DirectoryCopy {
   readonly files: number;
   readonly bytes: number;
   /** Paths, relative to the directory, of entries that cannot be copied: devices, FIFOs and sockets. */
   readonly skipped: readonly string[];
 }
 
-/** Options of both `uploadFolder` and `downloadFolder`. */
-interface CopyFolderOptions {
+/** Options of both `upload` and `download`. */
+interface CopyOptions {
   /** Keep the owner and group numbers of the source. Requires root at the destination. Default: false. */
   readonly keepOwners?: boolean | undefined;
   /** Owner number of every copied entry. Default: as `keepOwners` says, otherwise the owner of any new file there. */
@@ -40,7 +41,7 @@ interface CopyFolderOptions {
   readonly onReconnect?: ((lost: GuestError) => void) | undefined;
 }
 
-const COPY: Names<CopyFolderOptions> = {
+const COPY: Names<CopyOptions> = {
   keepOwners: true,
   uid: true,
   gid: true,
@@ -62,7 +63,7 @@ export function localBytes(path: LocalPath): string | Buffer {
 }
 
 /** Extracts the options about owners. Throws GuestError for an invalid number. */
-export function ownersOf({ keepOwners, uid, gid }: CopyFolderOptions): Owners {
+export function ownersOf({ keepOwners, uid, gid }: CopyOptions): Owners {
   return {
     keepOwners,
     uid: uid === undefined ? undefined : wholeNumber(uid, "uid"),
@@ -70,8 +71,8 @@ export function ownersOf({ keepOwners, uid, gid }: CopyFolderOptions): Owners {
   };
 }
 
-/** Options of `uploadFolder`. */
-export interface UploadFolderOptions extends WriteTreeOptions, CopyFolderOptions {
+/** Options of `upload`. */
+export interface UploadOptions extends WriteTreeOptions, CopyOptions {
   /**
    * Reject at the first entry that fails. Default: false, so that the others are copied first, and then the call
    * rejects with COPY_INCOMPLETE.
@@ -81,11 +82,10 @@ export interface UploadFolderOptions extends WriteTreeOptions, CopyFolderOptions
   readonly oneFileSystem?: boolean | undefined;
 }
 
-export const UPLOAD: Names<UploadFolderOptions> = { ...WRITE_TREE, ...COPY, oneFileSystem: true };
+export const UPLOAD: Names<UploadOptions> = { ...WRITE_TREE, ...COPY, oneFileSystem: true };
 
-/** Options of `downloadFolder`. */
-export interface DownloadFolderOptions extends CopyFolderOptions {
-  readonly signal?: AbortSignal | undefined;
+/** Options of `download`. */
+export interface DownloadOptions extends CopyOptions, PlaceOptions {
   /** Descend into mount points below the directory. Default: true. */
   readonly crossMounts?: boolean | undefined;
   /**
@@ -102,9 +102,9 @@ export interface DownloadFolderOptions extends CopyFolderOptions {
   readonly umask?: number | undefined;
 }
 
-export const DOWNLOAD: Names<DownloadFolderOptions> = {
+export const DOWNLOAD: Names<DownloadOptions> = {
   ...COPY,
-  signal: true,
+  ...PLACE,
   crossMounts: true,
   onFailure: true,
   failFast: true,

@@ -1,7 +1,6 @@
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import type { CallOptions } from "../channel.ts";
-import type { PathAttributes } from "./attributes.ts";
 import { entryErrno, guestFile, type GuestFiles, joined, nanosecondsOf } from "./guest-file.ts";
+import type { FileAttributes } from "./stat.ts";
 import type { LeftEntry, TreeEntry } from "./tree-entry.ts";
 import { secondsNotBefore } from "../../tar/index.ts";
 
@@ -46,9 +45,9 @@ async function* target(
   const path = joined(root, name);
   const { call, fail } = options;
   try {
-    const attributes = await guest.statPath(path, call());
-    if (attributes.type === FileType.REGULAR) yield guestFile(guest, path, name, attributes, call);
-    else if (attributes.type !== FileType.DIRECTORY) fail({ rawName: name, errno: "EOPNOTSUPP" });
+    const attributes = await guest.stat(path, call());
+    if (attributes.type === "file") yield guestFile(guest, path, name, attributes, call);
+    else if (attributes.type !== "directory") fail({ rawName: name, errno: "EOPNOTSUPP" });
     else if (await isAbove(guest, root, name, attributes, options)) fail({ rawName: name, errno: "ELOOP" });
     else {
       const timeNs = nanosecondsOf(attributes);
@@ -78,14 +77,14 @@ async function isAbove(
   guest: LinkedGuest,
   root: Buffer,
   name: Buffer,
-  attributes: PathAttributes,
+  attributes: FileAttributes,
   { call }: FollowOptions,
 ): Promise<boolean> {
   const identity = identityOf(attributes);
   const parts = name.toString("latin1").split("/");
   for (let depth = 0; depth < parts.length; depth++) {
     const above = joined(root, Buffer.from(parts.slice(0, depth).join("/"), "latin1"));
-    if (identityOf(await guest.statPath(above, call())) === identity) return true;
+    if (identityOf(await guest.stat(above, call())) === identity) return true;
   }
   return false;
 }
@@ -95,7 +94,7 @@ async function isAbove(
  * directory on a different file system with the same inode number, change time, mode and owners does not occur in
  * practice.
  */
-function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: PathAttributes): string {
+function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: FileAttributes): string {
   return [inode, ctime?.getTime(), ctimeNanos, mode, uid, gid].join(" ");
 }
 

@@ -1,9 +1,9 @@
 import { EntryError, type Piece, secondsNotBefore, whole, withZeros } from "../../tar/index.ts";
 import type { CallOptions } from "../channel.ts";
 import { GuestError } from "../errors.ts";
-import type { PathAttributes } from "./attributes.ts";
 import type { GuestPath } from "./path.ts";
-import type { FileContent, ReadFileOptions } from "./read.ts";
+import type { ReadOptions } from "./read.ts";
+import type { FileAttributes } from "./stat.ts";
 import type { TreeEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
@@ -12,8 +12,8 @@ const NS_PER_SECOND = 1_000_000_000n;
 
 /** The calls that reading single files needs. */
 export interface GuestFiles {
-  statPath(path: Buffer, options: CallOptions & { readonly noFollow?: boolean | undefined }): Promise<PathAttributes>;
-  readFile(path: GuestPath, options: ReadFileOptions): FileContent;
+  stat(path: Buffer, options: CallOptions): Promise<FileAttributes>;
+  readPieces(path: GuestPath, options: ReadOptions): AsyncIterable<Piece>;
 }
 
 /** Joins a path and a relative name. */
@@ -22,7 +22,7 @@ export function joined(path: Buffer, name: Buffer): Buffer {
 }
 
 /** The modification time in nanoseconds since 1970. */
-export function nanosecondsOf({ mtime, mtimeNanos }: Pick<PathAttributes, "mtime" | "mtimeNanos">): bigint {
+export function nanosecondsOf({ mtime, mtimeNanos }: Pick<FileAttributes, "mtime" | "mtimeNanos">): bigint {
   return BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
 }
 
@@ -33,11 +33,11 @@ export function nanosecondsOf({ mtime, mtimeNanos }: Pick<PathAttributes, "mtime
  * @param call returns the options of that call when it is made
  */
 export function guestFile(
-  guest: Pick<GuestFiles, "readFile">,
+  guest: Pick<GuestFiles, "readPieces">,
   path: GuestPath,
   name: Buffer,
-  attributes: PathAttributes,
-  call: () => ReadFileOptions,
+  attributes: FileAttributes,
+  call: () => ReadOptions,
 ): TreeEntry {
   const { mode, uid, gid, size } = attributes;
   const mtimeNs = nanosecondsOf(attributes);
@@ -54,13 +54,13 @@ export function guestFile(
 }
 
 async function* piecesOf(
-  guest: Pick<GuestFiles, "readFile">,
+  guest: Pick<GuestFiles, "readPieces">,
   path: GuestPath,
   sizeBytes: number,
-  call: () => ReadFileOptions,
+  call: () => ReadOptions,
 ): AsyncGenerator<Piece> {
   if (sizeBytes === 0) return;
-  const content = guest.readFile(path, { ...call(), length: sizeBytes }).pieces();
+  const content = guest.readPieces(path, { ...call(), length: sizeBytes });
   try {
     yield* whole<Piece>(content, sizeBytes, Buffer.from(path).toString());
   } catch (error) {

@@ -22,10 +22,10 @@ import { checkOptions } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { failure, type GuestError, unreadable } from "../errors.ts";
 import type { Names } from "../options.ts";
-import { attributesOf } from "./attributes.ts";
+import { attributesOf } from "./stat.ts";
 import { type LinkedGuest, withFollowedLinks } from "./followed-links.ts";
 import { type GuestPath, pathBytes, pathFields, PLACE, type PlaceOptions } from "./path.ts";
-import { FileContent } from "./read.ts";
+import { readPieces } from "./read.ts";
 import { TimeLimit } from "./time-limit.ts";
 import {
   bufferOf,
@@ -116,9 +116,9 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     const limit = new TimeLimit(requestTimeoutMs);
     const call = (): CallOptions => ({ signal, requestTimeoutMs: limit.left() });
     const guest: LinkedGuest = {
-      statPath: async (path, { noFollow = false, ...options }) =>
-        attributesOf(await channel.question(GuestAgent.method.statPath, { ...pathFields(path), noFollow }, options)),
-      readFile: (path, options) => new FileContent(channel, path, options),
+      stat: async (path, options) =>
+        attributesOf(await channel.question(GuestAgent.method.statPath, pathFields(path), options)),
+      readPieces: (path, options) => readPieces(channel, path, options),
       readTree: (path, fail) => new TreeReading(channel, path, { ...call(), crossMounts, hardLinks, onFailure: fail }),
     };
     const fail = ({ rawName, errno }: Pick<LeftEntry, "rawName" | "errno">): void =>

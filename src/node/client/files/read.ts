@@ -4,114 +4,158 @@ import type { FileChunk, ReadFileRequestSchema } from "../../../shared/gen/svc/g
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Piece } from "../../tar/index.ts";
 import { checkOptions, offsetOf } from "../arguments.ts";
-import type { CallOptions, Channel } from "../channel.ts";
-import { received } from "../received.ts";
+import type { Channel } from "../channel.ts";
 import { deferred } from "../deferred.ts";
-import { failure, type GuestError } from "../errors.ts";
+import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { Names } from "../options.ts";
-import { attributesOf, type PathAttributes } from "./attributes.ts";
+import { received } from "../received.ts";
+import { readableStream } from "../web-streams.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions } from "./path.ts";
+import { attributesOf, type FileAttributes } from "./stat.ts";
 
-/** Options of `readFile`. */
-export interface ReadFileOptions extends PlaceOptions {
+/** Options of `createReadStream`. */
+export interface ReadOptions extends PlaceOptions {
   /** Offset of the first byte. Default: 0. */
   readonly offset?: number | undefined;
-  /** Number of bytes. Default: all to the end. */
+  /** Number of bytes; 0: all to the end. Default: all to the end. */
   readonly length?: number | undefined;
 }
+
+/** Options of `readFile`. */
+export interface ReadFileOptions extends ReadOptions {
+  /** Encoding of the content, such as "utf8": the file is then read as text. Default: none, so that it is bytes. */
+  readonly encoding?: BufferEncoding | null | undefined;
+}
+
+const READ: Names<ReadOptions> = { ...PLACE, offset: true, length: true };
+const READ_FILE: Names<ReadFileOptions> = { ...READ, encoding: true };
+
+/** Bytes that a stream reads ahead: the agent sends them in pieces of this size. */
+const AHEAD_BYTES = 256 * 1024;
 
 /** The largest file size (off_t). */
 const MAX_SIZE_BYTES = 2n ** 63n - 1n;
 /** Larger holes are split: a piece has a number, which is exact up to 2^53. */
 const MOST_HOLE_BYTES = 2n ** 52n;
 
-const READ: Names<ReadFileOptions> = { ...PLACE, offset: true, length: true };
+type Received<Value> = AsyncIterableIterator<Value, undefined, undefined>;
+type Opened = ReturnType<typeof deferred<FileAttributes | undefined>>;
 
-/** The content of a file in the sandbox. Each method makes its own call, which fails with GuestError. */
-export class FileContent implements AsyncIterable<Uint8Array> {
+/** The content of a file as a Node stream of bytes. The request is sent when the caller begins to read. */
+export class GuestReadStream extends Readable {
   /**
-   * Attributes of the file; resolves once it is being read, with undefined if the agent sends none. Rejects with
+   * Attributes of the opened file; resolves once it is being read, with undefined if the agent sends none. Rejects with
    * GuestError.
    */
-  readonly attributes: Promise<PathAttributes | undefined>;
-  readonly #opened = deferred<PathAttributes | undefined>();
-  readonly #channel: Channel;
-  readonly #request: MessageInitShape<typeof ReadFileRequestSchema>;
-  readonly #options: CallOptions;
+  readonly attributes: Promise<FileAttributes | undefined>;
+  readonly #chunks: Received<Uint8Array>;
+  #web: ReadableStream<Uint8Array> | undefined;
 
-  constructor(channel: Channel, path: GuestPath, options: ReadFileOptions = {}) {
-    checkOptions("the options of readFile", options, READ);
-    const { offset, length } = options;
-    this.#channel = channel;
-    this.#request = {
-      ...pathFields(path),
-      ...beneathFields(options),
-      ...defined({ offset: offsetOf(offset, "offset"), length: offsetOf(length, "length") }),
-    };
-    this.#options = options;
-    this.attributes = this.#opened.promise;
+  /** Throws GuestError if the options are invalid. */
+  constructor(channel: Channel, path: GuestPath, options: ReadOptions = {}) {
+    super({ highWaterMark: AHEAD_BYTES });
+    checkOptions("the options of createReadStream", options, READ);
+    const opened = deferred<FileAttributes | undefined>();
+    this.attributes = opened.promise;
     // A caller that ignores `attributes` gets the error from the content.
     this.attributes.catch(() => undefined);
+    this.#chunks = fileChunks(channel, path, options, opened);
   }
 
-  /** Iterates over the chunks at the pace of the caller. Leaving the loop cancels the call. */
-  [Symbol.asyncIterator](): AsyncIterableIterator<Uint8Array> {
-    return this.#received(({ data }) => (data.length > 0 ? [data] : []), false);
+  /** The same content as a web stream. Use either this or the Node stream. Cancelling it cancels the call. */
+  get web(): ReadableStream<Uint8Array> {
+    this.#web ??= readableStream(this);
+    return this.#web;
   }
 
-  /**
-   * Iterates over the chunks and holes, so that the zeros of a sparse file are not transferred. Agents before 0.4.0
-   * send them as chunks.
-   */
-  pieces(): AsyncIterableIterator<Piece> {
-    return this.#received<Piece>(({ data, hole }) => {
-      const pieces: Piece[] = data.length > 0 ? [Buffer.from(data.buffer, data.byteOffset, data.length)] : [];
-      for (let left = hole; left > 0n; left -= MOST_HOLE_BYTES)
-        pieces.push({ holeBytes: Number(left < MOST_HOLE_BYTES ? left : MOST_HOLE_BYTES) });
-      return pieces;
-    }, true);
+  override [Symbol.asyncIterator](): NodeJS.AsyncIterator<Buffer, undefined> {
+    return super[Symbol.asyncIterator]() as NodeJS.AsyncIterator<Buffer, undefined>;
   }
 
-  #received<Value>(decode: (chunk: FileChunk) => Value[], holes: boolean): AsyncIterableIterator<Value> {
-    const opened = this.#opened;
-    const { length = 0n } = this.#request;
-    const limitBytes = length === 0n ? MAX_SIZE_BYTES : length;
-    let bytes = 0n;
-    return received(this.#channel, GuestAgent.method.readFile, { ...this.#request, holes }, this.#options, {
-      decode: (chunk) => {
-        const { stat, data, hole } = chunk;
-        if (stat !== undefined) opened.resolve(attributesOf(stat));
-        if (hole > 0n && !holes) throw untrue("a hole that was not asked for");
-        bytes += BigInt(data.length) + hole;
-        // Surplus bytes would end up in whatever follows in an archive or in the caller's file.
-        if (bytes > limitBytes) throw untrue(`more bytes than the ${limitBytes} that were asked for`);
-        return decode(chunk);
+  override _read(): void {
+    this.#chunks.next().then(
+      ({ done, value }) => {
+        if (!this.destroyed) this.push(done === true ? null : value);
       },
-      onEnd: (error) => (error === undefined ? opened.resolve(undefined) : opened.reject(error)),
-    });
+      (error: unknown) => this.destroy(error as Error),
+    );
   }
 
-  /** Reads the whole content into memory. */
-  async bytes(): Promise<Buffer> {
-    const chunks: Uint8Array[] = [];
-    for await (const chunk of this) chunks.push(chunk);
-    return Buffer.concat(chunks);
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    void this.#chunks.return?.();
+    done(error);
   }
+}
 
-  /** Reads the whole content as UTF-8 text. */
-  async text(): Promise<string> {
-    return (await this.bytes()).toString("utf8");
-  }
+/** Reads a whole file, or the part that the options name, into memory. Rejects with GuestError. */
+export async function readFile(
+  channel: Channel,
+  path: GuestPath,
+  options: BufferEncoding | ReadFileOptions | null = {},
+): Promise<string | Buffer> {
+  const given = typeof options === "string" ? { encoding: options } : (options ?? {});
+  checkOptions("the options of readFile", given, READ_FILE);
+  const { encoding, ...read } = given;
+  if (encoding !== undefined && encoding !== null && !Buffer.isEncoding(encoding))
+    throw invalidOption("encoding", `${JSON.stringify(encoding)} is not an encoding; give "utf8", or none for bytes`);
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of fileChunks(channel, path, read)) chunks.push(chunk);
+  const bytes = Buffer.concat(chunks);
+  return encoding === undefined || encoding === null ? bytes : bytes.toString(encoding);
+}
 
-  /** Returns a Node stream. Destroying it cancels the call. */
-  readable(): Readable {
-    return Readable.from(this, { objectMode: false });
-  }
+/** Implements Files.readPieces. */
+export function readPieces(channel: Channel, path: GuestPath, options: ReadOptions = {}): Received<Piece> {
+  checkOptions("the options of readPieces", options, READ);
+  const decode = ({ data, hole }: FileChunk): Piece[] => {
+    const pieces: Piece[] = data.length > 0 ? [Buffer.from(data.buffer, data.byteOffset, data.length)] : [];
+    for (let left = hole; left > 0n; left -= MOST_HOLE_BYTES)
+      pieces.push({ holeBytes: Number(left < MOST_HOLE_BYTES ? left : MOST_HOLE_BYTES) });
+    return pieces;
+  };
+  return receivedOf(channel, path, options, { decode, holes: true });
+}
 
-  /** Returns a web stream. Cancelling it cancels the call. */
-  stream(): ReadableStream<Uint8Array> {
-    return ReadableStream.from(this);
-  }
+/** Iterates over a file's content at the pace of the caller. Leaving the loop cancels the call. */
+function fileChunks(channel: Channel, path: GuestPath, options: ReadOptions, opened?: Opened): Received<Uint8Array> {
+  const decode = ({ data }: FileChunk): Uint8Array[] => (data.length > 0 ? [data] : []);
+  return receivedOf(channel, path, options, { decode, holes: false, opened });
+}
+
+interface Decoding<Value> {
+  readonly decode: (chunk: FileChunk) => Value[];
+  /** Whether to request holes instead of their zeros. */
+  readonly holes: boolean;
+  readonly opened?: Opened | undefined;
+}
+
+function receivedOf<Value>(
+  channel: Channel,
+  path: GuestPath,
+  { offset, length, ...options }: ReadOptions,
+  { decode, holes, opened }: Decoding<Value>,
+): Received<Value> {
+  const lengthBytes = offsetOf(length, "length");
+  const request: MessageInitShape<typeof ReadFileRequestSchema> = {
+    ...pathFields(path),
+    ...beneathFields(options),
+    ...defined({ offset: offsetOf(offset, "offset"), length: lengthBytes }),
+    holes,
+  };
+  const limitBytes = lengthBytes === undefined || lengthBytes === 0n ? MAX_SIZE_BYTES : lengthBytes;
+  let bytes = 0n;
+  return received(channel, GuestAgent.method.readFile, request, options, {
+    decode: (chunk) => {
+      const { stat, data, hole } = chunk;
+      if (stat !== undefined) opened?.resolve(attributesOf(stat));
+      if (hole > 0n && !holes) throw untrue("a hole that was not asked for");
+      bytes += BigInt(data.length) + hole;
+      // Surplus bytes would end up in whatever follows in an archive or in the caller's file.
+      if (bytes > limitBytes) throw untrue(`more bytes than the ${limitBytes} that were asked for`);
+      return decode(chunk);
+    },
+    onEnd: (error) => (error === undefined ? opened?.resolve(undefined) : opened?.reject(error)),
+  });
 }
 
 /** Creates the error for an answer that no real agent sends: hostile code in the sandbox may have replaced the agent. */

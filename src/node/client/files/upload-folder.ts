@@ -1,24 +1,24 @@
 import { counted, EntryError, LocalReading, type Owners, type ReceivedEntry, type SentFile } from "../../tar/index.ts";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../channel.ts";
 import { GuestError, isLost } from "../errors.ts";
 import type { Health } from "../messages.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
-  type FolderCopy,
+  type DirectoryCopy,
   type LocalPath,
   localBytes,
   ownersOf,
   REACH_TIMEOUT_MS,
   RESUMES,
   UPLOAD,
-  type UploadFolderOptions,
+  type UploadOptions,
 } from "./folder.ts";
 import { TimeLimit } from "./time-limit.ts";
 import { LeftOut } from "./left-out.ts";
 import type { GuestPath } from "./path.ts";
-import type { FolderClient, ListEntry } from "./tree.ts";
+import type { CopyCalls } from "./copy-calls.ts";
+import type { DirectoryEntry } from "./listing.ts";
 import { type LeftEntry, timeOfNanoseconds, type TreeEntry } from "./tree-entry.ts";
 import { type SentEntries, Unsendable } from "./tree-sender.ts";
 import { sourceFailure } from "./write.ts";
@@ -31,18 +31,19 @@ const SPECIAL_BITS = 0o7000;
 
 /** The guest to write to. */
 export interface UploadTarget {
-  readonly client: FolderClient & { health(options?: CallOptions): Promise<Health> };
+  readonly files: CopyCalls;
+  readonly health: (options: CallOptions) => Promise<Health>;
   readonly channel: Channel;
 }
 
-/** Implements GuestClient.uploadFolder. */
+/** Implements Files.upload. */
 export async function uploadFolder(
   target: UploadTarget,
   local: LocalPath,
   path: GuestPath,
-  options: UploadFolderOptions,
-): Promise<FolderCopy> {
-  checkOptions("the options of uploadFolder", options, UPLOAD);
+  options: UploadOptions,
+): Promise<DirectoryCopy> {
+  checkOptions("the options of upload", options, UPLOAD);
   return new Upload(target, local, path, options).run();
 }
 
@@ -56,7 +57,7 @@ class Upload {
   readonly #local: string | Buffer;
   readonly #owners: Owners;
   readonly #path: GuestPath;
-  readonly #options: UploadFolderOptions;
+  readonly #options: UploadOptions;
   readonly #limit: TimeLimit;
   readonly #left: LeftOut;
   /** Entries that this attempt has sent, in order, by name as latin1 string, which keeps every byte. */
@@ -72,7 +73,7 @@ class Upload {
   #bytes = 0;
   #progress = { entries: 0, bytes: 0 };
 
-  constructor(target: UploadTarget, local: LocalPath, path: GuestPath, options: UploadFolderOptions) {
+  constructor(target: UploadTarget, local: LocalPath, path: GuestPath, options: UploadOptions) {
     this.#target = target;
     this.#local = localBytes(local);
     this.#owners = ownersOf(options);
@@ -82,7 +83,7 @@ class Upload {
     this.#left = new LeftOut(options.onFailure);
   }
 
-  async run(): Promise<FolderCopy> {
+  async run(): Promise<DirectoryCopy> {
     using end = new CopyEnd(this.#options.signal, this.#limit);
     // The local directory is checked before anything is created in the guest.
     let local = await this.#read(end);
@@ -141,7 +142,7 @@ class Upload {
   async #guestTimeNs(): Promise<bigint | undefined> {
     const { signal, waitForReady } = this.#options;
     try {
-      const { guestTime, guestTimeNanos } = await this.#target.client.health({
+      const { guestTime, guestTimeNanos } = await this.#target.health({
         signal,
         waitForReady,
         requestTimeoutMs: this.#limit.left(),
@@ -222,7 +223,7 @@ class Upload {
       mtimeNanos: nanos,
     };
     const place = { beneath, noSymlinks, signal, requestTimeoutMs: this.#limit.left() };
-    await this.#target.client.setAttributes(this.#path, attributes, place);
+    await this.#target.files.setAttributes(this.#path, attributes, place);
   }
 
   /** Records an entry whose item has been sent. */
@@ -287,7 +288,7 @@ class Upload {
     };
     const there = new Map<string, SentFile>();
     try {
-      for await (const entry of this.#target.client.list(this.#path, {
+      for await (const entry of this.#target.files.opendir(this.#path, {
         ...reach,
         depth: Infinity,
         crossMounts: true,
@@ -302,8 +303,8 @@ class Upload {
     return there;
   }
 
-  #isStill(written: SentFile, { type, attributes }: ListEntry): boolean {
-    if (type !== FileType.REGULAR || attributes?.mtime === undefined || attributes.ctime === undefined) return false;
+  #isStill(written: SentFile, attributes: DirectoryEntry): boolean {
+    if (attributes.type !== "file" || attributes.mtime === undefined || attributes.ctime === undefined) return false;
     const changedNs = nanosecondsOf(attributes.ctime, attributes.ctimeNanos);
     if (this.#begunNs === undefined || changedNs < this.#begunNs) return false;
     const apartNs = nanosecondsOf(attributes.mtime, attributes.mtimeNanos) - written.mtimeNs;

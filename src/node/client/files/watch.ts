@@ -15,8 +15,8 @@ import { growingPauses } from "../retry.ts";
 import { isRefusal, isTransient } from "../transient.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
-/** Options of `watchDirectory`. Options that Node's fs.watch has too have the same names. */
-export interface WatchDirectoryOptions extends PlaceOptions, Pick<KeptOptions, "resume"> {
+/** Options of `watch`. Options that Node's fs.watch has too have the same names. */
+export interface WatchOptions extends PlaceOptions, Pick<KeptOptions, "resume"> {
   /** Watch all directories below it as well, including those that are created later. Default: false. */
   readonly recursive?: boolean | undefined;
   /** Report only entries that match one of these glob patterns, such as "*.ts". Default: everything. */
@@ -49,7 +49,7 @@ export interface DirectoryEvent {
   readonly errno?: string;
 }
 
-const OPTIONS: Names<WatchDirectoryOptions> = {
+const OPTIONS: Names<WatchOptions> = {
   ...PLACE,
   recursive: true,
   names: true,
@@ -77,13 +77,13 @@ export interface WatchParts {
   readonly alwaysDials: boolean;
 }
 
-/** Yields the events of a directory, and reconnects as GuestClient.watchDirectory says. Fails with GuestError. */
+/** Yields the events of a directory, and reconnects as Files.watch says. Fails with GuestError. */
 export function watchDirectory(
   { channel, dial, alwaysDials }: WatchParts,
   path: GuestPath,
-  options: WatchDirectoryOptions,
+  options: WatchOptions,
 ): AsyncIterableIterator<DirectoryEvent, undefined, undefined> {
-  checkOptions("the options of watchDirectory", options, OPTIONS);
+  checkOptions("the options of watch", options, OPTIONS);
   const { recursive = false, names = [], ignore = [], crossMounts = false, resume = true, ...call } = options;
   const request = { ...placeOf(path, call), recursive, names: [...names], ignore: [...ignore], crossMounts };
   const resumeMs = resumeTimeoutOf({ resume });

@@ -11,7 +11,7 @@ import {
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { checkOptions, offsetOf } from "../arguments.ts";
 import { cancelCall, type Channel, encoded } from "../channel.ts";
-import { failure, type GuestError } from "../errors.ts";
+import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";
@@ -35,8 +35,8 @@ export interface WriteFileOptions extends PlaceOptions {
   readonly sha256?: Uint8Array | undefined;
   /** Create missing parent directories. Default: false. */
   readonly parents?: boolean | undefined;
-  /** Fail with ALREADY_EXISTS if the path exists. Default: false. */
-  readonly exclusive?: boolean | undefined;
+  /** "wx": fail with ALREADY_EXISTS if the path exists. "w" (default): replace a file that exists. */
+  readonly flag?: "w" | "wx" | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
   /** Nanoseconds within the second of `mtime`. Default: those of the Date. */
@@ -55,7 +55,7 @@ const WRITE: Names<WriteFileOptions> = {
   size: true,
   sha256: true,
   parents: true,
-  exclusive: true,
+  flag: true,
   mtime: true,
   mtimeNanos: true,
   sparse: true,
@@ -102,11 +102,13 @@ function sizeOfText(content: FileSource): number | undefined {
 function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<typeof WriteFileHeaderSchema> {
   checkOptions("the options of writeFile", options, WRITE);
   const { mode, uid, gid, sha256, size, mtime, mtimeNanos, parents: createParents, ...rest } = options;
-  const { exclusive, sparse, skipSha256, beneath, noSymlinks } = rest;
+  const { flag = "w", sparse, skipSha256, beneath, noSymlinks } = rest;
+  if (flag !== "w" && flag !== "wx")
+    throw invalidOption("flag", `flag is ${JSON.stringify(flag)}; give "w" or "wx": files are written as a whole`);
   return {
     ...pathFields(path),
     ...beneathFields({ beneath, noSymlinks }),
-    ...defined({ mode, uid, gid, sha256, createParents, exclusive, sparse, skipSha256 }),
+    ...defined({ mode, uid, gid, sha256, createParents, exclusive: flag === "wx", sparse, skipSha256 }),
     ...defined({ size: offsetOf(size, "size"), mtime: mtime && timeField(mtime, mtimeNanos) }),
   };
 }

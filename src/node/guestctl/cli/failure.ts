@@ -124,6 +124,7 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
     keyPem: "client.key",
     cwd: "--workdir",
     exclusive: "--exclusive",
+    flag: "--exclusive",
     freezeMs: "--freeze",
     graceMs: "--grace",
     intervalMs: "--interval",

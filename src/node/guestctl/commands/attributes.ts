@@ -1,5 +1,10 @@
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type GuestClient, GuestError, type NewAttributes, type PathAttributes } from "../../client/index.ts";
+import {
+  type GuestClient,
+  GuestError,
+  type NewAttributes,
+  type FileAttributes,
+  type ReadEntry,
+} from "../../client/index.ts";
 import { type Answer, type Host, printable, STATUS_NOT_AS_INTENDED, nameOf } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, type ConnectionValues, openClient } from "../target/index.ts";
 import { attributesObject } from "./schema.ts";
@@ -9,7 +14,7 @@ export const RECURSIVE_OPTION = {
 } as const;
 
 /** Computes an entry's new attributes from its current ones. */
-type Change = (attributes: PathAttributes, isDirectory: boolean) => NewAttributes;
+type Change = (attributes: FileAttributes, isDirectory: boolean) => NewAttributes;
 interface Values extends ConnectionValues {
   readonly recursive?: boolean | undefined;
 }
@@ -30,13 +35,13 @@ export async function changeEach(
   let failed = 0;
   const changeOf = await change(client);
   for (const path of paths) {
-    const present = await client.statPath(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
-    const isDirectory = present.type === FileType.DIRECTORY;
+    const present = await client.files.stat(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
+    const isDirectory = present.type === "directory";
     // The entries below come first, because afterwards the agent may have no access to the directory.
     if (values.recursive === true && isDirectory)
       failed += await below(client, path, changeOf, host, (json) => changed.push(json));
     const options = { follow: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
-    const attributes = await client.setAttributes(nameOf(path), changeOf(present, isDirectory), options);
+    const attributes = await client.files.setAttributes(nameOf(path), changeOf(present, isDirectory), options);
     changed.push({ path, ...attributesObject(attributes) });
   }
   return { text: "", json: changed, status: failed === 0 ? 0 : STATUS_NOT_AS_INTENDED };
@@ -54,24 +59,20 @@ async function below(
     failed += 1;
     host.stderr.write(`guestctl: ${printable(`cannot change ${root}/${name}: ${why}`)}\n`);
   };
-  const entries: { readonly name: string; readonly rawName: Buffer; readonly attributes: PathAttributes }[] = [];
-  for await (const { name, rawName, type, attributes, errno, mountPoint } of client.list(nameOf(root), {
-    depth: Number.POSITIVE_INFINITY,
-  })) {
-    if (errno !== undefined) fail(name, errno);
-    if (attributes !== undefined && type !== FileType.SYMLINK && !mountPoint)
-      entries.push({ name, rawName, attributes });
+  const entries: ReadEntry[] = [];
+  for await (const entry of client.files.opendir(nameOf(root), { recursive: true })) {
+    if (entry.errno !== undefined) fail(entry.name, entry.errno);
+    if (entry.size !== undefined && entry.type !== "symlink" && !entry.mountPoint) entries.push(entry);
   }
   // In reverse order: the content of a directory before the directory.
-  for (const { name, rawName, attributes } of entries.toReversed())
+  for (const entry of entries.toReversed())
     try {
       const place = { beneath: nameOf(root), noSymlinks: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
-      const isDirectory = attributes.type === FileType.DIRECTORY;
-      const now = await client.setAttributes(rawName, change(attributes, isDirectory), place);
-      onChanged({ path: `${root}/${name}`, ...attributesObject(now) });
+      const now = await client.files.setAttributes(entry.rawName, change(entry, entry.type === "directory"), place);
+      onChanged({ path: `${root}/${entry.name}`, ...attributesObject(now) });
     } catch (error) {
       if (!(error instanceof GuestError) || error.reason === "") throw error;
-      fail(name, error.message);
+      fail(entry.name, error.message);
     }
   return failed;
 }

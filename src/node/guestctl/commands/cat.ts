@@ -21,7 +21,7 @@ export const cat: Command = defineCommand({
     using client = await answeringClient(values, host);
     for (const path of positionals.map(guestPath)) {
       let offset = start;
-      for await (const chunk of client.readFile(nameOf(path), { offset, length })) {
+      for await (const chunk of client.files.createReadStream(nameOf(path), { offset, length })) {
         await writeAll(host.stdout, values.json === true ? asJson(path, offset, chunk) : chunk);
         offset += chunk.length;
       }

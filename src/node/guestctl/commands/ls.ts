@@ -1,6 +1,5 @@
 import { posix } from "node:path";
-import { FileType, FileTypeSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import type { GuestClient, ListEntry } from "../../client/index.ts";
+import type { DirectoryEntry, FileType, GuestClient } from "../../client/index.ts";
 import {
   type Command,
   defineCommand,
@@ -18,18 +17,18 @@ import {
 } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
 import { isReason } from "../copy/index.ts";
-import { attributesObject } from "./schema.ts";
+import { attributesObject, typeName } from "./schema.ts";
 
 /** Type letters of `ls -l` (inode(7)). */
 const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
-  [FileType.UNSPECIFIED]: "?",
-  [FileType.REGULAR]: "-",
-  [FileType.DIRECTORY]: "d",
-  [FileType.SYMLINK]: "l",
-  [FileType.FIFO]: "p",
-  [FileType.SOCKET]: "s",
-  [FileType.CHARACTER_DEVICE]: "c",
-  [FileType.BLOCK_DEVICE]: "b",
+  unknown: "?",
+  file: "-",
+  directory: "d",
+  symlink: "l",
+  fifo: "p",
+  socket: "s",
+  "character-device": "c",
+  "block-device": "b",
 };
 
 export const ls: Command = defineCommand({
@@ -67,14 +66,14 @@ that form in a path of the sandbox.`,
     const options = { depth: values.recursive === true ? Number.POSITIVE_INFINITY : 1 };
     const style = { isLong: values.long === true, isHuman: values.human === true };
     let unread = 0;
-    const note = (path: string, { name, errno, attributes }: ListEntry): void => {
+    const note = (path: string, { name, errno, size }: DirectoryEntry): void => {
       if (errno === undefined) return;
       unread += 1;
-      const what = attributes === undefined ? "cannot be read" : "cannot be listed";
+      const what = size === undefined ? "cannot be read" : "cannot be listed";
       host.stderr.write(`guestctl: ${printable(`${posix.join(path, name)} ${what}: ${errno}`)}\n`);
     };
     for (const [index, path] of positionals.map(guestPath).entries()) {
-      const entries = await orItself(client, path, client.list(nameOf(path), options));
+      const entries = await orItself(client, path, client.files.opendir(nameOf(path), options));
       if (values.json === true || values.unsorted === true) {
         for await (const entry of entries) {
           if (values.json !== true) note(path, shown(entry));
@@ -83,7 +82,7 @@ that form in a path of the sandbox.`,
           await writeAll(host.stdout, values.json === true ? asJson(path, entry) : line());
         }
       } else {
-        const all: ListEntry[] = [];
+        const all: DirectoryEntry[] = [];
         for await (const listed of entries) {
           const entry = shown(listed);
           note(path, entry);
@@ -106,22 +105,22 @@ function humanOption(argument: string): readonly string[] {
 async function orItself(
   client: GuestClient,
   path: string,
-  listing: AsyncIterable<ListEntry>,
-): Promise<AsyncIterable<ListEntry> | readonly ListEntry[]> {
-  const attributes = await client.statPath(nameOf(path), { noFollow: true }).catch((error: unknown) => {
+  listing: AsyncIterable<DirectoryEntry>,
+): Promise<AsyncIterable<DirectoryEntry> | readonly DirectoryEntry[]> {
+  const attributes = await client.files.lstat(nameOf(path)).catch((error: unknown) => {
     if (isReason(error, "PATH_PERMISSION_DENIED")) return undefined;
     throw error;
   });
-  if (attributes === undefined || attributes.type === FileType.DIRECTORY) return listing;
-  if (attributes.type === FileType.SYMLINK) {
-    const named = await client.statPath(nameOf(path)).catch(() => undefined);
-    if (named?.type === FileType.DIRECTORY) return listing;
+  if (attributes === undefined || attributes.type === "directory") return listing;
+  if (attributes.type === "symlink") {
+    const named = await client.files.stat(nameOf(path)).catch(() => undefined);
+    if (named?.type === "directory") return listing;
   }
-  return [{ name: "", rawName: Buffer.alloc(0), type: attributes.type, attributes, mountPoint: false }];
+  return [{ ...attributes, name: "", rawName: Buffer.alloc(0), mountPoint: false }];
 }
 
 /** Replaces the entry's name by its printable form, which the commands accept in a path. */
-function shown(entry: ListEntry): ListEntry {
+function shown(entry: DirectoryEntry): DirectoryEntry {
   return { ...entry, name: shownPath(entry.rawName) };
 }
 
@@ -133,7 +132,7 @@ interface Style {
 
 interface FolderText {
   readonly path: string;
-  readonly entries: readonly ListEntry[];
+  readonly entries: readonly DirectoryEntry[];
   readonly style: Style;
   /** Whether each directory's path is printed above its entries. */
   readonly heads: boolean;
@@ -142,15 +141,15 @@ interface FolderText {
 
 /** Writes the entries of each directory, sorted by name, as ls(1) does. */
 async function writeFolders(host: Host, { path, entries, style, heads, isFirst }: FolderText): Promise<void> {
-  const folders = new Map<string, ListEntry[]>([["", []]]);
+  const folders = new Map<string, DirectoryEntry[]>([["", []]]);
   for (const entry of entries) {
     // A directory that could not be read completely appears a second time, with the error.
     const parent = entry.name.slice(0, Math.max(0, entry.name.lastIndexOf("/")));
     const holder = folders.get(parent) ?? [];
-    const isTwice = entry.attributes === undefined && holder.some(({ name }) => name === entry.name);
+    const isTwice = entry.size === undefined && holder.some(({ name }) => name === entry.name);
     if (!isTwice) holder.push(entry);
     folders.set(parent, holder);
-    if (entry.type === FileType.DIRECTORY && entry.attributes !== undefined) folders.set(entry.name, []);
+    if (entry.type === "directory" && entry.size !== undefined) folders.set(entry.name, []);
   }
   let isTop = isFirst;
   for (const [name, held] of [...folders].toSorted(([one], [other]) => (one < other ? -1 : 1))) {
@@ -164,11 +163,11 @@ async function writeFolders(host: Host, { path, entries, style, heads, isFirst }
 }
 
 /** The columns of an entry; the last is its name. */
-function row({ type, attributes }: ListEntry, { isLong, isHuman }: Style, name: string): string[] {
+function row(entry: DirectoryEntry, { isLong, isHuman }: Style, name: string): string[] {
   if (!isLong) return [printable(name)];
-  const letter = TYPE_LETTERS[type];
-  if (attributes === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?", printable(name)];
-  const { mode, links, uid, gid, size, mtime, linkTarget } = attributes;
+  const letter = TYPE_LETTERS[entry.type];
+  if (entry.size === undefined) return [`${letter}?????????`, "?", "?", "?", "?", "?", printable(name)];
+  const { mode, links, uid, gid, size, mtime, linkTarget } = entry;
   const time = mtime === undefined ? "?" : fileTime(mtime);
   const label = printable(linkTarget === undefined ? name : `${name} -> ${shownPath(linkTarget)}`);
   const bytes = isHuman ? sizeWords(size) : String(size);
@@ -185,7 +184,8 @@ function modeLetters(mode: number): string {
   return letters.join("");
 }
 
-function asJson(folder: string, { name, rawName, attributes, errno, mountPoint, type }: ListEntry): string {
+function asJson(folder: string, entry: DirectoryEntry): string {
+  const { name, rawName, errno, mountPoint, type } = entry;
   const path = posix.join(folder, name);
   const isText = Buffer.from(name).equals(rawName);
   const rawPath = Buffer.concat([Buffer.from(`${folder}/`), rawName]).toString("base64");
@@ -194,6 +194,6 @@ function asJson(folder: string, { name, rawName, attributes, errno, mountPoint, 
     ...(!isText && { raw_path: rawPath }),
     ...(errno !== undefined && { errno }),
     mount_point: mountPoint,
-    ...(attributes === undefined ? { type: FileTypeSchema.value[type]?.name } : attributesObject(attributes)),
+    ...(entry.size === undefined ? { type: typeName(type) } : attributesObject(entry)),
   });
 }

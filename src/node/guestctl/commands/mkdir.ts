@@ -21,8 +21,8 @@ export const mkdir: Command = defineCommand({
     using client = await openClient(values, host);
     const made: object[] = [];
     for (const path of positionals.map(guestPath)) {
-      const options = { parents, exclusive: !parents, mode, requestTimeoutMs: ANSWER_TIMEOUT_MS };
-      made.push({ path, created: await client.mkdir(nameOf(path), options) });
+      const options = { recursive: parents, mode, requestTimeoutMs: ANSWER_TIMEOUT_MS };
+      made.push({ path, created: await client.files.mkdir(nameOf(path), options) });
     }
     return { text: "", json: made };
   },

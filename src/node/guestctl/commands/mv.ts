@@ -1,5 +1,4 @@
 import { posix } from "node:path";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { CliError, type Command, defineCommand, guestPath, UsageError, nameOf } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
 import { statIfThere } from "../copy/index.ts";
@@ -27,13 +26,13 @@ path. Each is renamed atomically, within one file system.`,
     const sources = paths.slice(0, -1);
     if (sources.length === 0) throw new UsageError("mv requires a source and a destination");
     using client = await openClient(values, host);
-    const isInto = (await statIfThere(client, destination))?.type === FileType.DIRECTORY;
+    const isInto = (await statIfThere(client, destination))?.type === "directory";
     if (sources.length > 1 && !isInto)
       throw new CliError(`${destination} is not a directory, which several sources require`);
     const moved: object[] = [];
     for (const path of sources) {
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;
-      await client.rename(nameOf(path), nameOf(newPath), {
+      await client.files.rename(nameOf(path), nameOf(newPath), {
         exclusive: values.exclusive === true,
         requestTimeoutMs: ANSWER_TIMEOUT_MS,
       });

@@ -1,4 +1,5 @@
 import { posix } from "node:path";
+import { GuestError, type LeftEntry } from "../../client/index.ts";
 import {
   type Command,
   defineCommand,
@@ -9,7 +10,6 @@ import {
   nameOf,
 } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
-import { isReason } from "../copy/index.ts";
 
 export const rm: Command = defineCommand({
   usage: ["rm [options] PATH..."],
@@ -39,14 +39,14 @@ directory are left and named.`,
     const results: object[] = [];
     let leftAny = false;
     for (const path of paths) {
-      const outcome = await client
-        .remove(nameOf(path), { recursive: values.recursive === true })
-        .catch((error: unknown) => {
-          if (values.force === true && isReason(error, "PATH_NOT_FOUND")) return NOTHING;
-          throw error;
-        });
-      const { removed, left } = outcome;
-      const entries = outcome.leftEntries.map(({ name, errno }) => ({ path: posix.join(path, name), errno }));
+      const entries: { readonly path: string; readonly errno: string }[] = [];
+      const onFailure = ({ name, errno }: LeftEntry): void =>
+        void entries.push({ path: posix.join(path, name), errno });
+      const options = { recursive: values.recursive === true, force: values.force === true, onFailure };
+      const { removed, left } = await client.files.rm(nameOf(path), options).then(
+        (count) => ({ removed: count, left: 0 }),
+        (error: unknown) => incompleteOf(error),
+      );
       results.push({ path, removed, left, left_entries: entries });
       leftAny ||= left > 0;
       if (values.json === true) continue;
@@ -74,4 +74,9 @@ function pathToRemove(argument: string): string {
   return path;
 }
 
-const NOTHING = { removed: 0, left: 0, leftEntries: [] };
+/** The numbers of a removal that left something; rethrows other errors. */
+function incompleteOf(error: unknown): { readonly removed: number; readonly left: number } {
+  if (!(error instanceof GuestError) || error.code !== "REMOVE_INCOMPLETE") throw error;
+  const { removed, left } = error.metadata;
+  return { removed: Number(removed), left: Number(left) };
+}

@@ -9,9 +9,13 @@ import {
   toJson,
 } from "@bufbuild/protobuf";
 import { type Timestamp, TimestampSchema } from "@bufbuild/protobuf/wkt";
-import { StatPathResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import {
+  FileType as TypeNumber,
+  FileTypeSchema,
+  StatPathResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import type { EndedCommand, Health, CommandInfo, PathAttributes } from "../../client/index.ts";
+import type { EndedCommand, Health, CommandInfo, FileAttributes, FileType } from "../../client/index.ts";
 import { exitObject } from "../terminal/index.ts";
 
 /** Converts a message to JSON with the schema's field names; fields with default values are included. */
@@ -71,13 +75,32 @@ export function healthObject(health: Health): object {
  * Attributes of a path in the schema's form (StatPathResponse). For times that JSON cannot represent, seconds since
  * 1970 are added as text, for example "mtime_seconds".
  */
-export function attributesObject(attributes: PathAttributes): object {
+export function attributesObject(given: FileAttributes): object {
+  const attributes = { ...given, type: typeNumber(given.type) };
   const seconds = (["mtime", "atime", "ctime"] as const).flatMap((name) => {
     const text = attributes[`${name}Seconds`] ?? secondsText(attributes[name]);
     const isSayable = text === undefined || (BigInt(text) >= FIRST_SECOND && BigInt(text) <= LAST_SECOND);
     return isSayable ? [] : [[`${name}_seconds`, text]];
   });
   return { ...schemaObject(StatPathResponseSchema, attributes), ...(Object.fromEntries(seconds) as object) };
+}
+
+/** The schema's number of a type. */
+function typeNumber(type: FileType): TypeNumber {
+  return type === "file" ? TypeNumber.REGULAR : (TYPES.get(type) ?? TypeNumber.UNSPECIFIED);
+}
+
+/** Types by the library's names: "character-device" is CHARACTER_DEVICE. */
+const TYPES: ReadonlyMap<string, TypeNumber> = new Map(
+  FileTypeSchema.values.map(({ localName, number }): [string, TypeNumber] => [
+    localName.toLowerCase().replaceAll("_", "-"),
+    number as TypeNumber,
+  ]),
+);
+
+/** The schema's name of a type. */
+export function typeName(type: FileType): string | undefined {
+  return FileTypeSchema.value[typeNumber(type)]?.name;
 }
 
 function secondsText(time: Date | undefined): string | undefined {

@@ -1,5 +1,4 @@
-import type { PathAttributes } from "../../client/index.ts";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import type { FileAttributes, FileType } from "../../client/index.ts";
 import {
   type Command,
   defineCommand,
@@ -30,9 +29,10 @@ export const stat: Command = defineCommand({
   completes: ["path"],
   async run({ values, positionals }, host) {
     using client = await openClient(values, host);
-    const options = { noFollow: values.dereference !== true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
+    const options = { requestTimeoutMs: ANSWER_TIMEOUT_MS };
     for (const path of positionals.map(guestPath)) {
-      const response = await client.statPath(nameOf(path), options);
+      const follows = values.dereference === true;
+      const response = await client.files[follows ? "stat" : "lstat"](nameOf(path), options);
       const json = { path, ...attributesObject(response) };
       host.stdout.write(values.json === true ? jsonLine(json) : asText(path, response));
     }
@@ -40,7 +40,7 @@ export const stat: Command = defineCommand({
   },
 });
 
-function asText(path: string, { type, size, mode, uid, gid, links, inode, ...rest }: PathAttributes): string {
+function asText(path: string, { type, size, mode, uid, gid, links, inode, ...rest }: FileAttributes): string {
   const target = rest.linkTarget === undefined ? "" : ` -> ${shownPath(rest.linkTarget)}`;
   const lines: ReportLine[] = [
     ["path", `${path}${target}`],
@@ -57,8 +57,7 @@ function asText(path: string, { type, size, mode, uid, gid, links, inode, ...res
 }
 
 function typeName(type: FileType): string {
-  const [name = "unknown"] = Object.entries(FileType).find(([, number]) => number === type) ?? [];
-  return name.toLowerCase().replaceAll("_", " ");
+  return type === "file" ? "regular" : type.replaceAll("-", " ");
 }
 
 /** Formats a time with nanoseconds, which a Date does not have. */

@@ -42,7 +42,7 @@ With --json, one object a line: "event", "path", "new_path", "directory" and, wh
       values,
       host,
       // `resume: false`: watchUntilSignal reconnects instead, because it reads the address and the credentials again.
-      (client, signal) => client.watchDirectory(path, { recursive, names, ignore, signal, resume: false }),
+      (client, signal) => client.files.watch(path, { recursive, names, ignore, signal, resume: false }),
       async (event) => {
         const eventType = event.eventType === "ready" && !isFirst ? "rescan" : event.eventType;
         isFirst = false;

@@ -25,12 +25,16 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
       // The checksum is only printed with --json.
       skipSha256: values.json !== true,
       parents: values.parents === true,
-      exclusive: values.exclusive === true,
+      flag: values.exclusive === true ? ("wx" as const) : ("w" as const),
       ...(mode !== undefined && { mode }),
     };
     checkInput(host);
     using client = await answeringClient(values, host);
-    const { bytesWritten, sha256 } = await client.writeFile(nameOf(path), host.stdin as AsyncIterable<Buffer>, file);
+    const { bytesWritten, sha256 } = await client.files.writeFile(
+      nameOf(path),
+      host.stdin as AsyncIterable<Buffer>,
+      file,
+    );
     const json = { path, bytes_written: String(bytesWritten), sha256: Buffer.from(sha256).toString("hex") };
     return { text: "", json };
   },

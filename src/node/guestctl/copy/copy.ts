@@ -1,6 +1,5 @@
 import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { measureLocal } from "../../tar/index.ts";
 import { absoluteForm, CliError, nameOf, textOf, UsageError, withoutEscapes } from "../cli/index.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
@@ -37,7 +36,7 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
   if (order.direction === "tar in") return tarIn(context, destination, host.stdin);
   const isUpload = order.direction === "upload";
   const isDirectoryThere = isUpload
-    ? (await statIfThere(client, destination))?.type === FileType.DIRECTORY
+    ? (await statIfThere(client, destination))?.type === "directory"
     : (await stat(nameOf(destination)).catch(() => undefined))?.isDirectory() === true;
   const intoFolder = isDirectoryThere || (await madeFolder(order, context));
   if (sources.length > 1 && !intoFolder)
@@ -66,12 +65,12 @@ async function madeFolder({ direction, sources, destination }: CopyOrder, contex
   const isUpload = direction === "upload";
   const isDirectory = isUpload
     ? (await locally(source, stat(nameOf(source)))).isDirectory()
-    : (await client.statPath(nameOf(source))).type === FileType.DIRECTORY;
+    : (await client.files.stat(nameOf(source))).type === "directory";
   // As in cp(1), a single directory is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
     throw new CliError(`there is no directory ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
-  if (isUpload) await client.mkdir(nameOf(destination), { parents: true });
+  if (isUpload) await client.files.mkdir(nameOf(destination), { recursive: true });
   else await locally(destination, mkdir(nameOf(destination), { recursive: true }));
   return true;
 }
@@ -103,7 +102,7 @@ async function upload(local: string, remote: string, folder: string | undefined,
 
 /** Whether the name is taken, even by a dangling symlink. */
 async function isThere({ client }: CopyContext, remote: string): Promise<boolean> {
-  return client.statPath(nameOf(remote), { noFollow: true }).then(
+  return client.files.lstat(nameOf(remote)).then(
     () => true,
     (error: unknown) => {
       if (isReason(error, "PATH_NOT_FOUND")) return false;
@@ -122,18 +121,18 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   if (options.makesParents) await locally(folder, mkdir(nameOf(folder), { recursive: true }));
   const isTaken = options.keepExisting && (await lstat(nameOf(local)).catch(() => undefined)) !== undefined;
   if (options.copiesLinks) {
-    const link = await client.statPath(nameOf(remote), { noFollow: true });
-    if (link.type === FileType.SYMLINK) {
+    const link = await client.files.lstat(nameOf(remote));
+    if (link.type === "symlink") {
       if (!isTaken) await downloadLink(context, link, local);
       return;
     }
   }
-  const attributes = await client.statPath(nameOf(remote)).catch(async (error: unknown) => {
+  const attributes = await client.files.stat(nameOf(remote)).catch(async (error: unknown) => {
     if (!isReason(error, "PATH_NOT_FOUND")) throw error;
-    const link = await client.statPath(nameOf(remote), { noFollow: true }).catch(() => undefined);
+    const link = await client.files.lstat(nameOf(remote)).catch(() => undefined);
     throw link?.linkTarget === undefined ? error : brokenLink(`:${remote}`, textOf(link.linkTarget));
   });
-  const isDirectory = attributes.type === FileType.DIRECTORY;
+  const isDirectory = attributes.type === "directory";
   if (isTaken && !isDirectory) return;
   using progress = new Progress(context.host.stderr, basename(remote), isDirectory ? undefined : attributes.size);
   const parts = { ...context, progress };

@@ -1,10 +1,10 @@
 import { posix } from "node:path";
 import { nameOf } from "../cli/index.ts";
-import { type GuestClient, GuestError, type PathAttributes } from "../../client/index.ts";
+import { type GuestClient, GuestError, type FileStat } from "../../client/index.ts";
 
 /** Attributes of a path in the sandbox; undefined if it does not exist. */
-export async function statIfThere(client: GuestClient, remote: string): Promise<PathAttributes | undefined> {
-  return client.statPath(nameOf(remote)).catch((error: unknown) => {
+export async function statIfThere(client: GuestClient, remote: string): Promise<FileStat | undefined> {
+  return client.files.stat(nameOf(remote)).catch((error: unknown) => {
     if (isReason(error, "PATH_NOT_FOUND")) return undefined;
     throw error;
   });

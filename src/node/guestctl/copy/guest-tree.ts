@@ -1,8 +1,7 @@
 import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { type GuestClient, GuestError, type ListEntry, type PathAttributes } from "../../client/index.ts";
+import { type GuestClient, GuestError, type FileAttributes, type FileStat, type FileType } from "../../client/index.ts";
 import {
   EntryError,
   isCleanName,
@@ -19,12 +18,11 @@ import { isGenerated } from "./guest-paths.ts";
 import { type CopyOptions, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 import { sourceFailure } from "./source-failure.ts";
 
-/** Entry types that can be copied, by their number on the wire. */
-export const TYPES: ReadonlyMap<FileType, TarType> = new Map([
-  [FileType.REGULAR, "file"],
-  [FileType.DIRECTORY, "directory"],
-  [FileType.SYMLINK, "symlink"],
-]);
+/** The entry's type in an archive; undefined if it cannot be copied. */
+export function tarTypeOf(type: FileType): TarType | undefined {
+  return type === "file" || type === "directory" || type === "symlink" ? type : undefined;
+}
+
 /** The errno of a reason that an agent before 0.3.0 gives without it. */
 const ERRNOS: ReadonlyMap<string, string> = new Map([
   ["PATH_NOT_FOUND", "ENOENT"],
@@ -53,25 +51,25 @@ export function guestTree(parts: TreeParts, remote: string): AsyncIterable<TarEn
 
 async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncIterable<TarEntry> {
   const { client, report, options } = parts;
-  const top = await client.statPath(nameOf(remote));
+  const top = await client.files.stat(nameOf(remote));
   yield { ...headOf("directory", NONE, top), content: Readable.from([]) };
-  const listing = { depth: Number.POSITIVE_INFINITY, crossMounts: !options.oneFileSystem };
-  for await (const entry of client.list(nameOf(remote), listing)) {
+  const listing = { recursive: true, crossMounts: !options.oneFileSystem };
+  for await (const entry of client.files.opendir(nameOf(remote), listing)) {
     if (!isCleanName(entry.rawName))
       throw new TarError(`the sandbox's answer has the name ${JSON.stringify(entry.name)}, which no directory has`);
-    const type = TYPES.get(entry.type);
+    const type = tarTypeOf(entry.type);
     const path = `:${posix.join(remote, entry.name)}`;
     if (entry.errno !== undefined) report.skip(path, errnoWords(entry.errno));
     else if (type === undefined) report.skip(path, NOT_COPIED);
-    if (type === undefined || entry.attributes === undefined) continue;
-    const head = headOf(type, entry.rawName, entry.attributes);
+    if (type === undefined || entry.size === undefined) continue;
+    const head = headOf(type, entry.rawName, entry);
     if (type === "file" && isGenerated(posix.join(remote, entry.name))) yield* generated(parts, path, head);
     else yield { ...head, content: type === "file" ? contentOf(parts, remote, entry) : Readable.from([]) };
   }
 }
 
 /** The tar header of an entry, without its content. */
-export function headOf(type: TarType, name: Buffer, attributes: PathAttributes): Omit<TarEntry, "content"> {
+export function headOf(type: TarType, name: Buffer, attributes: FileAttributes): Omit<TarEntry, "content"> {
   const { mode, uid, gid, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
   // A Date has only milliseconds; the nanoseconds are separate.
   const mtimeNs = BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
@@ -93,7 +91,9 @@ export async function* generated(
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
   try {
-    for await (const chunk of client.readFile(nameOf(path.slice(1)), { requestTimeoutMs: GENERATED_TIMEOUT_MS })) {
+    for await (const chunk of client.files.createReadStream(nameOf(path.slice(1)), {
+      requestTimeoutMs: GENERATED_TIMEOUT_MS,
+    })) {
       sizeBytes += chunk.length;
       if (sizeBytes > GENERATED_LIMIT_BYTES) throw new CliError(`it has more than ${GENERATED_LIMIT_BYTES} bytes`);
       chunks.push(chunk);
@@ -114,12 +114,11 @@ export async function* generated(
 export async function* contentOf(
   { client, onBytes }: TreeParts,
   remote: string,
-  { rawName, name, attributes }: Pick<ListEntry, "rawName" | "name" | "attributes">,
+  { rawName, name, size: sizeBytes }: Pick<FileStat, "rawName" | "name" | "size">,
 ): AsyncGenerator<Buffer> {
-  const sizeBytes = attributes?.size ?? 0;
   if (sizeBytes === 0) return;
   const how = { length: sizeBytes, beneath: nameOf(remote), noSymlinks: true };
-  const content = withZeros(client.readFile(rawName, how).pieces());
+  const content = withZeros(client.files.readPieces(rawName, how));
   try {
     yield* whole<Buffer>(content, sizeBytes, posix.join(remote, name), onBytes);
   } catch (error) {

@@ -67,7 +67,7 @@ export class GuestTarget {
     await Promise.all(writing);
     if (failure !== undefined) throw failure.error;
     for (const { path, name, ...attributes } of this.#folders.toReversed())
-      await this.#orFailed(name, this.#client.setAttributes(path, attributes, { beneath: this.#beneath }));
+      await this.#orFailed(name, this.#client.files.setAttributes(path, attributes, { beneath: this.#beneath }));
   }
 
   /** Rejects with an error that ends the whole copy. */
@@ -86,13 +86,20 @@ export class GuestTarget {
     const path = this.#pathOf(name);
     const beneath = this.#beneath;
     if (type === "directory") {
-      if (!path.equals(HERE)) await this.#client.mkdir(path, { beneath, parents: true, mode: (mode & 0o7777) | 0o700 });
+      if (!path.equals(HERE))
+        await this.#client.files.mkdir(path, { beneath, recursive: true, mode: (mode & 0o7777) | 0o700 });
       this.#folders.push({ path, name, mode: mode & 0o7777, uid, gid, mtime: new Date(mtimeSeconds * 1_000) });
     } else if (type === "file") await writeFile(this.#context, path, entry, true, beneath);
     else if (type === "symlink") await this.#link(path, linkTarget, { uid, gid });
     else if (type === "hard-link") {
-      const source = this.#client.readFile(this.#pathOf(linkTarget), { beneath });
-      await this.#client.writeFile(path, source, { beneath, mode: mode & 0o7777, uid, gid, ...timeOf(mtimeSeconds) });
+      const source = this.#client.files.createReadStream(this.#pathOf(linkTarget), { beneath });
+      await this.#client.files.writeFile(path, source, {
+        beneath,
+        mode: mode & 0o7777,
+        uid,
+        gid,
+        ...timeOf(mtimeSeconds),
+      });
       this.#context.report.files += 1;
     } else this.#context.report.skip(name.toString(), NOT_COPIED);
   }
@@ -100,11 +107,11 @@ export class GuestTarget {
   /** Replaces an existing entry, as tar(1) does. */
   async #link(path: Buffer, target: Buffer, owner: Pick<NewAttributes, "uid" | "gid">): Promise<void> {
     const beneath = this.#beneath;
-    const make = (): Promise<void> => this.#client.symlink(target, path, { beneath, ...owner });
+    const make = (): Promise<void> => this.#client.files.symlink(target, path, { beneath, ...owner });
     await make().catch(async (error: unknown) => {
       if (isReason(error, "PATH_NOT_FOUND")) {
-        await this.#client.mkdir(path.subarray(0, path.lastIndexOf(SLASH)), { beneath, parents: true });
-      } else if (isReason(error, "ALREADY_EXISTS")) await this.#client.remove(path, { beneath });
+        await this.#client.files.mkdir(path.subarray(0, path.lastIndexOf(SLASH)), { beneath, recursive: true });
+      } else if (isReason(error, "ALREADY_EXISTS")) await this.#client.files.rm(path, { beneath });
       else throw error;
       await make();
     });

@@ -82,8 +82,8 @@ export function thereOf(client: GuestClient): Destination {
   };
   return {
     what: "in the sandbox",
-    read: (path) => client.readFile(path, { length: DATABASE_BYTES }).text().catch(ifThere),
+    read: (path) => client.files.readFile(path, { length: DATABASE_BYTES, encoding: "utf8" }).catch(ifThere),
     // /proc/self belongs to the agent's user. Without /proc, assume root; the agent then reports what it may not do.
-    isRoot: async () => ((await client.statPath("/proc/self").catch(ifThere))?.uid ?? 0) === 0,
+    isRoot: async () => ((await client.files.stat("/proc/self").catch(ifThere))?.uid ?? 0) === 0,
   };
 }

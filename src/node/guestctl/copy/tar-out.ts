@@ -1,6 +1,5 @@
 import { posix } from "node:path";
-import { FileType } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
-import { GuestError, type LeftEntry, type PathAttributes } from "../../client/index.ts";
+import { GuestError, type LeftEntry, type FileAttributes } from "../../client/index.ts";
 import {
   entryEnd,
   entryErrorOf,
@@ -16,7 +15,7 @@ import {
 } from "../../tar/index.ts";
 import { CliError, nameBytes, nameOf, writeAll } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
-import { contentOf, generated, guestTree, headOf, type TreeParts, TYPES } from "./guest-tree.ts";
+import { contentOf, generated, guestTree, headOf, tarTypeOf, type TreeParts } from "./guest-tree.ts";
 import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
 
 const NONE = Buffer.alloc(0);
@@ -27,8 +26,8 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   const { client, report, options } = context;
   const parts: TreeParts = { client, report, options, onBytes: () => undefined };
   const top = nameBytes(posix.basename(remote) || ".");
-  const attributes = await client.statPath(nameOf(remote));
-  const isDirectory = attributes.type === FileType.DIRECTORY;
+  const attributes = await client.files.stat(nameOf(remote));
+  const isDirectory = attributes.type === "directory";
   const names = new ArchiveNames();
   // If the output is a file, writes are synchronous, and thousands of entries may be buffered already: without turns of
   // the event loop no signal would be handled.
@@ -123,10 +122,10 @@ async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
   const crossMounts = !options.oneFileSystem;
   // With exclusions a hard link could refer to a name that is not in the archive.
   const hardLinks = exclude.length === 0;
-  const tree = client.readTree(nameOf(remote), { crossMounts, hardLinks, followLinks, onFailure });
+  const tree = client.files.readTree(nameOf(remote), { crossMounts, hardLinks, followLinks, onFailure });
   let isBegun = false;
   try {
-    const top = headOf("directory", NONE, await client.statPath(nameOf(remote)));
+    const top = headOf("directory", NONE, await client.files.stat(nameOf(remote)));
     const root = (): TarEntry => {
       isBegun = true;
       return { ...top, content: nothing() };
@@ -145,8 +144,8 @@ async function* nothing(): AsyncGenerator<Buffer> {
 }
 
 /** A path that is not a directory, under its own name. */
-async function* single(parts: TreeParts, remote: string, attributes: PathAttributes): AsyncGenerator<TarEntry> {
-  const type = TYPES.get(attributes.type);
+async function* single(parts: TreeParts, remote: string, attributes: FileAttributes): AsyncGenerator<TarEntry> {
+  const type = tarTypeOf(attributes.type);
   if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);
   const rawName = nameBytes(posix.basename(remote));
   const head = headOf(type, NONE, attributes);
@@ -154,6 +153,6 @@ async function* single(parts: TreeParts, remote: string, attributes: PathAttribu
   else
     yield {
       ...head,
-      content: contentOf(parts, posix.dirname(remote), { rawName, name: rawName.toString(), attributes }),
+      content: contentOf(parts, posix.dirname(remote), { rawName, name: rawName.toString(), size: attributes.size }),
     };
 }

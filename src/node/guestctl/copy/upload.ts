@@ -69,7 +69,7 @@ async function uploadAlone(
 ): Promise<void> {
   const [above, name] = [nameOf(posix.dirname(remote)), nameBytes(posix.basename(remote))];
   const named = { ...entry, content: entry.content, name };
-  const { failures } = await client.writeTree(above, [named], {
+  const { failures } = await client.files.writeTree(above, [named], {
     ...HOW,
     overwrite: !options.keepExisting,
     parents: options.makesParents,
@@ -94,7 +94,7 @@ export async function uploadTree(parts: CopyParts, local: string, remote: string
   const what = { exclude, oneFileSystem, ...owners, hardLinks, followLinks, keepExisting };
   const how = { ...HOW, ...what, failFast, onFailure, onReconnect: onReconnect(parts) };
   const onBytes = (bytes: number): void => progress.add(bytes);
-  const stream = client.uploadFolder(nameOf(local), nameOf(top === "" ? beneath : top), {
+  const stream = client.files.upload(nameOf(local), nameOf(top === "" ? beneath : top), {
     ...how,
     ...(top !== "" && { beneath: nameOf(beneath) }),
     onBytes,
@@ -140,12 +140,12 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
       archived(input, context, () => undefined),
       1,
     );
-  const stream = client.writeTree(nameOf(remote), sent.counted(archived(input, context, onRoot)), how);
+  const stream = client.files.writeTree(nameOf(remote), sent.counted(archived(input, context, onRoot)), how);
   await stream.then(({ failed }) => context.report.skipUnnamed(failed - reported), ifTooOld(older));
   if (root === undefined) return;
   const { mode, uid, gid, mtimeSeconds, mtimeNs } = root;
   const attributes = { mode: mode & 0o7777, uid, gid, ...timeOf(mtimeSeconds, mtimeNs) };
-  await client.setAttributes(".", attributes, { beneath: nameOf(remote) });
+  await client.files.setAttributes(".", attributes, { beneath: nameOf(remote) });
 }
 
 /** The entries of an archive, with normalized paths: without leading "/" and "./", and without trailing slashes. */

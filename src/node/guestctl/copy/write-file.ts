@@ -23,8 +23,8 @@ export async function writeFile(
     }
   }
   const attributes = { mode: mode & 0o7777, uid, gid, ...timeOf(mtimeSeconds, mtimeNs) };
-  const file = { size, ...attributes, sparse, parents, beneath, exclusive: options.keepExisting };
-  const { sha256 } = await client.writeFile(path, hashed(), file);
+  const file = { size, ...attributes, sparse, parents, beneath, flag: options.keepExisting ? "wx" : "w" } as const;
+  const { sha256 } = await client.files.writeFile(path, hashed(), file);
   if (!hash.digest().equals(sha256))
     throw new CliError(`${path.toString()} arrived with a different checksum; copy it again`);
   report.files += 1;

@@ -69,7 +69,7 @@ export async function handOver(
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
     for (const { path, content } of files)
-      await client.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
+      await client.files.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
   };
   await reached(reachTimeoutMs, "the agent has not taken its new credentials", write, signal);
   const prove = async (deadlineMs: number): Promise<void> => {

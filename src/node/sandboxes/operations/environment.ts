@@ -135,7 +135,7 @@ async function readSpec(
 ): Promise<{ readonly content: Buffer; readonly spec: object }> {
   let spec: unknown;
   try {
-    const content = await client.readFile(path, { length: SPEC_LIMIT_BYTES, requestTimeoutMs: CALL_MS }).bytes();
+    const content = await client.files.readFile(path, { length: SPEC_LIMIT_BYTES, requestTimeoutMs: CALL_MS });
     spec = JSON.parse(content.toString());
     if (typeof spec === "object" && spec !== null && !Array.isArray(spec)) return { content, spec };
   } catch (error) {
@@ -179,7 +179,7 @@ export async function writeVariables(client: GuestClient, env: Variables): Promi
 }
 
 export async function writeSpec(client: GuestClient, content: Uint8Array): Promise<void> {
-  await client.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
+  await client.files.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
 }
 
 /**

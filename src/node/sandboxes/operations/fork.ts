@@ -197,7 +197,7 @@ async function welcome(
     dialAgain = () => accepted(false);
     if (env !== undefined) await writeVariables(client, env);
     for (const { path, content } of files) {
-      await client.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
+      await client.files.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
     }
   };
   await reached(reachTimeoutMs, "the fork has not taken its new credentials", write, signal);

@@ -44,7 +44,7 @@ async function judge(
 ): Promise<{ readonly agentMs: number; readonly toolMs: number }> {
   using client = clientOf(agent);
   const replica = new DirectoryMirror(root);
-  const watch = client.watchDirectory(root, { recursive: true });
+  const watch = client.files.watch(root, { recursive: true });
   assert.equal((await watch.next()).value?.eventType, "ready");
   const reading = (async () => {
     for await (const event of watch) replica.follow(event);
@@ -156,10 +156,10 @@ describe("the cost of a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, ()
       mkdirSync(folder.at(`a${index % 50}/directory-${index}`), { recursive: true });
     using client = clientOf(agent);
     // What any first watch needs.
-    const first = client.watchDirectory(folder.at("a0"));
+    const first = client.files.watch(folder.at("a0"));
     await first.next();
     const before = usedBy(agent.pid);
-    const watch = client.watchDirectory(folder.path, { recursive: true });
+    const watch = client.files.watch(folder.path, { recursive: true });
     await watch.next();
     const after = usedBy(agent.pid);
     const mb = (after.bytes - before.bytes) / 1e6;

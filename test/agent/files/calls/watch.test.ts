@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { chmod, chown, mkdir, readdir, readlink, rename, rm, rmdir, symlink, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
-import type { DirectoryEvent, GuestClient, WatchDirectoryOptions } from "../../../../src/node/client/index.ts";
+import type { DirectoryEvent, GuestClient, WatchOptions } from "../../../../src/node/client/index.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
 import { bindMount, testFolder, tmpfsMount } from "../../../fixtures/files.ts";
@@ -20,8 +20,8 @@ class Watch implements AsyncDisposable {
   readonly #values: AsyncIterableIterator<DirectoryEvent>;
   readonly ended: Promise<unknown>;
 
-  static async of(path: string, options: WatchDirectoryOptions = {}, of: GuestClient = client): Promise<Watch> {
-    const values = of.watchDirectory(path, options);
+  static async of(path: string, options: WatchOptions = {}, of: GuestClient = client): Promise<Watch> {
+    const values = of.files.watch(path, options);
     assert.equal((await values.next()).value?.eventType, "ready");
     return new Watch(values);
   }
@@ -142,13 +142,13 @@ describe("a watch of a directory", () => {
       "removed src/a.ts",
     ]);
     const many = Array.from({ length: 65 }, () => "x");
-    const refused = await failureOf(client.watchDirectory(folder.path, { ignore: many }).next());
+    const refused = await failureOf(client.files.watch(folder.path, { ignore: many }).next());
     assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "names"]);
   });
 
   it("Watch reports names that are not UTF-8", async () => {
     await using folder = await testFolder();
-    const values = client.watchDirectory(folder.path);
+    const values = client.files.watch(folder.path);
     await values.next();
     const name = Buffer.from([0x61, 0xff, 0x0a]);
     await writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), name]), "");
@@ -179,7 +179,7 @@ describe("a watch of a directory", () => {
       ["out", { beneath: folder.path }, "PATH_ESCAPES"],
       ["../x", { beneath: folder.path }, "PATH_ESCAPES"],
     ] as const)
-      assert.equal((await failureOf(client.watchDirectory(path, options).next())).reason, reason);
+      assert.equal((await failureOf(client.files.watch(path, options).next())).reason, reason);
   });
 
   it("Watch does not follow a symbolic link in the watched directory", async () => {
@@ -247,7 +247,7 @@ describe("the watches of an agent", () => {
     using its = clientOf(full);
     await using open = new AsyncDisposableStack();
     for (let count = 0; count < 16; count++) open.use(await Watch.of(folder.path, {}, its));
-    const { status, reason } = await failureOf(its.watchDirectory(folder.path).next());
+    const { status, reason } = await failureOf(its.files.watch(folder.path).next());
     assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS"]);
   });
 
@@ -283,7 +283,7 @@ describe("the watches of an agent", () => {
     ];
     await using limited = await startAgent({ through });
     using other = clientOf(limited);
-    const { status, reason, message } = await failureOf(other.watchDirectory(folder.path, { recursive: true }).next());
+    const { status, reason, message } = await failureOf(other.files.watch(folder.path, { recursive: true }).next());
     assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_DIRECTORIES"]);
     assert.match(message, /fs\.inotify\.max_user_watches/);
     await using watch = await Watch.of(folder.path, {}, other);
@@ -330,7 +330,7 @@ describe("a client that does not read its watch", () => {
   it("a slow reader of a watch gets rescans for dropped events", async () => {
     await using folder = await testFolder();
     await mkdir(folder.at("sub"));
-    const values = client.watchDirectory(folder.path, { recursive: true });
+    const values = client.files.watch(folder.path, { recursive: true });
     assert.equal((await values.next()).value?.eventType, "ready");
     // grpc-js reads ahead up to its window; each name is long, so that the agent's limits are reached soon.
     const names = Array.from({ length: 12_000 }, (_, index) => `${"x".repeat(200)}-${index}`);
@@ -356,9 +356,9 @@ describe("a file system that hangs", () => {
     await using other = await startAgent();
     using its = clientOf(other);
     await using watch = await Watch.of(folder.path, { recursive: true }, its);
-    const hung = await failureOf(its.watchDirectory(folder.at("hung")).next());
+    const hung = await failureOf(its.files.watch(folder.at("hung")).next());
     assert.deepEqual([hung.reason, hung.metadata["mount"]], ["FILE_SYSTEM_HUNG", folder.at("hung")]);
-    const across = await failureOf(its.watchDirectory(folder.path, { recursive: true, crossMounts: true }).next());
+    const across = await failureOf(its.files.watch(folder.path, { recursive: true, crossMounts: true }).next());
     assert.deepEqual([across.reason, across.metadata["mount"]], ["FILE_SYSTEM_HUNG", folder.at("hung")]);
     await mkdir(folder.at("sub"));
     await writeFile(folder.at("sub/file"), "");

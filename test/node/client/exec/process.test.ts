@@ -73,7 +73,7 @@ describe("the streams of a command", () => {
     const answer = text(process.web.stdout);
     for (let times = 0; times < 20; times++) await client.health();
     assert.ok(given < total / 2, `${given} MiB were taken with nobody reading`);
-    await client.writeFile(go, new Uint8Array());
+    await client.files.writeFile(go, new Uint8Array());
     await sent;
     assert.equal((await answer).trim(), String(total * MEBIBYTE));
     assert.equal((await process.wait()).exitCode, 0);
@@ -127,34 +127,34 @@ describe("the streams of a command", () => {
   test("files are read and written through Node and web streams", async () => {
     const content = randomBytes(3 * MEBIBYTE + 5);
     const path = join(folder, "content");
-    await client.writeFile(path, Readable.from(content, { objectMode: false }));
+    await client.files.writeFile(path, Readable.from(content, { objectMode: false }));
     assert.ok((await readFile(path)).equals(content));
-    await client.writeFile(path, new Blob([content]).stream() as ReadableStream<Uint8Array>);
+    await client.files.writeFile(path, new Blob([content]).stream() as ReadableStream<Uint8Array>);
     assert.ok((await readFile(path)).equals(content));
     const hash = createHash("sha256");
-    await pipeline(client.readFile(path).readable(), hash);
+    await pipeline(client.files.createReadStream(path), hash);
     assert.equal(hash.digest("hex"), createHash("sha256").update(content).digest("hex"));
-    const bytes = await buffer(client.readFile(path).stream());
+    const bytes = await buffer(client.files.createReadStream(path).web);
     assert.ok(content.equals(bytes));
-    const absent = client.readFile(join(folder, "absent"));
-    await assert.rejects(pipeline(absent.readable(), createHash("sha256")), GuestError);
-    await assert.rejects(client.readFile(join(folder, "absent")).stream().getReader().read(), GuestError);
+    const absent = client.files.createReadStream(join(folder, "absent"));
+    await assert.rejects(pipeline(absent, createHash("sha256")), GuestError);
+    await assert.rejects(client.files.createReadStream(join(folder, "absent")).web.getReader().read(), GuestError);
   });
 
   test("abandoned reads and commands leave the connection usable", async () => {
     const path = join(folder, "large");
-    await client.writeFile(path, new Uint8Array(8 * MEBIBYTE));
+    await client.files.writeFile(path, new Uint8Array(8 * MEBIBYTE));
     for (let times = 0; times < 24; times++) {
-      const reader = client.readFile(path).stream().getReader();
+      const reader = client.files.createReadStream(path).web.getReader();
       await reader.read();
       await reader.cancel();
-      client.readFile(path).readable().destroy();
+      client.files.createReadStream(path).destroy();
       const process = client.start(["cat", path]);
       await process.started;
       process.cancel();
       assert.equal((await failureOf(process.wait())).status, "CANCELLED");
     }
-    assert.equal((await buffer(client.readFile(path))).length, 8 * MEBIBYTE);
+    assert.equal((await buffer(client.files.createReadStream(path))).length, 8 * MEBIBYTE);
   });
 });
 
@@ -193,7 +193,7 @@ describe("GuestProcess", () => {
     const pieces: string[] = [];
     const onStdout = async (piece: string): Promise<void> => {
       pieces.push(`out ${piece}`);
-      if (pieces.length === 1) await client.writeFile(path, "");
+      if (pieces.length === 1) await client.files.writeFile(path, "");
     };
     const script = `echo ready; until [ -e ${path} ]; do sleep 0.02; done; rm ${path}; echo gone >&2`;
     const onStderr = (piece: string): number => pieces.push(`err ${piece}`);

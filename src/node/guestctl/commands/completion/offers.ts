@@ -1,4 +1,4 @@
-import { FileType, type GuestClient } from "../../../client/index.ts";
+import type { GuestClient } from "../../../client/index.ts";
 import { type Command, type CommandEntry, type Completes, type Option, parsed } from "../../cli/index.ts";
 import { type ConnectionValues, openClient } from "../../target/index.ts";
 
@@ -121,10 +121,10 @@ async function guestPaths(client: GuestClient, prefix: string): Promise<string[]
   const folder = start.slice(0, start.lastIndexOf("/") + 1);
   const begin = start.slice(folder.length);
   const paths: string[] = [];
-  for await (const { name, type } of client.list(folder, { requestTimeoutMs: PATIENCE_MS })) {
+  for await (const { name, type } of client.files.opendir(folder, { requestTimeoutMs: PATIENCE_MS })) {
     // As with local files, hidden names are offered only after a typed dot.
     if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
-    paths.push(`${folder}${name}${type === FileType.DIRECTORY ? "/" : ""}`);
+    paths.push(`${folder}${name}${type === "directory" ? "/" : ""}`);
   }
   return paths;
 }

@@ -1,0 +1,77 @@
+import { posix } from "node:path";
+import {
+  FileType as TypeNumber,
+  type StatPathResponse,
+  StatPathResponseSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
+import { isDate, plain, type Plain } from "../plain.ts";
+import type { GuestPath } from "./path.ts";
+
+/** Type of an entry (st_mode & S_IFMT, inode(7)). "unknown": the agent could not determine it, or is newer. */
+export type FileType =
+  | "file"
+  | "directory"
+  | "symlink"
+  | "fifo"
+  | "socket"
+  | "character-device"
+  | "block-device"
+  | "unknown";
+
+const TYPES: Readonly<Partial<Record<TypeNumber, FileType>>> = {
+  [TypeNumber.REGULAR]: "file",
+  [TypeNumber.DIRECTORY]: "directory",
+  [TypeNumber.SYMLINK]: "symlink",
+  [TypeNumber.FIFO]: "fifo",
+  [TypeNumber.SOCKET]: "socket",
+  [TypeNumber.CHARACTER_DEVICE]: "character-device",
+  [TypeNumber.BLOCK_DEVICE]: "block-device",
+};
+
+/** Converts a type of the schema. */
+export function typeOf(type: TypeNumber): FileType {
+  return TYPES[type] ?? "unknown";
+}
+
+/** Attributes of an entry (message StatPathResponse, stat(2)). */
+export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "linkTarget"> & {
+  readonly type: FileType;
+  /** Inode number in decimal: 64 bits do not fit into a JavaScript number. */
+  readonly inode: string;
+  /** Target of a symbolic link, from `lstat` and listings. Bytes, because it need not be UTF-8. */
+  readonly linkTarget?: Buffer;
+  /** Seconds since 1970 in decimal; only set if the time is out of the range of Date. */
+  readonly mtimeSeconds?: string;
+  readonly atimeSeconds?: string;
+  readonly ctimeSeconds?: string;
+};
+
+/** An entry with its attributes, as a plain object that JSON.stringify accepts. */
+export type FileStat = FileAttributes & {
+  /** Name of the entry: the last part of the path that was given. Bytes that are not UTF-8 are replaced. */
+  readonly name: string;
+  readonly rawName: Buffer;
+};
+
+export function attributesOf(message: StatPathResponse): FileAttributes {
+  const { linkTarget, type, ...fields } = plain(StatPathResponseSchema, message);
+  const seconds = (["mtime", "atime", "ctime"] as const).flatMap((name) => {
+    const time = message[name];
+    return time === undefined || isDate(time) ? [] : [[`${name}Seconds`, String(time.seconds)]];
+  });
+  return {
+    type: typeOf(type),
+    ...fields,
+    inode: String(message.inode),
+    ...(linkTarget.length > 0 && { linkTarget }),
+    ...(Object.fromEntries(seconds) as Partial<FileAttributes>),
+  };
+}
+
+/** The attributes of a path with the entry's name. */
+export function statOf(path: GuestPath, message: StatPathResponse): FileStat {
+  // latin1 keeps every byte.
+  const text = Buffer.from(path).toString("latin1");
+  const rawName = Buffer.from(posix.basename(text), "latin1");
+  return { name: rawName.toString(), rawName, ...attributesOf(message) };
+}
