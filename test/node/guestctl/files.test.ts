@@ -440,6 +440,28 @@ describe("guestctl cp", () => {
     }
   });
 
+  it("cp continues after lost connections, with a line for each", async () => {
+    await mkdir(folder.at("tree"));
+    const names = Array.from({ length: 40 }, (_, at) => `tree/${at}`);
+    for (const name of names) await writeFile(folder.at(name), randomBytes(100_000));
+    await writeFile(folder.at("large"), randomBytes(4_000_000));
+    for (const name of ["tree", "large"])
+      for (const direction of ["in", "out"]) {
+        const target = folder.at(`${name}-${direction}`);
+        await using relay = await relayTo(agent.port);
+        // Beyond what the first calls and the handshake take.
+        let cuts = 0;
+        relay.cutAfter(() => (cuts++ < 2 ? 1_000_000 : Number.POSITIVE_INFINITY));
+        const paths = direction === "in" ? [folder.at(name), `:${target}`] : [`:${folder.at(name)}`, target];
+        const { stderr, exitCode } = await runGuestctl(["-H", `127.0.0.1:${relay.port}`, "cp", ...paths], env);
+        assert.equal(exitCode, 0, stderr);
+        assert.equal(relay.cuts, 2);
+        assert.match(stderr, /^(?:guestctl: .*; reconnecting\n){2}$/);
+        if (name === "tree") assert.deepEqual(await described(target), await described(folder.at(name)));
+        else assert.ok((await readFile(target)).equals(await readFile(folder.at(name))));
+      }
+  });
+
   it("cp --json counts the files of an archive without those that fail", async () => {
     await mkdir(folder.at("from"));
     for (const name of ["a", "b", "c"]) await writeFile(folder.at(`from/${name}`), name.repeat(10));
