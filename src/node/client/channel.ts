@@ -238,8 +238,11 @@ export class Channel {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    // Calls in progress may still be connecting.
+    const needsConnection = this.calls > 0 && !this.#liveness.isConnected;
     this.#client.close();
     this.#link.close?.();
+    if (!needsConnection) this.#link.release?.();
   }
 
   /** Creates a promise and the grpc-js callback that settles it. */

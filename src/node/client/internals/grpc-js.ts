@@ -1,7 +1,7 @@
 import { X509Certificate } from "node:crypto";
 import type { ClientHttp2Session, ClientHttp2Stream } from "node:http2";
 import type { Socket } from "node:net";
-import type { SecureContext, TLSSocket } from "node:tls";
+import { createSecureContext, type SecureContext, type TLSSocket } from "node:tls";
 import { ChannelCredentials, type Client, connectivityState } from "@grpc/grpc-js";
 
 /** The private fields in which grpc-js keeps its connections. */
@@ -53,6 +53,27 @@ export function tellingSockets(credentials: ChannelCredentials, tell: (socket: S
     return connector;
   };
   return credentials;
+}
+
+/** Node's object of OpenSSL, which its types do not declare. */
+interface NativeContext {
+  close?(): void;
+}
+
+let empty: SecureContext | undefined;
+
+/**
+ * Frees the memory of a TLS context, although connections with it may remain. Otherwise the garbage collector frees it,
+ * which takes 0.04 ms for each context: with 1,000 sandboxes, 100 ms in which the event loop is blocked. A later
+ * connection with the context fails: it has neither a certificate nor an authority.
+ */
+export function freeContext(context: SecureContext): void {
+  const native = context.context as NativeContext;
+  if (typeof native.close !== "function") return;
+  empty ??= createSecureContext();
+  // Node aborts the process if it connects with a closed context.
+  context.context = empty.context;
+  native.close();
 }
 
 const EXPIRED = "CERT_HAS_EXPIRED";

@@ -15,6 +15,8 @@ export interface Link {
   inUse?(): string | undefined;
   /** Accepts no more connections; open ones continue. */
   close?(): void;
+  /** Frees what new connections need; open ones continue. */
+  release?(): void;
 }
 
 /** Options of every kind of connection. */

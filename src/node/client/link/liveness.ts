@@ -63,6 +63,11 @@ export class Liveness {
     return this.#wasConnected;
   }
 
+  /** Whether there is a connection now. */
+  get isConnected(): boolean {
+    return this.#client.getChannel().getConnectivityState(false) === connectivityState.READY;
+  }
+
   /** Number of calls in progress. */
   get calls(): number {
     return this.#calls;

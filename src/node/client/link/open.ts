@@ -5,7 +5,7 @@ import { reservedTransport } from "../../../shared/transports.ts";
 import { tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidOption } from "../errors.ts";
-import { acceptingExpired, tellingSockets } from "../internals/grpc-js.ts";
+import { acceptingExpired, freeContext, tellingSockets } from "../internals/grpc-js.ts";
 import type { Place } from "./attempt.ts";
 import { BridgeLink } from "./bridge.ts";
 import { DialledLink } from "./dialled.ts";
@@ -90,11 +90,13 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
     };
   }
   const serverName = tls?.serverName ?? DEFAULT_SERVER_NAME;
+  const context = tls?.context ?? createSecureContext();
   return {
     target: targetOf(place.address),
-    credentials: tcpCredentials(tls?.context ?? createSecureContext(), options),
+    credentials: tcpCredentials(context, options),
     options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
     explain: (limitMs) => explain(dialled, limitMs),
+    release: () => freeContext(context),
   };
 }
 

@@ -210,7 +210,9 @@ export class Frozen {
   #reached(entry: SandboxEntry, known: Instance): Promise<DoneDuties> {
     const { guests, instances, dials } = this.#node;
     const untilMs = performance.now() + guests.patience.reachTimeoutMs;
-    const subject = { ...instances.subject(entry), lookPauseMs: LATER_PAUSE_MS };
+    // All silent sandboxes begin at the same time: with the same pause, they would all query the daemon at once.
+    const lookPauseMs = LATER_PAUSE_MS * (1 + Math.random());
+    const subject = { ...instances.subject(entry), lookPauseMs };
     return whileUp(subject, async (signal) => {
       for (;;) {
         const leave = await dials.enter();
