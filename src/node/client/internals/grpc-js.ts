@@ -72,7 +72,7 @@ export function freeContext(context: SecureContext): void {
   if (typeof native.close !== "function") return;
   empty ??= createSecureContext();
   // Node aborts the process if it connects with a closed context.
-  context.context = empty.context;
+  context.context = empty.context as unknown;
   native.close();
 }
 
