@@ -28,6 +28,7 @@ for (const [shell, command, begin] of [
     await mkdir(join(folder, "work/a folder"), { recursive: true });
     await writeFile(join(folder, "work/a file"), "");
     await mkdir(join(folder, "far/away"), { recursive: true });
+    await mkdir(join(folder, "wide/with space"), { recursive: true });
     const reaching = { ...guestctlVariables(agent), ...env };
     await runGuestctl(["exec", "--name", "server", "-d", "sleep", "1000"], reaching);
 
@@ -43,6 +44,13 @@ for (const [shell, command, begin] of [
       ["guestctl attach ser", /guestctl attach server$/m],
       [`guestctl cp :${folder}/fa`, /guestctl cp :\/[^:]+\/far\/$/m],
       [`guestctl cp :${folder}/far/`, /guestctl cp :\/[^:]+\/far\/away\/$/m],
+      ...(shell === "bash"
+        ? ([
+            [`guestctl cp ":${folder}/wide/wi`, /guestctl cp ":\/[^:]+\/wide\/with space\/"?$/m],
+            [`guestctl ls '${folder}/wide/wi`, /guestctl ls '\/[^:]+\/wide\/with space\/'?$/m],
+            [`guestctl ls ${folder}/wide/wi`, /guestctl ls \/[^:]+\/wide\/with\\ space\/$/m],
+          ] as const)
+        : []),
     ] as const) {
       const ask = (): void => {
         terminal.key("C-u");

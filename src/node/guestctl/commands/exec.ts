@@ -115,6 +115,7 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     ["--stdin", "-i connects standard input"],
     ["-n", "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox"],
     ["-q --quiet", "guestctl prints nothing of its own unless something fails"],
+    ["--privileged", "a command has the capabilities of the agent; -u root runs it as root"],
     ["--rm", "a command that has ended leaves nothing behind anyway"],
   ],
   advice: adviceFor,
@@ -212,8 +213,10 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
     return `it is not run by a shell; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
   }
   const meant = args[args.indexOf("--") + 1];
-  if (command.includes("/") || meant === undefined) return undefined;
-  return `if ${printable(command)} is a sandbox: guestctl exec --sandbox ${quoted(printable(command))} -- ${quoted(printable(meant))}`;
+  // kubectl names a pod by its kind, too.
+  const sandbox = command.replace(/^(?:pods?|po|deploy(?:ment)?|sts|statefulset|job|svc|service)\//, "");
+  if (sandbox.includes("/") || meant === undefined) return undefined;
+  return `if ${printable(sandbox)} is a sandbox: guestctl exec --sandbox ${quoted(printable(sandbox))} -- ${quoted(printable(meant))}`;
 }
 
 /** Detaches from a command as soon as it is running, and returns its name and id for the output. */

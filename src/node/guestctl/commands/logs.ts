@@ -35,6 +35,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
   takes: "anything",
   completes: ["sandbox", "nothing"],
   elsewhere: [
+    ["-p --previous", "the agent ends with the workload, so there is no output of an earlier run"],
     ["-t --timestamps", "the agent does not record when output was written"],
     [
       "--since --until --since-time",

@@ -51,7 +51,8 @@ export const hook: Command = defineCommand({
   about: `Runs a configured hook and waits until it has ended. Prints its output (the last 16 KiB of each stream).`,
   options: { timeout: HOOK_TIMEOUT, freeze: FREEZE, ...CONNECTION_OPTIONS },
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
-"oom_killed", "usage"; "duration_ms"; and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem".`,
+"oom_killed", "usage", and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem"; and
+"duration_ms".`,
   statuses: `the hook's own, 0 if none is configured, 124 if it was killed at its time limit,
 125 if guestctl failed, or --freeze could not freeze the session.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook pre-snapshot --freeze 90s", "hook post-restore --json"],

@@ -57,7 +57,11 @@ export const top: Command = defineCommand({
 until q, SIGINT or SIGTERM; elsewhere it prints one table. NAME is that of a kept command, or "workload". Works in any
 image. Does not count as user activity.`,
   options: {
-    iterations: { short: "n", argument: "N", help: "show N tables, then exit (default 1, at a terminal no limit)" },
+    iterations: {
+      short: "n",
+      argument: "N",
+      help: "print N tables, one below the other, then exit (default 1; at a terminal no limit)",
+    },
     interval: { short: "d", argument: "DURATION", help: "time between two tables (default 2s, at least 500ms)" },
     batch: { short: "b", help: "at a terminal: print one table below the other" },
     ...CONNECTION_OPTIONS,
@@ -81,9 +85,11 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
   async run({ values, positionals }, host) {
     const isJson = values.json === true;
     const { stdout } = host;
-    const isScreen = stdout.isTTY && !isJson && values.batch !== true;
-    const iterations = parseCount(values.iterations, "--iterations", 1) ?? (stdout.isTTY ? Infinity : 1);
+    const limit = parseCount(values.iterations, "--iterations", 1);
+    const iterations = limit ?? (stdout.isTTY ? Infinity : 1);
     const intervalMs = parseInterval(values.interval);
+    // A limited number of tables stays on the terminal.
+    const isScreen = stdout.isTTY && !isJson && values.batch !== true && limit === undefined;
     let shown = 0;
     using screen = isScreen ? new Screen(host) : undefined;
     // Awaited, so that the screen is restored only at the end.
@@ -183,10 +189,10 @@ function sampleObject({ list, processes }: Sample): object {
 /** The alternate screen of the terminal, whose keys do not echo. Restored at the end, even by a signal. */
 class Screen {
   readonly #host: NodeJS.Process;
+  #isShown = false;
 
   constructor(host: NodeJS.Process) {
     this.#host = host;
-    host.stdout.write(ENTER_SCREEN);
     host.once("exit", this.#leave);
     if (!host.stdin.isTTY) return;
     host.stdin.setRawMode(true);
@@ -195,6 +201,8 @@ class Screen {
 
   /** Shows as many lines of a table as the screen has. */
   show(table: string): void {
+    if (!this.#isShown) this.#host.stdout.write(ENTER_SCREEN);
+    this.#isShown = true;
     const rows = this.#host.stdout.rows > 0 ? this.#host.stdout.rows : Infinity;
     const lines = table.trimEnd().split("\n").slice(0, rows);
     this.#host.stdout.write(`${HOME}${lines.map((line) => `${line}${CLEAR_REST_OF_LINE}`).join("\r\n")}${CLEAR_BELOW}`);
@@ -206,7 +214,7 @@ class Screen {
   }
 
   readonly #leave = (): void => {
-    this.#host.stdout.write(LEAVE_SCREEN);
+    if (this.#isShown) this.#host.stdout.write(LEAVE_SCREEN);
     if (!this.#host.stdin.isTTY) return;
     this.#host.stdin.off("data", this.#onKeys);
     this.#host.stdin.setRawMode(false);

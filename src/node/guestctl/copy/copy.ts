@@ -32,6 +32,8 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
   const owners = await ownersFor(chown, keepsOwners, isInward ? thereOf(client) : HERE);
   const options = { ...rest, owners };
   const context: CopyContext = { ...parts, options };
+  if (order.direction === "tar out" && host.stdout.isTTY)
+    throw new UsageError("the archive would be written to the terminal; pipe it: guestctl cp :PATH - | tar tv");
   if (order.direction === "tar out") return tarOut(context, sources[0] ?? "", host.stdout);
   if (order.direction === "tar in") return tarIn(context, destination, host.stdin);
   const isUpload = order.direction === "upload";
@@ -175,7 +177,7 @@ export function parseOrder(paths: readonly string[]): CopyOrder {
   if (named !== undefined) {
     const [, name = "", path = ""] = NAMED.exec(named.replace(/^\w+:\/\/([^/]+)\//, "$1:/")) ?? [];
     throw new UsageError(
-      `${named} is no path of a sandbox; write ${name}${remoteForm(path)}, or -H and ${remoteForm(path)}`,
+      `${named} is not a path in a sandbox; write ${name}${remoteForm(path)}, or -H and ${remoteForm(path)}`,
     );
   }
   const within = remote > 0 && isRemote(destination) ? '; within it: "guestctl exec -- cp"' : "";

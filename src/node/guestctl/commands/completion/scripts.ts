@@ -16,7 +16,13 @@ _guestctl() {
     case "$kind" in
       file) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$cur") ;;
       folder) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$cur") ;;
-      path) compopt -o nospace 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$(printf '%q' "$word")"); done ;;
+      path)
+        compopt -o nospace 2> /dev/null
+        # Within quotes, a backslash before a space would be part of the path.
+        while IFS= read -r word; do
+          case "$cur" in '"'* | "'"*) COMPREPLY+=("$word") ;; *) COMPREPLY+=("$(printf '%q' "$word")") ;; esac
+        done
+        ;;
       word) while IFS=$'\\t' read -r word _; do COMPREPLY+=("$word"); done ;;
     esac
   } < <("\${COMP_WORDS[0]}" completion --of bash -- "$line" "$cur" 2> /dev/null)
