@@ -1,8 +1,11 @@
 import assert from "node:assert/strict";
 import { readdir, readFile, truncate, writeFile } from "node:fs/promises";
+import { Readable } from "node:stream";
 import { describe, it } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import {
   BLOCK_BYTES,
+  EntryError,
   entryEnd,
   fileContent,
   readHeader,
@@ -269,3 +272,27 @@ function sealed(block: Buffer): Buffer {
   block.write(`${sum.toString(8).padStart(6, "0")}\0 `, 148, "latin1");
   return block;
 }
+
+describe("unpacking a file whose content ends early", () => {
+  // Up to 4 MiB: the content is in another batch of the thread than the file's name.
+  for (const sizeBytes of [0, 1_000, 4 * 1024 * 1024])
+    it(`unpacking names a file that fails after ${sizeBytes} bytes, and continues`, async () => {
+      await using folder = await testFolder();
+      const head = { type: "file", linkTarget: Buffer.alloc(0), mode: 0o644, uid: 0, gid: 0, mtimeSeconds: 0 } as const;
+      async function* failing(): AsyncGenerator<Buffer> {
+        for (let at = 0; at < sizeBytes; at += 1_000) yield Buffer.alloc(1_000, "x");
+        await setImmediate();
+        throw new EntryError("ESTALE", "it became shorter");
+      }
+      const entries: TarEntry[] = ["one", "two"].flatMap((name) => [
+        { ...head, name: Buffer.from(`${name}-failing`), size: sizeBytes + 1, content: failing() },
+        { ...head, name: Buffer.from(name), size: 4, content: Readable.from([Buffer.from("here")]) },
+      ]);
+      const failures: string[] = [];
+      const onFailure = (name: Buffer, { errno }: EntryError): void =>
+        void failures.push(`${name.toString()} ${errno}`);
+      assert.deepEqual(await unpack(folder.at("root"), entries, { onFailure }), { files: 2, bytes: 8 });
+      assert.deepEqual(failures, ["one-failing ESTALE", "two-failing ESTALE"]);
+      assert.deepEqual((await readdir(folder.at("root"))).toSorted(), ["one", "two"]);
+    });
+});
