@@ -203,7 +203,7 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
       node.fork("taken", { ...least, name: "twin" }),
     ]) {
       const { message, nextStep } = await assertRefused(refused, "AGENT_TOO_OLD");
-      assert.match(message, /has the agent 0\.1\.0, and 0\.2\.0 or later is asked for; nothing woke up$/);
+      assert.match(message, /has the agent 0\.1\.0, but 0\.2\.0 or later is required; it was not resumed$/);
       assert.match(nextStep ?? "", /^create a new sandbox, which gets the agent of this node/);
     }
     const changes = substrate.requests.slice(before).filter((request) => !request.startsWith("GET "));

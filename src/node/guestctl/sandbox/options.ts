@@ -19,10 +19,10 @@ export const ENVIRONMENT_OPTIONS = {
 /** Options of every command that restores a sandbox. */
 export const RESTORE_OPTIONS = {
   "accept-bundle": {
-    help: "restore also under another hypervisor or agent version than the one it was suspended under",
+    help: "restore even if the hypervisor or the agent version differs from the one at the suspension",
   },
   "accept-unfrozen": {
-    help: "with --env: restore also if the session could not be frozen, and may have used the old secrets",
+    help: "with --env: restore even if the freeze failed, so that processes may have used the old secrets",
   },
   "min-agent": {
     argument: "VERSION",

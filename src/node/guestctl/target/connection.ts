@@ -256,7 +256,7 @@ function wholeAddresses(text: string): readonly string[] {
 
 /** Adds the default port to a host name or IP address, or makes the path of a socket absolute. Throws UsageError. */
 export function wholeAddress(address: string): string {
-  if (address === UNIX_PREFIX) throw new UsageError(`${address} has no path of a socket; write unix:PATH`);
+  if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
   if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
   const vsockSocket = /^vsock\+unix:(.+):(\d+)$/s.exec(address);
   if (vsockSocket !== null) return `vsock+unix:${resolve(vsockSocket[1] ?? "")}:${vsockSocket[2]}`;

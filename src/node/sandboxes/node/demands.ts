@@ -45,11 +45,11 @@ export function demandAgent({ name, agentVersion = "" }: JournalEntry, least: st
   if (least === undefined) return;
   const wanted = VERSION.exec(least);
   if (wanted === null)
-    throw new SandboxError("INVALID_SPEC", `minAgentVersion: ${JSON.stringify(least)} is no version such as 0.3.0`);
+    throw new SandboxError("INVALID_SPEC", `minAgentVersion: ${JSON.stringify(least)} is not a version such as 0.3.0`);
   const found = VERSION.exec(agentVersion);
   if (found !== null && !isBefore(found, wanted)) return;
   const has = agentVersion === "" ? "an agent of unknown version" : `the agent ${agentVersion}`;
-  throw new SandboxError("AGENT_TOO_OLD", `${name} has ${has}, and ${least} or later is asked for; nothing woke up`);
+  throw new SandboxError("AGENT_TOO_OLD", `${name} has ${has}, but ${least} or later is required; it was not resumed`);
 }
 
 function isBefore(found: RegExpExecArray, wanted: RegExpExecArray): boolean {

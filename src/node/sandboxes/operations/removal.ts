@@ -48,7 +48,7 @@ export async function discard(
  * not exist (volumes/manager.go:369).
  */
 export function volumeLeft(id: string, before = ""): SandboxError {
-  const message = `${before}the volume ${id}: the daemon says that an instance has it, and has no such instance`;
+  const message = `${before}the volume ${id}: the daemon records that an instance uses it, but has no such instance`;
   const nextStep =
     "a daemon that was killed in the creation of an instance leaves such a volume, which only its operator can remove: stop the " +
     `daemon, delete volumes/${id} in its data folder, and start it; it holds credentials that nobody has any more`;
@@ -60,7 +60,7 @@ export function volumeLeft(id: string, before = ""): SandboxError {
  * for it.
  */
 export function ghost(id: string, name: string): SandboxError {
-  const message = `the daemon lists an instance ${name} with the id ${id}, and answers 404 for it: nothing of it runs`;
+  const message = `the daemon lists an instance ${name} with the id ${id}, but answers 404 for it; the instance does not run`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 

@@ -17,7 +17,7 @@ node's tag and no entry in its journal. Run it when a node starts.`,
   options: {
     "dry-run": { short: "n", help: "only report what a sweep would work on" },
     "take-over": {
-      help: "remove also what another journal with this node id has made; never with one id on two nodes",
+      help: "also remove what another journal with the same node id created; only if no other node uses this id",
     },
     ...AGENT_OPTION,
     ...TIMEOUT_OPTION,
