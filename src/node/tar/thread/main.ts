@@ -93,5 +93,4 @@ const job = workerData as Job;
 if (job.kind === "read") await read(job);
 else if (job.kind === "measure") measure(job);
 else await unpack(job);
-lastPort?.close();
-port.close();
+// The owner of the thread ends it: in Deno, `parentPort` cannot be closed.
