@@ -101,7 +101,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "before the first authenticated call of a connection",
-    "256 KiB in at most 1,000 reads; 100 calls at once and 10 a second (GOAWAY `ENHANCE_YOUR_CALM`)",
+    "at most 256 KiB in at most 1,000 reads; a burst of 100 calls, then 10 calls a second (GOAWAY `ENHANCE_YOUR_CALM`)",
   ],
   ["headers of a call", bytes(http2.headerListBytes)],
   ["CONTINUATION frames of a header block", `${http2.continuationFrames} ${CALM}`],
@@ -112,7 +112,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${count(http2.idleFrames)} at once, ${http2.idleFramesPerSecond} a second ${CALM}`,
   ],
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} ${CALM}`],
-  ["closing a connection", "ends 1 s after the peer last read or sent something, and after at most 5 s"],
+  [
+    "closing a connection",
+    "the agent closes it once the peer has neither read nor sent for 1 s, and 5 s after the beginning of the close at the latest",
+  ],
   ["answer to a call that is refused because of its headers", "sent when the request is complete, or after 1 s"],
   ["token", "4,096 characters"],
   [

@@ -176,7 +176,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "restore duties credit what the host sends, and force a reseed",
       entropy.open === undefined
         ? "mixed in but not credited, and no reseed is forced. Give CAP_SYS_ADMIN in the first user namespace"
-        : "RunRestoreDuties reports entropy_open; only the agent's own generator is fresh. Give /dev/urandom",
+        : "RunRestoreDuties reports entropy_open, because only the agent's own random generator is reseeded. Give the guest /dev/urandom",
     ),
     check(
       "reseed",

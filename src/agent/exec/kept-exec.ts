@@ -306,7 +306,10 @@ export class KeptExec {
     this.#parts.child.stderr?.resume();
   }
 
-  /** Processes a call's frames. Resolves when later frames have no effect. The client's half-close is ignored. */
+  /**
+   * Processes a call's frames. Resolves as soon as further frames can have no effect. The client's half-close is
+   * ignored.
+   */
   #readFrames(attached: AttachedCall): Promise<void> {
     const left = attached.over.catch(() => {});
     const room = async (): Promise<void> => {

@@ -26,7 +26,10 @@ function emptyUuidCache(): void {
   for (let drawn = 0; drawn < CACHED_UUIDS; drawn++) randomUUID();
 }
 
-/** Uses up the cached integers: one more than the cache holds, because Node refills an empty one. */
+/**
+ * Uses up the cached integers: one more than the cache holds, because Node refills the cache once an integer is taken
+ * from an empty one.
+ */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);

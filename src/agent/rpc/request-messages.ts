@@ -147,7 +147,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // Messages that were taken are released with the call, which has ended.
+    // The call has ended, so the messages that its handler has taken are released too.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);

@@ -36,7 +36,7 @@ function checked(path: string, source: string): string {
     "AGENT_NOT_FOUND",
     isFolder
       ? `${source} names a directory, ${path}: name the program in it, ${join(path, "guest-agent")}`
-      : `${source} names ${path}, which is not an executable program: name the file guest-agent of a release`,
+      : `${source} names ${path}, which is not an executable program; set it to the path of the file guest-agent of a release`,
   );
 }
 

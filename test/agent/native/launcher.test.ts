@@ -333,7 +333,7 @@ describe("launcher", () => {
     assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
-  test("the launcher suggests raising pids.max when the agent aborts for it", NEEDS_ROOT, () => {
+  test("the launcher suggests raising pids.max if that limit made the agent abort", NEEDS_ROOT, () => {
     using copy = makeLauncherBundle({ copy: true });
     fs.chmodSync(copy.folder, 0o755);
     // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).

@@ -160,7 +160,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.deepEqual(ends, KILLED);
   });
 
-  it("a session thaws at expiry if the last restore steps accepted its spec", async () => {
+  it("a frozen session thaws when its freeze expires if the last restore steps accepted the spec", async () => {
     for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
       const { begin, pass, freeze, ends } = setup();
       await begin(1_000);

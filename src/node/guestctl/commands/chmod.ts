@@ -8,7 +8,7 @@ export const chmod: Command = defineCommand({
 u+x, go-w, a=rX. A link given as PATH is followed; with -R, links below a directory are not changed.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 all were changed, 1 some below a directory could not be changed (and are named), 125 failed.",
+  statuses: "0 if all were changed, 1 if some below a directory could not be (they are named), 125 if guestctl failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
   takesRawNames: [],
   takes: "anything",

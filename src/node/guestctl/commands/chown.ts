@@ -10,7 +10,7 @@ the sandbox's /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. 
 -R, links below a directory are not changed.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 all were changed, 1 some below a directory could not be changed (and are named), 125 failed.",
+  statuses: "0 if all were changed, 1 if some below a directory could not be (they are named), 125 if guestctl failed.",
   examples: ["chown app:app /srv/data", "chown -R 1000:1000 :/srv/www"],
   takesRawNames: [],
   takes: "anything",

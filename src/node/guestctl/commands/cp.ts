@@ -28,7 +28,7 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
   options: {
     archive: {
       short: "a",
-      help: "keep hard links; keep owners by number if the side that writes is root; keep modes whatever the umask; copy a symbolic link that you name as a link",
+      help: "keep hard links; keep owners by number if the side that writes is root; keep modes whatever the umask; if a path that you give is a symbolic link, copy the link and not its target",
     },
     chown: {
       argument: "USER[:GROUP]",
@@ -61,7 +61,7 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
 After a lost connection the copy reconnects, for up to 30 s and ten times; the copy of an archive fails.
 With --json, one object at the end: "files", "bytes" and "skipped" (all that was left out, and why); not for an archive
 on standard output.`,
-  statuses: "0 everything was copied, 1 something was left out (and named), 125 failed.",
+  statuses: "0 if everything was copied, 1 if something was left out (it is named), 125 if guestctl failed.",
   examples: [
     "cp app.py :/srv/app.py",
     "cp --parents site/ :/srv/www",

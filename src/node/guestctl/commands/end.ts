@@ -15,7 +15,7 @@ that has already ended is only removed: processes that it left running continue.
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", and "duration_ms".`,
-  statuses: "0 ended and removed, 125 failed.",
+  statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],

@@ -12,7 +12,7 @@ were not removed with "end". Does not count as user activity.`,
   notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
 "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and "awake_left_ms" (text),
 "stdin_closed"; once it has ended "exit", with the fields of "guestctl exec --json".`,
-  statuses: "0 listed, 125 failed.",
+  statuses: "0 if they were listed, 125 if guestctl failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
   elsewhere: [["-a --all", "all are listed, those that have ended too"]],
   async run({ values }, host) {

@@ -35,7 +35,7 @@ on 127.0.0.1 and ::1.`,
 continue. When the agent no longer accepts the credentials, for example after a restore, they and the sandbox's address
 are read again.
 With --json, one object a line: "host", "port" and "target"; failures have "error".`,
-  statuses: "0 ended by SIGINT or SIGTERM, 125 failed.",
+  statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed.",
   examples: [
     "forward 8080:80",
     "forward --wait 3000 0.0.0.0:9229:9229",
@@ -140,7 +140,7 @@ export const connect: Command = defineCommand({
 direction ends separately; guestctl exits after both, or at a terminal when the sandbox's side ends. It can be the
 ProxyCommand of ssh(1).`,
   options: CONNECTION_OPTIONS,
-  statuses: "0 both sides have ended, 125 failed.",
+  statuses: "0 if both sides have ended, 125 if guestctl failed.",
   examples: ["connect 5432", "connect /run/app.sock < request", "--sandbox box connect 22"],
   takes: { one: "one port or path" },
   elsewhere: [["-W", "give the port alone: guestctl connect 22"]],

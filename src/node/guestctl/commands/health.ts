@@ -37,7 +37,7 @@ the current address and credentials, until SIGINT or SIGTERM. Does not count as 
 been one. Of several addresses, or one of vsock, "address_in_use" is the one that answers. With --watch, an object a
 line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version",
 "address_in_use" and "health", lost with "error".`,
-  statuses: "0 ready, 1 not ready, 125 no answer; with --watch that of the last check.",
+  statuses: "0 if it is ready, 1 if not, 125 if it did not answer; with --watch that of the last check.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
     "health --sandbox box",
@@ -110,7 +110,7 @@ export const version: Command = defineCommand({
     "Prints the versions of guestctl and of the agent. A restored sandbox keeps its agent. Does not count as user activity.",
   options: { client: { help: "print only the version of guestctl" }, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object: "client" and "agent" (null if unknown).',
-  statuses: "0 printed, 125 no answer.",
+  statuses: "0 if it was printed, 125 if there was no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {
     // Print this first: it is useful even if the connection fails.

@@ -24,7 +24,7 @@ that it has started.`,
   notes: `A number is a process id. Its process is looked up first and identified by its start time, too, so that a later process
 with the same id never gets the signal.
 With --json, one object: "name", or "pid" and "start_ticks".`,
-  statuses: "0 sent, 125 failed.",
+  statuses: "0 if the signal was sent, 125 if guestctl failed.",
   examples: ["kill server HUP", "kill -9 build", "kill -s TERM 4711"],
   takes: "anything",
   completes: ["exec", "nothing"],

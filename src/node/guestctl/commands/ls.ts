@@ -51,7 +51,7 @@ not a directory is listed itself.`,
 cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
 Bytes of a name that are not UTF-8, and characters that control a terminal, are printed as \\xe9. Every command accepts
 that form in a path of the sandbox.`,
-  statuses: "0 everything was listed, 1 something could not be read (and is named), 125 failed.",
+  statuses: "0 if everything was listed, 1 if something could not be read (it is named), 125 if guestctl failed.",
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
   takesRawNames: [],
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },

@@ -10,7 +10,7 @@ export const mkdir: Command = defineCommand({
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line: "path" and "created" (false: it existed already).',
-  statuses: "0 all exist, 125 failed.",
+  statuses: "0 if all exist now, 125 if guestctl failed.",
   examples: ["mkdir /srv/new", "mkdir -p -m 0700 :/srv/a/b/c"],
   takesRawNames: [],
   takes: { some: "a path" },

@@ -26,7 +26,7 @@ reaches ports of the sandbox's loopback, "guestctl sandbox publish" does not. Do
 With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line. One with
 "full" replaces everything before it, for example after a restore. "scope" is loopback, any, or address (only that
 one).`,
-  statuses: "0 listed, or ended by SIGINT or SIGTERM; 125 failed.",
+  statuses: "0 if they were listed, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["ports", "ports --watch --json"],
   elsewhere: [["-l -t -n -p --listening --tcp", "it lists only TCP ports that listen, with their processes"]],
   async run({ values }, host) {

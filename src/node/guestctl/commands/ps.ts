@@ -33,7 +33,7 @@ left behind when it ended. A process without a command line has its name in brac
 With --json, one object a line, the fields of the schema (SessionProcess): "pid", "start_ticks", "parent_pid", "uid",
 "user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and "command" with "kind"
 (workload, kept, attached), "name", "exec_id", "pid" and "client".`,
-  statuses: "0 listed, 125 failed.",
+  statuses: "0 if they were listed, 125 if guestctl failed.",
   examples: ["ps", "ps server", "ps --json | jq -r 'select(.user == \"root\") | .pid'"],
   takes: "anything",
   advice: processAdvice,

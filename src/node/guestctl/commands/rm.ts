@@ -22,7 +22,7 @@ directory are left and named.`,
   },
   notes:
     'With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most).',
-  statuses: "0 all removed, 1 something was left (and is named), 125 failed.",
+  statuses: "0 if all was removed, 1 if something was left (it is named), 125 if guestctl failed.",
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
   takesRawNames: [],
   takes: { some: "a path" },

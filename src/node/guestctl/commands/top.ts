@@ -70,7 +70,7 @@ image. Does not count as user activity.`,
 second. The other columns are those of "guestctl ps".
 With --json, one object for each table: "uptime_us", "truncated", and "processes" with the fields of "guestctl ps
 --json" and "cpu_percent".`,
-  statuses: "0 shown, or ended by q, SIGINT or SIGTERM; 125 failed.",
+  statuses: "0 if it was shown, or if q, SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["top", "top -n 3 -d 5s", "top --json | jq -r '.processes[0].args[0]'"],
   takes: "anything",
   advice: processAdvice,

@@ -12,7 +12,7 @@ export const ENVIRONMENT_OPTIONS = {
     multiple: true,
     argument: "FILE",
     completes: "file",
-    help: "set the variables of a file, one in each line",
+    help: "set the environment variables in a file, one NAME=VALUE in each line",
   },
 } as const;
 

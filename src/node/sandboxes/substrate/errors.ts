@@ -25,12 +25,12 @@ export const NEXT_STEPS = {
   LEFT_BEHIND: undefined,
   NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
-    "look at the agent's words; acceptDegraded takes it as it is, with numbers that another guest may draw too",
+    "read the agent's message; acceptDegraded accepts the sandbox, whose random numbers may then be those of another guest",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
   ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
   AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
   AGENT_ENDED: "look at the instance's console, where the agent reports why it ended",
-  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish it where it is",
+  HOSTNAME_IN_USE: "choose another hostname or port, or unpublish this one from the sandbox that has it",
   INGRESS_NOT_SERVED:
     "check that the daemon's proxy is running: its admin port (127.0.0.1:2019), its DNS port and the published port must be free; restarting the daemon reloads all rules",
   GUEST_NOT_LISTENING:
@@ -78,7 +78,7 @@ const REMEDIES = {
   acceptUnfrozen: () =>
     "remove what prevents the freeze (the agent's docs explain each problem); or, with the same secrets in both, acceptUnfrozen",
   list: () => "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect",
-  elsewhere: () => "call it on that node, or where its folder is opened",
+  elsewhere: () => "call it on that node, or in a process that has opened the state directory of that node",
   archive: () => "name the .tar.gz of the build as agent.archive",
 } as const;
 

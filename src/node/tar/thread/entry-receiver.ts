@@ -81,7 +81,7 @@ export class EntryReceiver {
 
   async #moreContent(): Promise<void> {
     if (this.#end === undefined) return this.#arrival();
-    throw this.#end === "end" ? new Error("the content of an entry has no end") : this.#end.error;
+    throw this.#end === "end" ? new Error("the content of an entry stopped before its end") : this.#end.error;
   }
 
   #take(): EntryRecord | undefined {

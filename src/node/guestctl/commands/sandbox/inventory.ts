@@ -17,7 +17,8 @@ export const node: Subcommand = defineVerb({
 export const images: Subcommand = defineVerb({
   summary: "list the images from which sandboxes can be created",
   usage: ["images [--daemon-folder DIR]"],
-  about: "Lists the images that the daemon has, those of all nodes, and what to do about those that are not ready.",
+  about:
+    "Lists all images of the daemon, also those that other nodes use. For each image that is not ready, says what to do.",
   options: {
     "daemon-folder": {
       argument: "DIR",

@@ -7,7 +7,7 @@ export const rm: Subcommand = defineVerb({
   about: `Removes sandboxes and snapshots with their disks and credentials. A running sandbox gets two seconds to clean up. All
 names are tried, also after a failure.`,
   options: { force: { short: "f", help: "a name that does not exist is not a failure" } },
-  statuses: "0 all removed, 1 some could not be removed, 125 none could.",
+  statuses: "0 if all were removed, 1 if some could not be, 125 if none could.",
   examples: ["rm box twin", "rm -f box"],
   takes: { some: "names of sandboxes and snapshots" },
   completes: ["sandbox"],

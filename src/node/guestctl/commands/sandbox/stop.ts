@@ -8,7 +8,7 @@ export const stop: Subcommand = defineVerb({
   about: `Shuts a sandbox down: the workload gets SIGTERM and time to clean up, and the machine ends. Its disk stays, and
 "guestctl sandbox start" boots it again.`,
   options: WAIT_OPTION,
-  statuses: "0 done, 1 done with warnings, 125 guestctl failed.",
+  statuses: "0 if it has stopped, 1 if it has stopped with warnings, 125 if guestctl failed.",
   examples: ["stop box"],
   takes: { one: "the name of one sandbox" },
   completes: ["sandbox"],
