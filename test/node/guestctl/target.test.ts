@@ -77,6 +77,29 @@ describe("connections of guestctl", () => {
     assert.deepEqual(await runGuestctl([name, "-H", `unix:${socket}`, ...args], env, "through"), expected);
   });
 
+  test("guestctl -v reports the addresses, each failure, each retry, and which address answers", async () => {
+    const gone = join(folder, "gone.sock");
+    const lost = await runGuestctl(["-v", "health", "-H", `unix:${gone}`], env);
+    const refused = `connect ENOENT ${gone}`;
+    const lines = [
+      String.raw`address unix:${gone}; credentials in ${agent.credentialsDir}`,
+      "connecting",
+      String.raw`no connection after \d+ ms`,
+      `trying again in 50 ms: ${refused}`,
+      `trying again in 250 ms: ${refused}`,
+    ];
+    assert.match(
+      lost.stderr,
+      new RegExp(`^${lines.map((line) => `guestctl: ${line}\n`).join("")}guestctl: ${refused}`),
+    );
+    assert.equal(lost.exitCode, 125);
+    const found = await runGuestctl(["health", "--verbose", "-H", `unix:${gone},unix:${socket}`], env);
+    assert.match(found.stderr, new RegExp(`guestctl: no connection after \\d+ ms: unix:${gone}: ${refused}\n`));
+    assert.match(found.stderr, new RegExp(`guestctl: unix:${socket} answers after \\d+ ms\n`));
+    assert.match(found.stdout, /^alive: +yes$/m);
+    assert.equal((await runGuestctl(["health", "-H", `unix:${socket}`], env)).stderr, "");
+  });
+
   test("guestctl connects through a bridge given as a shell command line", async () => {
     const [name = "", ...args] = exec;
     const command = `BRIDGED=yes ${bridge}`;
