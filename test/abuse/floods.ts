@@ -136,7 +136,7 @@ async function leaveWatches({ agent, inputs, random }: Target): Promise<number> 
   let sent = WATCHES;
   for (; sent < inputs; sent += AT_ONCE) {
     const reports = await Promise.all(Array.from({ length: AT_ONCE }, () => client.usage()));
-    const [list] = await Promise.all([client.listPorts(), client.listPorts()]);
+    const [list] = await Promise.all([client.ports.list(), client.ports.list()]);
     if (list.truncated) throw new Error("more than 512 ports listen");
     if (reports.some(({ memory }) => (memory?.totalBytes ?? 0) === 0)) throw new Error("a report has no memory");
   }

@@ -1,6 +1,5 @@
 import { connect as connectTls } from "node:tls";
 import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
-import { HookKind } from "../../src/node/client/index.ts";
 import { type Identity, SERVER_NAME } from "../fixtures/certificates.ts";
 import { forgeChain } from "../fixtures/forged-chains.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -114,7 +113,7 @@ async function heldBytes(target: Target): Promise<number> {
   let fewest = Infinity;
   await target.quietly(async () => {
     for (let round = 0; round < 3; round++) {
-      await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+      await client.snapshots.prepare();
       fewest = Math.min(fewest, memoryOf(agent.pid).ownBytes);
     }
   });

@@ -7,12 +7,10 @@ import { echo, listener } from "../fixtures/listeners.ts";
 import type { AgentExit, RunningAgent } from "../fixtures/agent.ts";
 import { until } from "../fixtures/awake.ts";
 import { processGone } from "../fixtures/proc.ts";
-import type { ClientLibrary } from "./releases.ts";
 
 /** What an operation gets. */
 export interface Scene {
   readonly client: GuestClient;
-  readonly library: Pick<ClientLibrary, "HookKind">;
   readonly agent: Pick<RunningAgent, "exited">;
   /** A folder for the operation alone. */
   readonly folder: string;
@@ -145,22 +143,22 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.equal(forgotten, true);
     await processGone(pid);
   },
-  "Tunnel/WaitForPort": ({ client }) => withEcho(async (port) => void (await client.waitForPort(port))),
+  "Tunnel/WaitForPort": ({ client }) => withEcho(async (port) => void (await client.ports.waitFor(port))),
   "Tunnel/ListPorts": ({ client }) =>
     withEcho(async (port) => {
-      const { ports } = await client.listPorts();
+      const { ports } = await client.ports.list();
       assert.ok(ports.some((one) => one.port === port && one.pid === process.pid));
     }),
   "Tunnel/WatchPorts": ({ client }) =>
     withEcho(async (port) => {
-      const watch = client.watchPorts();
+      const watch = client.ports.watch();
       const first = (await watch.next()).value;
       assert.ok(first?.full === true && first.ports.some((one) => one.port === port));
       await watch.return?.();
     }),
   "Tunnel/Open": ({ client }) =>
     withEcho(async (port) => {
-      const tunnel = client.openTunnel(port);
+      const tunnel = client.ports.connect(port);
       tunnel.end("through the tunnel");
       assert.equal(Buffer.concat(await Array.fromAsync(tunnel)).toString(), "through the tunnel");
     }),
@@ -173,15 +171,15 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.ok(((await watch.next()).value?.memory?.totalBytes ?? 0) > 0);
     await watch.return?.();
   },
-  "GuestAgent/RunHook": async ({ client, library: { HookKind } }) => {
-    const { ran, exitCode, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  "GuestAgent/RunHook": async ({ client }) => {
+    const { ran, exitCode, stdoutTail } = await client.snapshots.prepare();
     assert.deepEqual([ran, exitCode, stdoutTail], [true, 3, "at rest\n"]);
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
+    assert.equal((await client.snapshots.hook("post-restore")).ran, false);
   },
   "GuestAgent/RunRestoreDuties": async ({ client }) => {
-    const { entropyBytesMixed, clockStepped } = await client.runRestoreDuties({ entropy: Buffer.alloc(48, 7) });
+    const { entropyBytesMixed, clockStepped } = await client.snapshots.duties({ entropy: Buffer.alloc(48, 7) });
     assert.deepEqual([entropyBytesMixed, clockStepped], [48, false]);
-    const { hook, health } = await client.restore({ hostTime: false });
+    const { hook, health } = await client.snapshots.completeRestore({ hostTime: false });
     assert.deepEqual([hook.ran, health.alive], [false, true]);
   },
   "Lifecycle/Stop": async ({ client, agent }) => {

@@ -11,6 +11,7 @@ import { machinePath } from "../../scripts/machine/npm.ts";
 import { KEPT } from "../../scripts/release/keep.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import type { GuestClient, WriteFileOptions } from "../../src/node/client/index.ts";
+import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { cachedFolder } from "../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -27,7 +28,7 @@ export interface KeptRelease {
 }
 
 /** Some release's client library, typed by the parts of this tree's that it has. */
-export type ClientLibrary = Pick<typeof Library, "connect" | "GuestError" | "HookKind">;
+export type ClientLibrary = Pick<typeof Library, "connect" | "GuestError">;
 
 /** All kept releases, the oldest first. */
 export function keptReleases(): readonly KeptRelease[] {
@@ -136,6 +137,13 @@ interface Client030 {
   writeTree(path: string, entries: unknown, options?: object): unknown;
   readTree(path: string): unknown;
   watchDirectory(path: string, options?: object): unknown;
+  openTunnel(target: number): unknown;
+  waitForPort(port: number): unknown;
+  listPorts(): unknown;
+  watchPorts(): unknown;
+  runHook(hook: { readonly kind: HookKind }): unknown;
+  runRestoreDuties(duties: object): unknown;
+  restore(options: object): unknown;
 }
 
 type Renamed = Readonly<Record<string, unknown>>;
@@ -157,6 +165,18 @@ export function byTodaysNames(client: GuestClient): GuestClient {
       signal: (name: string, signal: unknown) => earlier.signalExec(name, signal),
     },
     files: filesOf(earlier),
+    ports: {
+      connect: (target: number) => earlier.openTunnel(target),
+      waitFor: (port: number) => earlier.waitForPort(port),
+      list: () => earlier.listPorts(),
+      watch: () => earlier.watchPorts(),
+    },
+    snapshots: {
+      prepare: () => earlier.runHook({ kind: HookKind.PRE_SNAPSHOT }),
+      hook: () => earlier.runHook({ kind: HookKind.POST_RESTORE }),
+      duties: (duties: object) => earlier.runRestoreDuties(duties),
+      completeRestore: (options: object) => earlier.restore(options),
+    },
   });
 }
 

@@ -193,7 +193,9 @@ const ROWS: readonly Row[] = [
     "library: a restore fails at once on an agent with another CA",
     async () => {
       const { ca } = await issueCertificates();
-      return library({ caPem: ca }, (client) => client.restore({ hostTime: false, reachTimeoutMs: 3_600_000 }));
+      return library({ caPem: ca }, (client) =>
+        client.snapshots.completeRestore({ hostTime: false, reachTimeoutMs: 3_600_000 }),
+      );
     },
     /certificate/,
     /^pass the certificate of the authority that issued the agent's certificate as caPem$/,

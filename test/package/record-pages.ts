@@ -21,7 +21,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { HookKind } from "../../src/node/client/index.ts";
 import { type Addon, builtAddonDirectory, loadAddon } from "../../src/agent/native/index.ts";
 import { type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -59,8 +59,8 @@ async function callEverything(agent: RunningAgent, scratch: string, kind: HookKi
   await Array.fromAsync(guest.files.createReadStream(join(scratch, "file")));
   await guest.files.stat(join(scratch, "file"));
   // No time, because the agent would step this machine's clock.
-  await guest.runRestoreDuties({ entropy: new Uint8Array(64) });
-  await guest.runHook({ kind });
+  await guest.snapshots.duties({ entropy: new Uint8Array(64) });
+  await guest.snapshots.hook(kind);
 }
 
 /**
@@ -120,7 +120,7 @@ const names = [PROGRAM, ...readdirSync(join(BUILT, "lib")).map((name) => join("l
 const touched = new Map(names.map((name) => [name, new Set<number>()]));
 const image = makeDisk(folder, mounted);
 // Runs touch slightly different pages.
-for (const kind of [HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT, HookKind.POST_RESTORE, HookKind.PRE_SNAPSHOT]) {
+for (const kind of ["post-restore", "pre-snapshot", "post-restore", "pre-snapshot"] as const) {
   using _disk = mountDisk(image, mounted);
   await using agent = await startAgent({
     command: [join(bundle, "guest-agent")],

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { type GuestClient, GuestError } from "../../src/node/client/index.ts";
-import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { RunningAgent } from "../fixtures/agent.ts";
 import { postJson } from "../fixtures/declare-idle.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -92,7 +91,7 @@ async function otherUser({ root, setting }: Exercise, guest: GuestClient): Promi
 }
 
 async function hooks({ root, setting }: Exercise, guest: GuestClient): Promise<void> {
-  const outcome = await guest.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  const outcome = await guest.snapshots.prepare();
   if (shellIn(root, setting) === undefined) {
     assert.equal(outcome.ran, false);
     return;
@@ -103,7 +102,7 @@ async function hooks({ root, setting }: Exercise, guest: GuestClient): Promise<v
 async function duties({ agent, setting }: Exercise, guest: GuestClient): Promise<void> {
   assertCannotSetClock(agentOf(launcherOf(agent.pid)));
   const hostTime = new Date();
-  const done = await guest.runRestoreDuties({ entropy: new Uint8Array(64).fill(7), hostTime });
+  const done = await guest.snapshots.duties({ entropy: new Uint8Array(64).fill(7), hostTime });
   assert.equal(done.clockStepped, false);
   assert.match(done.degraded, /clock_set:EPERM$/);
   assert.equal(done.entropyCredited, setting.user === 0);

@@ -77,7 +77,7 @@ describe("an agent without port and TLS files", { skip }, () => {
     // Code that is loaded late could open something late.
     await client.run(["true"]);
     await client.files.stat("/");
-    await client.runRestoreDuties({ entropy: crypto.getRandomValues(new Uint8Array(64)) });
+    await client.snapshots.duties({ entropy: crypto.getRandomValues(new Uint8Array(64)) });
     assert.deepEqual(networkEntries(agent.pid), []);
   });
 

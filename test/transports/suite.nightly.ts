@@ -4,7 +4,7 @@ import { mkdtemp } from "node:fs/promises";
 import { join } from "node:path";
 import { buffer } from "node:stream/consumers";
 import { after, before, describe, test } from "node:test";
-import { connect, type GuestClient, HookKind } from "../../src/node/client/index.ts";
+import { connect, type GuestClient } from "../../src/node/client/index.ts";
 import { HOOKS, OPERATIONS } from "../compatibility/operations.ts";
 import { AGENT_COMMAND, type RunningAgent, startAgent } from "../fixtures/agent.ts";
 import { testFolder } from "../fixtures/files.ts";
@@ -45,12 +45,12 @@ const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> =
     assert.ok(received.equals(sent));
   },
   "restore steps close the connection, and a new one works": async ({ client, dialAgain }) => {
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(64) });
+    const duties = await client.snapshots.duties({ entropy: randomBytes(64) });
     assert.deepEqual([duties.entropyBytesMixed, duties.clockStepped], [64, false]);
     assert.equal(duties.degraded === "", duties.entropyCredited);
     const again = dialAgain();
     assert.equal((await again.health()).alive, true);
-    const refused = await failureOf(again.runRestoreDuties({ entropy: new Uint8Array() }));
+    const refused = await failureOf(again.snapshots.duties({ entropy: new Uint8Array() }));
     assert.deepEqual([refused.status, refused.reason], ["INVALID_ARGUMENT", "INVALID_FIELD"]);
   },
 };
@@ -81,7 +81,7 @@ for (const [index, transport] of TRANSPORTS.entries()) {
     for (const [method, run] of Object.entries(OPERATIONS)) {
       if (method === "GuestAgent/RunRestoreDuties" || method === "Lifecycle/Stop") continue;
       test(`${method} works over ${transport.name}`, async () =>
-        run({ client, library: { HookKind }, agent, folder: await mkdtemp(join(shared, "operation-")) }));
+        run({ client, agent, folder: await mkdtemp(join(shared, "operation-")) }));
     }
     for (const [title, run] of Object.entries(CASES))
       test(`${title}, over ${transport.name}`, () => run({ client, dialAgain, bulkBytes: transport.bulkBytes }));

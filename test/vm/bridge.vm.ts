@@ -45,7 +45,7 @@ describe("a guest without a management port, its bridge on a serial port", () =>
     client?.close();
     await stage.machine.said(WAITS);
     client = await stage.reach();
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+    const duties = await client.snapshots.duties({ entropy: randomBytes(64), hostTime: new Date() });
     assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
     client.close();
     client.close();

@@ -26,7 +26,7 @@ describe("a guest that booted in 1970", () => {
     await client.health();
     appliedMs = Date.now();
     const began = performance.now();
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: new Date(appliedMs) });
+    const duties = await client.snapshots.duties({ entropy: randomBytes(32), hostTime: new Date(appliedMs) });
     toleranceMs = clockTolerance(performance.now() - began);
     assert.deepEqual([duties.clockStepped, duties.degraded], [true, ""]);
     assert.ok(duties.clockDriftMs < -50 * YEAR_MS);
@@ -43,7 +43,7 @@ describe("a guest that booted in 1970", () => {
   test("repeated or delayed restore steps do not set the clock back", async () => {
     using client = stage.client();
     for (const hostMs of [appliedMs, appliedMs - 1_000]) {
-      const duties = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: new Date(hostMs) });
+      const duties = await client.snapshots.duties({ entropy: randomBytes(32), hostTime: new Date(hostMs) });
       assert.deepEqual([duties.clockStepped, duties.degraded], [false, "clock_stale"]);
       assert.equal(duties.entropyBytesMixed, 32);
     }
@@ -70,7 +70,7 @@ describe("a guest whose clock is a day ahead", () => {
   async function duties(hostMs: number): Promise<readonly [stepped: boolean, degraded: string]> {
     using client = stage.client();
     await client.health();
-    const report = await client.runRestoreDuties({ entropy: randomBytes(32), hostTime: new Date(hostMs) });
+    const report = await client.snapshots.duties({ entropy: randomBytes(32), hostTime: new Date(hostMs) });
     return [report.clockStepped, report.degraded];
   }
 

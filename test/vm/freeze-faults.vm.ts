@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
 import { after, describe, test } from "node:test";
-import { GuestError, HookKind, restoreDuties, restoreSequence, type HookResult } from "../../src/node/client/index.ts";
+import { GuestError, restoreDuties, restoreSequence, type HookResult } from "../../src/node/client/index.ts";
 import { allBeat, ask, type Beats, beatsOf } from "./harness/oracle.ts";
 import { relayTo } from "../fixtures/relay.ts";
 import { Stage } from "./cases/stage.ts";
@@ -35,7 +35,7 @@ describe("a frozen session in a guest", () => {
 
   const freeze = async (freezeMs: number): Promise<HookResult> => {
     using client = stage.client();
-    return await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs });
+    return await client.snapshots.prepare({ freezeMs });
   };
   /** A frozen clone. */
   const frozenClone = async (): Promise<Machine> => {
@@ -85,7 +85,7 @@ describe("a frozen session in a guest", () => {
       using client = stage.guest.client(clone, { address: `127.0.0.1:${way.port}` });
       await client.health();
       way.silence("answers");
-      const lost = client.runRestoreDuties({ entropy: randomBytes(64) }).then(
+      const lost = client.snapshots.duties({ entropy: randomBytes(64) }).then(
         () => "answered",
         () => "lost",
       );

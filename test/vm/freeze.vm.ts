@@ -3,7 +3,7 @@ import { randomBytes, randomUUID } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { type GuestClient, HookKind, type ListeningPort } from "../../src/node/client/index.ts";
+import { type GuestClient, type ListeningPort } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 import type { Machine } from "./harness/machine.ts";
 import { ask } from "./harness/oracle.ts";
@@ -79,7 +79,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     assert.deepEqual([code, stderr], [0, ""]);
     files.push(await digests(client));
     await client.start(SERVER, { keep: { name: "server" } }).detach();
-    await client.waitForPort(PORT, { timeoutMs: LONG_MS });
+    await client.ports.waitFor(PORT, { timeoutMs: LONG_MS });
   });
 
   for (const [way, generation] of Object.entries(WAYS)) {
@@ -108,12 +108,9 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
   test("the source is frozen and a snapshot of it is taken", async () => {
     await stage.machine.resume();
     using client = stage.client();
-    const { frozen: isFrozen, freezeProblem } = await client.runHook({
-      kind: HookKind.PRE_SNAPSHOT,
-      freezeMs: LONG_MS,
-    });
+    const { frozen: isFrozen, freezeProblem } = await client.snapshots.prepare({ freezeMs: LONG_MS });
     assert.deepEqual([isFrozen, freezeProblem], [true, ""]);
-    listening = (await client.listPorts()).ports;
+    listening = (await client.ports.list()).ports;
     assert.deepEqual(
       listening.filter(({ port }) => port === PORT).map(({ command, uid }) => [command, uid]),
       [["busybox", 0]],
@@ -134,10 +131,10 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
         assert.deepEqual([isFrozen, thawedWithoutDuties], [true, false]);
         const usage = await client.usage();
         assert.deepEqual([usage.generation, usage.memory !== undefined], [0, true]);
-        assert.deepEqual((await client.listPorts()).ports, listening);
+        assert.deepEqual((await client.ports.list()).ports, listening);
         const hostTimeMs = Date.now();
         const hostTime = new Date(hostTimeMs);
-        const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime });
+        const duties = await client.snapshots.duties({ entropy: randomBytes(64), hostTime });
         assert.deepEqual([duties.frozen, duties.clockStepped, duties.degraded], [false, true, ""]);
         await madeAtLeast(
           clone,
@@ -150,11 +147,11 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
         );
         assert.ok(fresh.length >= ENOUGH);
         using woken = stage.guest.client(clone);
-        const watch = woken.watchPorts();
+        const watch = woken.ports.watch();
         const first = (await watch.next()).value;
         await watch.return?.();
         assert.deepEqual([first?.full, first?.ports, (await woken.usage()).generation], [true, listening, 1]);
-        assert.equal((await woken.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 300_000 })).exitCode, 0);
+        assert.equal((await woken.snapshots.hook("post-restore", { timeoutMs: 300_000 })).exitCode, 0);
         files.push(await digests(woken));
         for (const { clockNs } of fresh)
           assert.ok(Number(clockNs / 1_000_000n) >= hostTimeMs - 1, "by the right clock");
@@ -179,7 +176,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     await livesOn(stage.machine);
     assert.deepEqual(await made(stage.machine), madeBefore);
     using client = stage.client();
-    assert.equal((await client.runRestoreDuties({ entropy: randomBytes(64) })).frozen, false);
+    assert.equal((await client.snapshots.duties({ entropy: randomBytes(64) })).frozen, false);
     await madeAtLeast(
       stage.machine,
       madeBefore.map((count) => count + 1),

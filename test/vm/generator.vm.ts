@@ -12,7 +12,7 @@ describe("a guest whose kernel has no generator ready when init starts", () => {
     await stage.boot();
     assert.match(stage.machine.console, /GUEST-GENERATOR not ready, reseed ENODATA/);
     using client = stage.client();
-    const duties = await client.runRestoreDuties({ entropy: randomBytes(64) });
+    const duties = await client.snapshots.duties({ entropy: randomBytes(64) });
     assert.deepEqual([duties.entropyBytesMixed, duties.entropyCredited, duties.degraded], [64, true, ""]);
   });
 });

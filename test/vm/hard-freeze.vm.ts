@@ -4,7 +4,6 @@ import { after, describe, test } from "node:test";
 import {
   type GuestClient,
   GuestError,
-  HookKind,
   restoreDuties,
   restoreSequence,
   type HookResult,
@@ -112,7 +111,7 @@ async function patiently<Answer>(stage: Stage, ask: (client: GuestClient) => Pro
 /** Repeats the call if a command was still being started after two seconds on a busy machine. */
 async function freeze(client: GuestClient): Promise<HookResult> {
   for (;;) {
-    const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 300_000, freezeMs: LONG_MS });
+    const outcome = await client.snapshots.prepare({ timeoutMs: 300_000, freezeMs: LONG_MS });
     if (outcome.freezeProblem !== "starts_in_flight") return outcome;
   }
 }

@@ -6,7 +6,6 @@ import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
 import {
   type GuestClient,
-  HookKind,
   type KeptOptions,
   type KeptPosition,
   type KeptProcess,
@@ -140,7 +139,7 @@ describe("kept commands, and the workload's kept output", () => {
       if (standby === STANDBYS) {
         // Frozen: what is held can be read all the same.
         using frozen = stage.client();
-        assert.equal((await frozen.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: REACH_MS })).frozen, true);
+        assert.equal((await frozen.snapshots.prepare({ freezeMs: REACH_MS })).frozen, true);
         const held = frozen.commands.workloadOutput();
         held.stderr.resume();
         await new Sink(held.stdout).until("out 0\n");

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
-import { type DutiesResult, type GuestClient, HookKind } from "../../src/node/client/index.ts";
+import { type DutiesResult, type GuestClient } from "../../src/node/client/index.ts";
 import { Stage } from "./cases/stage.ts";
 import { livesOn } from "./clones/drawn.ts";
 import type { Machine } from "./harness/machine.ts";
@@ -43,7 +43,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
 
   const freeze = async (freezeMs: number): Promise<void> => {
     using client = await stage.reach();
-    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs })).frozen, true);
+    assert.equal((await client.snapshots.prepare({ freezeMs })).frozen, true);
   };
   const on = async <Result>(machine: Machine, action: (client: GuestClient) => Promise<Result>): Promise<Result> => {
     using client = await stage.guest.reach(machine);
@@ -51,7 +51,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
   };
   /** Runs the duties on a connection of their own, as these close all others. */
   const duties = (machine: Machine, keepFrozen: boolean): Promise<DutiesResult> =>
-    on(machine, (client) => client.runRestoreDuties({ entropy: randomBytes(64), keepFrozen }));
+    on(machine, (client) => client.snapshots.duties({ entropy: randomBytes(64), keepFrozen }));
   const write = (machine: Machine, path: string, text: string): Promise<unknown> =>
     on(machine, (client) => client.files.writeFile(path, text, { mode: 0o600 }));
   const seen = (machine: Machine): Promise<string> =>
@@ -95,10 +95,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
       await on(clone, async (client) => {
         const { frozen, processEnvVersion } = await client.health();
         assert.deepEqual([frozen, processEnvVersion], [true, 1]);
-        for (const start of [
-          client.run(["/bin/sh", "-c", "echo $KEY"]),
-          client.runHook({ kind: HookKind.POST_RESTORE }),
-        ])
+        for (const start of [client.run(["/bin/sh", "-c", "echo $KEY"]), client.snapshots.hook("post-restore")])
           await assert.rejects(start, { reason: "SESSION_FROZEN" });
       });
     }
@@ -107,7 +104,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     assert.deepEqual([frozen, degraded], [false, ""]);
     await allBeat(clone, before, ["workload"]);
     await on(clone, async (client) => {
-      assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "fork fork\n");
+      assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "fork fork\n");
       assert.equal((await client.run(["/bin/sh", "-c", "echo $KEY"])).stdout, "fork\n");
     });
     const seenSince = (await seen(clone)).slice(seenBefore.length).trim().split("\n");
@@ -123,7 +120,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     assert.equal((await duties(clone, false)).frozen, true, "the hooks are refused now");
     await write(clone, HOOKS_FILE, JSON.stringify(hooksOf("fork")));
     assert.equal((await duties(clone, false)).frozen, false);
-    const { stdoutTail } = await on(clone, (client) => client.runHook({ kind: HookKind.POST_RESTORE }));
+    const { stdoutTail } = await on(clone, (client) => client.snapshots.hook("post-restore"));
     assert.equal(stdoutTail, "fork fork\n");
   });
 

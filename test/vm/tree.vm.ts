@@ -4,7 +4,7 @@ import { mkdir, open, symlink, writeFile } from "node:fs/promises";
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
-import { HookKind, restoreSequence } from "../../src/node/client/index.ts";
+import { restoreSequence } from "../../src/node/client/index.ts";
 import { testFolder } from "../fixtures/files.ts";
 import { relayTo } from "../fixtures/relay.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
@@ -50,7 +50,7 @@ describe("a directory upload into a sandbox", () => {
     await Promise.race([begun.promise, uploading]);
     {
       using other = stage.client();
-      await other.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: FREEZE_MS });
+      await other.snapshots.prepare({ freezeMs: FREEZE_MS });
     }
     const snapshot = await stage.guest.snapshot(stage.machine, "standby");
     const before = entries;

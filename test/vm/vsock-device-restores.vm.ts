@@ -36,7 +36,7 @@ describe("a snapshot of a guest whose vsock device was unplugged", () => {
       timesMs.push(await plugged(guest, clone, host.device));
       {
         using client = guest.vsockClient(clone);
-        const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+        const duties = await client.snapshots.duties({ entropy: randomBytes(64), hostTime: new Date() });
         assert.deepEqual([duties.entropyCredited, duties.clockStepped, duties.degraded], [true, true, ""]);
       }
       using client = guest.vsockClient(clone);

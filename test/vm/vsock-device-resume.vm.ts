@@ -6,7 +6,6 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { HookKind } from "../../src/node/client/index.ts";
 import { plugged } from "./cases/vsock-cases.ts";
 import { Guest } from "./harness/guest.ts";
 import { pass } from "./harness/oracle.ts";
@@ -48,7 +47,7 @@ async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<numbe
       await pass(machine, REST_MS);
       {
         using client = guest.vsockClient(machine);
-        await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+        await client.snapshots.prepare();
       }
       await machine.unplugVsock();
       snapshot = await guest.snapshot(machine);
@@ -63,11 +62,11 @@ async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<numbe
     forgetTouched(pid, memory.file);
     {
       using client = guest.vsockClient(machine);
-      await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+      await client.snapshots.duties({ entropy: randomBytes(64), hostTime: new Date() });
     }
     // The duties end every connection.
     using client = guest.vsockClient(machine);
-    await client.runHook({ kind: HookKind.POST_RESTORE });
+    await client.snapshots.hook("post-restore");
     await client.health();
     await client.run(["/bin/busybox", "true"]);
     return touchedPages(pid, memory.file);

@@ -1,55 +1,25 @@
-import type { MessageShape } from "@bufbuild/protobuf";
 import { GuestAgent } from "../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { RunHookResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
-import { RestoreDutiesResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { UsageService } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
-import {
-  ListPortsResponseSchema,
-  Tunnel,
-  WaitForPortResponseSchema,
-  WatchPortsResponseSchema,
-} from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { checkOptions, fromArguments, wholeMilliseconds, wholeNumber } from "./arguments.ts";
+import { checkOptions, fromArguments, wholeMilliseconds } from "./arguments.ts";
 import type { CallOptions, Channel } from "./channel.ts";
 import { Commands, type KeptStartOptions, type StartOptions } from "./exec/commands.ts";
+import { type KeptOptions, redialOf } from "./exec/keep.ts";
 import type { KeptProcess } from "./exec/kept-process.ts";
 import type { GuestProcess } from "./exec/process.ts";
 import type { RunOptions, RunResult } from "./exec/run.ts";
-import { type KeptOptions, redialOf } from "./exec/keep.ts";
 import { Files } from "./files/files.ts";
 import type { WatchParts } from "./files/watch.ts";
-import { isLost } from "./errors.ts";
-import {
-  type DutiesRequest,
-  type DutiesResult,
-  type GuestUsage,
-  guestUsageOf,
-  type Health,
-  type HookRequest,
-  type HookResult,
-  type PortChanges,
-  type PortList,
-  type PortWait,
-  type StopResult,
-} from "./messages.ts";
+import { type GuestUsage, guestUsageOf, type Health, type StopResult } from "./messages.ts";
 import type { ConnectOptions } from "./link/link.ts";
 import { openChannel } from "./link/open.ts";
-import { CALL, CONNECT, type Names } from "./options.ts";
-import { plain, timestampOf } from "./plain.ts";
+import { CALL, CONNECT } from "./options.ts";
+import { plain } from "./plain.ts";
 import { received } from "./received.ts";
-import { growingPauses, retried } from "./retry.ts";
-import { type RestoreOptions, type RestoreOutcome, restoreSequence } from "./restore.ts";
-import { forward, FORWARD_NAMES, type Forwarding, type ForwardOptions } from "./tunnel/forward.ts";
-import { TunnelOpener } from "./tunnel/opener.ts";
-import { GuestTunnel } from "./tunnel/tunnel.ts";
-
-/** Options of `waitForPort`. */
-export interface WaitForPortOptions extends CallOptions {
-  /** Longest wait, in milliseconds; at most a day. Default: 30 s. */
-  readonly timeoutMs?: number | undefined;
-}
+import { restoreSequence } from "./restore.ts";
+import { Snapshots } from "./snapshots.ts";
+import { Ports } from "./tunnel/ports.ts";
 
 /** Options of `watchUsage`. */
 export interface WatchUsageOptions extends CallOptions {
@@ -57,17 +27,7 @@ export interface WatchUsageOptions extends CallOptions {
   readonly intervalMs?: number | undefined;
 }
 
-const PORT_WAIT_NAMES: Names<WaitForPortOptions> = { ...CALL, timeoutMs: true };
 const WATCH_NAMES = { ...CALL, intervalMs: true } as const;
-const HOOK_NAMES: Names<HookRequest> = { kind: true, timeoutMs: true, freezeMs: true };
-const DUTIES_NAMES: Names<DutiesRequest> = { entropy: true, hostTime: true, keepFrozen: true };
-
-/** Equals the agent's default. The client needs the number as well, because its retries end at the same time. */
-const DEFAULT_PORT_WAIT_MS = 30_000;
-/** Limit on attempts of `waitForPort` while no connection has been made yet, so that a wrong address fails soon. */
-const FIRST_TRIES = 3;
-const LONGEST_PAUSE_MS = 2_000;
-
 /**
  * Creates a client of an agent: over TCP with mutual TLS, vsock, a unix socket, or a bridge command. The client
  * connects at its first call. Throws GuestError (INVALID_ARGUMENT) if the options are invalid.
@@ -79,14 +39,18 @@ export function connect(options: ConnectOptions): GuestClient {
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
  * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
- * `usage`, `listPorts`, `commands.list`, `commands.processes`, `files.stat` and calls like it, and `waitForPort` until
- * its timeout. It makes every other call only once, unless the method's comment says otherwise.
+ * `usage`, `ports.list`, `commands.list`, `commands.processes`, `files.stat` and calls like it, and `ports.waitFor`
+ * until its timeout. It makes every other call only once, unless the method's comment says otherwise.
  */
 export class GuestClient {
   /** Runs commands, and manages those that outlive their connection. */
   readonly commands: Commands;
   /** Reads, writes, copies and watches files and directories. */
   readonly files: Files;
+  /** Connects to ports and unix sockets, forwards them, lists them and waits for them. */
+  readonly ports: Ports;
+  /** What the host does before a snapshot of the guest and after its restore. */
+  readonly snapshots: Snapshots;
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
 
@@ -98,6 +62,8 @@ export class GuestClient {
     this.#options = options;
     const redial = this.#redial.bind(this);
     this.commands = new Commands(channel, redial);
+    this.ports = new Ports(channel, options);
+    this.snapshots = new Snapshots(channel, (restore) => restoreSequence(() => new GuestClient(options), restore));
     this.files = new Files({ channel, redial, health: (call) => this.health(call) });
   }
 
@@ -139,66 +105,6 @@ export class GuestClient {
     return this.commands.start(args, options as StartOptions);
   }
 
-  /**
-   * Connects to a TCP port of the guest's loopback, or to the unix socket at an absolute path, as net.connect does
-   * locally. The stream fails with the agent's errors: nothing listens (PORT_REFUSED), no answer (PORT_UNREACHABLE),
-   * connection reset (PORT_RESET).
-   */
-  openTunnel(target: number | string, options: CallOptions = {}): GuestTunnel {
-    checkOptions("the options of openTunnel", options, CALL);
-    return new GuestTunnel(this.#channel, target, options);
-  }
-
-  /** Listens locally and connects each client to a port or unix socket of the guest, until the forwarding is closed. */
-  async forward(options: ForwardOptions): Promise<Forwarding> {
-    checkOptions("the options of forward", options, FORWARD_NAMES);
-    const { connectOptions } = options;
-    const another = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
-    const dials = { another, instead: connectOptions && another };
-    return forward(options, new TunnelOpener(this.#channel, dials));
-  }
-
-  /**
-   * Resolves once a process listens on a TCP port where `openTunnel` can connect to it. The result also says from where
-   * else the port can be reached. Rejects with PORT_NOT_LISTENING at the timeout.
-   */
-  async waitForPort(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
-    checkOptions("the options of waitForPort", options, PORT_WAIT_NAMES);
-    const { timeoutMs = DEFAULT_PORT_WAIT_MS, ...call } = options;
-    const request = { port: wholeNumber(port, "port"), timeoutMs: wholeMilliseconds(timeoutMs, "timeoutMs") };
-    const { signal } = call;
-    const startMs = performance.now();
-    const leftMs = (): number => Math.max(1, Math.ceil(timeoutMs - (performance.now() - startMs)));
-    let tries = 0;
-    const ask = (): Promise<MessageShape<typeof WaitForPortResponseSchema>> => {
-      tries += 1;
-      return this.#channel.unary(Tunnel.method.waitForPort, { ...request, timeoutMs: leftMs() }, call);
-    };
-    // After a first connection the address is known to be right, so lost connections are retried until the timeout.
-    const isTransient = (error: unknown): boolean =>
-      isLost(error) && (this.#channel.wasConnected || tries < FIRST_TRIES);
-    const untilMs = startMs + timeoutMs;
-    const how = { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient };
-    return plain(WaitForPortResponseSchema, await retried(ask(), ask, how));
-  }
-
-  /** Lists the TCP ports on which processes of the guest listen now, at any address. */
-  async listPorts(options?: CallOptions): Promise<PortList> {
-    checkOptions("the options of listPorts", options, CALL);
-    return plain(ListPortsResponseSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
-  }
-
-  /**
-   * Yields the ports that `listPorts` returns, then each change, until the caller leaves the loop or the connection is
-   * lost. Restore duties close the connection, too.
-   */
-  watchPorts(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
-    checkOptions("the options of watchPorts", options, CALL);
-    return received(this.#channel, Tunnel.method.watchPorts, {}, options, {
-      decode: (message) => [plain(WatchPortsResponseSchema, message)],
-    });
-  }
-
   /** Returns the guest's current use of memory, processors, file systems and network. */
   async usage(options?: CallOptions): Promise<GuestUsage> {
     checkOptions("the options of usage", options, CALL);
@@ -213,30 +119,6 @@ export class GuestClient {
     return received(this.#channel, UsageService.method.watchUsage, request, call, {
       decode: (message) => [guestUsageOf(message)],
     });
-  }
-
-  /** Runs a configured hook and waits for its end. */
-  async runHook(hook: HookRequest, options?: CallOptions): Promise<HookResult> {
-    checkOptions("the hook", hook, HOOK_NAMES);
-    checkOptions("the options of runHook", options, CALL);
-    return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, hook, options));
-  }
-
-  /** Has the agent of a restored guest run its restore steps. */
-  async runRestoreDuties({ hostTime, ...duties }: DutiesRequest, options?: CallOptions): Promise<DutiesResult> {
-    checkOptions("the restore steps", duties, DUTIES_NAMES);
-    checkOptions("the options of runRestoreDuties", options, CALL);
-    const request = { ...duties, ...(hostTime && { hostTime: timestampOf(hostTime) }) };
-    const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, options);
-    return plain(RestoreDutiesResponseSchema, answer);
-  }
-
-  /**
-   * Runs `restoreSequence` on connections of its own. The restore steps close this client's connection; its next call
-   * reconnects.
-   */
-  restore(options?: RestoreOptions): Promise<RestoreOutcome> {
-    return restoreSequence(() => new GuestClient(this.#options), options);
   }
 
   /**

@@ -54,7 +54,7 @@ export type { LeftEntry, TreeEntry, TreeResult } from "./files/tree-entry.ts";
 export type { TreeEntries } from "./files/tree-sender.ts";
 export type { WriteTreeOptions } from "./files/write-tree.ts";
 export type { FileSource, WriteFileOptions, WriteFileResult } from "./files/write.ts";
-export { connect, type GuestClient, type WaitForPortOptions, type WatchUsageOptions } from "./guest-client.ts";
+export { connect, type GuestClient, type WatchUsageOptions } from "./guest-client.ts";
 export {
   type BridgeOptions,
   type ConnectOptions,
@@ -64,7 +64,7 @@ export {
   type UnixSocketOptions,
 } from "./link/link.ts";
 export {
-  completeRestore,
+  finishRestore,
   type Dial,
   type DoneDuties,
   type DutiesOptions,
@@ -78,16 +78,16 @@ export {
 } from "./restore.ts";
 export { CONNECTION_CHANNEL, type ConnectionEvent } from "./tracing.ts";
 export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
+export type { Ports, WaitForPortOptions } from "./tunnel/ports.ts";
+export type { DutiesCallOptions, HookKind, HookOptions, Snapshots } from "./snapshots.ts";
 export type { GuestTunnel } from "./tunnel/tunnel.ts";
 export { type LabelledUsage, usageMetrics } from "./usage-metrics.ts";
 export type {
   CommandUsage,
-  DutiesRequest,
   DutiesResult,
   EndedCommand,
   GuestUsage,
   Health,
-  HookRequest,
   HookResult,
   CommandInfo,
   ListeningPort,
@@ -99,6 +99,5 @@ export type {
   StopResult,
 } from "./messages.ts";
 export { CommandKind } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-export { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 export { PortScope } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";

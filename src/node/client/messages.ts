@@ -8,7 +8,7 @@ import {
   type SessionProcess as ProcessMessage,
 } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import type { HealthResponse } from "../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import type { RunHookRequest, RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { RunHookResponse } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { StopResponse } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import type { RestoreDutiesRequest, RestoreDutiesResponse } from "../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import type { CommandUsage as UsageMessage } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
@@ -28,9 +28,6 @@ import { plain, type Plain } from "./plain.ts";
 
 /** State of an agent (message HealthResponse). Its times are from the guest's clock. */
 export type Health = Plain<HealthResponse>;
-
-/** The hook to run (message RunHookRequest). `timeoutMs` limits the hook itself, not the call. */
-export type HookRequest = Partial<Plain<RunHookRequest>> & Pick<RunHookRequest, "kind">;
 
 /** How a hook ended (message RunHookResponse). */
 export type HookResult = Plain<RunHookResponse>;

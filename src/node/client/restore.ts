@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { HookKind } from "../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { wholeMilliseconds, wholeNumber } from "./arguments.ts";
+import { limitOf, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
 import { failure, GuestError, mayConnect } from "./errors.ts";
-import type { DutiesRequest, DutiesResult, Health, HookRequest, HookResult } from "./messages.ts";
+import type { DutiesRequest, DutiesResult, Health, HookResult } from "./messages.ts";
 import { growingPauses, retried } from "./retry.ts";
 
 /** Twice the 32 bytes that the kernel's generator needs. The agent reports less than 32 as too short. */
@@ -32,7 +31,10 @@ export interface DutiesOptions {
    * guest's files. Default: false.
    */
   readonly keepFrozen?: boolean | undefined;
-  /** How long to try to reach the agent, which may not be running again yet, in milliseconds. Default: 10 s. */
+  /**
+   * How long to try to reach the agent, which may not be running again yet, in milliseconds. Infinity: no limit.
+   * Default: 10 s.
+   */
   readonly reachTimeoutMs?: number | undefined;
   /** Time limit of the call with the restore steps, once the agent has been reached, in milliseconds. Default: no limit. */
   readonly requestTimeoutMs?: number | undefined;
@@ -44,8 +46,13 @@ export interface DutiesOptions {
 export interface RestoredGuest {
   readonly agentVersion?: string | undefined;
   health(options?: CallOptions): Promise<Health>;
-  runHook(hook: HookRequest, options?: CallOptions): Promise<HookResult>;
-  runRestoreDuties(duties: DutiesRequest, options?: CallOptions): Promise<DutiesResult>;
+  readonly snapshots: {
+    hook(
+      kind: "post-restore",
+      options?: CallOptions & { readonly timeoutMs?: number | undefined },
+    ): Promise<HookResult>;
+    duties(options: DutiesRequest & CallOptions): Promise<DutiesResult>;
+  };
   close(): void;
 }
 
@@ -73,7 +80,7 @@ export async function restoreDuties(
   }: DutiesOptions = {},
 ): Promise<DutiesResult> {
   const { signal } = call;
-  const untilMs = performance.now() + wholeMilliseconds(reachTimeoutMs, "reachTimeoutMs");
+  const untilMs = performance.now() + (limitOf(reachTimeoutMs, "reachTimeoutMs") ?? Number.POSITIVE_INFINITY);
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
   // Remembered from the Health of every attempt: if the answer to the restore steps was lost, the guest has cleared the
   // flag already, and older agents report it in Health alone.
@@ -88,7 +95,7 @@ export async function restoreDuties(
         keepFrozen,
         ...(hostTime && { hostTime: new Date() }),
       };
-      const duties = await client.runRestoreDuties(request, call);
+      const duties = await client.snapshots.duties({ ...request, ...call });
       thawedWithoutDuties ||= duties.thawedWithoutDuties;
       return { ...duties, thawedWithoutDuties };
     } finally {
@@ -179,7 +186,7 @@ export async function restoreSequence(
   { hookTimeoutMs, ...options }: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
   const duties = await restoreDuties(dial, options);
-  return completeRestore(dial, { duties, atMs: Date.now() }, { hookTimeoutMs, ...options });
+  return finishRestore(dial, { duties, atMs: Date.now() }, { hookTimeoutMs, ...options });
 }
 
 /** Result of restore steps that have been run. */
@@ -193,7 +200,7 @@ export interface DoneDuties {
  * Does the rest of `restoreSequence` after the restore steps. A node that restores many guests can so run the restore
  * steps of all guests first, which make them safe, and their hooks later. Rejects like `restoreSequence`.
  */
-export async function completeRestore(
+export async function finishRestore(
   dial: Dial,
   { duties, atMs }: DoneDuties,
   { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
@@ -218,7 +225,7 @@ export async function completeRestore(
       client = await dial(true);
       await reach(client, performance.now() + reachTimeoutMs, signal);
     }
-    const hook = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: hookTimeoutMs }, { signal });
+    const hook = await client.snapshots.hook("post-restore", { timeoutMs: hookTimeoutMs, signal });
     const last = await lookAtClock(client, signal);
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
     return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };

@@ -3,7 +3,6 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { exec, type StartInit } from "../../fixtures/exec-stream.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -101,7 +100,7 @@ describe("specs in files", () => {
     const environment = await environmentOf({}, told);
     assert.equal(environment.get("SECRET"), "s3");
     using client = clientOf(told);
-    const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    const { ran, stdoutTail } = await client.snapshots.prepare();
     assert.ok(ran);
     assert.match(stdoutTail, /^hook s3$/m);
     assert.doesNotMatch(`${stdoutTail}${[...environment.keys()].join("\n")}`, /^SVC_/m);

@@ -192,7 +192,7 @@ describe("a kept exec at a restore", () => {
     await first.stream.stdin("before ").until("before ");
     using plain = new ExecStream(restored);
     await plain.start({ args: ["sleep", "1000"] }).next();
-    await client.runRestoreDuties({ entropy: Buffer.alloc(64, 7) });
+    await client.snapshots.duties({ entropy: Buffer.alloc(64, 7) });
     for (const { stream } of [{ stream: plain }, first]) await assert.rejects(stream.outcome());
     using second = await attach(restored, { name: "through", stdoutOffset: 0n });
     assert.deepEqual([second.started.pid, second.started.stdinOffset], [first.started.pid, 7n]);

@@ -3,7 +3,7 @@ import { describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { HookKind, UsageScope } from "../../../src/node/client/index.ts";
+import { UsageScope } from "../../../src/node/client/index.ts";
 import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
 
 const BUSY_US = 200_000;
@@ -56,9 +56,9 @@ describe("a command's resource usage", () => {
     assert.equal(timeOf(listed?.exit?.usage), timeOf(usage));
     const { exit } = await client.commands.end("burns");
     assert.equal(timeOf(exit?.usage), timeOf(usage));
-    const hook = await client.runHook({ kind: HookKind.POST_RESTORE });
+    const hook = await client.snapshots.hook("post-restore");
     assert.ok(timeOf(hook.usage) >= BUSY_US);
     assert.notEqual(hook.usage?.cpuScope, UsageScope.UNSPECIFIED);
-    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT })).usage, undefined);
+    assert.equal((await client.snapshots.prepare()).usage, undefined);
   });
 });

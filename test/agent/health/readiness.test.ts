@@ -185,7 +185,7 @@ describe("ready_cmd", () => {
     const earlier = await healthOnce(agent, (health) => health.readyCmdExit === 1);
     await writeFile(flag, "");
     using client = clientOf(agent);
-    await client.runRestoreDuties({ entropy: new Uint8Array(32).fill(1) });
+    await client.snapshots.duties({ entropy: new Uint8Array(32).fill(1) });
     const later = await healthOnce(agent, (health) => health.ready);
     assert.ok(earlier.lastUserActivity !== undefined && later.lastUserActivity !== undefined);
     assert.equal(later.lastUserActivity.getTime(), earlier.lastUserActivity.getTime());

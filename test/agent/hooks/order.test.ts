@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
@@ -34,10 +33,10 @@ describe("a POST_RESTORE hook", () => {
     });
     using client = clientOf(agent);
     const duties = await dutiesWithoutMessage(agent);
-    const other = await client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { requestTimeoutMs: 60_000 });
+    const other = await client.snapshots.prepare({ requestTimeoutMs: 60_000 });
     assert.equal(other.ran, true, "the other kind does not wait");
     let ended = false;
-    const hook = client.runHook({ kind: HookKind.POST_RESTORE }).catch((error: unknown) => error);
+    const hook = client.snapshots.hook("post-restore").catch((error: unknown) => error);
     const finished = hook.then(() => (ended = true));
     // A hook that did not wait would have ended by then.
     for (let later = 0; later < 20; later++) await exec(agent, { args: ["true"] });
@@ -50,7 +49,7 @@ describe("a POST_RESTORE hook", () => {
       agent.log.filter(({ event }) => event === "hook_ended").map(({ kind }) => kind),
       ["pre_snapshot"],
     );
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
+    assert.equal((await client.snapshots.hook("post-restore")).ran, true);
     duties.giveUp();
   });
 
@@ -58,7 +57,7 @@ describe("a POST_RESTORE hook", () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const duties = await dutiesWithoutMessage(agent);
-    const hook = client.runHook({ kind: HookKind.POST_RESTORE });
+    const hook = client.snapshots.hook("post-restore");
     duties.giveUp();
     assert.equal((await hook).ran, true);
   });
@@ -67,8 +66,8 @@ describe("a POST_RESTORE hook", () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const [report, outcome] = await Promise.all([
-      client.runRestoreDuties({ entropy: ENTROPY }),
-      client.runHook({ kind: HookKind.POST_RESTORE }),
+      client.snapshots.duties({ entropy: ENTROPY }),
+      client.snapshots.hook("post-restore"),
     ]);
     assert.equal(report.entropyBytesMixed, ENTROPY.length);
     assert.equal(outcome.ran, true);
@@ -89,13 +88,12 @@ describe("a PRE_SNAPSHOT hook that ran while a snapshot was taken", () => {
     });
     using earlier = clientOf(agent);
     using later = clientOf(agent);
-    const freezing = { kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 };
-    const outcome = earlier.runHook(freezing).catch((error: unknown) => error);
+    const outcome = earlier.snapshots.prepare({ freezeMs: 600_000 }).catch((error: unknown) => error);
     await until(async () => (await processesWith(mark)).length >= 2, "the hook and its background process run");
-    await later.runRestoreDuties({ entropy: ENTROPY });
+    await later.snapshots.duties({ entropy: ENTROPY });
     assert.deepEqual(await processesWith(mark), []);
     await agent.logged("hook_killed_stale");
-    assert.equal((await later.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
+    assert.equal((await later.snapshots.hook("post-restore")).ran, true);
     await outcome;
     assert.equal((await later.health()).frozen, false);
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);

@@ -5,16 +5,18 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { Tail } from "../../../src/agent/hooks/tail.ts";
-import type { HookResult } from "../../../src/node/client/index.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { HookKind, HookResult } from "../../../src/node/client/index.ts";
+import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HookKind as KindNumber } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { memoryOf, noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { ask } from "../../fixtures/rpc-clients.ts";
 
-const { PRE_SNAPSHOT, POST_RESTORE } = HookKind;
+const [PRE_SNAPSHOT, POST_RESTORE] = ["pre-snapshot", "post-restore"] as const;
 const TAIL_BYTES = 16 * 1024;
 
 /** The hook runs the script that the test has written. */
@@ -35,7 +37,7 @@ function path(name: string): string {
 
 async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0): Promise<HookResult> {
   await writeFile(path("hook.sh"), script);
-  return client.runHook({ kind, timeoutMs });
+  return client.snapshots.hook(kind, { timeoutMs });
 }
 
 /** Resolves when a file exists. */
@@ -56,20 +58,21 @@ describe("RunHook", () => {
   it("RunHook reports that nothing ran when no hook is configured", async () => {
     await using bare = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
     using its = clientOf(bare);
-    const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await its.runHook({ kind: POST_RESTORE });
+    const { ran, timedOut, exitCode, stdoutTail, stderrTail } = await its.snapshots.hook("post-restore");
     assert.deepEqual([ran, timedOut, exitCode, stdoutTail, stderrTail], [false, false, 0, "", ""]);
-    assert.equal((await its.runHook({ kind: PRE_SNAPSHOT })).ran, true);
+    assert.equal((await its.snapshots.prepare()).ran, true);
   });
 
   it("RunHook rejects invalid kinds, too long times, and freezing at POST_RESTORE", async () => {
-    for (const request of [
-      { kind: HookKind.UNSPECIFIED },
-      { kind: 3 as HookKind },
-      { kind: PRE_SNAPSHOT, timeoutMs: 600_001 },
-      { kind: PRE_SNAPSHOT, freezeMs: 600_001 },
-      { kind: POST_RESTORE, freezeMs: 1 },
-    ]) {
-      await assert.rejects(client.runHook(request), refused("INVALID_ARGUMENT", "INVALID_FIELD"));
+    for (const kind of [KindNumber.UNSPECIFIED, 3 as KindNumber])
+      await assert.rejects(ask(agent, GuestAgent.method.runHook, { kind }), { code: 3, reason: "INVALID_FIELD" });
+    await assert.rejects(client.snapshots.hook("pre-restore" as HookKind), { option: "kind" });
+    for (const [kind, options] of [
+      [PRE_SNAPSHOT, { timeoutMs: 600_001 }],
+      [PRE_SNAPSHOT, { freezeMs: 600_001 }],
+      [POST_RESTORE, { freezeMs: 1 }],
+    ] as const) {
+      await assert.rejects(client.snapshots.hook(kind, options), refused("INVALID_ARGUMENT", "INVALID_FIELD"));
     }
     assert.equal((await hook("true", PRE_SNAPSHOT, 600_000)).ran, true);
   });
@@ -79,8 +82,8 @@ describe("RunHook", () => {
       hooks: { preSnapshot: { args: ["no-such-command"] }, postRestore: { args: ["true"], user: "no-such-user" } },
     });
     using its = clientOf(other);
-    await assert.rejects(its.runHook({ kind: PRE_SNAPSHOT }), refused("NOT_FOUND", "EXEC_NOT_FOUND"));
-    await assert.rejects(its.runHook({ kind: POST_RESTORE }), refused("NOT_FOUND", "EXEC_BAD_USER"));
+    await assert.rejects(its.snapshots.prepare(), refused("NOT_FOUND", "EXEC_NOT_FOUND"));
+    await assert.rejects(its.snapshots.hook("post-restore"), refused("NOT_FOUND", "EXEC_BAD_USER"));
     const { kind, reason, step, errno } = await other.logged("hook_start_failed");
     assert.deepEqual([kind, reason, step, errno], ["pre_snapshot", "EXEC_NOT_FOUND", "execve", "ENOENT"]);
     assert.equal((await its.health()).alive, true);
@@ -159,7 +162,7 @@ describe("a hook that takes too long", () => {
     const mark = `1000.${Date.now()}`;
     await writeFile(path("hook.sh"), `sleep ${mark} & touch ${path("running")}; sleep ${mark}`);
     const gone = new AbortController();
-    const running = client.runHook({ kind: PRE_SNAPSHOT }, { signal: gone.signal });
+    const running = client.snapshots.prepare({ signal: gone.signal });
     await appeared("running");
     gone.abort();
     await assert.rejects(running);
@@ -173,7 +176,7 @@ describe("hooks at the same time", () => {
     const log = path(randomUUID());
     await writeFile(path("hook.sh"), `echo begin >> ${log}; sleep 0.05; echo end >> ${log}`);
     const kinds = [PRE_SNAPSHOT, POST_RESTORE, PRE_SNAPSHOT, PRE_SNAPSHOT];
-    await Promise.all(kinds.map((kind) => client.runHook({ kind })));
+    await Promise.all(kinds.map((kind) => client.snapshots.hook(kind)));
     assert.equal(await readFile(log, "utf8"), "begin\nend\n".repeat(kinds.length));
   });
 });
@@ -186,9 +189,9 @@ describe("an agent that stops", () => {
       hooks: { preSnapshot: { args: ["sh", "-c", `setsid sleep ${mark} & echo run >>${running}; sleep ${mark}`] } },
     });
     using its = clientOf(leaving);
-    const outcome = its.runHook({ kind: PRE_SNAPSHOT }).catch((error: unknown) => error);
+    const outcome = its.snapshots.prepare().catch((error: unknown) => error);
     await appeared(running.slice(folder.length + 1));
-    const next = its.runHook({ kind: PRE_SNAPSHOT }).catch((error: unknown) => error);
+    const next = its.snapshots.prepare().catch((error: unknown) => error);
     await its.health();
     assert.equal((await leaving.stop()).code, 0);
     await outcome;

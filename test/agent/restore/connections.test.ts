@@ -15,7 +15,6 @@ import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 import { openDescriptors, processById } from "../../fixtures/proc.ts";
 import { DUTIES } from "../../fixtures/raw-calls.ts";
 import { CODE, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -41,11 +40,11 @@ it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INS
   };
   await visible();
   const before = await visible();
-  for (let round = 0; round < 2; round++) await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  for (let round = 0; round < 2; round++) await client.snapshots.prepare();
   assert.deepEqual(await visible(), before);
   assert.equal(existsSync(mark), false);
   await other.pinged();
-  await client.runRestoreDuties({ entropy: ENTROPY });
+  await client.snapshots.duties({ entropy: ENTROPY });
   assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], 1);
   const events = agent.log.map(({ event, cause = "" }) => `${event} ${String(cause)}`.trim());
   assert.deepEqual(events.slice(0, events.indexOf("restore_duties_done")), [
@@ -70,7 +69,7 @@ describe("connections after the restore steps", () => {
     await once(halfOpen, "connect");
     const halfOpenClosed = once(halfOpen.resume(), "close");
     using caller = clientOf(agent);
-    assert.equal((await caller.runRestoreDuties({ entropy: ENTROPY })).entropyBytesMixed, ENTROPY.length);
+    assert.equal((await caller.snapshots.duties({ entropy: ENTROPY })).entropyBytesMixed, ENTROPY.length);
     await Promise.all([...older.map((peer) => peer.ended()), halfOpenClosed]);
     // Not by the limit of a handshake.
     assert.match(
@@ -107,7 +106,7 @@ describe("a TLS session", () => {
       await once(socket, "data");
       assert.equal(socket.isSessionReused(), false);
       socket.destroy();
-      if (round > 0) await caller.runRestoreDuties({ entropy: ENTROPY });
+      if (round > 0) await caller.snapshots.duties({ entropy: ENTROPY });
     }
   });
 });
@@ -127,7 +126,7 @@ describe("commands that a restore ends", () => {
     await terminal.next();
     using caller = clientOf(agent);
     const asked = ms((await caller.health()).guestTime);
-    await caller.runRestoreDuties({ entropy: ENTROPY });
+    await caller.snapshots.duties({ entropy: ENTROPY });
     const answered = ms((await caller.health()).guestTime);
     await Promise.all([assert.rejects(stream.outcome()), assert.rejects(terminal.outcome())]);
     let looksAfterwards = 20;

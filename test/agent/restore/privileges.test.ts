@@ -20,7 +20,7 @@ async function dutiesThrough(through: readonly string[], entropyBytes = ENTROPY_
   await using agent = await startAgent({ through });
   using client = clientOf(agent);
   const entropy = new Uint8Array(entropyBytes).fill(7);
-  const report = await client.runRestoreDuties({ entropy, hostTime: new Date() });
+  const report = await client.snapshots.duties({ entropy, hostTime: new Date() });
   assert.equal((await client.health()).alive, true);
   return report;
 }

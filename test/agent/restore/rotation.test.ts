@@ -70,7 +70,7 @@ describe("a credential volume that never answers", () => {
     using client = clientOf(agent, { token: "token-one-0123456789" });
     /** Whether the duties could read neither the token nor the spec file again. */
     const refused = async (): Promise<boolean[]> => {
-      const { degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
+      const { degraded } = await client.snapshots.duties({ entropy: ENTROPY });
       return ["credentials_reload:refused", "process_env:refused"].map((reason) => degraded.includes(reason));
     };
     assert.deepEqual(await refused(), [true, true]);
@@ -155,7 +155,7 @@ describe("the TLS files", () => {
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);
     using before = clientOf(agent);
-    assert.equal((await before.runRestoreDuties({ entropy: ENTROPY })).degraded, "");
+    assert.equal((await before.snapshots.duties({ entropy: ENTROPY })).degraded, "");
     using after = clientOf(agent, { ...pems(renewed) });
     assert.equal(await answers(after), true);
     assert.equal(await answers(before), false, "its connection is closed, and its certificate is of the old authority");

@@ -20,7 +20,7 @@ it(
     using client = clientOf(agent);
     const hostTimeMs = Date.now();
     const entropy = new Uint8Array(1_200).fill(7);
-    const report = await client.runRestoreDuties({ entropy, hostTime: new Date(hostTimeMs) });
+    const report = await client.snapshots.duties({ entropy, hostTime: new Date(hostTimeMs) });
     await agent.stop();
     const calls = readFileSync(output, "utf8").split("\n");
     assert.deepEqual(

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { KEPT_PIPES_LIMIT } from "../../../src/agent/domain/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -74,7 +73,7 @@ describe("a background process that keeps writing to its output", () => {
 
   it("a hook's background process can write after the hook has ended", async () => {
     using client = clientOf(agent);
-    const { exitCode, timedOut } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    const { exitCode, timedOut } = await client.snapshots.prepare();
     assert.deepEqual([exitCode, timedOut], [0, false]);
     await goesOnTalking("hook");
     await endTalker("hook");

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentOptions, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import {
@@ -72,7 +71,7 @@ for (const [way, through] of Object.entries(WAYS)) {
     it(`a timed-out hook's whole tree gets its grace period ${way}`, async (t) => {
       await using agent = await started(t, through(), { hooks: { preSnapshot: { args: TREE } } });
       using client = clientOf(agent);
-      const outcome = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS });
+      const outcome = await client.snapshots.prepare({ timeoutMs: TIMEOUT_MS });
       assert.deepEqual([outcome.timedOut, outcome.exitCode, outcome.stdoutTail], [true, 143, "up\ncleaned up\n"]);
     });
 
@@ -114,7 +113,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       await using agent = await started(t, through(), { hooks: { preSnapshot: hook } });
       const hasCgroups = !agent.log.some(({ event }) => event === "cgroups_unavailable");
       using client = clientOf(agent);
-      assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: TIMEOUT_MS })).timedOut, true);
+      assert.equal((await client.snapshots.prepare({ timeoutMs: TIMEOUT_MS })).timedOut, true);
       const left = [...(await processesWith(`sleep\0${told}`)), ...(await processesWith(`sleep\0${untold}`))];
       for (const pid of left) process.kill(pid, "SIGKILL");
       await agent.logged("hook_ended");

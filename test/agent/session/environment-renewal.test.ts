@@ -3,7 +3,6 @@ import { execFileSync } from "node:child_process";
 import { mkdtempSync } from "node:fs";
 import { chmod, chown, rm, symlink } from "node:fs/promises";
 import { describe, it } from "node:test";
-import { HookKind } from "../../../src/node/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
@@ -57,7 +56,7 @@ class Guest implements AsyncDisposable {
   /** Runs the duties; returns `degraded`. */
   async duties(): Promise<string> {
     using client = clientOf(this.agent);
-    return (await client.runRestoreDuties({ entropy: ENTROPY })).degraded;
+    return (await client.snapshots.duties({ entropy: ENTROPY })).degraded;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -74,7 +73,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.duties(), "");
     assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["new,", 2]);
     using client = clientOf(guest.agent);
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new new\n");
+    assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "new new\n");
     assert.equal(guest.agent.output.stdout, "workload has old\n");
     assert.equal(await guest.duties(), "");
     assert.equal(await guest.version(), 2, "files that have not changed count once");
@@ -125,7 +124,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
       "SVC_PROCESS_SPEC_FILE: user",
     ]);
     using client = clientOf(guest.agent);
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new\n");
+    assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "new\n");
   });
 
   it("a replaced spec may have 60,000 variables within 1 MiB", async () => {
@@ -188,7 +187,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
     await put(guest.hooks, JSON.stringify({ post_restore: { ...HOOK, env: { HOOK_KEY: "new" } } }));
     assert.equal(await guest.duties(), "process_env:refused");
     using client = clientOf(guest.agent);
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "old new\n");
+    assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "old new\n");
     assert.equal(await guest.version(), 1, "commands have no new variables");
     await guest.putEnv({ KEY: "new" });
     assert.equal(await guest.duties(), "");
@@ -202,7 +201,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
     assert.equal(await guest.duties(), "process_env:refused");
     assert.deepEqual([await guest.seen("KEY", "GONE"), await guest.version()], ["new,", 2]);
     using client = clientOf(guest.agent);
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).stdoutTail, "new old\n");
+    assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "new old\n");
     assert.equal(await guest.duties(), "process_env:refused");
     assert.equal(await guest.version(), 2, "what is in force already counts once");
   });
@@ -214,9 +213,9 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
     using before = clientOf(agent);
-    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 })).frozen, true);
+    assert.equal((await before.snapshots.prepare({ freezeMs: 600_000 })).frozen, true);
     using first = clientOf(agent);
-    const kept = await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true });
+    const kept = await first.snapshots.duties({ entropy: ENTROPY, keepFrozen: true });
     assert.deepEqual([kept.frozen, kept.degraded, kept.entropyBytesMixed], [true, "", 64]);
     using client = clientOf(agent);
     assert.equal((await client.health()).frozen, true);
@@ -224,7 +223,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
       mode: 0o600,
     });
     using second = clientOf(agent);
-    const thawed = await second.runRestoreDuties({ entropy: ENTROPY });
+    const thawed = await second.snapshots.duties({ entropy: ENTROPY });
     assert.deepEqual([thawed.frozen, thawed.degraded], [false, ""]);
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["of the fork", 2]);
   });
@@ -233,9 +232,9 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     using before = clientOf(guest.agent);
-    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 1_500 })).frozen, true);
+    assert.equal((await before.snapshots.prepare({ freezeMs: 1_500 })).frozen, true);
     using first = clientOf(guest.agent);
-    assert.equal((await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
+    assert.equal((await first.snapshots.duties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
     await guest.agent.logged("thawed_without_duties");
     using client = clientOf(guest.agent);
     const { frozen, thawedWithoutDuties } = await client.health();
@@ -247,22 +246,22 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
     using before = clientOf(agent);
-    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 })).frozen, true);
+    assert.equal((await before.snapshots.prepare({ freezeMs: 600_000 })).frozen, true);
     using first = clientOf(agent);
-    assert.equal((await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
+    assert.equal((await first.snapshots.duties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
     for (const broken of ["", "{", `{"args":[],"env":{"KEY":1}}`]) {
       await put(guest.process, broken);
       using client = clientOf(agent);
-      const { frozen, degraded } = await client.runRestoreDuties({ entropy: ENTROPY });
+      const { frozen, degraded } = await client.snapshots.duties({ entropy: ENTROPY });
       assert.deepEqual([frozen, degraded], [true, "process_env:refused"]);
       using looking = clientOf(agent);
       assert.deepEqual([(await looking.health()).frozen, await guest.version()], [true, 1]);
       await assert.rejects(looking.run(["true"]), { reason: "SESSION_FROZEN", message: /replace the file/ });
-      await assert.rejects(looking.runHook({ kind: HookKind.POST_RESTORE }), { reason: "SESSION_FROZEN" });
+      await assert.rejects(looking.snapshots.hook("post-restore"), { reason: "SESSION_FROZEN" });
     }
     await guest.putEnv({ KEY: "repaired" });
     using last = clientOf(agent);
-    const thawed = await last.runRestoreDuties({ entropy: ENTROPY });
+    const thawed = await last.snapshots.duties({ entropy: ENTROPY });
     assert.deepEqual([thawed.frozen, thawed.degraded], [false, ""]);
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
@@ -275,10 +274,10 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     const kept = before.start(["sleep", "1000"], { keep: { name: "kept" } });
     const pid = await kept.started;
     await kept.detach();
-    assert.equal((await before.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 2_000 })).frozen, true);
+    assert.equal((await before.snapshots.prepare({ freezeMs: 2_000 })).frozen, true);
     await put(guest.process, "{");
     using first = clientOf(agent);
-    assert.equal((await first.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
+    assert.equal((await first.snapshots.duties({ entropy: ENTROPY, keepFrozen: true })).frozen, true);
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
     const { processes } = await agent.logged("freeze_expired");
     assert.equal(processes, 2);
@@ -293,7 +292,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
   it("keepFrozen does not freeze a running session", async () => {
     await using guest = await Guest.start();
     using client = clientOf(guest.agent);
-    assert.equal((await client.runRestoreDuties({ entropy: ENTROPY, keepFrozen: true })).frozen, false);
+    assert.equal((await client.snapshots.duties({ entropy: ENTROPY, keepFrozen: true })).frozen, false);
     assert.equal(await guest.seen("KEY"), "old");
   });
 });

@@ -4,7 +4,6 @@ import { chmodSync, existsSync, readdirSync, readFileSync, writeFileSync } from 
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
 import { type GuestClient, GuestError, restoreDuties } from "../../../src/node/client/index.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
@@ -27,7 +26,6 @@ import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 import { Ticking } from "../../fixtures/ticking.ts";
 
-const PRE_SNAPSHOT = HookKind.PRE_SNAPSHOT;
 const ENTROPY = new Uint8Array(64).fill(7);
 /** Longer than any test: a thaw before that has another reason. */
 const LONG_MS = 600_000;
@@ -41,14 +39,14 @@ function ticking(): Ticking {
 }
 
 async function freeze(client: GuestClient): Promise<readonly [frozen: boolean, problem: string]> {
-  const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+  const { frozen, freezeProblem } = await client.snapshots.prepare({ freezeMs: LONG_MS });
   return [frozen, freezeProblem];
 }
 
 /** Runs the duties over a connection of their own, for they end all that are older; tells whether it is still frozen. */
 async function runDuties(agent: RunningAgent): Promise<boolean> {
   using client = clientOf(agent);
-  return (await client.runRestoreDuties({ entropy: ENTROPY })).frozen;
+  return (await client.snapshots.duties({ entropy: ENTROPY })).frozen;
 }
 
 describe("a frozen session", NEEDS_CGROUPS, () => {
@@ -60,8 +58,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     stream.start({ args: command.args });
     await Promise.all([workload.runs(), command.runs()]);
     using client = clientOf(agent);
-    const { ran, frozen, frozenProcesses, freezePending, freezeProblem } = await client.runHook({
-      kind: PRE_SNAPSHOT,
+    const { ran, frozen, frozenProcesses, freezePending, freezeProblem } = await client.snapshots.prepare({
       freezeMs: LONG_MS,
     });
     assert.deepEqual([ran, frozen, freezePending, freezeProblem], [false, true, undefined, ""]);
@@ -81,7 +78,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
       await using agent = await startAgent({ process: { args: workload.args }, hooks: { preSnapshot: { args } } });
       await workload.runs();
       using client = clientOf(agent);
-      const outcome = await client.runHook({ kind: PRE_SNAPSHOT, timeoutMs: 1_000, freezeMs: LONG_MS });
+      const outcome = await client.snapshots.prepare({ timeoutMs: 1_000, freezeMs: LONG_MS });
       assert.deepEqual([outcome.ran, outcome.frozen, outcome.timedOut], [true, true, args[0] === "sleep"]);
       await workload.standsStill(client);
     }
@@ -91,18 +88,18 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
     await using server = await listener(echo);
     using client = clientOf(agent);
-    await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    await client.snapshots.prepare({ freezeMs: LONG_MS });
     const activity = (await client.health()).lastUserActivity;
     const refused = await failingExec(agent, { args: ["true"] });
     assert.deepEqual([refused.code, refused.reason], [status.FAILED_PRECONDITION, "SESSION_FROZEN"]);
     assert.ok(Number(refused.metadata["leftMs"]) > LONG_MS / 2);
     assert.deepEqual((await client.health()).lastUserActivity, activity, "a refused command is no activity");
-    assert.equal((await failureOf(client.runHook({ kind: PRE_SNAPSHOT }))).reason, "SESSION_FROZEN");
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
-    const tunnel = client.openTunnel(server.port).on("error", () => {});
+    assert.equal((await failureOf(client.snapshots.prepare())).reason, "SESSION_FROZEN");
+    assert.equal((await client.snapshots.hook("post-restore")).ran, false);
+    const tunnel = client.ports.connect(server.port).on("error", () => {});
     const { status: code, reason } = await failureOf(tunnel.opened);
     assert.deepEqual([code, reason], ["FAILED_PRECONDITION", "SESSION_FROZEN"]);
-    await client.waitForPort(server.port);
+    await client.ports.waitFor(server.port);
     await client.files.writeFile(folder.at("while-frozen"), "text");
     assert.equal(String(await client.files.readFile(folder.at("while-frozen"))), "text");
     assert.deepEqual(await client.commands.list(), []);
@@ -130,10 +127,10 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);
-    await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
-    assert.equal((await failureOf(client.runRestoreDuties({ entropy: new Uint8Array() }))).reason, "INVALID_FIELD");
+    await client.snapshots.prepare({ freezeMs: LONG_MS });
+    assert.equal((await failureOf(client.snapshots.duties({ entropy: new Uint8Array() }))).reason, "INVALID_FIELD");
     assert.equal((await client.health()).frozen, true);
-    const { degraded, frozen } = await client.runRestoreDuties({ entropy: ENTROPY.subarray(0, 8) });
+    const { degraded, frozen } = await client.snapshots.duties({ entropy: ENTROPY.subarray(0, 8) });
     assert.match(degraded, /entropy_short/);
     assert.equal(frozen, false);
     await workload.runs();
@@ -148,12 +145,12 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     });
     using client = clientOf(agent);
     const abort = new AbortController();
-    const call = client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS }, { signal: abort.signal });
+    const call = client.snapshots.prepare({ freezeMs: LONG_MS, signal: abort.signal });
     await until(() => existsSync(folder.at("hook-began")), "the hook has begun");
     abort.abort();
     await assert.rejects(call);
     // POST_RESTORE waits for its turn.
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, true);
+    assert.equal((await client.snapshots.hook("post-restore")).ran, true);
     await workload.runs();
     assert.equal((await client.health()).frozen, false);
     assert.equal((await exec(agent, { args: ["true"] })).exit.code, 0);
@@ -210,7 +207,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     using stream = new ExecStream(agent);
     const began = performance.now();
     await stream.start({ args: ["sh", "-c", "echo up; exec sleep 1000"], timeoutMs: 10_000n }).until("up");
-    assert.equal((await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: 6_000 })).frozen, true);
+    assert.equal((await client.snapshots.prepare({ freezeMs: 6_000 })).frozen, true);
     const { exit } = await stream.outcome();
     assert.equal(exit.timedOut, true);
     assert.ok(performance.now() - began >= 16_000, "the frozen time does not count");
@@ -316,7 +313,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     using stream = new ExecStream(agent);
     const seen = await stream.start({ args: ["sh", "-c", nested] }).until("/inner\n");
     const inner = /in (\S+)/.exec(seen)?.[1] ?? "";
-    const { frozen, frozenProcesses } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    const { frozen, frozenProcesses } = await client.snapshots.prepare({ freezeMs: LONG_MS });
     assert.deepEqual([frozen, frozenProcesses], [true, 2]);
     await runDuties(agent);
     assert.equal(readFileSync(`${inner}/cgroup.freeze`, "utf8"), "1\n");
@@ -331,7 +328,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
     const { pid } = await agent.logged("workload_started");
     t.after(() => removeCgroups(`moved-${String(pid)}`));
     await mover.runs();
-    const outcome = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    const outcome = await client.snapshots.prepare({ freezeMs: LONG_MS });
     assert.deepEqual([outcome.frozen, outcome.frozenProcesses, outcome.freezeProblem], [true, 1, ""]);
     await mover.standsStill(client);
     await runDuties(agent);
@@ -354,7 +351,7 @@ while :; do (:) & (echo >> '${file}'); done`;
       await until(() => rounds() > made, "it has made another round");
       using client = clientOf(agent);
       assert.deepEqual(await freeze(client), [true, ""], `time ${time}`);
-      assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+      assert.equal((await client.snapshots.duties({ entropy: ENTROPY })).frozen, false);
     }
   });
 
@@ -368,7 +365,7 @@ while :; do (:) & (echo >> '${file}'); done`;
         await workload.runs();
         using client = clientOf(agent);
         assert.deepEqual(await freeze(client), [true, ""], `time ${time}`);
-        assert.equal((await client.runRestoreDuties({ entropy: ENTROPY })).frozen, false);
+        assert.equal((await client.snapshots.duties({ entropy: ENTROPY })).frozen, false);
       }
     } finally {
       for (const loop of loops) loop.kill("SIGKILL");
@@ -396,7 +393,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     using stream = new ExecStream(agent);
     const join = `${FIND_CGROUP}\necho "$1" > "$own/cgroup.procs"; echo joined; read line; echo "$1" > "$base/cgroup.procs"`;
     await stream.start({ args: ["sh", "-c", join, "sh", String(agent.pid)], stdin: true }).until("joined");
-    const { frozen, freezeProblem } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    const { frozen, freezeProblem } = await client.snapshots.prepare({ freezeMs: LONG_MS });
     assert.equal(frozen, false);
     assert.ok(freezeProblem.startsWith(`foreign_inside:${agent.pid}(`), freezeProblem);
     await stream.stdin("\n").end().outcome();
@@ -417,7 +414,7 @@ while :; do (:) & (echo >> '${file}'); done`;
       pids.push(await started(stream.start({ args: ["cat", mounted.at(`hung/file-${number}`)] })));
     }
     await until(() => said.split("taken\n").length > pids.length, "each waits for the file system's answer");
-    const { frozen, freezePending } = await client.runHook({ kind: PRE_SNAPSHOT, freezeMs: LONG_MS });
+    const { frozen, freezePending } = await client.snapshots.prepare({ freezeMs: LONG_MS });
     assert.deepEqual([frozen, freezePending?.count], [true, pids.length]);
     const named = freezePending?.processes ?? [];
     assert.equal(new Set(named.map(({ pid }) => pid)).size, 8);

@@ -110,7 +110,7 @@ describe("a bug of the agent", () => {
     await guest.health();
     const open = readdirSync(`/proc/${agent.pid}/fd`).length;
     arm("new FdWatch");
-    const [failure] = (await once(guest.openTunnel(server.port), "error")) as [Error];
+    const [failure] = (await once(guest.ports.connect(server.port), "error")) as [Error];
     assert.match(failure.message, /see the agent's log/);
     assert.equal(readdirSync(`/proc/${agent.pid}/fd`).length, open);
     await isSurvived("call_failed", "new FdWatch");

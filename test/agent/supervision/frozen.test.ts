@@ -3,7 +3,6 @@ import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { buildNative } from "../../../scripts/build-native.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import {
   AGENT_SCRIPT,
@@ -36,7 +35,7 @@ async function frozenAgent(options: AgentOptions): Promise<RunningAgent> {
   const agent = await startAgent(options);
   await agent.printed(/up/);
   using client = clientOf(agent);
-  const { frozen, freezeProblem } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS });
+  const { frozen, freezeProblem } = await client.snapshots.prepare({ freezeMs: LONG_MS });
   assert.deepEqual([frozen, freezeProblem], [true, ""]);
   return agent;
 }

@@ -6,7 +6,6 @@ import { connect } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { describe, it, test, type TestContext } from "node:test";
-import { HookKind } from "../../../src/node/client/index.ts";
 import { AGENT_COMMAND, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
@@ -151,9 +150,9 @@ test("log lines have exactly the documented fields in snake_case", async () => {
   await once(plain, "close");
   {
     using client = clientOf(agent);
-    await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
-    await client.runRestoreDuties({ entropy: new Uint8Array(64).fill(1) });
-    await assert.rejects(client.runHook({ kind: HookKind.POST_RESTORE }));
+    await client.snapshots.prepare();
+    await client.snapshots.duties({ entropy: new Uint8Array(64).fill(1) });
+    await assert.rejects(client.snapshots.hook("post-restore"));
   }
   await agent.stop();
   const seen = new Set(agent.log.map(({ event }) => event));

@@ -136,10 +136,10 @@ describe("the bounds of tunnels", () => {
     await using echoes = await listener(echo);
     await using server = await listener((socket) => socket.pause());
     using client = clientOf(agent);
-    const other = client.openTunnel(echoes.port);
-    const down = client.openTunnel(server.port);
+    const other = client.ports.connect(echoes.port);
+    const down = client.ports.connect(server.port);
     const downSocket = await server.next();
-    const up = client.openTunnel(server.port);
+    const up = client.ports.connect(server.port);
     const upSocket = await server.next();
     const [fromGuest, fromClient] = [flood(downSocket, piece), flood(up, piece)];
     await roundTrips(other, ROUND_TRIPS);
@@ -169,7 +169,7 @@ describe("the bounds of tunnels", () => {
     const clientAt = (number: number): GuestClient => clients[Math.floor(number / OF_A_CLIENT)] as GuestClient;
     const tunnels: GuestTunnel[] = [];
     const connect = (number: number, target: number | string): GuestTunnel => {
-      const tunnel = clientAt(number).openTunnel(target);
+      const tunnel = clientAt(number).ports.connect(target);
       // The promise reports this failure.
       tunnels.push(tunnel.on("error", () => {}));
       return tunnel;

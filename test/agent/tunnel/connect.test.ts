@@ -28,7 +28,7 @@ function failure(tunnel: GuestTunnel): Promise<GuestError> {
 
 /** Why a tunnel is not opened. */
 async function refusal(target: number | string, its: GuestClient = client): Promise<GuestError> {
-  using tunnel = its.openTunnel(target);
+  using tunnel = its.ports.connect(target);
   tunnel.on("error", () => {});
   return await failureOf(tunnel.opened);
 }
@@ -49,7 +49,7 @@ describe("a tunnel", () => {
       // Answers long after the client's end.
       socket.on("end", () => socket.end(hash.digest()));
     });
-    const tunnel = client.openTunnel(server.port);
+    const tunnel = client.ports.connect(server.port);
     const sent = randomBytes(8 * MIB + 1);
     tunnel.end(sent);
     const got = await buffer(tunnel);
@@ -59,7 +59,7 @@ describe("a tunnel", () => {
 
   it("a tunnel carries writes of any size in order", async () => {
     await using server = await listener((socket) => socket.pipe(socket));
-    const tunnel = client.openTunnel(server.port);
+    const tunnel = client.ports.connect(server.port);
     const got = buffer(tunnel);
     // Lengths at which a frame's length field takes another byte, and the largest frame.
     const sizes = [127, 128, 16_383, 16_384, 196_608, 196_609, 1];
@@ -74,7 +74,7 @@ describe("a tunnel", () => {
 
   it("a tunnel reports the server's end and still accepts client data", async () => {
     await using server = await listener((socket) => socket.end("first and last"));
-    const tunnel = client.openTunnel(server.port);
+    const tunnel = client.ports.connect(server.port);
     // No async iterator: it would end both directions (as of a net.Socket).
     let got = "";
     tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
@@ -88,7 +88,7 @@ describe("a tunnel", () => {
   it("a tunnel closes only after the client's last bytes are delivered", async () => {
     await using server = await listener((socket) => socket.end("its end first"));
     const sent = randomBytes(8 * MIB);
-    const tunnel = client.openTunnel(server.port).resume();
+    const tunnel = client.ports.connect(server.port).resume();
     tunnel.end(sent);
     const socket = await server.next();
     await once(tunnel, "end");
@@ -102,22 +102,22 @@ describe("a tunnel", () => {
     await using v4 = await listener(name("v4"));
     const path = folder.at("server.sock");
     await using unix = await listener(name("unix"), { path });
-    assert.equal(await text(client.openTunnel(v4.port).end()), "v4");
-    assert.equal(await text(client.openTunnel(path).end()), "unix");
+    assert.equal(await text(client.ports.connect(v4.port).end()), "v4");
+    assert.equal(await text(client.ports.connect(path).end()), "unix");
     assert.equal(unix.sockets.length, 1);
     if (!networkInterfaces()["lo"]?.some(({ address }) => isIPv6(address))) {
       t.skip("needs IPv6 on the loopback");
       return;
     }
     await using v6 = await listener(name("v6"), { port: 0, host: "::1", ipv6Only: true });
-    assert.equal(await text(client.openTunnel(v6.port).end()), "v6");
+    assert.equal(await text(client.ports.connect(v6.port).end()), "v6");
   });
 
   it("a tunnel's opened promise rejects without an uncaught error", async () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);
-    const tunnel = client.openTunnel(folder.at("nowhere"));
+    const tunnel = client.ports.connect(folder.at("nowhere"));
     const closed = new Promise((resolve) => tunnel.once("close", resolve));
     await assert.rejects(tunnel.opened, { code: "PATH_NOT_FOUND" });
     await closed;
@@ -197,7 +197,7 @@ describe("a tunnel", () => {
       socket.write("last words");
       socket.once("data", () => socket.resetAndDestroy());
     });
-    const tunnel = client.openTunnel(server.port);
+    const tunnel = client.ports.connect(server.port);
     const failed = failure(tunnel);
     let got = "";
     for await (const bytes of tunnel.iterator({ destroyOnReturn: false })) {
@@ -215,7 +215,7 @@ describe("a tunnel", () => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));
       socket.once("data", () => socket.pause());
     });
-    const tunnel = client.openTunnel(server.port);
+    const tunnel = client.ports.connect(server.port);
     let got = "";
     tunnel.on("data", (bytes: Buffer) => (got += String(bytes)));
     const failed = failure(tunnel);
@@ -232,7 +232,7 @@ describe("a tunnel", () => {
       (tunnel) => tunnel.destroy(new Error("the source has failed")),
     ];
     for (const leave of leaving) {
-      const tunnel = client.openTunnel(server.port);
+      const tunnel = client.ports.connect(server.port);
       tunnel.on("error", () => {});
       tunnel.write("a part");
       const socket = await server.next();

@@ -12,7 +12,7 @@ import { openDescriptors } from "../../fixtures/proc.ts";
 const ENTROPY = new Uint8Array(64).fill(7);
 
 async function open(client: GuestClient, port: number): Promise<GuestTunnel> {
-  const tunnel = client.openTunnel(port).on("error", () => {});
+  const tunnel = client.ports.connect(port).on("error", () => {});
   await tunnel.opened;
   return tunnel;
 }
@@ -31,7 +31,7 @@ describe("a tunnel's life", () => {
     const tunnel = await open(client, server.port);
     const opened = await activityNs(client);
     assert.ok(opened > before, "opening it is activity");
-    await client.waitForPort(server.port);
+    await client.ports.waitFor(server.port);
     assert.equal(await activityNs(client), opened, "silence and waiting are none");
     tunnel.write("x");
     await once(tunnel, "data");
@@ -52,7 +52,7 @@ describe("a tunnel's life", () => {
     const closed = new Promise((resolve) => socket.once("close", resolve));
     const ends = Promise.all([failure(tunnel), closed]);
     using node = clientOf(agent);
-    await node.runRestoreDuties({ entropy: ENTROPY });
+    await node.snapshots.duties({ entropy: ENTROPY });
     const [{ status }] = await ends;
     assert.equal(status, "UNAVAILABLE");
     assert.equal(socket.errored === null, false, "it was reset in the guest");

@@ -46,7 +46,7 @@ describe("listening ports, compared with ss -ltnp", NEEDS_SS, () => {
     const told = new Map<number, ListeningPort>();
     const closed = new Set<number>();
     const delaysMs: number[] = [];
-    const watch = client.watchPorts();
+    const watch = client.ports.watch();
     const reading = (async () => {
       for await (const changes of watch) {
         for (const port of changes.ports) {

@@ -9,7 +9,7 @@ import { describe, it } from "node:test";
 import type { Sockets } from "../../../src/agent/domain/index.ts";
 import type { PortChanges as Changes } from "../../../src/agent/tunnel/index.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
-import { HookKind, type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
+import { type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
@@ -60,7 +60,7 @@ describe("listening ports", () => {
     t.diagnostic(`${places.length} addresses`);
     for (const [address, family, scope] of places) {
       await using server = await serverAt(address);
-      const { ports, truncated } = await client.listPorts();
+      const { ports, truncated } = await client.ports.list();
       const { inode, ...found } = ports.find(({ port }) => port === portOf(server)) ?? assert.fail(address);
       const holder = { uid: process.getuid?.(), pid: process.pid, command };
       assert.deepEqual(found, { port: portOf(server), family, scope, address, ...holder });
@@ -76,7 +76,7 @@ describe("listening ports", () => {
   it("listPorts returns 100 listeners across several kernel table pages", async () => {
     using client = clientOf(agent);
     const servers = await Promise.all(Array.from({ length: 100 }, () => serverAt("127.0.0.3")));
-    const { ports } = await client.listPorts();
+    const { ports } = await client.ports.list();
     const listed = ports.filter(({ address }) => address === "127.0.0.3").map(({ port }) => port);
     for (const server of servers) assert.equal(listed.filter((port) => port === portOf(server)).length, 1, "each once");
     for (const server of servers) await server[Symbol.asyncDispose]();
@@ -85,7 +85,7 @@ describe("listening ports", () => {
   it("watchPorts reports all ports, then openings, new holders and closings", async () => {
     using client = clientOf(agent);
     await using early = await serverAt("127.0.0.1");
-    const watch = client.watchPorts();
+    const watch = client.ports.watch();
     const first = (await watch.next()).value;
     assert.ok(first?.full === true && first.ports.some(({ port }) => port === portOf(early)));
     const server = await serverAt("127.0.0.1");
@@ -112,14 +112,14 @@ describe("listening ports", () => {
     using client = clientOf(own);
     using other = clientOf(own);
     const before = await client.health();
-    await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 });
-    const [watch, lost] = [client.watchPorts(), other.watchPorts()];
+    await client.snapshots.prepare({ freezeMs: 600_000 });
+    const [watch, lost] = [client.ports.watch(), other.ports.watch()];
     for (const each of [watch, lost]) assert.equal((await each.next()).value?.full, true);
     await using server = await serverAt("127.0.0.1");
-    assert.ok((await client.listPorts()).ports.some(({ port }) => port === portOf(server)));
+    assert.ok((await client.ports.list()).ports.some(({ port }) => port === portOf(server)));
     const { lastUserActivity, lastUserActivityNanos } = before;
     assert.partialDeepStrictEqual(await client.health(), { frozen: true, lastUserActivity, lastUserActivityNanos });
-    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await client.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
     assert.equal((await failureOf(Array.fromAsync(lost))).status, "UNAVAILABLE");
     let whole = await watch.next();
     while (whole.value?.full !== true) whole = await watch.next();
@@ -131,11 +131,11 @@ describe("listening ports", () => {
   it("without /proc port lists fail with PORTS_NOT_KNOWN", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
     using client = clientOf(bare);
-    for (const asked of [client.listPorts(), client.watchPorts().next()]) {
+    for (const asked of [client.ports.list(), client.ports.watch().next()]) {
       await assert.rejects(asked, { status: "FAILED_PRECONDITION", reason: "PORTS_NOT_KNOWN" });
     }
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
-    assert.deepEqual(await client.waitForPort(server.port), { scope: PortScope.UNSPECIFIED });
+    assert.deepEqual(await client.ports.waitFor(server.port), { scope: PortScope.UNSPECIFIED });
   });
 });
 

@@ -43,7 +43,7 @@ describe("WaitForPort", () => {
     for (const host of ["127.0.0.1", "0.0.0.0", ...(hasV6 ? ["::1", "::", "::ffff:127.0.0.1"] : [])]) {
       const port = await freePort();
       let isListening = false;
-      const waited = client.waitForPort(port, { timeoutMs: LONG_MS }).then(({ scope }) => isListening && scope);
+      const waited = client.ports.waitFor(port, { timeoutMs: LONG_MS }).then(({ scope }) => isListening && scope);
       // The wait has begun, and is not answered.
       await client.health();
       const server = createServer();
@@ -60,7 +60,7 @@ describe("WaitForPort", () => {
     await using proxy = await relayTo(agent.port);
     using cut = clientOf({ ...agent, port: proxy.port });
     const port = await freePort();
-    const waited = cut.waitForPort(port, { timeoutMs: LONG_MS });
+    const waited = cut.ports.waitFor(port, { timeoutMs: LONG_MS });
     for (let cuts = 0; cuts < 5; cuts++) {
       // Behind the wait, on the same connection.
       await cut.health({ waitForReady: true });
@@ -75,13 +75,13 @@ describe("WaitForPort", () => {
   it("WaitForPort times out and names a listener on another address", async () => {
     await using elsewhere = await listener(undefined, { port: 0, host: "127.0.0.2" });
     const metadata = { port: String(elsewhere.port) };
-    await assert.rejects(client.waitForPort(elsewhere.port, { timeoutMs: SOON_MS }), {
+    await assert.rejects(client.ports.waitFor(elsewhere.port, { timeoutMs: SOON_MS }), {
       status: "DEADLINE_EXCEEDED",
       reason: "PORT_NOT_LISTENING",
       metadata,
       message: /; a server listens only on 127\.0\.0\.2: make it listen on 127\.0\.0\.1, too$/,
     });
-    const tunnel = client.openTunnel(elsewhere.port).on("error", () => undefined);
+    const tunnel = client.ports.connect(elsewhere.port).on("error", () => undefined);
     await assert.rejects(tunnel.opened, /\(ECONNREFUSED\); a server listens only on 127\.0\.0\.2/);
   });
 
@@ -90,8 +90,8 @@ describe("WaitForPort", () => {
     using its = clientOf(own);
     const port = await freePort();
     const caller = new AbortController();
-    const given = failureOf(its.waitForPort(port, { timeoutMs: LONG_MS, signal: caller.signal }));
-    const left = failureOf(its.waitForPort(port, { timeoutMs: LONG_MS }));
+    const given = failureOf(its.ports.waitFor(port, { timeoutMs: LONG_MS, signal: caller.signal }));
+    const left = failureOf(its.ports.waitFor(port, { timeoutMs: LONG_MS }));
     await its.health();
     caller.abort();
     assert.equal((await given).status, "CANCELLED");
@@ -101,7 +101,7 @@ describe("WaitForPort", () => {
 
   it("WaitForPort rejects invalid ports, the agent's own, and long timeouts", async () => {
     for (const [port, timeoutMs] of [[0], [65_536], [agent.port], [80, 86_400_001]] as const) {
-      const { status, reason } = await failureOf(client.waitForPort(port, { timeoutMs }));
+      const { status, reason } = await failureOf(client.ports.waitFor(port, { timeoutMs }));
       assert.deepEqual([status, reason], ["INVALID_ARGUMENT", "INVALID_FIELD"], `${port} ${timeoutMs}`);
     }
   });
@@ -120,11 +120,11 @@ describe("WaitForPort", () => {
   it("WaitForPort finds an existing listener within 1 ms among 100 waits", async () => {
     await using server = await listener(undefined, { port: 0, host: "127.0.0.1" });
     const absent = await freePort();
-    const others = Array.from({ length: 100 }, () => client.waitForPort(absent, { timeoutMs: LONG_MS }));
+    const others = Array.from({ length: 100 }, () => client.ports.waitFor(absent, { timeoutMs: LONG_MS }));
     for (const other of others) other.catch(() => {});
     for (let time = 0; time < 20; time++) {
       const timeoutMs = [1, 7, 40][time % 3] ?? 1;
-      await Promise.all(Array.from({ length: 10 }, () => client.waitForPort(server.port, { timeoutMs })));
+      await Promise.all(Array.from({ length: 10 }, () => client.ports.waitFor(server.port, { timeoutMs })));
     }
   });
 

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync, statfsSync } from "node:fs";
 import { describe, it } from "node:test";
-import { type GuestClient, type GuestUsage, HookKind } from "../../../src/node/client/index.ts";
+import { type GuestClient, type GuestUsage } from "../../../src/node/client/index.ts";
 import { Usage, type UsageReport } from "../../../src/agent/usage/index.ts";
 import { AgentError } from "../../../src/agent/domain/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -128,14 +128,14 @@ describe("the usage of a guest", () => {
     if (lacksCgroups(t, own)) return;
     using client = clientOf(own);
     const before = await client.health();
-    await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: 600_000 });
+    await client.snapshots.prepare({ freezeMs: 600_000 });
     const watch = client.watchUsage();
     assert.equal((await watch.next()).value?.generation, 0);
     assert.equal((await client.usage()).generation, 0);
     const { lastUserActivity, lastUserActivityNanos } = before;
     assert.partialDeepStrictEqual(await client.health(), { frozen: true, lastUserActivity, lastUserActivityNanos });
     using other = clientOf(own);
-    await other.runRestoreDuties({ entropy: ENTROPY });
+    await other.snapshots.duties({ entropy: ENTROPY });
     assert.equal((await failureOf(watch.next())).status, "UNAVAILABLE");
     assert.equal((await other.usage()).generation, 1);
     const last = other.watchUsage();

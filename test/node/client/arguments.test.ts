@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
-import { connect, HookKind, restoreDuties } from "../../../src/node/client/index.ts";
+import { connect, restoreDuties } from "../../../src/node/client/index.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { failureOf, thrownBy } from "../../fixtures/guest-client.ts";
@@ -79,11 +79,15 @@ describe("arguments", () => {
       [/^address is missing; /, () => connect(anything({ token: "t" }))],
       [/^there is no adress in the options of connect; /, () => connect(anything({ adress: "x:1", token: "t" }))],
       [
-        /^there is no timeout in the hook; there are kind, /,
-        () => client.runHook(anything({ kind: HookKind.PRE_SNAPSHOT, timeout: 5 })),
+        /^there is no timeout in the options of hook; /,
+        () => client.snapshots.hook("post-restore", anything({ timeout: 5 })),
       ],
-      [/^there is no time in the restore steps; /, () => client.runRestoreDuties(anything({ entropy: "x", time: 5 }))],
-      [/timeout_ms/, () => client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 333.3 })],
+      [/is not a hook; give "pre-snapshot" or "post-restore"$/, () => client.snapshots.hook(anything(1))],
+      [
+        /^there is no time in the options of duties; /,
+        () => client.snapshots.duties(anything({ entropy: "x", time: 5 })),
+      ],
+      [/timeout_ms/, () => client.snapshots.prepare({ timeoutMs: 333.3 })],
       [/offset/, () => client.files.readFile("/etc/hosts", { offset: -1 })],
       [/size/, () => client.files.writeFile(folder.at("x"), "x", { size: -1 })],
       [/mode/, () => client.files.writeFile(folder.at("x"), "x", { mode: 0.5 })],
@@ -108,12 +112,12 @@ describe("arguments", () => {
       [/must end in a name/, () => client.files.rm("/", { recursive: true })],
       [/there is no dept/, () => Array.fromAsync(client.files.opendir("/", anything({ dept: 3 })))],
       [/maxEntries/, () => Array.fromAsync(client.files.opendir("/", { maxEntries: -1 }))],
-      [/(?:)/, () => client.forward({})],
-      [/(?:)/, () => client.forward({ port: 80, path: "/run/app.sock" })],
+      [/(?:)/, () => client.ports.forward({})],
+      [/(?:)/, () => client.ports.forward({ port: 80, path: "/run/app.sock" })],
       [/^a command is an array, /, () => client.start(anything("ls -l"))],
       [/"SIG65" is not a signal/, () => client.commands.signal("x", "SIG65")],
       [/entropyBytes requires/, () => restoreDuties(() => client, { entropyBytes: NaN })],
-      [/reachTimeoutMs requires/, () => client.restore({ reachTimeoutMs: NaN })],
+      [/reachTimeoutMs requires/, () => client.snapshots.completeRestore({ reachTimeoutMs: NaN })],
     ];
     for (const [problem, call] of calls) {
       const error = await failureOf(Promise.resolve().then(call));

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { getEventListeners } from "node:events";
 import { describe, test } from "node:test";
-import { type CallOptions, type GuestReadStream, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
+import { type CallOptions, type GuestReadStream, type GuestClient } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type Answer, type StandIn, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
@@ -30,8 +30,8 @@ function stalledSource(): { source: AsyncIterable<Uint8Array>; closed: Promise<v
 const OPERATIONS: Readonly<Record<string, (client: GuestClient, options: CallOptions) => Promise<unknown>>> = {
   Health: (client, options) => client.health(options),
   StatPath: (client, options) => client.files.stat("/x", options),
-  RunHook: (client, options) => client.runHook({ kind: HookKind.PRE_SNAPSHOT }, options),
-  RunRestoreDuties: (client, options) => client.runRestoreDuties({ entropy: new Uint8Array(32) }, options),
+  RunHook: (client, options) => client.snapshots.prepare({ ...options }),
+  RunRestoreDuties: (client, options) => client.snapshots.duties({ entropy: new Uint8Array(32), ...options }),
   Exec: (client, options) => client.run(["true"], { input: "input", ...options }),
   ReadFile: (client, options) => client.files.createReadStream("/x", options)[Symbol.asyncIterator]().next(),
   "ReadFile as a stream": (client, options) => client.files.createReadStream("/x", options).web.getReader().read(),
@@ -52,13 +52,13 @@ describe("aborting", () => {
     test(`${name} aborted immediately leaves no call at the agent`, async () => {
       await using agent = await startStandIn({ service: GuestAgent });
       // On an open connection grpc-js makes the call at once.
-      await failureOf(agent.client.runHook({ kind: HookKind.POST_RESTORE }, { requestTimeoutMs: 100 }));
+      await failureOf(agent.client.snapshots.hook("post-restore", { requestTimeoutMs: 100 }));
       const controller = new AbortController();
       const failure = failureOf(operate(agent.client, { signal: controller.signal }));
       controller.abort("at once");
       assert.deepEqual([(await failure).status, (await failure).cause], ["CANCELLED", "at once"]);
       // Calls of a connection arrive in order: had the operation been called, it would be here before this one.
-      await failureOf(agent.client.runHook({ kind: HookKind.PRE_SNAPSHOT }, { requestTimeoutMs: 100 }));
+      await failureOf(agent.client.snapshots.prepare({ requestTimeoutMs: 100 }));
       await agent.idle();
     });
 
@@ -113,7 +113,7 @@ describe("aborting", () => {
       answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => ({}) },
     });
     const controller = new AbortController();
-    const failure = failureOf(agent.client.restore({ signal: controller.signal }));
+    const failure = failureOf(agent.client.snapshots.completeRestore({ signal: controller.signal }));
     await agent.called("RunHook");
     controller.abort("enough");
     const error = await failure;
@@ -121,7 +121,7 @@ describe("aborting", () => {
     // It reads the guest's clock several times.
     const steps = agent.calls.filter((call, at) => call !== agent.calls[at - 1]);
     assert.deepEqual(steps, ["Health", "RunRestoreDuties", "Health", "RunHook"]);
-    const never = await failureOf(agent.client.restore({ signal: AbortSignal.abort() }));
+    const never = await failureOf(agent.client.snapshots.completeRestore({ signal: AbortSignal.abort() }));
     assert.equal(never.status, "CANCELLED");
   });
 
@@ -200,8 +200,8 @@ describe("retries", () => {
     await using standIn = await breaking(1);
     const { client } = standIn;
     for (const act of [
-      () => client.runHook({ kind: HookKind.PRE_SNAPSHOT }),
-      () => client.runRestoreDuties({ entropy: new Uint8Array(32) }),
+      () => client.snapshots.prepare(),
+      () => client.snapshots.duties({ entropy: new Uint8Array(32) }),
     ]) {
       assert.equal((await failureOf(act())).status, "UNAVAILABLE");
     }

@@ -6,7 +6,7 @@ import {
   FieldDescriptorProto_Type,
   FieldDescriptorProtoSchema,
 } from "@bufbuild/protobuf/wkt";
-import { HookKind, restoreSequence } from "../../../src/node/client/index.ts";
+import { restoreSequence } from "../../../src/node/client/index.ts";
 import { ReleasedSchema } from "../../fixtures/released-schema.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { failureOf } from "../../fixtures/guest-client.ts";
@@ -27,23 +27,23 @@ describe("a client of an older agent", () => {
     });
     const { client } = agent;
     assert.equal(client.agentVersion, undefined);
-    const before = await failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT }));
+    const before = await failureOf(client.snapshots.prepare());
     assert.deepEqual([before.status, before.code], ["UNIMPLEMENTED", "AGENT_TOO_OLD"]);
     assert.equal(before.message, "the agent has no method RunHook");
     assert.match(before.nextStep ?? "", /update the agent/);
     await client.health();
     assert.equal(client.agentVersion, "0.0.9");
-    const after = await failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT }));
+    const after = await failureOf(client.snapshots.prepare());
     assert.equal(after.message, "the agent (version 0.0.9) has no method RunHook");
   });
 
   test("a missing method is reported with the first version that has it", async () => {
     await using agent = await startStandIn({ service: new ReleasedSchema().service(), version: "0.1.0" });
     const { client } = agent;
-    const tunnel = client.openTunnel(80).on("error", () => {});
+    const tunnel = client.ports.connect(80).on("error", () => {});
     for (const [method, call, since = "0.2.0"] of [
       ["Open", () => tunnel.opened],
-      ["WaitForPort", () => client.waitForPort(80)],
+      ["WaitForPort", () => client.ports.waitFor(80)],
       ["List", () => client.files.opendir("/x")[Symbol.asyncIterator]().next()],
       ["MakeFolder", () => client.files.mkdir("/x")],
       ["MakeLink", () => client.files.symlink("y", "/x")],
@@ -54,8 +54,8 @@ describe("a client of an older agent", () => {
       ["EndExec", () => client.commands.end("x")],
       ["SignalExec", () => client.commands.signal("x", "SIGTERM")],
       ["Stop", () => client.stop()],
-      ["ListPorts", () => client.listPorts(), "0.3.0"],
-      ["WatchPorts", () => client.watchPorts().next(), "0.3.0"],
+      ["ListPorts", () => client.ports.list(), "0.3.0"],
+      ["WatchPorts", () => client.ports.watch().next(), "0.3.0"],
       ["Watch", () => client.files.watch("/x").next(), "0.4.0"],
       ["ListProcesses", () => client.commands.processes(), "0.4.0"],
       ["SignalProcess", () => client.commands.signalProcess({ pid: 2, startTicks: 1 }, "SIGTERM"), "0.4.0"],

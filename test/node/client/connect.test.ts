@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { connect as connectSocket } from "node:net";
 import { freePort } from "../../../scripts/machine/free-port.ts";
-import { GuestError, HookKind, type TcpOptions } from "../../../src/node/client/index.ts";
+import { GuestError, type TcpOptions } from "../../../src/node/client/index.ts";
 import { until } from "../../fixtures/awake.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -57,7 +57,7 @@ describe("connect", () => {
       failureOf(client.files.opendir("/")[Symbol.asyncIterator]().next()),
       failureOf(client.files.writeFile("/tmp/never", "x")),
       failureOf(client.commands.end("none")),
-      failureOf(client.runHook({ kind: HookKind.PRE_SNAPSHOT })),
+      failureOf(client.snapshots.prepare()),
       failureOf(client.start(["true"]).wait()),
     ]);
     for (const { status, code, message } of left) {

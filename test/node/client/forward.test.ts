@@ -58,7 +58,7 @@ describe("client.forward", () => {
   it("forward connects a local port to the guest until it is closed", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
-    const forwarding = await client.forward({ port: server.port });
+    const forwarding = await client.ports.forward({ port: server.port });
     const sent = randomBytes(MIB);
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
     const open = connect(forwarding.port, "127.0.0.1");
@@ -78,7 +78,7 @@ describe("client.forward", () => {
     const note = (message: unknown): void => listening.resolve((message as { readonly server: Listening }).server);
     subscribe("tracing:net.server.listen:asyncEnd", note);
     const errors: GuestError[] = [];
-    await using forwarding = await client.forward({ port: server.port, onError: (error) => errors.push(error) });
+    await using forwarding = await client.ports.forward({ port: server.port, onError: (error) => errors.push(error) });
     unsubscribe("tracing:net.server.listen:asyncEnd", note);
     const open = connect(forwarding.port, "127.0.0.1");
     open.write("x");
@@ -103,8 +103,8 @@ describe("client.forward", () => {
     const refused: GuestError[] = [];
     const onError = (error: GuestError): number => refused.push(error);
     // The limit of connections is not one of a forwarding: both share the client's.
-    await using one = await client.forward({ port: server.port, onError });
-    await using other = await client.forward({ port: server.port, onError });
+    await using one = await client.ports.forward({ port: server.port, onError });
+    await using other = await client.ports.forward({ port: server.port, onError });
     const sockets = Array.from({ length: 260 }, (_, at) =>
       connect({ port: (at % 2 === 0 ? one : other).port, host: "127.0.0.1" }),
     );
@@ -127,7 +127,7 @@ describe("client.forward", () => {
   it("forward listens on both localhost addresses or names the busy one", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
-    await using forwarding = await client.forward({ port: server.port });
+    await using forwarding = await client.ports.forward({ port: server.port });
     for (const host of ["127.0.0.1", "::1"]) {
       const socket = connect({ port: forwarding.port, host });
       socket.write("x");
@@ -136,12 +136,12 @@ describe("client.forward", () => {
     }
     await forwarding.close();
     await using taken = await listener(echo, { port: 0, host: "::1" });
-    const failure = await failureOf(client.forward({ port: server.port, listen: taken.port }));
+    const failure = await failureOf(client.ports.forward({ port: server.port, listen: taken.port }));
     assert.deepEqual(
       [failure.code, /::1, port \d+ \(127\.0\.0\.1 is free/.test(failure.message)],
       ["LISTEN_FAILED", true],
     );
-    await using alone = await client.forward({ port: server.port, listen: taken.port, host: "127.0.0.1" });
+    await using alone = await client.ports.forward({ port: server.port, listen: taken.port, host: "127.0.0.1" });
     assert.equal(alone.port, taken.port);
   });
 
@@ -150,7 +150,7 @@ describe("client.forward", () => {
     await using server = await listener(echo);
     await using relay = await relayTo(suspended.port);
     using client = clientOf({ ...suspended, port: relay.port });
-    await using forwarding = await client.forward({ port: server.port, onError: () => undefined });
+    await using forwarding = await client.ports.forward({ port: server.port, onError: () => undefined });
     const sockets = Array.from({ length: 130 }, () => connect(forwarding.port, "127.0.0.1"));
     let echoed = 0;
     const ends = sockets.map((socket) => {
@@ -174,7 +174,7 @@ describe("client.forward", () => {
       asked++;
       return optionsFor(agent);
     };
-    await using forwarding = await client.forward({ port: server.port, connectOptions });
+    await using forwarding = await client.ports.forward({ port: server.port, connectOptions });
     const sent = randomBytes(MIB);
     const answers = await Promise.all(Array.from({ length: 4 }, () => answer(forwarding.port, sent)));
     for (const got of answers) assert.ok(got.equals(sent));
@@ -185,7 +185,7 @@ describe("client.forward", () => {
   it("forward keeps concurrent transfers intact while others are reset", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
-    await using forwarding = await client.forward({ port: server.port });
+    await using forwarding = await client.ports.forward({ port: server.port });
     const sent = Array.from({ length: 4 }, () => randomBytes(8 * MIB));
     const answers = Promise.all(sent.map((bytes) => answer(forwarding.port, bytes)));
     for (const bytes of sent) {
@@ -203,7 +203,7 @@ describe("client.forward", () => {
     using client = clientOf(agent, { token: "of-the-instance-before" });
     const told = Promise.withResolvers<GuestError>();
     const connectOptions = (): ReturnType<typeof optionsFor> => ({ ...optionsFor(agent), token: "of-another" });
-    await using forwarding = await client.forward({ port: 1, connectOptions, onError: told.resolve });
+    await using forwarding = await client.ports.forward({ port: 1, connectOptions, onError: told.resolve });
     const [error] = (await once(connect(forwarding.port, "127.0.0.1").resume(), "error")) as [NodeJS.ErrnoException];
     assert.equal(error.code, "ECONNRESET");
     assert.equal((await told.promise).status, "UNAUTHENTICATED");

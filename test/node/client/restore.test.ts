@@ -92,7 +92,7 @@ describe("restoreSequence", () => {
       },
     });
     await using _ = agent;
-    assert.equal((await failureOf(agent.client.restore())).status, "UNAVAILABLE");
+    assert.equal((await failureOf(agent.client.snapshots.completeRestore())).status, "UNAVAILABLE");
     assert.equal(agent.calls.filter((name) => name === "RunHook").length, 1);
   });
 
@@ -100,9 +100,11 @@ describe("restoreSequence", () => {
     let dialled = 0;
     const leaving: RestoredGuest = {
       health: () => Promise.resolve(plain(HealthResponseSchema, create(HealthResponseSchema, { alive: true }))),
-      runHook: () => assert.fail("no duties, no hook"),
-      runRestoreDuties: () =>
-        Promise.reject(new GuestError({ status: "UNAVAILABLE", reason: "SHUTTING_DOWN", message: "leaving" })),
+      snapshots: {
+        hook: () => assert.fail("no duties, no hook"),
+        duties: () =>
+          Promise.reject(new GuestError({ status: "UNAVAILABLE", reason: "SHUTTING_DOWN", message: "leaving" })),
+      },
       close: () => undefined,
     };
     const dial = (): RestoredGuest => {

@@ -65,7 +65,7 @@ async function exchange(partBytes: number, sends: string) {
       stream.end();
     })();
   });
-  const tunnel = server.client.openTunnel(80);
+  const tunnel = server.client.ports.connect(80);
   const closed = once(tunnel, "close");
   tunnel.end(sends);
   // No async iterator, which would break the tunnel off at the agent's end.

@@ -189,7 +189,7 @@ for (const { args, works, use, lost, reconnected } of COMMANDS) {
       process.kill(agent.pid, "SIGCONT");
       await guest.putToken("guest", SECOND_TOKEN);
       using restorer = clientOf({ ...agent, token: SECOND_TOKEN });
-      await restorer.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+      await restorer.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
       // The host's part of the renewal is late.
       relay.mend();
       await attempts(2);

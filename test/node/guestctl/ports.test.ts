@@ -216,7 +216,7 @@ describe("guestctl ports", () => {
     server.kill();
     await until(() => seen.includes(`\n- 0.0.0.0  ${port}  everywhere  `), "what closed");
     using client = clientOf(agent);
-    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await client.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
     await until(() => seen.split("all that listen:\n").length === 3, "the list after the duties");
     watch.kill("SIGINT");
     assert.equal(await watch.ended, 0);

@@ -31,7 +31,7 @@ describe("guestctl watch", () => {
     assert.match(output.stdout, /\?\[31mx|^rescan .*moved$/m);
     assert.ok(!output.stdout.includes("\u001b"));
     using client = clientOf(agent);
-    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await client.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
     await until(() => output.stdout.endsWith(`\nrescan ${folder.path}\n`), "the rescan after the duties");
     running.kill("SIGINT");
     assert.equal(await running.ended, 0);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
-import { connect, type GuestClient, HookKind } from "../../../src/node/client/index.ts";
+import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { readClientCredentials } from "../../../src/node/credentials/index.ts";
 import type { NodeOptions, Sandboxes, SandboxSpec } from "../../../src/node/sandboxes/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
@@ -243,7 +243,7 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
     if (box === undefined) return;
     const { node } = box;
     using client = await node.connect("box");
-    assert.equal((await client.runHook({ kind: HookKind.PRE_SNAPSHOT, freezeMs: LONG_MS })).frozen, true);
+    assert.equal((await client.snapshots.prepare({ freezeMs: LONG_MS })).frozen, true);
     assert.equal((await node.standby("box")).freeze, "frozen");
     await node.resume("box");
     await box.runs();

@@ -81,7 +81,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     const { args } = serving(own, "private");
     const onLoopback = args.map((arg) => arg.replace(`listen(${own})`, `listen(${own}, "127.0.0.1")`));
     await client.start(onLoopback, { keep: { name: "private" } }).detach();
-    await client.waitForPort(own);
+    await client.ports.waitFor(own);
     const { warning } = await node.publish("box", own, "private.example.com", { listenPort });
     assert.match(warning ?? "", /^its server listens at 127\.0\.0\.1 only, .*; have it listen at 0\.0\.0\.0$/);
     await node.unpublish("box", "private.example.com", listenPort);

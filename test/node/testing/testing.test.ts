@@ -4,7 +4,6 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
-import { HookKind } from "../../../src/node/client/index.ts";
 import { startTestAgent, TestAgentError, type TestAgentOptions } from "../../../src/node/testing/index.ts";
 import { AGENT_COMMAND } from "../../fixtures/agent.ts";
 import { testFolder } from "../../fixtures/files.ts";
@@ -61,9 +60,9 @@ describe("an agent for tests", () => {
       hooks: { pre_snapshot: { args: ["echo", "at rest"] } },
     });
     const client = agent.client();
-    const { ran, stdoutTail } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    const { ran, stdoutTail } = await client.snapshots.prepare();
     assert.deepEqual([ran, stdoutTail], [true, "at rest\n"]);
-    assert.equal((await client.runHook({ kind: HookKind.POST_RESTORE })).ran, false);
+    assert.equal((await client.snapshots.hook("post-restore")).ran, false);
   });
 
   test("a test agent ends with its workload's status", async () => {

@@ -4,7 +4,7 @@ import { cp } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { execa } from "execa";
-import { HookKind, connect, type GuestClient } from "../../../src/node/client/index.ts";
+import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { standaloneFolder } from "../../fixtures/bundles.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
@@ -122,7 +122,7 @@ describe(
       writeFileSync(folder.at("site/sub/page"), "content\n");
       await client.files.upload(folder.at("site"), "/srv/site");
       assert.equal(await client.files.readFile("/srv/site/sub/page", "utf8"), "content\n");
-      const { ran, frozen } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+      const { ran, frozen } = await client.snapshots.prepare();
       assert.deepEqual([ran, frozen], [false, false]);
     });
 

@@ -2,7 +2,6 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { after, describe, test } from "node:test";
 import { setTimeout as pause } from "node:timers/promises";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { endCase } from "../cases/sandbox-cases.ts";
 import { Stage } from "../cases/stage.ts";
 import { agentMemory } from "../harness/footprint.ts";
@@ -15,7 +14,7 @@ const ORDERS: readonly { readonly when: string; readonly ask: (stage: Stage) => 
     when: "at PRE_SNAPSHOT",
     ask: async (stage) => {
       using client = stage.client();
-      const { ran, exitCode } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+      const { ran, exitCode } = await client.snapshots.prepare();
       assert.deepEqual([ran, exitCode], [true, 0]);
       const snapshot = await stage.guest.snapshot(stage.machine);
       await stage.replaceMachine(() => stage.guest.start(snapshot));
@@ -59,7 +58,7 @@ for (const { when, ask } of ORDERS) {
         assert.equal((await client.health()).idleDeclared, undefined);
         await client.run(["/bin/busybox", "killall", "-USR1", "workload"]);
         while ((await client.health()).idleDeclared === undefined) await pause(50);
-        const duties = await client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+        const duties = await client.snapshots.duties({ entropy: randomBytes(64), hostTime: new Date() });
         const { entropyBytesMixed, entropyCredited, degraded } = duties;
         assert.deepEqual([entropyBytesMixed, entropyCredited, degraded], [64, true, ""]);
       }

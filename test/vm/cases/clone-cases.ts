@@ -56,7 +56,7 @@ async function repeatedDuties(t: TestContext, stage: Stage, machine: Machine): P
     await client.health();
     const began = performance.now();
     const calls = Array.from({ length: CALLS_AT_ONCE }, () =>
-      client.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() }),
+      client.snapshots.duties({ entropy: randomBytes(64), hostTime: new Date() }),
     );
     const all = await Promise.all(calls);
     for (const { entropyBytesMixed, entropyCredited, clockStepped, degraded } of all) {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
-import { type GuestClient, HookKind } from "../../../src/node/client/index.ts";
+import { type GuestClient } from "../../../src/node/client/index.ts";
 import { AGENT_FOLDER, shippedAgent } from "../harness/sandbox.ts";
 import { Stage } from "./stage.ts";
 
@@ -95,7 +95,7 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
 
   test("a hook over its cgroup's memory limit is reported as oom_killed", async () => {
     using client = stage.client();
-    const { exitCode, oomKilled, timedOut } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+    const { exitCode, oomKilled, timedOut } = await client.snapshots.prepare();
     assert.deepEqual([exitCode, oomKilled, timedOut], [137, true, false]);
   });
 

@@ -34,11 +34,11 @@ export function standbyCases(stage: Stage): void {
     using before = stage.client();
     const server = ["/bin/busybox", "nc", "-ll", "-p", String(PORT), "-e", "/bin/busybox", "cat"];
     await before.start(server, { keep: { name: "server" } }).detach();
-    await before.waitForPort(PORT);
-    const tunnel = before.openTunnel(PORT).on("error", () => {});
+    await before.ports.waitFor(PORT);
+    const tunnel = before.ports.connect(PORT).on("error", () => {});
     await tunnel.opened;
     const broken = failureOf(once(tunnel, "close"));
-    const watch = before.watchPorts();
+    const watch = before.ports.watch();
     const listening = (await watch.next()).value?.ports;
     assert.equal(listening?.filter(({ port, command }) => port === PORT && command === "busybox").length, 1);
     const lost = failureOf(Array.fromAsync(watch));
@@ -61,11 +61,11 @@ export function standbyCases(stage: Stage): void {
     assertSameStamp(health.idleDeclared, healthBefore.idleDeclared, "nor a declaration");
     using client = stage.client();
     assert.equal((await client.run(WORKLOAD)).stdout, workload, "the same workload");
-    const anew = client.watchPorts();
+    const anew = client.ports.watch();
     const again = (await anew.next()).value;
     await anew.return?.();
     assert.deepEqual([again?.full, again?.ports], [true, listening], "the same listeners, told whole");
-    const echo = client.openTunnel(PORT);
+    const echo = client.ports.connect(PORT);
     echo.end("after the standby");
     assert.equal(await text(echo), "after the standby", "by the same server");
     await client.commands.end("server", { forget: true });

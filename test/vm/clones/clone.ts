@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto";
 import { connect } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import type { DutiesResult, GuestClient } from "../../../src/node/client/index.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type Guest, rawConnection, rawHealth } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { readClocks } from "../harness/oracle.ts";
@@ -68,7 +67,7 @@ async function observeClone(
   ends.defer(() => halfOpen.destroy());
   const olderBefore = await rawHealth(callers.older, TOKEN);
   const dutiesBegan = performance.now();
-  const duties = await callers.fresh.runRestoreDuties({
+  const duties = await callers.fresh.snapshots.duties({
     entropy: randomBytes(ENTROPY_BYTES),
     hostTime: new Date(),
   });
@@ -78,7 +77,7 @@ async function observeClone(
   const olderAfter = await rawHealth(callers.older, TOKEN);
   using client = guest.client(machine);
   const startedMs = Date.now();
-  const { stdoutTail: output } = await client.runHook({ kind: HookKind.POST_RESTORE, timeoutMs: 60_000 });
+  const { stdoutTail: output } = await client.snapshots.hook("post-restore", { timeoutMs: 60_000 });
   const hook = { output, startedMs, endedMs: Date.now() };
   const processes = await settled(
     () => print(client, "ps"),

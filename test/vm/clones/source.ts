@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { setTimeout as pause } from "node:timers/promises";
 import type { GuestProcess, GuestClient } from "../../../src/node/client/index.ts";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import type { Guest } from "../harness/guest.ts";
 import type { Machine } from "../harness/machine.ts";
 import { ask, readClocks } from "../harness/oracle.ts";
@@ -49,7 +48,7 @@ export class Source implements AsyncDisposable {
     const exec = client.start(["/bin/busybox", "sh", "-c", script]);
     exec.wait().catch(() => undefined);
     await exec.started;
-    const hook = await client.runHook({ kind: HookKind.PRE_SNAPSHOT, timeoutMs: 500 });
+    const hook = await client.snapshots.prepare({ timeoutMs: 500 });
     assert.deepEqual([hook.ran, hook.timedOut], [true, true], "the PRE_SNAPSHOT hook is told to have timed out");
     return new Source(guest, machine, client, exec);
   }

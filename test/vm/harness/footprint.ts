@@ -1,5 +1,4 @@
 import { statSync } from "node:fs";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { type AgentBuild, shippedAgent } from "./sandbox.ts";
 import { Guest } from "./guest.ts";
 import type { Machine } from "./machine.ts";
@@ -47,7 +46,7 @@ async function withAgent(agent: AgentBuild): Promise<Omit<Footprint, "withoutByt
   const afterStart = await agentMemory(machine);
   await pass(machine, REST_MS);
   using client = guest.client(machine);
-  const { exitCode } = await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  const { exitCode } = await client.snapshots.prepare();
   if (exitCode !== 0) throw new Error(`PRE_SNAPSHOT ended with ${exitCode}`);
   const atSnapshot = await agentMemory(machine);
   return { afterStart, atSnapshot, withBytes: await snapshotBytes(guest, machine) };

@@ -4,7 +4,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { execaSync } from "execa";
-import { HookKind } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { AGENT_FOLDER, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts";
 import { Guest, type GuestOptions } from "./guest.ts";
 import { withLibraries } from "./guest-files.ts";
@@ -94,7 +93,7 @@ async function snapshotOf(guest: Guest, file: string): Promise<string> {
   (await guest.reach(machine)).close();
   await pass(machine, REST_MS);
   using client = guest.client(machine);
-  await client.runHook({ kind: HookKind.PRE_SNAPSHOT });
+  await client.snapshots.prepare();
   return await guest.snapshot(machine);
 }
 
@@ -108,12 +107,12 @@ async function steps(guest: Guest, machine: Machine, aloneMs: number, measure: (
   costs.alone = measure();
   {
     using first = guest.client(machine);
-    await first.runRestoreDuties({ entropy: randomBytes(64), hostTime: new Date() });
+    await first.snapshots.duties({ entropy: randomBytes(64), hostTime: new Date() });
   }
   costs.duties = measure();
   // The duties end every connection.
   using client = guest.client(machine);
-  await client.runHook({ kind: HookKind.POST_RESTORE });
+  await client.snapshots.hook("post-restore");
   costs.hook = measure();
   await client.health();
   costs.health = measure();

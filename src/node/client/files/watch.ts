@@ -13,6 +13,7 @@ import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { growingPauses } from "../retry.ts";
 import { isRefusal, isTransient } from "../transient.ts";
+import { TimeLimit } from "./time-limit.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
 /** Options of `watch`. Options that Node's fs.watch has too have the same names. */
@@ -88,6 +89,8 @@ export function watchDirectory(
   const request = { ...placeOf(path, call), recursive, names: [...names], ignore: [...ignore], crossMounts };
   const resumeMs = resumeTimeoutOf({ resume });
   const calls = new RedialledChannel(channel, dial);
+  // The limit is for the whole watch, also after it has reconnected.
+  const limit = new TimeLimit(call.requestTimeoutMs);
   let wasBegun = false;
   const decode = ({ watching, events }: WatchResponse): DirectoryEvent[] => {
     const first = { filename: "", rawFilename: Buffer.alloc(0), isDirectory: true };
@@ -95,6 +98,7 @@ export function watchDirectory(
     wasBegun ||= watching;
     return [...begins, ...events.map(eventOf)];
   };
+  const withLimit = (): PlaceOptions => ({ ...call, requestTimeoutMs: limit.left() });
   const left = new AbortController();
   let current: AsyncIterableIterator<DirectoryEvent, undefined, undefined> | undefined;
   const values = eventsOf();
@@ -118,7 +122,7 @@ export function watchDirectory(
       for (;;) {
         try {
           if (dials) await calls.renew();
-          current = received(calls.current, FileTree.method.watch, request, call, { decode });
+          current = received(calls.current, FileTree.method.watch, request, withLimit(), { decode });
           for await (const event of current) {
             lostAtMs = undefined;
             pauses = growingPauses(LONGEST_PAUSE_MS);

@@ -63,7 +63,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     const begin = async ({ local, address, target }: Mapping): Promise<void> => {
       if (values.wait === true) {
         if (typeof target === "string") throw new UsageError("--wait waits for ports, not for paths");
-        await client.waitForPort(target, { timeoutMs: timeoutMs ?? DEFAULT_WAIT_MS });
+        await client.ports.waitFor(target, { timeoutMs: timeoutMs ?? DEFAULT_WAIT_MS });
       }
       let isLost = false;
       const onError = (error: GuestError): void => {
@@ -82,7 +82,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       const where = typeof target === "number" ? { port: target } : { path: target };
       const { redial: connectOptions } = connection;
       const options = { ...where, listen: local, host: address, connectOptions, onError, onConnect };
-      const forwarding = await client.forward(options);
+      const forwarding = await client.ports.forward(options);
       forwardings.push(forwarding);
       const { port } = forwarding;
       // localhost has two addresses; show the first.
@@ -149,7 +149,7 @@ ProxyCommand of ssh(1).`,
     const place = portOrPath(target, target);
     checkInput(host);
     using client = await openClient(values, host);
-    using tunnel = client.openTunnel(place);
+    using tunnel = client.ports.connect(place);
     const closed = once(tunnel, "close");
     // `opened` or the race below reports this failure; without a handler the process would end.
     closed.catch(() => undefined);

@@ -34,7 +34,7 @@ one).`,
       return watchUntilSignal(
         values,
         host,
-        (client, signal) => client.watchPorts({ signal }),
+        (client, signal) => client.ports.watch({ signal }),
         async (changes) => {
           const words = (sign: string) => (port: ListeningPort) => `${sign} ${printable(rowOf(port).join("  "))}\n`;
           const { closed, ports: opened } = changes;
@@ -49,7 +49,7 @@ one).`,
       );
     }
     using client = await openClient(values, host);
-    const list = await client.listPorts({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
+    const list = await client.ports.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const text = tableText([TITLES, ...list.ports.map(rowOf)]) + (list.truncated ? "and more\n" : "");
     return { text, json: { ...list, ports: list.ports.map(portObject) } };
   },

@@ -1,4 +1,4 @@
-import { HookKind, RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import {
   type DutiesOptions,
   type DutiesResult,
@@ -6,6 +6,7 @@ import {
   restoreDuties,
   type RestoreOutcome,
   restoreSequence as runSequence,
+  type HookKind,
 } from "../../client/index.ts";
 import {
   type Command,
@@ -37,8 +38,8 @@ const FREEZE = {
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
-  "pre-snapshot": HookKind.PRE_SNAPSHOT,
-  "post-restore": HookKind.POST_RESTORE,
+  "pre-snapshot": "pre-snapshot",
+  "post-restore": "post-restore",
 };
 
 const HOOK_TIMEOUT = {
@@ -65,7 +66,7 @@ export const hook: Command = defineCommand({
     const freezeMs = parseDurationMs(values.freeze, "--freeze") ?? 0;
     using client = await openClient(values, host);
     const { value: response, durationMs } = await waitedFor(`hook ${name}`, host, () =>
-      client.runHook({ kind, timeoutMs, freezeMs }),
+      client.snapshots.hook(kind, { timeoutMs, freezeMs }),
     );
     const { ran, timedOut, exitCode, stdoutTail, stderrTail } = response;
     if (values.json !== true) {

@@ -304,7 +304,7 @@ export class Sandboxes {
   /** A hint if all servers on the port listen on loopback addresses only, which the ingress cannot reach. */
   async #loopbackOnly(name: string, port: number): Promise<string | undefined> {
     using client = await this.connect(name);
-    const { ports } = await client.listPorts({ requestTimeoutMs: CALL_MS });
+    const { ports } = await client.ports.list({ requestTimeoutMs: CALL_MS });
     const own = ports.filter((one) => one.port === port);
     const [first] = own;
     if (first === undefined || own.some(({ scope }) => scope !== PortScope.LOOPBACK)) return undefined;

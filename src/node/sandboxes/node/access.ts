@@ -250,8 +250,7 @@ function guestWith(client: GuestClient, health: RestoredGuest["health"]): Restor
       return client.agentVersion;
     },
     health,
-    runHook: (hook, options) => client.runHook(hook, options),
-    runRestoreDuties: (duties, options) => client.runRestoreDuties(duties, options),
+    snapshots: client.snapshots,
     close: () => client.close(),
   };
 }

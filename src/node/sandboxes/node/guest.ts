@@ -1,11 +1,10 @@
 import {
-  completeRestore,
   type Dial,
   type DoneDuties,
+  finishRestore,
   type GuestClient,
   GuestError,
   hasRefusedSpec,
-  HookKind,
   type HookResult,
   restoreSequence,
 } from "../../client/index.ts";
@@ -85,10 +84,9 @@ export type Freeze = "on" | "required" | "off";
  */
 export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<SuspendReport> {
   const { hookTimeoutMs } = patience;
-  const timeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
+  const requestTimeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
   const freezeMs = freeze === "off" ? 0 : freezeTimeMs(patience);
-  const request = { kind: HookKind.PRE_SNAPSHOT, timeoutMs: hookTimeoutMs, freezeMs };
-  const response = await client.runHook(request, { requestTimeoutMs: timeoutMs });
+  const response = await client.snapshots.prepare({ timeoutMs: hookTimeoutMs, freezeMs, requestTimeoutMs });
   return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
 }
 
@@ -162,7 +160,7 @@ export async function awaken(
   const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };
-  const outcome = await (done === undefined ? restoreSequence(dial, options) : completeRestore(dial, done, options));
+  const outcome = await (done === undefined ? restoreSequence(dial, options) : finishRestore(dial, done, options));
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   return {
     runEpochMs: outcome.dutiesDoneMs,

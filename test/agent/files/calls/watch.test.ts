@@ -307,7 +307,7 @@ describe("the watches of an agent", () => {
     await using watch = await Watch.of(folder.path, { recursive: true });
     await using once = await Watch.of(folder.path, { resume: false });
     using other = clientOf(agent);
-    await other.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await other.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
     await once.ended;
     await watch.has("rescan /");
     await writeFile(folder.at("file"), "");

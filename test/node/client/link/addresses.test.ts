@@ -167,7 +167,7 @@ describe("several addresses", () => {
     using client = connect(options([device.address, `unix:${agent.socketPath}`]));
     await client.health();
     // The duties end the connection.
-    await client.runRestoreDuties({ entropy: Buffer.alloc(32, 1) });
+    await client.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
     device.behaviour = "joins";
     assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 60_000 })).alive, true);
     assert.equal(client.addressInUse, device.address);

@@ -174,7 +174,7 @@ for (const [name, optionsOf] of Object.entries(LINKS)) {
       assert.equal((await client.health()).alive, true);
       assert.match(client.agentVersion ?? "", /^\d+\.\d+\.\d+/);
       // Without host_time the clock of this machine is left alone.
-      const { duties, hook, health } = await client.restore({ hostTime: false });
+      const { duties, hook, health } = await client.snapshots.completeRestore({ hostTime: false });
       assert.deepEqual([duties.entropyBytesMixed, duties.clockStepped], [64, false]);
       assert.deepEqual([hook.ran, hook.stdoutTail, health.alive], [true, "restored\n", true]);
       assert.equal((await client.health()).alive, true);
