@@ -54,12 +54,12 @@ describe("the guestctl of the build", () => {
     for (const [line] of manual.matchAll(/^[.'].*/gm)) assert.match(line, /^\.(?:TH|SH|SS|nf|fi)\b/);
   });
 
-  test("guestctl --version and --help load less than 12 KB of modules", async () => {
+  test("guestctl --version and --help load less than 13 KB of modules", async () => {
     const entry = join(folder, "guestctl", "guestctl.mjs");
     const modules = [entry, ...(await importedBy(join(folder, "guestctl", "lib/main.mjs")))];
     assert.ok(modules.length < 8, modules.join());
     const sizes = await Promise.all(modules.map(async (path) => (await stat(path)).size));
-    assert.ok(sizes.reduce((sum, size) => sum + size) < 12_000, `${sizes.join(" + ")} bytes`);
+    assert.ok(sizes.reduce((sum, size) => sum + size) < 13_000, `${sizes.join(" + ")} bytes`);
     const small = join(folder, "small");
     for (const path of modules) await cp(path, join(small, relative(join(folder, "guestctl"), path)));
     const { stdout } = await execa(process.execPath, [join(small, "guestctl.mjs"), "--help"]);

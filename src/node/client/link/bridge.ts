@@ -70,7 +70,7 @@ function privateFolder(): string {
 /** Grace period of a command after its connection has closed, before SIGTERM, and again before SIGKILL. */
 const LEAVE_MS = 2_000;
 /** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
-const COMPLAINT_MS = 1_000;
+const COMPLAINT_MS = 200;
 /** Limit on the kept end of the command's standard error, in characters. */
 const COMPLAINT_CHARS = 1_000;
 

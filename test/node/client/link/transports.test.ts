@@ -49,7 +49,7 @@ describe("a bridge command", () => {
     ],
     [
       "prints another protocol and complains",
-      "printf 'HTTP/1.1 400 Bad\\r\\n'; echo use https >&2; exec cat >/dev/null",
+      "echo use https >&2; printf 'HTTP/1.1 400 Bad\\r\\n'; exec cat >/dev/null",
       'does not speak HTTP/2: it printed "HTTP/1.1 400 Bad": use https',
     ],
     [
