@@ -3,7 +3,7 @@ import type { CopyContext } from "./report.ts";
 
 /**
  * The number of retries after a lost connection, and how long each waits for the agent; the same as for whole
- * directories (uploadFolder).
+ * directories (`Files.upload`).
  */
 const RESUMES = 10;
 const REACH_TIMEOUT_MS = 30_000;
