@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { HELP as AGENT_HELP } from "../../src/agent/boot/help.ts";
 import { COMMAND_GROUPS } from "../../src/node/guestctl/commands/commands.ts";
-import { CONNECTION_HELP } from "../../src/node/guestctl/target/connection.ts";
+import { CONNECTION_HELP } from "../../src/node/guestctl/connection/connection.ts";
 import { AGENT_VERSION } from "../../src/shared/version.ts";
 
 /** Writes the manual page of guestctl, man1/guestctl.1, into a directory of manuals: the texts of all its --help. */

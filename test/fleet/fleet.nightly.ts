@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { SweepReport } from "../../src/node/sandboxes/index.ts";
-import { Journal } from "../../src/node/sandboxes/node/index.ts";
+import { Journal } from "../../src/node/sandboxes/state/index.ts";
 import { until } from "../fixtures/awake.ts";
 import { SWEPT_NOTHING } from "../node/sandboxes/node.ts";
 import { Fleet, type FleetNode, type FleetOptions, makeArchive, nameOf, provideFleet, requestsOf } from "./fleet.ts";

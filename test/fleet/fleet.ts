@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { execa } from "execa";
-import { Journal, type SandboxEntry } from "../../src/node/sandboxes/node/index.ts";
+import { Journal, type SandboxEntry } from "../../src/node/sandboxes/state/index.ts";
 import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 
 /** The agent's port in the fleet. */

@@ -30,9 +30,9 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
   "a module imports only lower layers, and only boot imports config and platform": [
     {
       "src/agent/rpc/call.ts": 'import type { Settings } from "../config/index.ts";',
-      "src/node/sandboxes/node/node.ts": 'import { create } from "../operations/index.ts";',
+      "src/node/sandboxes/state/node.ts": 'import { create } from "../operations/index.ts";',
     },
-    /rpc may not import config[^]*sandboxes\/node may not import sandboxes\/operations/,
+    /rpc may not import config[^]*sandboxes\/state may not import sandboxes\/operations/,
   ],
   "a module is imported only through its index.ts": [
     {

@@ -54,7 +54,7 @@ export async function guestctl(given: readonly string[], host: Host): Promise<nu
 /** Prints the help of a command or of a topic. It never runs the command, whatever follows its name. */
 async function help([name = "", ...more]: readonly string[], host: Host): Promise<number> {
   if (name === "connection") {
-    host.stdout.write((await import("./target/index.ts")).CONNECTION_HELP);
+    host.stdout.write((await import("./connection/index.ts")).CONNECTION_HELP);
     return 0;
   }
   if (name === "exit-status") {

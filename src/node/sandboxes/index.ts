@@ -37,7 +37,7 @@ export type {
   SnapshotKeys,
   Step,
   Warning,
-} from "./node/index.ts";
+} from "./state/index.ts";
 export type {
   ForkOptions,
   ImageInfo,

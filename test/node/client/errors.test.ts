@@ -137,8 +137,8 @@ describe("the library's sources", () => {
         "client/link/attempt.ts: Error", // the cause of the same
         "client/link/liveness.ts: Error", // CONNECTION_LOST, by its text
         "client/web-streams.ts: Error", // the reason of the caller's own abort
-        "sandboxes/node/agent-volumes.ts: Error", // INVALID_SPEC
-        "sandboxes/node/journal.ts: Error", // JOURNAL_FAILED
+        "sandboxes/state/agent-volumes.ts: Error", // INVALID_SPEC
+        "sandboxes/state/journal.ts: Error", // JOURNAL_FAILED
         "sandboxes/substrate/lasting-fetch.ts: Error", // of a request that was aborted, whose reason is no error
         "tar/entry-error.ts: EntryError", // FILE_CHANGED
         "tar/format.ts: Error", // of writing an archive, which guestctl alone does

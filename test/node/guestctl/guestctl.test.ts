@@ -16,7 +16,7 @@ import {
   startIssuedAgent,
 } from "./guestctl.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { wholeAddress } from "../../../src/node/guestctl/target/connection.ts";
+import { wholeAddress } from "../../../src/node/guestctl/connection/connection.ts";
 import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
 import { parseDurationMs } from "../../../src/node/guestctl/cli/values.ts";
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { describe, test } from "node:test";
 import { setImmediate as turn } from "node:timers/promises";
-import { Journal, type SandboxEntry } from "../../../src/node/sandboxes/node/index.ts";
+import { Journal, type SandboxEntry } from "../../../src/node/sandboxes/state/index.ts";
 
 /** An entry with the fields that the journal itself reads. */
 function entryOf(name: string, createdMs: number = 1): SandboxEntry {

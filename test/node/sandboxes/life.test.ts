@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import { execa } from "execa";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../../src/node/credentials/index.ts";
-import { freezeText } from "../../../src/node/sandboxes/node/guest.ts";
+import { freezeText } from "../../../src/node/sandboxes/state/guest.ts";
 import type { HookOutcome, Sandboxes, Step, SuspendReport } from "../../../src/node/sandboxes/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";

@@ -1,14 +1,14 @@
 import assert from "node:assert/strict";
 import { chmod, readFile, writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
-import { Journal } from "../../../src/node/sandboxes/node/journal.ts";
+import { Journal } from "../../../src/node/sandboxes/state/journal.ts";
 import {
   bundleOf,
   differences,
   hostCpuClass,
   type Present,
   type SnapshotKeys,
-} from "../../../src/node/sandboxes/node/keys.ts";
+} from "../../../src/node/sandboxes/state/keys.ts";
 import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/substrate/spec.ts";
 import { SandboxError } from "../../../src/node/sandboxes/index.ts";
 import { decide } from "../../../src/node/sandboxes/api/verdict.ts";

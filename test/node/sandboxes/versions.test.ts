@@ -17,9 +17,9 @@ import {
   warningsOf,
 } from "./node.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "./substrate.ts";
-import { demandAgent } from "../../../src/node/sandboxes/node/demands.ts";
+import { demandAgent } from "../../../src/node/sandboxes/state/demands.ts";
 import type { SandboxError } from "../../../src/node/sandboxes/substrate/errors.ts";
-import type { JournalEntry } from "../../../src/node/sandboxes/node/journal.ts";
+import type { JournalEntry } from "../../../src/node/sandboxes/state/journal.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
 
 const DELETE_VOLUME = "DELETE /volumes/{id}";

@@ -1,5 +1,5 @@
 import { type Command, checkInput, defineCommand, UsageError } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { CONNECTION_OPTIONS, connector } from "../connection/index.ts";
 import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal/index.ts";
 
 export const attach: Command = defineCommand({

@@ -6,7 +6,7 @@ import {
   type ReadEntry,
 } from "../../client/index.ts";
 import { type Answer, type Host, printable, STATUS_NOT_AS_INTENDED, nameOf } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, type ConnectionValues, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, type ConnectionValues, openClient } from "../connection/index.ts";
 import { attributesObject } from "./schema.ts";
 
 export const RECURSIVE_OPTION = {

@@ -1,5 +1,5 @@
 import { type Command, defineCommand, guestPath, jsonLine, parseCount, writeAll, nameOf } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, answeringClient } from "../connection/index.ts";
 
 export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],

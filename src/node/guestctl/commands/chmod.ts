@@ -1,5 +1,5 @@
 import { type Command, defineCommand, guestPath, parseModeChange, UsageError } from "../cli/index.ts";
-import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { CONNECTION_OPTIONS } from "../connection/index.ts";
 import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
 export const chmod: Command = defineCommand({

@@ -1,6 +1,6 @@
 import { type Command, defineCommand, guestPath, UsageError } from "../cli/index.ts";
 import { ownersFor, parseChown, thereOf } from "../copy/index.ts";
-import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { CONNECTION_OPTIONS } from "../connection/index.ts";
 import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
 export const chown: Command = defineCommand({

@@ -1,5 +1,5 @@
 import { type Command, defineCommand, nameOf, STATUS_NOT_AS_INTENDED, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../connection/index.ts";
 import { copy, CopyReport, parseChown, parseOrder } from "../copy/index.ts";
 
 /** Adds the sandbox that the paths name to the options. Throws UsageError if the options name another agent. */

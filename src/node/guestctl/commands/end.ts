@@ -1,7 +1,7 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { signalNumber } from "../../client/index.ts";
 import { type Command, defineCommand, parseDurationMs, parseSignal, waitedFor, withDuration } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { keptObject } from "./schema.ts";
 
 export const end: Command = defineCommand({

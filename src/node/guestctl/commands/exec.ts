@@ -14,7 +14,7 @@ import {
   quoted,
   UsageError,
 } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector } from "../connection/index.ts";
 import { isReason } from "../copy/index.ts";
 import {
   ESCAPE_OPTION,

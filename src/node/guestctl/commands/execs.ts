@@ -1,7 +1,7 @@
 import { KeptExecSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { type CommandInfo, signalNumber } from "../../client/index.ts";
 import { type Command, defineCommand, printable, tableText } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { keptObject } from "./schema.ts";
 
 export const execs: Command = defineCommand({

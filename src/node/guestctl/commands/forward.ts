@@ -12,7 +12,7 @@ import {
   UsageError,
   writeAll,
 } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, connector, openClient } from "../connection/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
 /** Listens on both loopback addresses, as ssh(1) and kubectl do. */

@@ -11,7 +11,7 @@ import {
   unreadyReason,
   UsageError,
 } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../connection/index.ts";
 import { healthObject } from "./schema.ts";
 import { type Sample, watchHealth } from "./watch.ts";
 import { AGENT_VERSION } from "../../../shared/version.ts";

@@ -1,6 +1,6 @@
 import { CommandKind, type ProcessList, type SessionProcess } from "../../client/index.ts";
 import { type Command, defineCommand, parseSignal, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { processAdvice, readProcesses } from "./process-rows.ts";
 
 /** Signals to offer in the shell completion. */

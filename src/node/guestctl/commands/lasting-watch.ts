@@ -2,7 +2,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient, GuestError, isTransient } from "../../client/index.ts";
 import { messageOf } from "../../../shared/errors.ts";
 import { printable } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, type ConnectionValues, connector, isDialError } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, type ConnectionValues, connector, isDialError } from "../connection/index.ts";
 
 const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 2_000;

@@ -1,7 +1,7 @@
 import { finished } from "node:stream/promises";
 import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, parseCount, parseWord, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../connection/index.ts";
 import { onSignal } from "./lasting-watch.ts";
 import { eventTeller, exitObject } from "../terminal/index.ts";
 

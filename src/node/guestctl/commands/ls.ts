@@ -15,7 +15,7 @@ import {
   nameOf,
   shownPath,
 } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, answeringClient } from "../connection/index.ts";
 import { isReason } from "../copy/index.ts";
 import { attributesObject, typeName } from "./schema.ts";
 

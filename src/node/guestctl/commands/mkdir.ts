@@ -1,5 +1,5 @@
 import { type Command, defineCommand, guestPath, parseMode, nameOf } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 
 export const mkdir: Command = defineCommand({
   usage: ["mkdir [options] PATH..."],

@@ -1,6 +1,6 @@
 import { posix } from "node:path";
 import { CliError, type Command, defineCommand, guestPath, UsageError, nameOf } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { statIfThere } from "../copy/index.ts";
 
 export const mv: Command = defineCommand({

@@ -1,7 +1,7 @@
 import { ListeningPortSchema } from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
 import { type ListeningPort, PortScope } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, printable, tableText, writeAll } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 

@@ -7,7 +7,7 @@ import {
   type SessionProcess,
 } from "../../client/index.ts";
 import { quoted, sizeWords, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS } from "../connection/index.ts";
 import { schemaObject } from "./schema.ts";
 
 /** The word for the workload where a kept command's name is possible, too. */

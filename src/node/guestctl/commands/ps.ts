@@ -1,6 +1,6 @@
 import type { SessionProcess } from "../../client/index.ts";
 import { type Command, defineCommand, tableText } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import {
   commandLine,
   commandWords,

@@ -28,7 +28,7 @@ import {
   waitedFor,
   withDuration,
 } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, connector, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, connector, openClient } from "../connection/index.ts";
 import { healthObject, schemaObject } from "./schema.ts";
 import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 

@@ -9,7 +9,7 @@ import {
   UsageError,
   nameOf,
 } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 
 export const rm: Command = defineCommand({
   usage: ["rm [options] PATH..."],

@@ -1,7 +1,7 @@
 import { AGENT_VERSION } from "../../../shared/version.ts";
 import type { GuestError } from "../../client/index.ts";
 import { type Command, checkInput, defineCommand, STATUS_RSH_FAILED, UsageError } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../connection/index.ts";
 import { ESCAPE_OPTION, FORCED, parseEscapeChar, runAttached, terminalOf } from "../terminal/index.ts";
 
 /**

@@ -10,7 +10,7 @@ import {
   nameOf,
   shownPath,
 } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { attributesObject } from "./schema.ts";
 
 export const stat: Command = defineCommand({

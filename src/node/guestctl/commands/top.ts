@@ -10,7 +10,7 @@ import {
   UsageError,
   writeAll,
 } from "../cli/index.ts";
-import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { CONNECTION_OPTIONS } from "../connection/index.ts";
 import { watchUntilSignal } from "./lasting-watch.ts";
 import {
   commandLine,

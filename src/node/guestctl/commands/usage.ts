@@ -11,7 +11,7 @@ import {
   UsageError,
   writeAll,
 } from "../cli/index.ts";
-import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 

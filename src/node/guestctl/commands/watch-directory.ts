@@ -1,7 +1,7 @@
 import { posix } from "node:path";
 import type { DirectoryEvent } from "../../client/index.ts";
 import { type Command, defineCommand, guestPath, type Host, jsonLine, printable, writeAll } from "../cli/index.ts";
-import { CONNECTION_OPTIONS } from "../target/index.ts";
+import { CONNECTION_OPTIONS } from "../connection/index.ts";
 import { watchUntilSignal } from "./lasting-watch.ts";
 
 export const watch: Command = defineCommand({

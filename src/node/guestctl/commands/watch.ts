@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { connect as connectTo, type GuestClient, GuestError, type Health, isTransient } from "../../client/index.ts";
-import { type Connector, isDialError } from "../target/index.ts";
+import { type Connector, isDialError } from "../connection/index.ts";
 import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../cli/index.ts";
 import { untilSignal } from "./lasting-watch.ts";
 import { healthObject } from "./schema.ts";

@@ -1,5 +1,5 @@
 import { type Command, checkInput, defineCommand, guestPath, parseMode, nameOf } from "../cli/index.ts";
-import { CONNECTION_OPTIONS, answeringClient } from "../target/index.ts";
+import { CONNECTION_OPTIONS, answeringClient } from "../connection/index.ts";
 
 export const write: Command = defineCommand({
   usage: ["write [options] PATH"],

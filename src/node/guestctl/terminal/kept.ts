@@ -1,5 +1,5 @@
 import type { GuestClient, KeptEvent, CommandInfo, KeptOptions, KeptProcess } from "../../client/index.ts";
-import { ANSWER_TIMEOUT_MS, type Connector } from "../target/index.ts";
+import { ANSWER_TIMEOUT_MS, type Connector } from "../connection/index.ts";
 import { jsonLine, printable, UsageError } from "../cli/index.ts";
 import { localSize } from "./terminal.ts";
 import { runAttached } from "./attach.ts";

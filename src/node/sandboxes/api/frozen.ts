@@ -9,7 +9,7 @@ import {
   type NodeParts,
   type SandboxEntry,
   whileUp,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { sweepEntry } from "./sweep-entry.ts";
 import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";

@@ -1,4 +1,4 @@
-import { type JournalEntry, type Needs, NODE_TAG, type SandboxEntry } from "../node/index.ts";
+import { type JournalEntry, type Needs, NODE_TAG, type SandboxEntry } from "../state/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 
 type Known = Needs<"folder" | "substrate" | "journal">;

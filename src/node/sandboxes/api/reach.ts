@@ -1,4 +1,4 @@
-import { addressOf, afterColon, isOff, type Needs, ready, reasonOfEnd } from "../node/index.ts";
+import { addressOf, afterColon, isOff, type Needs, ready, reasonOfEnd } from "../state/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
 import { ownSandbox } from "./own.ts";

@@ -1,6 +1,6 @@
 import { messageOf } from "../../../shared/errors.ts";
 import { rotate } from "../operations/index.ts";
-import { bounded, type NodeParts, ready, type SandboxEntry } from "../node/index.ts";
+import { bounded, type NodeParts, ready, type SandboxEntry } from "../state/index.ts";
 import { SandboxError, sandboxError } from "../substrate/index.ts";
 
 /**

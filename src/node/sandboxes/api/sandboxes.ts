@@ -50,7 +50,7 @@ import {
   type SandboxEntry,
   type SnapshotEntry,
   taken,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { ownEntry, ownSandbox } from "./own.ts";
 import { reach, type Reach } from "./reach.ts";
 import { expiring, rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";

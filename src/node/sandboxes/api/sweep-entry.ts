@@ -11,7 +11,7 @@ import {
   unreached,
   withdraw,
 } from "../operations/index.ts";
-import { type JournalEntry, type NodeParts, OPERATION_TAG, type SandboxEntry } from "../node/index.ts";
+import { type JournalEntry, type NodeParts, OPERATION_TAG, type SandboxEntry } from "../state/index.ts";
 import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";
 

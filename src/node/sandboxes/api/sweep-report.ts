@@ -1,5 +1,5 @@
 import { messageOf } from "../../../shared/errors.ts";
-import type { Awakening, Warning } from "../node/index.ts";
+import type { Awakening, Warning } from "../state/index.ts";
 import { type Remedy, SandboxError, sandboxError } from "../substrate/index.ts";
 
 /** The result of a sweep, by names and ids. */

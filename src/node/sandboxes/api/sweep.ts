@@ -7,7 +7,7 @@ import {
   type Needs,
   type NodeParts,
   parentOf,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { byTimeLeft, Frozen, mayBeFrozen } from "./frozen.ts";
 import { isInOrder, sweepEntry } from "./sweep-entry.ts";
 import { Report, type SweepReport } from "./sweep-report.ts";

@@ -1,6 +1,6 @@
 import type { Instance, Substrate, Tags } from "../substrate/index.ts";
 import { ifAmbiguous } from "../substrate/index.ts";
-import { JOURNAL_TAG, type JournalEntry, type Needs, NODE_TAG } from "../node/index.ts";
+import { JOURNAL_TAG, type JournalEntry, type Needs, NODE_TAG } from "../state/index.ts";
 import { ghost, volumeLeft } from "../operations/index.ts";
 
 /** An object at the substrate with this node's tag. */

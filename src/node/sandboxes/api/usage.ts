@@ -1,6 +1,6 @@
 import { messageOf } from "../../../shared/errors.ts";
 import type { GuestClient, GuestUsage } from "../../client/index.ts";
-import { bounded } from "../node/index.ts";
+import { bounded } from "../state/index.ts";
 
 /** How many agents are asked concurrently. */
 const QUESTIONS_AT_A_TIME = 16;

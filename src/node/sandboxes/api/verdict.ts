@@ -1,5 +1,5 @@
 import type { Health } from "../../client/index.ts";
-import type { SandboxEntry } from "../node/index.ts";
+import type { SandboxEntry } from "../state/index.ts";
 
 /** An action that is due for a sandbox, and its reason. */
 export interface Verdict {

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
-import type { Needs, NodeParts } from "../node/index.ts";
+import type { Needs, NodeParts } from "../state/index.ts";
 import type { Instance } from "../substrate/index.ts";
 import { running, type WatchEvent, Watcher } from "./watcher.ts";
 

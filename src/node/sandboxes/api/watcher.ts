@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
 import { type GuestClient, GuestError, type Health } from "../../client/index.ts";
-import { type JournalEntry, type NodeParts, ready, type SandboxEntry } from "../node/index.ts";
+import { type JournalEntry, type NodeParts, ready, type SandboxEntry } from "../state/index.ts";
 import { discard, standby, stop } from "../operations/index.ts";
 import { type Instance, SandboxError, sandboxError } from "../substrate/index.ts";
 import { decide, type Verdict } from "./verdict.ts";

@@ -24,7 +24,7 @@ import {
   type NodeParts,
   OPERATION_TAG,
   type SandboxEntry,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { making } from "./removal.ts";
 
 const OPERATION = "create";

@@ -14,7 +14,7 @@ import {
   type RestoreChoices,
   type SandboxEntry,
   unfrozenBecause,
-} from "../node/index.ts";
+} from "../state/index.ts";
 
 /**
  * Environment variables of a fork or a resumed sandbox. They are merged into `Process.env` and override variables of

@@ -20,7 +20,7 @@ import {
   unfrozenWarnings,
   type Warning,
   whileUp,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import {
   checkVariables,
   demandFrozen,

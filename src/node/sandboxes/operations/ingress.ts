@@ -1,7 +1,7 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { type Ingress, SandboxError, statusOf, USUAL_LISTEN_PORT } from "../substrate/index.ts";
-import { isUnknownOutcome, type Needs, OPERATION_TAG, type Publication, type SandboxEntry } from "../node/index.ts";
+import { isUnknownOutcome, type Needs, OPERATION_TAG, type Publication, type SandboxEntry } from "../state/index.ts";
 import { ingressAnswers } from "./probe.ts";
 
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;

@@ -1,6 +1,6 @@
 import { request } from "node:http";
 import { messageOf } from "../../../shared/errors.ts";
-import { polled } from "../node/index.ts";
+import { polled } from "../state/index.ts";
 
 /** Deadline of each attempt, even the last: with a shorter one, a slow answer would look like no answer. */
 const ATTEMPT_MS = 10_000;

@@ -9,7 +9,7 @@ import {
   parentOf,
   type SandboxEntry,
   type SnapshotEntry,
-} from "../node/index.ts";
+} from "../state/index.ts";
 
 /**
  * Removes everything that belongs to an entry in any phase, and finally the entry. Rejects with LEFT_BEHIND if the

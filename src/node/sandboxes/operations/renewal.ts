@@ -1,4 +1,4 @@
-import { type Awakening, type Needs, reached, type SandboxEntry, whileUp } from "../node/index.ts";
+import { type Awakening, type Needs, reached, type SandboxEntry, whileUp } from "../state/index.ts";
 import {
   demandInForce,
   demandReadableSpecs,

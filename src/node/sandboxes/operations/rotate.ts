@@ -1,6 +1,6 @@
 import type { GuestClient } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
-import { handOver, isRunning, type Needs, nextOf, type SandboxEntry } from "../node/index.ts";
+import { handOver, isRunning, type Needs, nextOf, type SandboxEntry } from "../state/index.ts";
 import { paused, unreached, wrongState } from "./suspend.ts";
 
 /**

@@ -10,7 +10,7 @@ import {
   OPERATION_TAG,
   type SandboxEntry,
   type SnapshotEntry,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { making } from "./removal.ts";
 import type { Snapshot } from "../substrate/index.ts";
 import { inheritance, orRestored, quiesced, suspendable, type Suspended, type SuspendOptions } from "./suspend.ts";

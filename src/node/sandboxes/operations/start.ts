@@ -11,7 +11,7 @@ import {
   reached,
   type SandboxEntry,
   WHOLE_CONSOLE_LINES,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
 
 /**

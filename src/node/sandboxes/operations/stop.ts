@@ -1,6 +1,6 @@
 import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
-import { CALL_MS, type Needs, type SandboxEntry, type Warning } from "../node/index.ts";
+import { CALL_MS, type Needs, type SandboxEntry, type Warning } from "../state/index.ts";
 import { orAwaken, running } from "./suspend.ts";
 
 /** Time on top of the workload's grace period, for commands, last answers and the substrate's init to end. */

@@ -20,7 +20,7 @@ import {
   suspensionWarnings,
   unfrozenBecause,
   type Warning,
-} from "../node/index.ts";
+} from "../state/index.ts";
 import { besideSiblings, booted } from "./start.ts";
 import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
 import { GuestError } from "../../client/index.ts";

@@ -1,4 +1,4 @@
-import { type Needs, type SandboxEntry } from "../node/index.ts";
+import { type Needs, type SandboxEntry } from "../state/index.ts";
 import { wake } from "./suspend.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { GuestClient } from "../../../client/index.ts";
 import { type Command, type CommandEntry, type Completes, type Option, parsed } from "../../cli/index.ts";
-import { type ConnectionValues, openClient } from "../../target/index.ts";
+import { type ConnectionValues, openClient } from "../../connection/index.ts";
 
 /** A word to offer, and its description. */
 type Offer = readonly [word: string, about?: string];

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { type ConnectionValues, resolveTarget } from "../../../src/node/guestctl/target/connection.ts";
+import { type ConnectionValues, resolveTarget } from "../../../src/node/guestctl/connection/connection.ts";
 import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
 import { testFolder } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
