@@ -8,6 +8,7 @@ import {
   EntryError,
   entryEnd,
   fileContent,
+  LocalReading,
   readHeader,
   readPax,
   readTar,
@@ -295,4 +296,19 @@ describe("unpacking a file whose content ends early", () => {
       assert.deepEqual(failures, ["one-failing ESTALE", "two-failing ESTALE"]);
       assert.deepEqual((await readdir(folder.at("root"))).toSorted(), ["one", "two"]);
     });
+});
+
+it("a disposed reading fails at once within the content of a file", async () => {
+  await using folder = await testFolder();
+  await writeFile(folder.at("large"), Buffer.alloc(32 * 1024 * 1024, "x"));
+  using reading = new LocalReading(folder.path);
+  assert.equal((await reading.next()).done, false, "the root");
+  const { value } = await reading.next();
+  assert.ok(value !== undefined && "entry" in value);
+  for await (const piece of value.entry.content) {
+    assert.equal(piece[0], "x".charCodeAt(0));
+    break;
+  }
+  reading[Symbol.dispose]();
+  await assert.rejects(async () => reading.next(), /the reading of the local directory was ended/);
 });

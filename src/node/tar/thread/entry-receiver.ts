@@ -41,6 +41,7 @@ export class EntryReceiver {
   next(): Step | Promise<Step> {
     while (this.#isInContent) {
       const rest = this.#take();
+      if (rest === undefined && this.#end !== undefined) throw this.#cutOff();
       if (rest === undefined) return this.#later();
       this.#isInContent = rest.kind !== "content-end" && rest.kind !== "content-failure";
     }
@@ -81,7 +82,13 @@ export class EntryReceiver {
 
   async #moreContent(): Promise<void> {
     if (this.#end === undefined) return this.#arrival();
-    throw this.#end === "end" ? new Error("the content of an entry stopped before its end") : this.#end.error;
+    throw this.#cutOff();
+  }
+
+  /** The error if no more batches follow the first part of a file's content. */
+  #cutOff(): unknown {
+    const end = this.#end;
+    return end === undefined || end === "end" ? new Error("the content of an entry stopped before its end") : end.error;
   }
 
   #take(): EntryRecord | undefined {
