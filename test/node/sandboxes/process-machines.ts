@@ -13,6 +13,7 @@ import {
   writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
+import { errnoOf } from "../../../src/shared/errors.ts";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { commandOf } from "../../substrate/double/guest.ts";
 import { DISK, type InstanceRecord } from "../../substrate/double/instance.ts";
@@ -218,8 +219,9 @@ class ProcessMachine extends Vm {
 
   /** As when its kernel panics: it stands still, and only the host's side still accepts connections. */
   panic(line: string): void {
-    this.say(`${line}\n[    9.000001] ---[ end Kernel panic ]---\n`);
+    // The agent may still be starting, and write lines of its own.
     this.#signal("SIGSTOP");
+    this.say(`${line}\n[    9.000001] ---[ end Kernel panic ]---\n`);
   }
 
   async continue(): Promise<void> {
@@ -273,8 +275,22 @@ class ProcessMachine extends Vm {
   }
 
   #signal(signal: NodeJS.Signals): void {
-    // Not unshare itself: its end would be missed.
-    for (const pid of this.#tree().slice(1)) process.kill(pid, signal);
+    const signalled = new Set<number>();
+    for (;;) {
+      // Not unshare itself: its end would be missed. Again, because one that had no signal yet may have started another.
+      const others = this.#tree()
+        .slice(1)
+        .filter((pid) => !signalled.has(pid));
+      if (others.length === 0) return;
+      for (const pid of others) {
+        signalled.add(pid);
+        try {
+          process.kill(pid, signal);
+        } catch (error) {
+          if (errnoOf(error) !== "ESRCH") throw error;
+        }
+      }
+    }
   }
 
   /** The processes, each after its parent. */
