@@ -34,24 +34,6 @@ part() { # part NAME COMMAND...
   fi
   seconds+=("$name: $((SECONDS - began)) s")
 }
-beside() { # beside NAME COMMAND...: begins a part that waits more than it computes; `joined` ends it
-  beside_name=$1 beside_began=$SECONDS
-  shift
-  printf '\n=== %s: begun, beside the next parts\n' "$beside_name"
-  "$@" >"$logs/$beside_name.beside" 2>&1 &
-  beside_pid=$!
-}
-joined() { # joined: the output and the result of the part that `beside` began
-  wait "$beside_pid"
-  local status=$?
-  part "$beside_name" ended_with "$status"
-  seconds+=("$beside_name, beside others: $((SECONDS - beside_began)) s")
-}
-# shellcheck disable=SC2317 # part calls it by its name
-ended_with() { # ended_with STATUS: the output of the part that `beside` began, and its status
-  cat "$logs/$beside_name.beside"
-  return "$1"
-}
 report() { # report: what each part took, the ends of those that failed; the status of the run
   printf '\n=== %d s in all; %s\n' "$SECONDS" "$(printf '%s; ' "${seconds[@]}")"
   local name
