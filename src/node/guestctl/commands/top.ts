@@ -39,7 +39,7 @@ const HOME = "\x1b[H";
 const CLEAR_BELOW = "\x1b[J";
 const CLEAR_REST_OF_LINE = "\x1b[K";
 /** Keys that end top: q, Q and Ctrl-C. */
-const LEAVING_KEYS = /[qQ\x03]/; // eslint-disable-line no-control-regex
+const LEAVING_KEYS: readonly string[] = ["q", "Q", "\x03"];
 
 /** A process and the share of one processor that it used since the reading before, in per cent. */
 interface Sampled extends SessionProcess {
@@ -223,6 +223,6 @@ class Screen {
 
   readonly #onKeys = (keys: Buffer): void => {
     // In raw mode Ctrl-C is a key. The watch ends at the signal.
-    if (LEAVING_KEYS.test(keys.toString("latin1"))) this.#host.kill(this.#host.pid, "SIGINT");
+    if (LEAVING_KEYS.some((key) => keys.includes(key))) this.#host.kill(this.#host.pid, "SIGINT");
   };
 }
