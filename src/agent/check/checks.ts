@@ -101,7 +101,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       name: "seccomp",
       ok: true,
       found: hasSeccompFilter ? "a filter" : "no filter",
-      meaning: hasSeccompFilter ? "the other lines show what it refuses" : "no system call is filtered",
+      meaning: hasSeccompFilter ? "the other lines show which calls the filter refuses" : "no system call is filtered",
     },
     {
       name: "vsock",
@@ -175,7 +175,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "can be credited",
       "restore duties credit what the host sends, and force a reseed",
       entropy.open === undefined
-        ? "mixed in but not credited, and no reseed is forced. Give CAP_SYS_ADMIN in the first user namespace"
+        ? "mixed in but not credited, and the kernel is not forced to reseed. Give CAP_SYS_ADMIN in the first user namespace"
         : "RunRestoreDuties reports entropy_open, because only the agent's own random generator is reseeded. Give the guest /dev/urandom",
     ),
     check(

@@ -14,7 +14,7 @@ export interface GuestFacts {
   readonly hasProc: boolean;
   /** Whether /etc/passwd exists. */
   readonly hasAccounts: boolean;
-  /** By path, why a device is not usable: an errno or NOT_A_DEVICE; undefined: it is. */
+  /** For each path of a device, why it is not usable: an errno or NOT_A_DEVICE. Undefined: it is usable. */
   readonly devices: Readonly<Record<string, string | undefined>>;
   /** Why no terminal can be opened; undefined: it can. */
   readonly terminal: Errno | undefined;
@@ -24,7 +24,7 @@ export interface GuestFacts {
   /** Why the clock cannot be stepped; undefined: it can. */
   readonly clockStep: Errno | undefined;
   readonly entropy: EntropyFacts;
-  /** By name, why a system call of newer kernels is not available; undefined: it is. */
+  /** For each system call of newer kernels, why it is not available. Undefined: it is available. */
   readonly systemCalls: Readonly<Record<string, Errno | undefined>>;
   readonly memory: MemoryFacts;
   /** Hard limit for open files. */

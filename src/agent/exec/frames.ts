@@ -46,7 +46,7 @@ export interface AttachRequest extends KeptName {
   readonly fromNow: boolean;
   /** Size for its terminal, if it has one. */
   readonly size?: { readonly cols: number; readonly rows: number } | undefined;
-  /** Attach to the workload's output; then there is no name. */
+  /** Attach to the workload's output; `name` is not set then. */
   readonly workload: boolean;
 }
 

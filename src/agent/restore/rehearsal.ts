@@ -23,8 +23,8 @@ export interface RehearsalParts<Connection> {
 }
 
 /**
- * Runs before a snapshot what a node calls after the restore, so that clones need not compile this code or read it from
- * disk. Changes nothing in the guest. Rejects as `play` does.
+ * Runs, before a snapshot, the calls that a node makes after the restore, so that clones need not compile this code or
+ * read it from disk. Changes nothing in the guest. Rejects as `play` does.
  */
 export async function rehearse<Connection>({ duties, own, play }: RehearsalParts<Connection>): Promise<void> {
   await play((connections) =>

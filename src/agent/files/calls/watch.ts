@@ -128,7 +128,7 @@ class Watch {
   readonly #begun = Promise.withResolvers<void>();
   readonly #over = new AbortController();
   #news = Promise.withResolvers<void>();
-  /** Read, and not taken yet: they may be of directories that are just being watched. */
+  /** Events that were read but not processed: they may be of directories whose watch is still being added. */
   #events: InotifyEvent[] = [];
   #hasMore = false;
   #isChecking = false;

@@ -18,8 +18,8 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 };
 
 /**
- * Decodes a frame after the first. The receiver releases the message of input. Throws INVALID_ARGUMENT for a frame that
- * no client may send.
+ * Decodes any frame but the first. The receiver must release the message of a frame of input. Throws INVALID_ARGUMENT
+ * for a frame that no client may send.
  */
 export function decodeInput(message: LentBytes): ExecInput {
   const release = (): void => message.release();

@@ -135,7 +135,7 @@ export const KEPT: Names<KeptOptions> = {
   forget: true,
   failOnGap: true,
 };
-/** A position of a kept command is also valid as options, so that a call can continue there. */
+/** A position of a kept command can be passed as the options of a call, which then continues from it. */
 const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   execId: true,
   stdoutOffset: true,

@@ -207,7 +207,7 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // This also ignores later errors, of single connections: the promise is settled then.
+    // Later errors, of single connections, are ignored too: the promise is settled then.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));

@@ -39,7 +39,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     ["-t --timestamps", "the agent does not record when output was written"],
     [
       "--since --until --since-time",
-      "the agent does not record when output was written; --tail N shows the last lines, --from-offset bytes from there on",
+      "the agent does not record when output was written; --tail N shows the last N lines, --from-offset the output from a byte on",
     ],
   ],
   rewrite: (args) =>

@@ -19,7 +19,7 @@ export interface CopyContext {
 export interface CopyOptions {
   /** Create missing directories above the destination. */
   readonly makesParents: boolean;
-  /** Copy a symlink that is named as a source as a link. */
+  /** If a source is a symlink, copy the link and not its target. */
   readonly copiesLinks: boolean;
   /** Give local files the modes that they have in the guest, regardless of the umask. */
   readonly keepsModes: boolean;

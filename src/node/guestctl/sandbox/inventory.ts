@@ -43,7 +43,7 @@ function nodeLines(status: NodeStatus): ReportLine[] {
     ["memory", `${sizeWords(memoryBytes)}, ${sizeWords(used.memoryBytes)} in use`],
     ...credentialLines(status),
     ["disk", diskBytes === 0 ? "not known" : `${sizeWords(diskBytes)}, ${sizeWords(used.diskBytes)} in use`],
-    ["egress_control", "false: the substrate accepts an egress policy and enforces none"],
+    ["egress_control", "false: the substrate accepts an egress policy but does not enforce it"],
     ["live_checkpoint", "false: taking a snapshot suspends the sandbox"],
   ];
 }

@@ -12,7 +12,8 @@ export const NEXT_STEPS = {
   BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
   CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
   INVALID_SPEC: undefined,
-  AGENT_TOO_OLD: "create a new sandbox, which gets the agent of this node: no instance or snapshot changes its agent",
+  AGENT_TOO_OLD:
+    "create a new sandbox, which gets this node's agent; the agent of an existing instance or snapshot cannot be changed",
   IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
   IMAGE_UNSUITABLE:
     "use an image with /bin/sh, by which the substrate's init starts everything, and without an init of its own",
