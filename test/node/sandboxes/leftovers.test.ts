@@ -90,7 +90,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     const { message, nextStep } = await assertRefused(node.remove("box"), "LEFT_BEHIND");
     assert.match(
       message,
-      /^box is removed, but not the volume box-credentials: the daemon records that an instance uses it/,
+      /^box is removed, but not the volume box-credentials: the daemon lists it as in use by an instance that does not exist/,
     );
     assert.match(nextStep ?? "", /stop the daemon, delete volumes\/box-credentials in its data folder, and start it/);
     assert.deepEqual(await traces(node, substrate.stateFolder), []);

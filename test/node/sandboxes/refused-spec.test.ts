@@ -4,6 +4,7 @@ import { describe } from "node:test";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
 import { readClientCredentials } from "../../../src/node/credentials/index.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
+import { Events } from "../../substrate/double/server.ts";
 import { assertAnswers, assertRefused, it } from "./node.ts";
 import type { HttpSubstrate } from "./substrate.ts";
 
@@ -52,6 +53,18 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     const refused = node.fork("box", { name: "twin", env: TOO_LARGE, freeze: "off" });
     await assertRefused(refused, "ENV_NOT_TAKEN", /^the agent of twin refuses /);
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
+  });
+
+  it("the error has the agent's reason although its log line reaches the console late", async ({ node, substrate }) => {
+    await node.standby("box");
+    let readings = 0;
+    substrate.edits.set("GET /instances/{id}/logs", ({ values }: Events) => {
+      readings += 1;
+      return new Events(readings > 2 ? values : values.filter((line) => !String(line).includes("process_env_refused")));
+    });
+    const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });
+    await assertRefused(resumed, "ENV_NOT_TAKEN", /in the guest: .*SVC_PROCESS_SPEC_FILE/);
+    assert.equal(readings, 3);
   });
 
   it("resume restores the old spec file if the agent rejects the new variables", async ({ node, substrate }) => {

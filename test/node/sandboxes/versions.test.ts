@@ -204,7 +204,7 @@ describe("the agent in a sandbox", NEEDS_NAMESPACES, () => {
     ]) {
       const { message, nextStep } = await assertRefused(refused, "AGENT_TOO_OLD");
       assert.match(message, /has the agent 0\.1\.0, but 0\.2\.0 or later is required; it was not resumed$/);
-      assert.match(nextStep ?? "", /^create a new sandbox, which gets the agent of this node/);
+      assert.match(nextStep ?? "", /^create a new sandbox, which gets this node's agent/);
     }
     const changes = substrate.requests.slice(before).filter((request) => !request.startsWith("GET "));
     assert.deepEqual([changes, (await node.get("box")).state], [[], "Standby"]);

@@ -24,6 +24,9 @@ const PANICKED_STEP =
   "kernel and the hypervisor of the daemon with the lines of the console";
 /** Time that init may take to power off after the agent has exited. */
 const POWER_OFF_MS = 5_000;
+/** Time that a line of the agent's log may take to reach the console, and the pause between two readings. */
+const LOG_DELAY_MS = 3_000;
+const LOG_PAUSE_MS = 100;
 
 /** A sandbox whose end is watched for. */
 export interface Subject {
@@ -105,12 +108,18 @@ export async function reasonOfEnd(substrate: Substrate, id: string): Promise<str
   }
 }
 
-/** Why the agent most recently refused a spec file, as its log says; undefined if the console does not have that line. */
+/**
+ * Why the agent most recently refused a spec file, as its log says. The agent answers before its log line is written,
+ * so a missing line is waited for. Undefined if the console still does not have it after LOG_DELAY_MS.
+ */
 export async function reasonOfRefusal(substrate: Substrate, id: string): Promise<string | undefined> {
-  const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
-  const [line = "{}"] = REFUSAL_LINE.exec(lines.findLast((each) => REFUSAL_LINE.test(each)) ?? "") ?? [];
+  const read = async (): Promise<string | undefined> => {
+    const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
+    return REFUSAL_LINE.exec(lines.findLast((line) => REFUSAL_LINE.test(line)) ?? "")?.[0];
+  };
+  const found = await polled(read, (line) => line !== undefined, { pauseMs: LOG_PAUSE_MS, limitMs: LOG_DELAY_MS });
   try {
-    const { problem } = JSON.parse(line) as { readonly problem?: unknown };
+    const { problem } = JSON.parse(found ?? "{}") as { readonly problem?: unknown };
     return typeof problem === "string" ? problem.slice(0, LINE_CHARACTERS) : undefined;
   } catch {
     return undefined;
