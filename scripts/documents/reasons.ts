@@ -40,7 +40,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   EXEC_NOT_ENDED: [
     ["FAILED_PRECONDITION"],
-    "EndExec sent SIGKILL, but the command waits in the kernel and has not ended.",
+    "EndExec sent SIGKILL, but the command, or a process that it left running, waits in the kernel and has not ended.",
   ],
   EXEC_NOT_FOUND: [["NOT_FOUND", "INVALID_ARGUMENT"], "The command or its interpreter does not exist."],
   EXEC_OFFSET_PAST_END: [

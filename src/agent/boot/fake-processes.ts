@@ -24,6 +24,7 @@ const ENDED_CHILD: ChildProcess = {
   ended: Promise.resolve({ code: 0, signal: 0, coreDumped: false }),
   tree: NO_PROCESSES,
   session: NO_PROCESSES,
+  leftovers: () => undefined,
   resize: () => {},
   signal: () => {},
   signalGroup: () => {},

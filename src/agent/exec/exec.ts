@@ -7,10 +7,12 @@ import {
   EXEC_LIMIT,
   KILL_WAIT_MS,
   type SessionClock,
+  Signal,
+  TERM_GRACE_MS,
   TIMER_LIMIT_MS,
   unlessAborted,
 } from "../domain/index.ts";
-import { type CommandStarter, TERMINATE } from "../session/index.ts";
+import { type CommandStarter, type Ending, TERMINATE } from "../session/index.ts";
 import type { KeptCall } from "./attached-call.ts";
 import type { ExecResult, RunningCommand } from "./command.ts";
 import {
@@ -43,6 +45,15 @@ export interface ExecParts {
 export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "signal"> {
   /** `address:port`, `vsock:CID:port`, or "unix". */
   readonly address: string;
+}
+
+/** How a kept exec ended (message EndExecResponse). */
+export interface EndedExec {
+  readonly result: ExecResult;
+  readonly forgotten: boolean;
+  /** Undefined: not requested, or not known. */
+  readonly leftoversEnded: number | undefined;
+  readonly leftoversUnknown: boolean;
 }
 
 /** Runs commands in the workload's session. */
@@ -120,22 +131,26 @@ export class Exec {
   }
 
   /**
-   * Ends the tree of a kept exec, and forgets the exec if requested. An ended exec is always forgotten.
+   * Ends the tree of a kept exec, and forgets the exec if requested. An ended exec is always forgotten, if requested
+   * after what it left running has ended.
    *
    * @param signal aborted when the client is gone; an end that has begun continues
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such exec; FAILED_PRECONDITION if it does not end
    */
-  async end(request: EndRequest, signal: AbortSignal): Promise<{ result: ExecResult; forgotten: boolean }> {
+  async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
     checkEndRequest(request);
     const exec = await this.#kept.find(request.name, request.execId, signal);
     const { result } = exec.state;
     if (result !== undefined) {
+      const leftovers = request.leftovers ? await exec.endLeftovers(endingOf(request)) : undefined;
       exec.free();
-      return { result, forgotten: true };
+      const leftoversUnknown = request.leftovers && leftovers === undefined;
+      return { result, forgotten: true, leftoversEnded: leftovers, leftoversUnknown };
     }
-    const ended = await exec.end(request.signal, request.graceMs);
+    const ended = await exec.end(endingOf(request));
     if (request.forget) this.#kept.forget(exec);
-    return { result: ended, forgotten: request.forget };
+    const leftoversEnded = request.leftovers ? 0 : undefined;
+    return { result: ended, forgotten: request.forget, leftoversEnded, leftoversUnknown: false };
   }
 
   /**
@@ -276,6 +291,11 @@ export class Exec {
       if (this.#closed !== undefined) running.endBy("tree", TERMINATE);
     }).finally(() => command && this.#commands.delete(command));
   }
+}
+
+/** The parameters of EndExec with their defaults. */
+function endingOf({ signal, graceMs }: EndRequest): Ending {
+  return { signal: signal === 0 ? Signal.TERM : signal, graceMs: graceMs === 0 ? TERM_GRACE_MS : graceMs };
 }
 
 async function untilOver(starting: Promise<{ readonly over: Promise<void> }>, signal: AbortSignal): Promise<void> {

@@ -58,6 +58,8 @@ export interface EndRequest extends KeptName {
   readonly graceMs: number;
   /** Free its name and buffer once it has ended. */
   readonly forget: boolean;
+  /** If it has ended already, end the processes that it left running, too. */
+  readonly leftovers: boolean;
 }
 
 /** Which signal to send to which kept exec (message SignalExecRequest). */

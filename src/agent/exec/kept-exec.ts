@@ -1,5 +1,5 @@
-import { type ActivityClock, AgentError, type Clock, Signal, TERM_GRACE_MS, within } from "../domain/index.ts";
-import { type Ending, TERMINATE } from "../session/index.ts";
+import { type ActivityClock, AgentError, type Clock, within } from "../domain/index.ts";
+import { type Ending, endProcesses, TERMINATE } from "../session/index.ts";
 import { AttachedCall, type KeptCall } from "./attached-call.ts";
 import { type CommandParts, type ExecResult, RunningCommand } from "./command.ts";
 import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type ExecInputOrder } from "./frames.ts";
@@ -220,17 +220,29 @@ export class KeptExec {
   }
 
   /** Ends the tree. Resolves with the result, even if output of a BLOCK exec still waits for a client. */
-  async end(signal: number, graceMs: number): Promise<ExecResult> {
-    const ending: Ending = {
-      signal: signal === 0 ? Signal.TERM : signal,
-      graceMs: graceMs === 0 ? TERM_GRACE_MS : graceMs,
-    };
+  async end(ending: Ending): Promise<ExecResult> {
     const outcome = await this.#command.endTree(ending);
     if (outcome === "left" && this.#result === undefined) {
       const message = "the command hangs in the kernel: SIGKILL had no effect";
       throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { pid: String(this.#parts.child.pid) });
     }
     return this.#processEnded.promise;
+  }
+
+  /**
+   * Ends the processes that the command, which has ended, left running. Resolves with their number; undefined: they are
+   * not known, and none was ended.
+   */
+  async endLeftovers(ending: Ending): Promise<number | undefined> {
+    const leftovers = this.#parts.child.leftovers();
+    if (leftovers === undefined) return undefined;
+    if ((await endProcesses(leftovers, ending)) === "left") {
+      const message =
+        `exec ${this.#parts.name} has ended, but processes that it left running hang in the kernel: ` +
+        "SIGKILL had no effect";
+      throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { name: this.#parts.name });
+    }
+    return leftovers.found;
   }
 
   /** Ends the command because the agent exits. Resolves when it has ended and the attached call has its exit. */

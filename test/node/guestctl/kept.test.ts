@@ -2,15 +2,19 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { until } from "../../fixtures/awake.ts";
+import { lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
+import { processGone } from "../../fixtures/proc.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import {
   agentForAllTests,
   assertRefused,
   GUESTCTL,
+  guestctlVariables,
   type GuestctlResult,
   jsonLines,
   runGuestctl,
   startGuestctl,
+  startIssuedAgent,
 } from "./guestctl.ts";
 
 const { agent, env } = await agentForAllTests();
@@ -46,7 +50,7 @@ describe("guestctl and kept commands", () => {
     assertRefused(await guestctl(["exec", "--name", "server", "true"]), /\[ALREADY_EXISTS, EXEC_NAME_IN_USE\]/);
     assert.match(
       (await guestctl(["end", "--json", "server"])).stdout,
-      /"forgotten":true,"exit":{"exit_code":7,"signal":0,/,
+      /"forgotten":true,.*"exit":{"exit_code":7,"signal":0,/,
     );
     await runToEnd();
     assert.equal((await guestctl(["exec", "--name", "server", "--replace", "true"])).exitCode, 0);
@@ -59,6 +63,38 @@ describe("guestctl and kept commands", () => {
       ["kill", "a", "none"],
     ])
       assert.match((await guestctl(args)).stderr, /"SIGNONE" is not a signal/);
+  });
+
+  test("end also ends what an ended command left running, and reports how many", async (t) => {
+    if (lacksCgroups(t, agent)) return;
+    const leave = async (): Promise<number> => {
+      await guestctl(["exec", "--name", "leaver", "-d", "sh", "-c", "setsid sleep 1000 & echo $!"]);
+      await until(async () => (await listed())[0]?.["exit"] !== undefined, "the command has ended");
+      const shown = JSON.parse((await guestctl(["ps", "--json", "leaver"])).stdout) as { pid: number };
+      return shown.pid;
+    };
+    const first = await leave();
+    const { stdout, stderr } = await guestctl(["end", "leaver"]);
+    assert.equal(stdout, "ended: code 0, signal 0; processes that it had left running and that were ended: 1\n");
+    assert.equal(stderr, "");
+    await processGone(first);
+    const second = await leave();
+    const { leftovers_ended } = JSON.parse((await guestctl(["end", "--json", "leaver"])).stdout) as Record<
+      string,
+      unknown
+    >;
+    assert.equal(leftovers_ended, 1);
+    await processGone(second);
+  });
+
+  test("end warns that an agent without cgroups does not know leftovers", NEEDS_NAMESPACES, async () => {
+    await using bare = await startIssuedAgent({ through: withoutCgroups() });
+    const other = (args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(bare));
+    await other(["exec", "--name", "leaver", "-d", "true"]);
+    await until(async () => (await other(["execs", "--json"])).stdout.includes('"exit"'), "the command has ended");
+    const { stdout, stderr, exitCode } = await other(["end", "leaver"]);
+    assert.deepEqual([stdout, exitCode], ["ended: code 0, signal 0\n", 0]);
+    assert.match(stderr, /^guestctl: warning: processes that leaver left running continue, .* no cgroups .*\n$/);
   });
 
   test("exec of a kept command exits with 125 when another client attaches", async () => {

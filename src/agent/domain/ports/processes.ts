@@ -160,6 +160,12 @@ export interface ProcessSet {
   killWithin(limitMs: number): Promise<boolean>;
 }
 
+/** The processes that an ended child has left running. */
+export interface LeftoverProcesses extends ProcessSet {
+  /** How many different processes the calls so far have found. */
+  readonly found: number;
+}
+
 /** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
@@ -177,6 +183,11 @@ export interface ChildProcess {
   readonly tree: ProcessSet;
   /** All processes of the child's session. Empty with `inherit`, where it does not lead one. */
   readonly session: ProcessSet;
+  /**
+   * The processes that it has left running, for ending them once it has ended, also after `release`. Undefined: it has
+   * no cgroup, so that they cannot be told from other processes.
+   */
+  leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing without a terminal, and after its end. */
   resize(cols: number, rows: number): void;
   /** Sends a signal to the process only. Does nothing after `release`. */

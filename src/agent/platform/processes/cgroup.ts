@@ -5,7 +5,7 @@ import { CgroupDirectory } from "./cgroup-directory.ts";
 import { type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
 /** Largest number of cgroups below a command's own that are searched for members. */
-const NESTED_LIMIT = 256;
+export const NESTED_LIMIT = 256;
 
 /** The cgroup of one command. All its descendants stay in it, unless a root command changes its own cgroup. */
 export class Cgroup extends CgroupDirectory {
@@ -34,6 +34,12 @@ export class Cgroup extends CgroupDirectory {
   holds(pids: readonly number[]): boolean {
     const members = this.read("cgroup.procs")?.split("\n") ?? [];
     return pids.every((pid) => members.includes(String(pid)));
+  }
+
+  /** Whether a root command moved the agent or its launcher into it. Then cgroup.kill would kill them, too. */
+  holdsAgent(): boolean {
+    const members = this.members(NESTED_LIMIT);
+    return members.has(process.pid) || members.has(process.ppid);
   }
 
   /** Gives the cgroup up. It is removed as soon as it is empty. */
@@ -75,22 +81,16 @@ export class ContainedTree implements ProcessSet {
 
   killWithin(limitMs: number): Promise<boolean> {
     return eventually(limitMs, async () => {
-      const killed = !this.#holdsAgent() && this.#cgroup.kill();
+      const killed = !this.#cgroup.holdsAgent() && this.#cgroup.kill();
       const populated = this.#cgroup.populated();
       if (killed && populated === true) return false;
-      return (await this.#walked.killOnce()) && (populated !== true || this.#holdsAgent());
+      return (await this.#walked.killOnce()) && (populated !== true || this.#cgroup.holdsAgent());
     });
   }
 
   release(): void {
     this.#walked.release();
     this.#cgroup.release();
-  }
-
-  /** Whether a root command moved the agent or its launcher into this cgroup. Then cgroup.kill would kill them, too. */
-  #holdsAgent(): boolean {
-    const members = this.#cgroup.members(NESTED_LIMIT);
-    return members.has(process.pid) || members.has(process.ppid);
   }
 
   #others(): ReadonlySet<number> {

@@ -1,6 +1,7 @@
+import { constants as system } from "node:os";
 import { Cgroup } from "./cgroup.ts";
 import type { Addon } from "../../native/index.ts";
-import type { CgroupDirectory } from "./cgroup-directory.ts";
+import { type CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 import { openOwnCgroup } from "./own-cgroup.ts";
 import { SessionMemory } from "./session-memory.ts";
 
@@ -62,6 +63,13 @@ export class Cgroups {
     this.#ready = undefined;
     this.#sweepSoon();
     return made && new Cgroup(this.#calls, made, () => this.#release(made.name));
+  }
+
+  /** Opens the cgroup of a command that was released. Close it; there is no need to release it again. */
+  reopen(name: string): Cgroup | "removed" | "unreadable" {
+    const fd = this.#calls.openAt(this.session.fd, name, DIRECTORY);
+    if (fd === -system.errno.ENOENT) return "removed";
+    return fd < 0 ? "unreadable" : new Cgroup(this.#calls, { fd, name }, () => {});
   }
 
   /** Removes all empty cgroups and leaves the others. Later calls of `create` are invalid. */

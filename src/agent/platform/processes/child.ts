@@ -44,7 +44,7 @@ export function streamsOf(
   }
 }
 
-export interface ChildParts extends Pick<ChildProcess, "pid" | "ended"> {
+export interface ChildParts extends Pick<ChildProcess, "pid" | "ended" | "leftovers"> {
   readonly cgroup: Cgroup | undefined;
   readonly tree: WalkedProcesses | ContainedTree;
   readonly session: WalkedProcesses;
@@ -53,7 +53,7 @@ export interface ChildParts extends Pick<ChildProcess, "pid" | "ended"> {
 
 /** A child process, running or ended. Its pid and process group id are not reused until `release`. */
 export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildParts): ChildProcess {
-  const { pid, ended, cgroup, tree, session } = parts;
+  const { pid, ended, cgroup, tree, session, leftovers } = parts;
   const { stdin, stdout, stderr } = parts.streams;
   const sources = [stdout, stderr].filter((source) => source !== undefined);
   let released = false;
@@ -63,6 +63,7 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
     ended,
     tree,
     session,
+    leftovers,
     stdin,
     stdout,
     stderr,

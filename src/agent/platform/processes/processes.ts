@@ -17,6 +17,7 @@ import { WidePipes } from "../streams/wide-pipes.ts";
 import { type Cgroup, ContainedTree } from "./cgroup.ts";
 import type { Cgroups } from "./cgroups.ts";
 import { ChildEnds, childProcess, streamsOf } from "./child.ts";
+import { CgroupLeftovers } from "./leftovers.ts";
 import { ProcessReadings } from "./process-readings.ts";
 import { start, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
@@ -99,11 +100,18 @@ export class NativeProcesses implements Processes {
           ? walkedTree(this.#addon, pid, sources)
           : new ContainedTree(this.#addon, cgroup, pid, sources),
       session: walkedSession(this.#addon, pid, shared, cgroup),
+      leftovers: () => this.#leftovers(cgroup?.name),
       streams: streams ?? {},
     });
     if (streams === undefined) await undo(child, new SpawnError("prepare", "ENOMEM"));
     if (abort?.aborted === true) await undo(child, new SpawnAborted());
     return child;
+  }
+
+  #leftovers(name: string | undefined): CgroupLeftovers | undefined {
+    const { cgroups, sessionClock } = this.#settings;
+    if (cgroups === undefined || name === undefined) return undefined;
+    return new CgroupLeftovers(this.#addon, () => cgroups.reopen(name), sessionClock);
   }
 
   /**

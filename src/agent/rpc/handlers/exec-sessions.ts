@@ -21,8 +21,8 @@ export function listExecs(exec: Exec): ListExecsResponse {
 
 /** Serves one EndExec call. */
 export async function endExec(exec: Exec, request: EndExecRequest, signal: AbortSignal): Promise<EndExecResponse> {
-  const ended = await exec.end({ ...request, graceMs: Number(request.graceMs) }, signal);
-  return create(EndExecResponseSchema, { exit: exitOf(ended.result), forgotten: ended.forgotten });
+  const { result, ...ended } = await exec.end({ ...request, graceMs: Number(request.graceMs) }, signal);
+  return create(EndExecResponseSchema, { exit: exitOf(result), ...ended });
 }
 
 /** Serves one SignalExec call. */

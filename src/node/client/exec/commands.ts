@@ -61,6 +61,12 @@ export interface EndCommandOptions extends CallOptions {
   readonly graceMs?: number | undefined;
   /** Forget the command when it has ended: delete its output and free its name. Default: false. */
   readonly forget?: boolean | undefined;
+  /**
+   * If the command has already ended, end the processes that it left running before it is forgotten. The result has
+   * `leftoversEnded`; if the agent has no cgroups, `leftoversUnknown` is true and they continue. Agents before 0.4.0
+   * ignore this, and then the result has neither. Default: false.
+   */
+  readonly leftovers?: boolean | undefined;
 }
 
 /** Options of `commands.signal`. */
@@ -83,7 +89,14 @@ const RUN: Names<RunOptions> = {
   onStdout: true,
   onStderr: true,
 };
-const END: Names<EndCommandOptions> = { ...CALL, execId: true, graceMs: true, forget: true, killSignal: true };
+const END: Names<EndCommandOptions> = {
+  ...CALL,
+  execId: true,
+  graceMs: true,
+  forget: true,
+  killSignal: true,
+  leftovers: true,
+};
 const SIGNAL: Names<SignalCommandOptions> = { ...CALL, execId: true };
 
 /** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
@@ -166,13 +179,14 @@ export class Commands {
   /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
   async end(name: string, options: EndCommandOptions = {}): Promise<EndedCommand> {
     checkOptions("the options of end", options, END);
-    const { execId = "", killSignal = 0, graceMs = 0, forget = false, ...call } = options;
+    const { execId = "", killSignal = 0, graceMs = 0, forget = false, leftovers = false, ...call } = options;
     const request = {
       name,
       execId,
       signal: signalNumber(killSignal),
       graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
       forget,
+      leftovers,
     };
     return endedCommandOf(await this.#channel.unary(ExecSessions.method.endExec, request, call));
   }

@@ -1,20 +1,30 @@
 import { EndExecResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
-import { signalNumber } from "../../client/index.ts";
-import { type Command, defineCommand, parseDurationMs, parseSignal, waitedFor, withDuration } from "../cli/index.ts";
+import { type EndedCommand, signalNumber } from "../../client/index.ts";
+import {
+  type Command,
+  defineCommand,
+  parseDurationMs,
+  parseSignal,
+  printable,
+  waitedFor,
+  withDuration,
+} from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { keptObject } from "./schema.ts";
 
 export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
   about: `Ends a command that was started with "exec --name", with everything that it has started, and removes it: its output is
-discarded, and its name is free. An attached client receives the rest of the output and the exit status. A command
-that has already ended is only removed: processes that it left running continue.`,
+discarded, and its name is free. An attached client receives the rest of the output and the exit status. If the
+command has already ended, the processes that it left running are ended; where the agent has no cgroups, it does not
+know them, and a warning says so.`,
   options: {
     signal: { short: "s", argument: "SIGNAL", help: "first signal, by name or number (default SIGTERM)" },
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", and "duration_ms".`,
+  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": how many
+processes of a command that had already ended were ended ("leftovers_unknown": the agent does not know them).`,
   statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
@@ -27,11 +37,25 @@ that has already ended is only removed: processes that it left running continue.
     using client = await openClient(values, host);
     const killSignal = signal === undefined ? undefined : parseSignal(signal);
     const { value: response, durationMs } = await waitedFor(`end ${name}`, host, () =>
-      client.commands.end(name, { graceMs, killSignal, forget: true }),
+      client.commands.end(name, { graceMs, killSignal, forget: true, leftovers: true }),
     );
     const { exit } = response;
-    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}\n`;
+    const warning = leftoversWarning(name, response);
+    if (warning !== undefined) host.stderr.write(`guestctl: warning: ${printable(warning)}\n`);
+    const { leftoversEnded = 0 } = response;
+    const leftovers =
+      leftoversEnded === 0 ? "" : `; processes that it had left running and that were ended: ${leftoversEnded}`;
+    const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}${leftovers}\n`;
     const json = { ...keptObject(EndExecResponseSchema, response), duration_ms: durationMs };
     return { text: withDuration(text, durationMs, host), json };
   },
 });
+
+/** Why processes that the command left running may continue; undefined: they have ended. */
+function leftoversWarning(name: string, { leftoversEnded, leftoversUnknown }: EndedCommand): string | undefined {
+  const ways = `"guestctl ps" lists all processes, "guestctl kill PID" signals one`;
+  if (leftoversUnknown)
+    return `processes that ${name} left running continue, if there are any: the agent has no cgroups to find them; ${ways}`;
+  if (leftoversEnded !== undefined) return undefined;
+  return `if ${name} had ended before, processes that it left running continue: the agent is older than 0.4.0; ${ways}`;
+}

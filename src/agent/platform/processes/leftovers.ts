@@ -1,0 +1,99 @@
+import { constants } from "node:os";
+import type { LeftoverProcesses } from "../../domain/index.ts";
+import type { Addon } from "../../native/index.ts";
+import { eventually, type TimeOf } from "../eventually.ts";
+import { type Cgroup, NESTED_LIMIT } from "./cgroup.ts";
+import { rowsOf } from "./process-table.ts";
+
+const { SIGCONT, SIGKILL } = constants.signals;
+
+/** Opens the cgroup of a command that was released. "removed": it is empty and gone; "unreadable": a shortage. */
+export type Reopen = () => Cgroup | "removed" | "unreadable";
+
+/**
+ * The processes in the cgroup of an ended command. Its name is never given to another command, so the cgroup contains
+ * nothing else, while the command's process id and process group may have been reused. Therefore each process is
+ * signalled by pid and start time, and never by group.
+ */
+export class CgroupLeftovers implements LeftoverProcesses {
+  readonly #addon: Addon;
+  readonly #reopen: Reopen;
+  readonly #sessionClock: TimeOf | undefined;
+  /** Pid and start time of each process that was found. */
+  readonly #found = new Set<string>();
+
+  constructor(addon: Addon, reopen: Reopen, sessionClock: TimeOf | undefined) {
+    this.#addon = addon;
+    this.#reopen = reopen;
+    this.#sessionClock = sessionClock;
+  }
+
+  get found(): number {
+    return this.#found.size;
+  }
+
+  signal(signal: number): Promise<void> {
+    this.#with((cgroup) => {
+      // Frozen processes could not handle the signal.
+      cgroup.write("cgroup.freeze", "0");
+      this.#send(cgroup, [signal, SIGCONT]);
+    });
+    return Promise.resolve();
+  }
+
+  emptyWithin(limitMs: number): Promise<boolean> {
+    return eventually(limitMs, () => this.#with((cgroup) => isEmpty(cgroup)), { time: this.#sessionClock });
+  }
+
+  killWithin(limitMs: number): Promise<boolean> {
+    return eventually(limitMs, () =>
+      this.#with((cgroup) => {
+        if (isEmpty(cgroup)) return true;
+        // Without signals, only records what the cgroup has.
+        this.#send(cgroup, []);
+        // Killing the whole cgroup fails if a privileged command has made it threaded.
+        if (cgroup.holdsAgent() || !cgroup.kill()) this.#send(cgroup, [SIGKILL]);
+        return isEmpty(cgroup);
+      }),
+    );
+  }
+
+  /** Records the processes of the cgroup and sends the signals to each. */
+  #send(cgroup: Cgroup, signals: readonly number[]): void {
+    const listed = others(cgroup);
+    const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));
+    if (typeof rows === "number") return;
+    // A pid that is still a member after its row was read was not reused before.
+    const members = others(cgroup);
+    for (const { pid, start } of rowsOf(rows)) {
+      if (!members.has(pid)) continue;
+      this.#found.add(`${pid}:${start}`);
+      for (const signal of signals) this.#addon.signalProcess(pid, start, signal);
+    }
+  }
+
+  /** True if the cgroup is gone, false if it cannot be opened at the moment. */
+  #with(use: (cgroup: Cgroup) => boolean | void): boolean {
+    const cgroup = this.#reopen();
+    if (typeof cgroup === "string") return cgroup === "removed";
+    try {
+      return use(cgroup) === true;
+    } finally {
+      cgroup.close();
+    }
+  }
+}
+
+/** Its processes without the agent and its launcher, which a privileged command may have moved into it. */
+function others(cgroup: Cgroup): Set<number> {
+  const members = cgroup.members(NESTED_LIMIT);
+  members.delete(process.pid);
+  members.delete(process.ppid);
+  return members;
+}
+
+/** If it cannot be read, because it was just removed or descriptors are short, the next attempt tells. */
+function isEmpty(cgroup: Cgroup): boolean {
+  const populated = cgroup.populated();
+  return populated === false || (populated === true && cgroup.holdsAgent() && others(cgroup).size === 0);
+}
