@@ -109,6 +109,29 @@ export class PortWatch {
     }
   }
 
+  /**
+   * An address that tunnels do not reach and on which something listens on the port, whatever the number of listening
+   * ports. Undefined if there is none, or if the kernel does not tell. Read by a poll that starts after this call.
+   */
+  async elsewhere(port: number): Promise<string | undefined> {
+    const { promise, resolve } = Promise.withResolvers<string | undefined>();
+    const waiter: Waiter = {
+      port,
+      limitMs: 0,
+      found: () => resolve(undefined),
+      fail: () => resolve(waiter.elsewhere),
+      elsewhere: undefined,
+      isExpired: true,
+    };
+    this.#waiters.add(waiter);
+    this.#poll();
+    try {
+      return await promise;
+    } finally {
+      this.#waiters.delete(waiter);
+    }
+  }
+
   /** The listening ports, read by a poll that starts after this call. Rejects with PORTS_NOT_KNOWN if there is no /proc. */
   list(): Promise<PortList> {
     const list = this.#nextList();

@@ -151,17 +151,13 @@ export class Tunnels {
       return sockets.connectPort(6, port, signal).catch(async (second: unknown) => {
         // If the guest has no IPv6, report the error of IPv4.
         const isThere = second instanceof SocketError && (signal.aborted || second.errno === "ECONNREFUSED");
-        throw portFailure(isThere || !(second instanceof SocketError) ? second : error, port, await this.#hint(port));
+        throw portFailure(
+          isThere || !(second instanceof SocketError) ? second : error,
+          port,
+          otherAddressHint(await this.#ports.elsewhere(port)),
+        );
       });
     }
-  }
-
-  /** Names the address on which a server listens instead, if any. */
-  async #hint(port: number): Promise<string> {
-    const list = await this.#ports.list().catch(() => undefined);
-    return otherAddressHint(
-      [...(list?.ports.values() ?? [])].find((one) => one.port === port && !one.isReached)?.address,
-    );
   }
 
   async #reachPath(path: string, signal: AbortSignal): Promise<StreamSocket> {

@@ -6,7 +6,7 @@ import { readFileSync } from "node:fs";
 import { createServer, type AddressInfo, type Server } from "node:net";
 import { networkInterfaces } from "node:os";
 import { describe, it } from "node:test";
-import type { Sockets } from "../../../src/agent/domain/index.ts";
+import type { Listener, Sockets } from "../../../src/agent/domain/index.ts";
 import type { PortChanges as Changes } from "../../../src/agent/tunnel/index.ts";
 import { PortWatch } from "../../../src/agent/tunnel/port-watch.ts";
 import { type ListeningPort, type PortChanges, PortScope } from "../../../src/node/client/index.ts";
@@ -142,7 +142,7 @@ describe("listening ports", () => {
 describe("PortWatch", () => {
   const kind = { family: 4, address: "0.0.0.0", scope: "ANY", isReached: true, uid: 0 } as const;
   /** A watch over sockets that the test names. */
-  function scene(open: () => readonly number[]) {
+  function scene(open: () => readonly number[], where: Omit<Listener, "inode" | "port"> = kind) {
     const timers = new ManualTimers();
     const counts = { looks: 0, life: 0 };
     const sockets: Sockets = {
@@ -150,7 +150,7 @@ describe("PortWatch", () => {
       connectPath: () => assert.fail("nobody connects"),
       eachListener: async (take) => {
         counts.looks += 1;
-        for (const port of open()) take({ inode: port, port, ...kind });
+        for (const port of open()) take({ inode: port, port, ...where });
         return true;
       },
       holders: async () => new Map(),
@@ -170,6 +170,17 @@ describe("PortWatch", () => {
     const list = await ports.list();
     const listed = [...list.ports.keys()];
     assert.deepEqual([listed.length, listed.at(-1), list.truncated], [LISTED, 60_000 - 2 * LISTED, true]);
+  });
+
+  it("PortWatch finds a listener on another address beyond the 512 lowest ports", async () => {
+    const address = "127.0.0.2";
+    const { ports } = scene(() => Array.from({ length: 3 * LISTED }, (_, number) => 60_000 - number), {
+      ...kind,
+      address,
+      scope: "LOOPBACK",
+      isReached: false,
+    });
+    assert.deepEqual(await Promise.all([ports.elsewhere(60_000), ports.elsewhere(1)]), [address, undefined]);
   });
 
   it("PortWatch serves eight watchers with two checks per second", async () => {
