@@ -1,3 +1,4 @@
+// The runner gives this file a network of its own: all agents of a fleet have one port, at addresses of the loopback.
 import assert from "node:assert/strict";
 import { mkdtempDisposable } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -71,26 +72,6 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.deepEqual((await sweep(node)).awakened, [], "the fourth sweep finds all in order");
   });
 
-  test("ten silent sandboxes do not delay the restore of the other ninety", async () => {
-    const silent = 10;
-    await using place = await fleet({ count: COUNT, isFrozen: true, silent });
-    const [node] = place.nodes as [FleetNode];
-    await using side = await NodeSide.start({ ...node, operation: "sweep", reachTimeoutMs: 20_000 });
-    side.begin();
-    await until(async () => (await place.counts()).duties === COUNT - silent, "all others have done their duties");
-    assert.deepEqual(await asleepOrLater(node, silent), names(0, silent));
-    const report = (await side.done()).result as SweepReport;
-    assert.deepEqual(report.awakened.toSorted(), names(silent, COUNT));
-    assert.deepEqual(
-      report.failed.map(({ name, code }) => `${name} ${code}`).toSorted(),
-      names(0, silent).map((name) => `${name} AGENT_UNREACHABLE`),
-    );
-    const { late, accepted, handshakes } = await place.counts();
-    assert.equal(late, 0);
-    // A silent agent is dialled a few times, and each failure is looked into by one more connection.
-    assert.ok(accepted - handshakes <= 10 * silent, `${accepted - handshakes} connections to silent agents`);
-  });
-
   test("sweep runs all restore steps before the first hook", async () => {
     await using place = await fleet({ count: COUNT, isFrozen: true, hookMs: 500 });
     const [node] = place.nodes as [FleetNode];
@@ -104,23 +85,6 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     }, "all hooks have run");
     const { awakened, late, failed } = (await side.done()).result as SweepReport;
     assert.deepEqual([awakened.length, late, failed], [COUNT, [], []]);
-  });
-
-  test("sweep restores ninety sandboxes in time with a tenth of a core", async () => {
-    const silent = 10;
-    await using place = await fleet({ count: COUNT, isFrozen: true, silent });
-    const [node] = place.nodes as [FleetNode];
-    using quota = tenthOfACore();
-    await using side = await NodeSide.start({ ...node, operation: "sweep", reachTimeoutMs: 30_000 });
-    quota.add(side.pid);
-    side.begin();
-    const report = (await side.done()).result as SweepReport;
-    assert.deepEqual(report.awakened.toSorted(), names(silent, COUNT));
-    assert.equal(report.failed.length, silent);
-    const { duties, late, handshakes } = await place.counts();
-    assert.deepEqual([duties, late], [COUNT - silent, 0]);
-    // Two connections each, and two more where the clock was set too late: none was given up and made once more.
-    assert.ok(handshakes <= 4 * (COUNT - silent), `${handshakes} handshakes`);
   });
 
   test("two nodes with one daemon each restore only their own sandboxes", async () => {
@@ -160,6 +124,46 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     const { calls } = await empty.counts();
     assert.deepEqual([result, calls["POST /instances"]], [[], 20]);
     assert.ok((calls["GET /ingresses"] ?? 0) <= 3, JSON.stringify(calls));
+  });
+});
+
+/** These wait for silent sandboxes, for a quota, or for the rounds of a watch, and compute little: all run at once. */
+describe("a node with a hundred sandboxes that has to wait", { skip, concurrency: true }, () => {
+  test("ten silent sandboxes do not delay the restore of the other ninety", async () => {
+    const silent = 10;
+    await using place = await fleet({ count: COUNT, isFrozen: true, silent });
+    const [node] = place.nodes as [FleetNode];
+    await using side = await NodeSide.start({ ...node, operation: "sweep", reachTimeoutMs: 20_000 });
+    side.begin();
+    await until(async () => (await place.counts()).duties === COUNT - silent, "all others have done their duties");
+    assert.deepEqual(await asleepOrLater(node, silent), names(0, silent));
+    const report = (await side.done()).result as SweepReport;
+    assert.deepEqual(report.awakened.toSorted(), names(silent, COUNT));
+    assert.deepEqual(
+      report.failed.map(({ name, code }) => `${name} ${code}`).toSorted(),
+      names(0, silent).map((name) => `${name} AGENT_UNREACHABLE`),
+    );
+    const { late, accepted, handshakes } = await place.counts();
+    assert.equal(late, 0);
+    // A silent agent is dialled a few times, and each failure is looked into by one more connection.
+    assert.ok(accepted - handshakes <= 10 * silent, `${accepted - handshakes} connections to silent agents`);
+  });
+
+  test("sweep restores ninety sandboxes in time with a tenth of a core", async () => {
+    const silent = 10;
+    await using place = await fleet({ count: COUNT, isFrozen: true, silent });
+    const [node] = place.nodes as [FleetNode];
+    using quota = tenthOfACore();
+    await using side = await NodeSide.start({ ...node, operation: "sweep", reachTimeoutMs: 30_000 });
+    quota.add(side.pid);
+    side.begin();
+    const report = (await side.done()).result as SweepReport;
+    assert.deepEqual(report.awakened.toSorted(), names(silent, COUNT));
+    assert.equal(report.failed.length, silent);
+    const { duties, late, handshakes } = await place.counts();
+    assert.deepEqual([duties, late], [COUNT - silent, 0]);
+    // Two connections each, and two more where the clock was set too late: none was given up and made once more.
+    assert.ok(handshakes <= 4 * (COUNT - silent), `${handshakes} handshakes`);
   });
 
   test("watch with a tenth of a core reports no sandbox as unreachable", async () => {

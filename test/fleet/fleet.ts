@@ -57,6 +57,13 @@ export interface FleetNode {
   readonly baseUrl: string;
 }
 
+let networks = 0;
+
+/** A network for each fleet of this process, because all their agents have one port, and mostly not another process's. */
+function nextNetwork(): string {
+  return `127.${64 + ((process.pid + networks++) % 128)}`;
+}
+
 /** Agents with an authority each, and a fake of the substrate's API, in a process of their own. */
 export class Fleet implements AsyncDisposable {
   readonly nodes: readonly FleetNode[];
@@ -85,8 +92,7 @@ export class Fleet implements AsyncDisposable {
       nodes.push({ nodeId, folder, baseUrl: "" });
     }
     const flags = {
-      // Two fleets of one machine at the same time.
-      network: `127.${64 + (process.pid % 128)}`,
+      network: nextNetwork(),
       port: FLEET_PORT,
       silent,
       snapshots: options.snapshots ?? 0,

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 
 const PERIOD_US = 100_000;
@@ -17,12 +17,11 @@ export class Quota implements Disposable {
   /** Makes one, or says why this machine lets nobody do so. @param share of a core, such as 0.1 */
   static make(share: number): Quota | string {
     const isV1 = existsSync(join(V1, "cpu.cfs_quota_us"));
-    const folder = join(isV1 ? V1 : V2, `guest-agent-test-${process.pid}-${Math.round(performance.now())}`);
     const quotaUs = Math.round(share * PERIOD_US);
     try {
       if (!isV1 && !/\bcpu\b/.test(readFileSync(join(V2, "cgroup.subtree_control"), "utf8")))
         return "the root cgroup does not hand on the cpu controller";
-      mkdirSync(folder);
+      const folder = mkdtempSync(join(isV1 ? V1 : V2, "guest-agent-test-"));
       if (isV1) {
         writeFileSync(join(folder, "cpu.cfs_period_us"), String(PERIOD_US));
         writeFileSync(join(folder, "cpu.cfs_quota_us"), String(quotaUs));
