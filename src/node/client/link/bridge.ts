@@ -25,6 +25,8 @@ export class BridgeLink implements Link {
   readonly #folder: string;
   readonly #server: Server;
   #failure: string | undefined;
+  /** Whether `#failure` is the end of a command. */
+  #hasEnded = false;
 
   /** Throws GuestError if the command is missing or the directory for the socket cannot be created. */
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
@@ -34,10 +36,12 @@ export class BridgeLink implements Link {
     const path = join(this.#folder, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      // This is the reported failure until the agent answers.
+      // This is the reported failure until the agent answers. The end of an earlier command says more than what its
+      // successor, which grpc-js starts soon after it, has printed so far.
       this.#failure ??= `the bridge command ${program} does not answer`;
-      joinToCommand(socket, { program, args, env }, (why) => {
-        this.#failure = why;
+      joinToCommand(socket, { program, args, env }, (why, isFinal) => {
+        if (isFinal) this.#hasEnded = why !== undefined;
+        if (isFinal || !this.#hasEnded) this.#failure = why;
       });
     });
     this.#server.on("error", (error) => {
@@ -86,11 +90,15 @@ type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
  * Runs the command for one connection. Pipes the socket to its standard input and its standard output to the socket, in
  * both cases with end of stream and backpressure. Neither the command nor the socket keeps this process alive.
  *
- * When the command fails, calls `tell` with the reason before the connection ends. Also calls it with the command's
- * messages on standard error until the command speaks HTTP/2, and then with undefined, because an earlier failure is
- * obsolete.
+ * When the command fails, calls `tell` with the reason (final) before the connection ends. Also calls it with the
+ * command's messages on standard error (not final) until the command speaks HTTP/2, and then with undefined (final),
+ * because an earlier failure is obsolete.
  */
-function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: string | undefined) => void): void {
+function joinToCommand(
+  socket: Socket,
+  command: BridgeCommand,
+  tell: (failure: string | undefined, isFinal: boolean) => void,
+): void {
   socket.on("error", () => socket.destroy());
   socket.unref();
   let bridge: Bridge;
@@ -100,7 +108,7 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
       ...(command.env && { env: { ...command.env } }),
     });
   } catch (error) {
-    tell(startFailure(command, error));
+    tell(startFailure(command, error), true);
     socket.destroy();
     return;
   }
@@ -111,7 +119,7 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   let isJoined = false;
   bridge.stderr.setEncoding("utf8").on("data", (text: string) => {
     complaint = (complaint + text).slice(-COMPLAINT_CHARS);
-    if (!isJoined) tell(failureWords(command, "says nothing", complaint));
+    if (!isJoined) tell(failureWords(command, "says nothing", complaint), false);
   });
   bridge.on("error", (error) => (startError = error));
   socket.pipe(bridge.stdin);
@@ -123,14 +131,14 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
       // The command's message on standard error may arrive a moment later.
       bridge.stdout.off("data", receiveFirst).resume();
       const refuse = (): void => {
-        tell(failureWords(command, `does not speak HTTP/2: it printed ${said}`, complaint));
+        tell(failureWords(command, `does not speak HTTP/2: it printed ${said}`, complaint), true);
         socket.destroy();
       };
       const late = setTimeout(refuse, COMPLAINT_MS).unref();
       bridge.once("close", () => clearTimeout(late));
     } else if (first.length >= HEAD_BYTES) {
       isJoined = true;
-      tell(undefined);
+      tell(undefined, true);
       bridge.stdout.off("data", receiveFirst);
       socket.write(first);
       bridge.stdout.pipe(socket, { end: false });
@@ -140,12 +148,12 @@ function joinToCommand(socket: Socket, command: BridgeCommand, tell: (failure: s
   bridge.on("close", (code, signal) => {
     // If grpc-js ended the connection, the command's exit is not a failure.
     if (!socket.readableEnded && !socket.destroyed) {
-      if (startError !== undefined) tell(startFailure(command, startError));
+      if (startError !== undefined) tell(startFailure(command, startError), true);
       else if (code !== 0 || !isJoined || complaint !== "") {
         const end = signal === null ? `ended with status ${code}` : `was ended by ${signal}`;
         const printed =
           isJoined || first.length === 0 ? "" : `, after it printed ${quotedLine(first)} instead of HTTP/2`;
-        tell(failureWords(command, `${end}${printed}`, complaint));
+        tell(failureWords(command, `${end}${printed}`, complaint), true);
       }
     }
     socket.end(() => socket.destroy());

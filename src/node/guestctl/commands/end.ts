@@ -23,8 +23,8 @@ know them, and a warning says so.`,
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": how many
-processes of a command that had already ended were ended ("leftovers_unknown": the agent does not know them).`,
+  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": how
+many processes of a command that had already ended were ended ("leftovers_unknown": the agent does not know them).`,
   statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
