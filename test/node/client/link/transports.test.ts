@@ -77,6 +77,19 @@ describe("a bridge command", () => {
     assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
   });
 
+  test("the end of a bridge command is reported although its successor has printed a prompt", async () => {
+    await using folder = await testFolder();
+    // The first command prints a banner and ends. The next one prints a prompt and waits.
+    const script = "echo 'password:' >&2; if mkdir \"$0\" 2>/dev/null; then echo hi; exit 0; fi; exec cat >/dev/null";
+    const bridge = ["sh", "-c", script, folder.at("begun")];
+    using client = connect({ bridge, token: "any", connectTimeoutMs: 1_000 });
+    const { message } = await failureOf(client.health());
+    assert.equal(
+      message,
+      'the bridge command sh ended with status 0, after it printed "hi" instead of HTTP/2: password:',
+    );
+  });
+
   test("a bridge command runs once per connection and ends with its client", async () => {
     await using folder = await testFolder();
     const pids = folder.at("pids");
