@@ -1,5 +1,6 @@
 export {
   type Capacity,
+  checkBaseUrl,
   connectHypeman,
   type DaemonFacts,
   type HypemanOptions,

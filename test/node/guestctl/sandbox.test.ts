@@ -167,6 +167,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
       [["create", "--process", "/none", IMAGE], /cannot read \/none/],
       [["ls", "--api", "localhost"], /--api requires a URL/],
+      [
+        ["ls", "--api", "http://me:secret@127.0.0.1:1"],
+        /^guestctl: (?!.*secret)--api must not contain a user or password; the daemon only accepts a token/,
+      ],
     ] as const) {
       assertRefused(await sandbox(...args), said);
     }

@@ -98,6 +98,14 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.ok(!`${failure.message}${String(failure.cause)}`.includes("a-wrong-token"));
   });
 
+  test("connectHypeman refuses a baseUrl with a password, and does not print it", async () => {
+    for (const baseUrl of ["http://me:secret@127.0.0.1:1", "ftp://me:secret@127.0.0.1", "//me:secret@127.0.0.1"]) {
+      const { message } = await assertRefused(connectHypeman({ baseUrl, apiToken: "any" }), "INVALID_SPEC");
+      assert.match(message, /^baseUrl (?:must not contain a user or password|requires a URL)/);
+      assert.doesNotMatch(message, /secret/);
+    }
+  });
+
   test("SUBSTRATE_UNAUTHORIZED names the token's missing scope and all required scopes", async () => {
     substrate.rules.scopes = ALL_SCOPES.difference(new Set(["volume:write"]));
     const { code, message, nextStep } = await failureOf(node.create(SPEC));

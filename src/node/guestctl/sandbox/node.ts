@@ -1,6 +1,6 @@
 import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
-import { connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
+import { checkBaseUrl, connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
 import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
 import type { SandboxProgress } from "./progress.ts";
 
@@ -46,9 +46,7 @@ export async function openNode(
   const apiToken = env["HYPEMAN_API_KEY"] ?? "";
   if (apiToken === "") throw new UsageError("no token for the substrate's daemon; set HYPEMAN_API_KEY");
   const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
-  if (baseUrl !== undefined && !(URL.canParse(baseUrl) && /^https?:$/.test(new URL(baseUrl).protocol))) {
-    throw new UsageError(`--api requires a URL such as http://localhost:4973, not ${JSON.stringify(baseUrl)}`);
-  }
+  if (baseUrl !== undefined) checkBaseUrl(baseUrl, "--api");
   const archive = setting(values.agent, env["GUESTCTL_AGENT"]);
   return Sandboxes.open({
     substrate: await connectHypeman({ baseUrl, apiToken }),

@@ -37,7 +37,7 @@ const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
 
 /** Address and credentials of the daemon. */
 export interface HypemanOptions {
-  /** Default: "http://localhost:4973". */
+  /** URL of the daemon, without a user or password. Default: "http://localhost:4973". */
   readonly baseUrl?: string | undefined;
   readonly apiToken: string;
   /** Deadline of a call, including the body of its answer, in milliseconds. Default: 90 s. */
@@ -45,11 +45,27 @@ export interface HypemanOptions {
 }
 
 /**
- * Connects to the daemon through its official client. Rejects with SandboxError (MISSING_PACKAGE) if that is not
- * installed.
+ * Connects to the daemon through its official client. Rejects with SandboxError: INVALID_SPEC for an invalid `baseUrl`,
+ * MISSING_PACKAGE if the client is not installed.
  */
 export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
   return HypemanSubstrate.connect(options);
+}
+
+/**
+ * Throws SandboxError (INVALID_SPEC) unless this is an http URL without a user and password: fetch refuses such a URL
+ * and quotes it. The message quotes nothing of the URL, because it may contain a password.
+ *
+ * @param name of the option that the message names
+ */
+export function checkBaseUrl(baseUrl: string, name = "baseUrl"): void {
+  if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol))
+    throw new SandboxError("INVALID_SPEC", `${name} requires a URL such as http://localhost:4973`);
+  const { username, password } = new URL(baseUrl);
+  if (username !== "" || password !== "") {
+    const message = `${name} must not contain a user or password; the daemon only accepts a token`;
+    throw new SandboxError("INVALID_SPEC", message);
+  }
 }
 
 /** The part of the substrate's API that sandboxes need. A program that has another client of the API can implement it. */
@@ -75,6 +91,7 @@ class HypemanSubstrate {
 
   static async connect(options: HypemanOptions): Promise<HypemanSubstrate> {
     const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
+    if (baseUrl !== undefined) checkBaseUrl(baseUrl);
     let sdk;
     try {
       sdk = await import("@onkernel/hypeman");
