@@ -59,7 +59,7 @@ export interface FleetNode {
 
 let networks = 0;
 
-/** A network for each fleet of this process, because all their agents have one port, and mostly not another process's. */
+/** Each fleet needs a network of its own, because the agents of all fleets listen on the same port. */
 function nextNetwork(): string {
   return `127.${64 + ((process.pid + networks++) % 128)}`;
 }

@@ -65,7 +65,10 @@ export class Cgroups {
     return made && new Cgroup(this.#calls, made, () => this.#release(made.name));
   }
 
-  /** Opens the cgroup of a command that was released. Close it; there is no need to release it again. */
+  /**
+   * Opens the cgroup of an ended command again by its name, for as long as processes are left in it. The caller closes
+   * it. "removed": it was empty. "unreadable": it cannot be opened now, for example for lack of descriptors.
+   */
   reopen(name: string): Cgroup | "removed" | "unreadable" {
     const fd = this.#calls.openAt(this.session.fd, name, DIRECTORY);
     if (fd === -system.errno.ENOENT) return "removed";
