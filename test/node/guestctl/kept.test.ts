@@ -75,7 +75,7 @@ describe("guestctl and kept commands", () => {
     };
     const first = await leave();
     const { stdout, stderr } = await guestctl(["end", "leaver"]);
-    assert.equal(stdout, "ended: code 0, signal 0; processes that it had left running and that were ended: 1\n");
+    assert.equal(stdout, "ended: code 0, signal 0; processes that it had left running, now ended: 1\n");
     assert.equal(stderr, "");
     await processGone(first);
     const second = await leave();

@@ -43,8 +43,7 @@ many processes of a command that had already ended were ended ("leftovers_unknow
     const warning = leftoversWarning(name, response);
     if (warning !== undefined) host.stderr.write(`guestctl: warning: ${printable(warning)}\n`);
     const { leftoversEnded = 0 } = response;
-    const leftovers =
-      leftoversEnded === 0 ? "" : `; processes that it had left running and that were ended: ${leftoversEnded}`;
+    const leftovers = leftoversEnded === 0 ? "" : `; processes that it had left running, now ended: ${leftoversEnded}`;
     const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}${leftovers}\n`;
     const json = { ...keptObject(EndExecResponseSchema, response), duration_ms: durationMs };
     return { text: withDuration(text, durationMs, host), json };
