@@ -3,7 +3,10 @@ import type { Batch } from "./output.ts";
 /** Writes chunks of so many bytes together, and calls back when that is done. */
 export type WriteChunks = (chunks: readonly Uint8Array[], sizeBytes: number, written: () => void) => void;
 
-/** Writes chunks in turns of at most `turnBytes` (undefined: any number), each after the one before is written. */
+/**
+ * Writes chunks in pieces of at most `turnBytes` bytes. Each piece is written when the piece before it has been
+ * written. If `turnBytes` is undefined, all chunks are written at once.
+ */
 export function writeInTurns(
   { chunks, sizeBytes }: Pick<Batch, "chunks" | "sizeBytes">,
   turnBytes: number | undefined,

@@ -208,7 +208,8 @@ static void watch(int sent, int version, int type, const void *bytes, size_t len
 }
 
 /*
- * Runs when a context is created: a CRYPTO_EX_new callback, whose parent is the context (CRYPTO_get_ex_new_index(3)).
+ * Runs when an SSL_CTX is created. It is a CRYPTO_EX_new callback, whose first argument is the new SSL_CTX
+ * (CRYPTO_get_ex_new_index(3)).
  */
 static void limit_context(void *context, void *unused, CRYPTO_EX_DATA *data, int index, long number, void *pointer) {
   (void)unused, (void)data, (void)index, (void)number, (void)pointer;

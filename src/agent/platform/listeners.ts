@@ -61,7 +61,10 @@ async function readTable(file: string, family: 4 | 6, take: (listener: Listener)
   }
 }
 
-/** The listener in a line: empty for the header, [undefined] for a socket that does not listen. */
+/**
+ * Parses a line of /proc/net/tcp. Returns an empty list for the header, and otherwise a list of one element: the
+ * listener, or undefined if the socket does not listen.
+ */
 function listenerOf(line: string, family: 4 | 6): (Listener | undefined)[] {
   const [, address, port = "", state, uid, inode] = LINE.exec(line) ?? [];
   if (address === undefined) return [];

@@ -192,9 +192,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Runs `reject` when the request is complete, takes too long, or its client is gone; drops its messages. An earlier
-   * response would require a reset of the stream, and a client that is still sending may take that for a broken
-   * connection (curl: error 92).
+   * Discards the messages of the request, and calls `refuse` when the request is complete, takes too long, or its
+   * client is gone. A response before the end of the request would require a reset of the stream, which some clients
+   * that are still sending report as a broken connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#reject = refuse;

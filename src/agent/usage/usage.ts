@@ -47,7 +47,7 @@ export class Usage {
   readonly #parts: UsageParts;
   readonly #space: FileSystemSpaces;
   readonly #watchers = new Watchers(USAGE_WATCH_LIMIT, "end one, or call GetUsage");
-  /** The reading that has not begun yet. */
+  /** A reading that is scheduled and has not begun yet. */
   #next: Promise<UsageReport> | undefined;
   /** Resolves when all earlier readings have ended. */
   #before: Promise<unknown> = Promise.resolve();

@@ -194,7 +194,7 @@ describe("launcher", () => {
     }
   });
 
-  test("the launcher dies by the agent's signal unless it is PID 1", () => {
+  test("a launcher that is not PID 1 is killed by the signal that killed the agent", () => {
     for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
       assert.equal(runAlone(["die", number]).signal, name);
     }

@@ -74,7 +74,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 }
 
 describe("the bounds of tunnels", () => {
-  it("a half-full tunnel applies window frames queued behind waiting data", async () => {
+  it("a tunnel applies window frames although data before them is still waiting", async () => {
     const path = folder.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);

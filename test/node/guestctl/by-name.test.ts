@@ -65,7 +65,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("guestctl reports an unknown sandbox name with the next command", async () => {
+  test("the error for an unknown sandbox names the command to run next", async () => {
     const state = join(folder, "empty");
     for (const differences of [{ GUESTCTL_STATE: state, HYPEMAN_API_KEY: "" }, { GUESTCTL_STATE: state }]) {
       const said =
@@ -80,7 +80,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
   });
 
-  test("guestctl reports a suspended, stopped or unrestored sandbox with the next command", async () => {
+  test("the error for a suspended, stopped or unrestored sandbox names the next command", async () => {
     using node = await openNode(partsOf(substrate));
     await node.snapshot("box", { name: "taken" });
     await refused(["health", "--sandbox", "taken"], /taken is a snapshot.*guestctl sandbox fork taken\n$/);

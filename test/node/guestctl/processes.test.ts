@@ -51,7 +51,7 @@ describe("guestctl ps", () => {
       assert.match((await runGuestctl(["ps", ...args], env)).stdout, /sleep/, args.join(" "));
   });
 
-  test("guestctl ps names a sandbox's option if no kept command has the name", async () => {
+  test("guestctl ps NAME suggests --sandbox if no kept command has that name", async () => {
     assertRefused(
       await runGuestctl(["ps", "box"], env),
       /no process belongs to a kept command "box"; if it is a sandbox: --sandbox box \(see --help\)\n$/,

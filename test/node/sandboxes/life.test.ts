@@ -92,7 +92,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  test("snapshot runs the source's restore steps and tags the hook's outcome and keys", async () => {
+  test("snapshot restores its source and stores keys and the hook's outcome as tags", async () => {
     const epochMs = (await node.get("box")).runEpochMs ?? 0;
     const { snapshot, awakening } = await node.snapshot("box", { name: "taken" });
     assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);

@@ -45,9 +45,9 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes everything but the standard streams and the cgroup's directory, including copies of other children's pipes.
- * Until then these pipes seem to have a writer, and a later step may hang. May fail: Linux before 5.9 lacks
- * close_range, and then close_descriptors closes them at the end.
+ * Closes all descriptors except the standard streams and the cgroup's directory. Among them are copies of the pipes of
+ * other children. While such a copy is open, its pipe seems to have a writer, and a later step may hang. Linux before
+ * 5.9 lacks close_range. There this does nothing, and close_descriptors closes all descriptors as the last step.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;

@@ -130,7 +130,10 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
   free_job(job);
 }
 
-/* If the environment has ended meanwhile, the failed call itself releases the function for this job. */
+/*
+ * Calls the JavaScript thread with an ended job. If that thread has ended meanwhile, the call fails, and the failed call
+ * has already released the function for this job.
+ */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
     napi_release_threadsafe_function(settled, napi_tsfn_release);

@@ -134,8 +134,8 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
 
 /** Removes the session cgroups of killed agents and thaws what is in them. Those of running agents are locked. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The loop body is not a function of its own: whether the build caches its code would depend on other agents on the
-  // build machine.
+  // The loop body is not a function of its own. The build runs the agent and caches the code of each function that ran,
+  // and this one would run only if there are other agents on the build machine: two builds would differ.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

@@ -78,8 +78,8 @@ export class DataFrames {
   }
 
   /**
-   * Adds a byte to the start of a message, and decides, as soon as that is possible, whether the message is a data
-   * frame and nothing else.
+   * Takes the next of the first bytes of a message. As soon as there are enough of them, decides whether the message is
+   * a data frame and nothing else.
    */
   #look(byte: number): void {
     if (this.#head.push(byte) < PREFIX_BYTES) return;

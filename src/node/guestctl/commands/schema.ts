@@ -36,7 +36,7 @@ function withYear(value: unknown): unknown {
   return create(TimestampSchema, { seconds: nearest, nanos: Math.min(Math.max(nanos, 0), 999_999_999) });
 }
 
-/** Converts the library's answer to JSON in the schema's form, with its times and 64-bit numbers. */
+/** Converts an answer of the library to the JSON form of its message. This includes dates and 64-bit numbers. */
 export function schemaObject(schema: DescMessage, answer: object): object {
   return messageObject(schema, inMessage(schema, answer));
 }

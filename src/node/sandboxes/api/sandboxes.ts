@@ -61,7 +61,7 @@ import { watch, type WatchOptions } from "./watch.ts";
 
 /** Credentials that expire within this time are listed in `status`. */
 const SOON_MS = 30 * 86_400_000;
-/** How many instances that a listing lacks are requested from the daemon concurrently. */
+/** Limit on concurrent requests for single instances, which are sent for instances that a listing lacks. */
 const REQUESTS_AT_A_TIME = 16;
 
 /** A sandbox, as this node knows it. Operations require the phase "ready". */

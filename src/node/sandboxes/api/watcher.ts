@@ -145,8 +145,8 @@ export class Watcher {
       } catch (error) {
         failure = error;
       }
-      // After a mere timeout the connection is kept: it may still be in progress. After any other failure the address
-      // may be outdated.
+      // After a timeout the connection is kept, because it may still be opening. After any other failure it is closed,
+      // because the address may be outdated.
       if (!isLate(failure)) this.close();
       if (!isSame() || this.#end.signal.aborted) return undefined;
       await pause(CONFIRM_PAUSE_MS);

@@ -145,8 +145,8 @@ export async function withdraw(
     try {
       await node.substrate.deleteIngress(found.id);
     } catch (error) {
-      // If the ingress is gone, only the answer was lost. After a 500, however, the daemon may have deleted the record
-      // and still serve the rule (lib/ingress/manager.go:494-518).
+      // If the ingress is gone, it was deleted, and only the daemon's answer was lost. But after a 500 the daemon may have
+      // deleted the record and still serve the rule (lib/ingress/manager.go:494-518).
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }
   }

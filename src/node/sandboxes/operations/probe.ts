@@ -25,8 +25,8 @@ export interface Probe {
 /** Why a sandbox does not answer through its ingress. */
 export interface Problem {
   /**
-   * True: the proxy does not answer or has no rule for the hostname. False: the server behind the proxy does not
-   * answer.
+   * Whether the proxy is at fault: it does not answer, or has no rule for the hostname. Otherwise the server behind the
+   * proxy does not answer.
    */
   readonly isProxys: boolean;
   readonly said: string;

@@ -3,7 +3,7 @@ import type { Owners } from "../owners.ts";
 import type { PlainError } from "./plain-error.ts";
 import type { Batch } from "./records.ts";
 
-/** A path or name as a structured clone: of a Buffer, it keeps only the bytes. */
+/** A path or name that is sent between threads: a structured clone of a Buffer is a Uint8Array. */
 export type Bytes = Uint8Array;
 
 /** A file as it was when it was sent. */
