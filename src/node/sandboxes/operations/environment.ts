@@ -52,11 +52,14 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
 /**
  * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
  * frozen: until its restore steps it would run with the variables of its origin. Checked before anything wakes up.
+ *
+ * @param outcome what the refusal prevented
  */
 export function demandFrozen(
   { guests }: Needs<"guests">,
   { name, preSnapshot }: JournalEntry,
   { env, acceptUnfrozen = false }: RestoreChoices & { readonly env?: Variables | undefined },
+  outcome: "forked" | "resumed",
   freeze: Freeze = guests.freeze,
 ): void {
   if (env === undefined || acceptUnfrozen || freeze === "off" || preSnapshot?.freeze === "frozen") return;
@@ -64,7 +67,7 @@ export function demandFrozen(
     unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "it is not known" : "nobody asked for it");
   const message =
     `the session of ${name} was not frozen when it was suspended (${because}): it would run with the variables that env ` +
-    "replaces; nothing was resumed";
+    `replaces; nothing was ${outcome}`;
   throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 

@@ -76,7 +76,7 @@ export async function fork(
   if (env !== undefined) {
     const isRunning = isAwake && parent.kind === "sandbox";
     demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
-    if (!isAwake) demandFrozen(node, parent, choices, choices.freeze);
+    if (!isAwake) demandFrozen(node, parent, choices, "forked", choices.freeze);
   }
   await demandFeature(node, "fork", parent);
   await demandUnpublished(node, name);
@@ -221,6 +221,9 @@ async function welcome(
   await node.credentials.remove(parentOf(name));
   return {
     fork: ready,
-    awakening: { ...awakening, warnings: [...unfrozenWarnings(entry, true), ...awakening.warnings] },
+    awakening: {
+      ...awakening,
+      warnings: [...unfrozenWarnings(entry, "the secrets of its origin"), ...awakening.warnings],
+    },
   };
 }

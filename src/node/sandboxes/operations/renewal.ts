@@ -36,7 +36,7 @@ export async function awakenWith(
     return node.guests.ask(entry, (client) => writeVariables(client, env));
   });
   try {
-    const awakening = await node.guests.awaken("resume", entry);
+    const awakening = await node.guests.awaken("resume", entry, { replaced: "the variables that env replaces" });
     await node.guests.ask(entry, (client) => demandInForce(client, entry, awakening));
     return awakening;
   } catch (error) {

@@ -219,7 +219,7 @@ export async function resume(
   if (env !== undefined && boots) throw keepsVariables(entry.name, state);
   if (env !== undefined && (state === "Standby" || entry.runEpochMs === undefined)) {
     demandRenewable(entry);
-    demandFrozen(node, entry, choices);
+    demandFrozen(node, entry, choices, "resumed");
   }
   if (state === "Standby") {
     differing = await compareKeys(node, "resume", entry, choices);

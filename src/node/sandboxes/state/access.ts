@@ -136,7 +136,7 @@ export class GuestAccess {
    * the sandbox as running.
    */
   async awaken(operation: string, entry: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
-    const { reachTimeoutMs = this.patience.reachTimeoutMs, known, done, onAnswered, lookPauseMs } = options;
+    const { reachTimeoutMs = this.patience.reachTimeoutMs, known, done, onAnswered, lookPauseMs, replaced } = options;
     let whenAnswered = onAnswered;
     const dial = async (): Promise<RestoredGuest> => {
       const client = await this.dial(entry, { known, expiredOf: entry.name });
@@ -166,7 +166,7 @@ export class GuestAccess {
       ranUnfrozen: ranUnfrozen(operation, entry, isLate),
     });
     turns.risk(entry.name, undefined);
-    return { ...awakening, warnings: [...unfrozenWarnings(entry), ...warnings] };
+    return { ...awakening, warnings: [...unfrozenWarnings(entry, replaced), ...warnings] };
   }
 
   /**
@@ -223,6 +223,8 @@ export interface AwakenOptions {
   readonly onAnswered?: (() => void) | undefined;
   /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
   readonly lookPauseMs?: number | undefined;
+  /** What the sandbox has until its restore steps, for the warning NOT_FROZEN: "the variables that …". */
+  readonly replaced?: string | undefined;
 }
 
 export interface FirstDutiesOptions {

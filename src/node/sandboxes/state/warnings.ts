@@ -23,14 +23,18 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
   return [{ code: "NOT_FROZEN", message }];
 }
 
-/** The warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it. */
-export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, isFork = false): readonly Warning[] {
+/**
+ * The warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it.
+ *
+ * @param replaced what the sandbox still had until its restore steps, in words
+ */
+export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;
   if (because === undefined) return [];
-  const secrets = isFork ? ", and with the secrets of its origin" : "";
+  const also = replaced === undefined ? "" : `, and with ${replaced}`;
   const message =
     `the session was not frozen when it was suspended (${because}), so it ran before its restore steps, with the old time and ` +
-    `with random numbers that clones of it draw too${secrets}`;
+    `with random numbers that clones of it draw too${also}`;
   return [{ code: "NOT_FROZEN", message }];
 }
 
