@@ -12,6 +12,8 @@ export {
   type InstanceParts,
   type InstanceState,
   type NetworkSpec,
+  NODE_CHANNEL,
+  type NodeEvent,
   type Remedy,
   type SandboxCode,
   SandboxError,

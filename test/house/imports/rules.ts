@@ -41,6 +41,7 @@ const PROGRAMS: ReadonlyMap<string, Layers> = new Map([
       "sandboxes",
       "guestctl/ending",
       "guestctl/cli",
+      "guestctl/verbose",
       "guestctl/sandbox",
       "guestctl/connection",
       "guestctl/copy guestctl/terminal",

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
-import { chmod, mkdir, writeFile } from "node:fs/promises";
+import { execFileSync } from "node:child_process";
+import { chmod, mkdir, readFile, writeFile } from "node:fs/promises";
 import { cpus } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline/promises";
 import { describe, test } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
@@ -165,6 +167,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["unpublish", "box"], /requires a name and a hostname/],
       [["create", "--idle-action", "hibernate", IMAGE], /idleAction requires none, standby or stop/],
       [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
+      [["create", "-v", "/data:/data", IMAGE], /\/data:\/data is not the name of an image; no directory of the host /],
       [["create", "--process", "/none", IMAGE], /cannot read \/none/],
       [["ls", "--api", "localhost"], /--api requires a URL/],
       [
@@ -226,6 +229,71 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.match((await sandbox("stop", "--help")).stdout, /--wait/);
     assert.doesNotMatch((await sandbox("stop", "--help")).stdout, /--vcpus|--freeze/);
     assert.equal(substrate.requests.length, before);
+  });
+
+  test("sandbox -v reports the daemon, requests, dialled addresses and retries, but no token", async () => {
+    const secrets = [String(env["HYPEMAN_API_KEY"])];
+    const listed = await sandbox("ls", "-v");
+    const at = `guestctl: substrate's daemon at ${substrate.baseUrl}, with the token of HYPEMAN_API_KEY\n`;
+    const state = join(folder, ".local/state/guestctl/sandboxes");
+    assert.ok(
+      listed.stderr.startsWith(`${at}guestctl: node node-7; journal and credentials in ${state}\n`),
+      listed.stderr,
+    );
+    assert.match(listed.stderr, /\nguestctl: GET \/instances\S*: 200 after \d+ ms\n/);
+    assert.match(listed.stdout, /^NAME/);
+    substrate.fail(/^GET \/instances\//, MISSING);
+    const lost = await sandbox("--verbose", "status", "box");
+    substrate.interfere = () => undefined;
+    assert.match(lost.stderr, /guestctl: GET \/instances\/\S+: 404 after \d+ ms\n/);
+    const away = await runGuestctl(["-v", "sandbox", "ls", "--api", `http://127.0.0.1:${await freePort()}`], env);
+    assert.match(
+      away.stderr,
+      /\nguestctl: GET \/instances\?state=Stopped: no answer after \d+ ms: connect ECONNREFUSED /,
+    );
+    const made = await sandbox("create", "-v", "--name", "told", "-e", "SECRET=unseen", IMAGE, "sleep", "100000");
+    assert.equal(made.exitCode, 0, made.stderr);
+    assert.match(made.stderr, /guestctl: POST \/instances: 201 after \d+ ms\n/);
+    const credentials = join(state, "credentials/told");
+    assert.ok(made.stderr.includes(`; credentials in ${credentials}\n`), made.stderr);
+    assert.match(made.stderr, /guestctl: told: address 127\.[\d.]+:\d+; /);
+    assert.match(made.stderr, /guestctl: connected after \d+ ms\n/);
+    secrets.push((await readFile(join(credentials, "token"), "utf8")).trim(), "unseen");
+    const rotated = await sandbox("rotate", "told", "--verbose", "--json");
+    assert.match(rotated.stderr, /\{"verbose":"told: address \S+; credentials in \/\S+\/told or \/\S+"\}\n/);
+    for (const line of rotated.stderr.trim().split("\n")) JSON.parse(line);
+    secrets.push((await readFile(join(credentials, "token"), "utf8")).trim());
+    const run = await runGuestctl(["-v", "exec", "--sandbox", "told", "true"], env);
+    assert.match(run.stderr, /guestctl: GET \/instances\/\S+: 200 after \d+ ms\n(?:.*\n)*guestctl: connected after/);
+    assert.match(run.stderr, new RegExp(`\\nguestctl: address 127\\..*; credentials in ${credentials}\\n`));
+    assert.equal((await sandbox("rm", "told")).exitCode, 0);
+    for (const { stdout, stderr } of [listed, lost, away, made, rotated, run])
+      for (const secret of secrets) assert.ok(!`${stdout}${stderr}`.includes(secret), `${secret} in ${stderr}`);
+  });
+
+  test("sandbox -v reports each retry while the agent does not answer yet", async (t) => {
+    const started = join(folder, "started.fifo");
+    execFileSync("mkfifo", [started]);
+    // Its machine has an address already, and closes each connection to it until the agent listens.
+    const agent = substrate.agentOf("late", `read line < '${started}'\nexec ${substrate.agentLine} "$@"`);
+    const words = ["--name", "late", "--wait", "60s", "--agent", agent, IMAGE, "sleep", "100000"];
+    const create = startGuestctl(["sandbox", "create", "-v", ...ofCreate, ...words], env);
+    t.after(() => create.kill("SIGKILL"));
+    let printed = "";
+    for await (const line of createInterface(create.stderr)) {
+      printed += `${line}\n`;
+      if (line.startsWith("guestctl: trying again: ") && printed.match(/trying again: /g)?.length === 2)
+        await writeFile(started, "go\n");
+    }
+    assert.equal(await create.ended, 0, printed);
+    const requests = "(?:guestctl: GET .+\\n)*";
+    const dialled = "guestctl: late: address 127\\.[\\d.]+:\\d+; credentials in /\\S+/late\\nguestctl: connecting\\n";
+    const failed = `${dialled}guestctl: no connection after \\d+ ms.*\\n${requests}guestctl: trying again: .+\\n`;
+    assert.match(
+      printed,
+      new RegExp(`${failed}${requests}${failed}${requests}${dialled}(?:.*\\n)*guestctl: connected `),
+    );
+    assert.equal((await sandbox("rm", "late")).exitCode, 0);
   });
 
   test("sandbox ls -q prints names, and --filter selects sandboxes", async () => {

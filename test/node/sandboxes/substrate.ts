@@ -45,6 +45,8 @@ const API_TOKEN = "a-token-of-the-daemon";
 export class HttpSubstrate implements AsyncDisposable {
   readonly apiToken: string = API_TOKEN;
   readonly agentArchive: string;
+  /** The agent's sources as words of a shell's command line. */
+  readonly agentLine: string = SOURCES_COMMAND.map((word) => `'${word}'`).join(" ");
   readonly agentPort: number;
   readonly images: Images;
   readonly volumes: Volumes;
@@ -110,8 +112,7 @@ export class HttpSubstrate implements AsyncDisposable {
       entrypoint: ["/docker-entrypoint.sh"],
       cmd: ["serve", "--port=80"],
     });
-    const command = SOURCES_COMMAND.map((word) => `'${word}'`).join(" ");
-    this.agentArchive = this.agentOf("bundle", `exec ${command} "$@"`);
+    this.agentArchive = this.agentOf("bundle", `exec ${this.agentLine} "$@"`);
   }
 
   /** @param hasProxy false: ingresses are accepted, and nothing serves them */

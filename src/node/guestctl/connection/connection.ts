@@ -43,8 +43,9 @@ export async function openClient(values: ConnectionValues, host: NodeJS.Process)
 /** Creates a connector from the options and the environment. Throws the same errors as openClient. */
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const named = resolveTarget(values, host.env);
-  const target = await targetNow(named, host);
-  if (values.verbose === true) await reportTarget(target, host);
+  const isVerbose = values.verbose === true;
+  const target = await targetNow(named, host, isVerbose);
+  if (isVerbose) await reportTarget(target, host);
   const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
   const options = { ...(await connectOptions(target)), connectTimeoutMs };
   let latest: GuestClient | undefined;
@@ -92,19 +93,24 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
 /** Reports which agent is dialled, and with which credentials. Reports each step of the connection from then on. */
 async function reportTarget({ address, bridge, credentials, serverName }: Target, host: NodeJS.Process): Promise<void> {
   // Imported only here, because few command lines need it.
-  const { reportConnections, reportVerbosely } = await import("./verbose.ts");
+  const { reportConnections, reporterOf } = await import("../verbose/index.ts");
+  const report = reporterOf(host);
   const where = bridge === undefined ? `address ${wholeAddresses(address ?? "").join(", ")}` : `bridge ${bridge}`;
-  reportVerbosely(host, `${where}; credentials in ${resolve(credentials)}`);
-  if (serverName !== undefined) reportVerbosely(host, `name in the agent's certificate: ${serverName}`);
-  reportConnections(host);
+  report(`${where}; credentials in ${resolve(credentials)}`);
+  if (serverName !== undefined) report(`name in the agent's certificate: ${serverName}`);
+  reportConnections(report);
 }
 
 /** Asks the substrate for the current address of a sandbox. Any other target is returned unchanged. Throws SandboxError. */
-async function targetNow(named: Target | SandboxTarget, host: NodeJS.Process): Promise<Target> {
+async function targetNow(
+  named: Target | SandboxTarget,
+  host: NodeJS.Process,
+  isVerbose: boolean = false,
+): Promise<Target> {
   if (!("sandbox" in named)) return named;
   // Imported only here, because it loads the sandbox library, which only --sandbox needs.
   const { targetOfSandbox } = await import("../sandbox/index.ts");
-  return targetOfSandbox(named, host);
+  return targetOfSandbox(named, host, isVerbose);
 }
 
 async function connectOptions({ address = "", bridge, credentials, serverName }: Target): Promise<ConnectOptions> {

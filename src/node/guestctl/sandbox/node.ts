@@ -2,16 +2,19 @@ import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
 import { checkBaseUrl, connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
 import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
+import { type Reporter, reporterOf } from "../verbose/index.ts";
 import type { SandboxProgress } from "./progress.ts";
 
 /** hypeman 8853445, config.example.yaml:17. */
 const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
 
+const USUAL_API = "http://localhost:4973";
+
 /** Options of every command of `guestctl sandbox`. */
 export const NODE_OPTIONS = {
   api: {
     argument: "URL",
-    help: "URL of the substrate's daemon (default http://localhost:4973; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY",
+    help: `URL of the substrate's daemon (default ${USUAL_API}; or HYPEMAN_BASE_URL); its token is HYPEMAN_API_KEY` as string,
   },
   state: {
     argument: "DIR",
@@ -22,12 +25,18 @@ export const NODE_OPTIONS = {
     argument: "ID",
     help: "id of this node, in the tag svc.node_id of everything it creates (default: the host name; or GUESTCTL_NODE_ID)",
   },
+  verbose: {
+    short: "v",
+    help: "report each request to the daemon, each address that is dialled with which credentials, and each retry, on standard error",
+  },
 } as const;
 
 /** The values of these options, and of those that only some commands have. */
 export type NodeValues = {
   readonly [
-    Name in keyof typeof NODE_OPTIONS | ("agent" | "agent-port" | "daemon-folder" | "ingress-host" | "timeout" | "wait")
+    Name in
+      | Exclude<keyof typeof NODE_OPTIONS, "verbose">
+      | ("agent" | "agent-port" | "daemon-folder" | "ingress-host" | "timeout" | "wait")
   ]?: string | undefined;
 };
 
@@ -39,6 +48,8 @@ export async function openNode(
     readonly readOnly: boolean;
     readonly progress?: SandboxProgress | undefined;
     readonly freeze?: Freeze | undefined;
+    /** Reports what the node does. Undefined: nothing is reported. */
+    readonly report?: Reporter | undefined;
   },
 ): Promise<Sandboxes> {
   const { env } = host;
@@ -48,10 +59,17 @@ export async function openNode(
   const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
   if (baseUrl !== undefined) checkBaseUrl(baseUrl, "--api");
   const archive = setting(values.agent, env["GUESTCTL_AGENT"]);
+  const state = stateFolder(values.state, env);
+  const nodeId = setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname();
+  if (how.report !== undefined) {
+    // Imported only here, because few command lines need it.
+    const { reportNode } = await import("./verbose.ts");
+    reportNode({ api: baseUrl ?? USUAL_API, state, nodeId }, how.report);
+  }
   return Sandboxes.open({
     substrate: await connectHypeman({ baseUrl, apiToken }),
-    folder: stateFolder(values.state, env),
-    nodeId: setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname(),
+    folder: state,
+    nodeId,
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
     daemonFolder: setting(values["daemon-folder"], USUAL_DAEMON_FOLDER),
@@ -94,11 +112,16 @@ export async function sandboxNames(state: string | undefined, { env }: NodeJS.Pr
  * Finds the current address of a sandbox. If no agent can answer there, throws SandboxError, which names the next
  * command.
  */
-export async function targetOfSandbox({ sandbox, ...values }: SandboxTarget, host: NodeJS.Process): Promise<Reach> {
+export async function targetOfSandbox(
+  { sandbox, ...values }: SandboxTarget,
+  host: NodeJS.Process,
+  isVerbose: boolean = false,
+): Promise<Reach> {
   const folder = stateFolder(values.state, host.env);
   // Report an unknown sandbox before a missing token: a user without sandboxes does not need the token.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
     throw noSandbox(sandbox, folder);
-  using node = await openNode(values, host, { readOnly: true });
+  const report = isVerbose ? reporterOf(host) : undefined;
+  using node = await openNode(values, host, { readOnly: true, report });
   return await node.reach(sandbox);
 }

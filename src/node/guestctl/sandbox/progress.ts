@@ -18,6 +18,8 @@ export interface ProgressOptions {
   readonly isForPrograms: boolean;
   /** The command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
   readonly isEndless: boolean;
+  /** Lines of --verbose would be mixed with a redrawn line, too. */
+  readonly isVerbose: boolean;
 }
 
 /**
@@ -37,10 +39,10 @@ export class SandboxProgress implements Disposable {
   #timer: NodeJS.Timeout | undefined;
   #isShown = false;
 
-  constructor(stream: NodeJS.WriteStream, { isForPrograms, isEndless }: ProgressOptions) {
+  constructor(stream: NodeJS.WriteStream, { isForPrograms, isEndless, isVerbose }: ProgressOptions) {
     this.#stream = stream;
     this.#isForPrograms = isForPrograms;
-    this.#isDrawn = stream.isTTY && !isForPrograms && !isEndless;
+    this.#isDrawn = stream.isTTY && !isForPrograms && !isEndless && !isVerbose;
   }
 
   /** Reports the next step of the work, or the progress of the current step. */

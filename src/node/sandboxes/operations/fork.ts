@@ -184,7 +184,7 @@ async function welcome(
   // so the clock must not be set before they are replaced.
   const hostTime = (await node.credentials.expiryMs(parentOf(name))) > Date.now();
   const dial = (credentials: ClientCredentials): Promise<GuestClient> =>
-    node.guests.dial(entry, { credentials, expiredOf: parentOf(name) });
+    node.guests.dial(entry, { credentials, credentialsOf: [parentOf(name), name], expiredOf: parentOf(name) });
   const inherited = (): Promise<GuestClient> => dial(parent);
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
     acceptedClient(dial, mixturesOf(parent, fresh, areDutiesDone), { reachTimeoutMs, signal });

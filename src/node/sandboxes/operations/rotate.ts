@@ -41,7 +41,8 @@ export async function finishRotation(
       credentials.client(nextOf(name)),
       credentials.guestFiles(nextOf(name)),
     ]);
-    const dial = (own: ClientCredentials): Promise<GuestClient> => guests.dial(rotating, { credentials: own });
+    const dial = (own: ClientCredentials): Promise<GuestClient> =>
+      guests.dial(rotating, { credentials: own, credentialsOf: [name, nextOf(name)] });
     step("rotate", name, "write them into the guest, and connect with them");
     await handOver(dial, { old, fresh, files }, { reachTimeoutMs: guests.patience.reachTimeoutMs });
   }

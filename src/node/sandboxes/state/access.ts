@@ -7,7 +7,7 @@ import {
   restoreDuties,
 } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
-import { type Instance, SandboxError } from "../substrate/index.ts";
+import { type Instance, publishNode, SandboxError } from "../substrate/index.ts";
 import { whileUp } from "./ending.ts";
 import { awaken, type Awakening, CALL_MS, type Freeze, type Patience } from "./guest.ts";
 import { type DialWith, handOver } from "./handover.ts";
@@ -49,13 +49,18 @@ export class GuestAccess {
    * Creates a client of a sandbox's agent, at the instance's current address, or at the last known one if the daemon
    * does not answer. Rejects with AGENT_UNREACHABLE if the instance has no address.
    */
-  async dial(entry: SandboxEntry, { credentials, known, expiredOf }: DialOptions = {}): Promise<GuestClient> {
+  async dial(
+    entry: SandboxEntry,
+    { credentials, credentialsOf, known, expiredOf }: DialOptions = {},
+  ): Promise<GuestClient> {
     const { ip } = known?.ip === undefined ? await this.#address(entry) : known;
     if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${entry.name} has no address`);
     const own = credentials ?? (await this.#parts.credentials.client(entry.name));
     const pinnedCertPem =
       expiredOf === undefined ? undefined : await this.#parts.credentials.serverCertificate(expiredOf);
-    return connect({ address: addressOf(entry, ip), ...own, pinnedCertPem });
+    const address = addressOf(entry, ip);
+    this.#report(entry.name, address, credentialsOf);
+    return connect({ address, ...own, pinnedCertPem });
   }
 
   /**
@@ -74,10 +79,12 @@ export class GuestAccess {
       await this.renewIfExpired(operation, entry, timeoutMs);
       own = credentials.forRestore(name);
     }
-    const dial = async (): Promise<GuestClient> =>
-      known.ip === undefined
-        ? this.dial(entry, { expiredOf: name })
-        : connect({ address: addressOf(entry, known.ip), ...own.client, pinnedCertPem: own.serverCertPem });
+    const dial = async (): Promise<GuestClient> => {
+      if (known.ip === undefined) return this.dial(entry, { expiredOf: name });
+      const address = addressOf(entry, known.ip);
+      this.#report(name, address);
+      return connect({ address, ...own.client, pinnedCertPem: own.serverCertPem });
+    };
     const client = await dial();
     let first: RestoredGuest | undefined;
     try {
@@ -98,6 +105,12 @@ export class GuestAccess {
     // Recorded now, because the agent reports it only once: a crash before `awaken` would lose it.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
+  }
+
+  #report(sandbox: string, address: string, credentialsOf: readonly string[] = [sandbox]): void {
+    const { credentials } = this.#parts;
+    const directories = credentialsOf.map((name) => credentials.folderOf(name));
+    publishNode({ event: "dialling", sandbox, address, credentials: directories });
   }
 
   async #address(entry: SandboxEntry): Promise<{ readonly ip: string | undefined }> {
@@ -189,7 +202,8 @@ export class GuestAccess {
       credentials.client(nextOf(name)),
       credentials.guestFiles(nextOf(name)),
     ]);
-    const dial: DialWith = (own) => this.dial(entry, { credentials: own, expiredOf: name });
+    const dial: DialWith = (own) =>
+      this.dial(entry, { credentials: own, credentialsOf: [name, nextOf(name)], expiredOf: name });
     await whileUp(instances.subject(entry), async (signal) => {
       const limits = { reachTimeoutMs, signal };
       await restoreDuties(() => dial(old), { ...limits, keepFrozen: true, hostTime: false });
@@ -202,6 +216,8 @@ export class GuestAccess {
 export interface DialOptions {
   /** Default: the sandbox's current credentials. */
   readonly credentials?: ClientCredentials;
+  /** Names of the credential sets that `credentials` were taken from, for `NodeEvent`. Default: the sandbox's own set. */
+  readonly credentialsOf?: readonly string[];
   /** The sandbox's instance, if the caller has just listed it; this saves a request to the substrate. */
   readonly known?: Instance | undefined;
   /**

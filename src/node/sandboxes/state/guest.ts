@@ -8,7 +8,7 @@ import {
   type HookResult,
   restoreSequence,
 } from "../../client/index.ts";
-import { SandboxError } from "../substrate/index.ts";
+import { publishNode, SandboxError } from "../substrate/index.ts";
 import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
 import type { Warning } from "./warnings.ts";
@@ -56,12 +56,18 @@ export async function reached<Value>(
   signal?: AbortSignal,
 ): Promise<Value> {
   const untilMs = performance.now() + reachTimeoutMs;
+  let failure: GuestError | undefined;
   const outcome = await polled(
-    () =>
-      attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()))).then(
+    () => {
+      if (failure !== undefined) publishNode({ event: "retrying", reason: failure.message });
+      return attempt(Math.max(1, Math.min(ATTEMPT_MS, untilMs - performance.now()))).then(
         (value) => ({ value }),
-        (error: unknown) => ({ error }),
-      ),
+        (error: unknown) => {
+          failure = error instanceof GuestError ? error : undefined;
+          return { error };
+        },
+      );
+    },
     (seen) => "value" in seen || !(seen.error instanceof GuestError),
     { pauseMs: PAUSE_MS, limitMs: reachTimeoutMs, signal },
   );

@@ -13,6 +13,7 @@ import {
 } from "./hypeman-shapes.ts";
 import { lastingFetch } from "./lasting-fetch.ts";
 import type { SandboxSpec, Tags } from "./spec.ts";
+import { traced } from "./tracing.ts";
 import type {
   Capacity,
   DaemonFacts,
@@ -104,7 +105,7 @@ class HypemanSubstrate {
       baseURL: baseUrl ?? null,
       timeout: timeoutMs,
       // A read may be cancelled when this process ends; a call that changes something must not be.
-      fetch: (url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init)),
+      fetch: traced((url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init))),
       // No retries: a repeated call could create two instances. If an answer is lost, the caller looks for the outcome
       // by name or tags.
       maxRetries: 0,

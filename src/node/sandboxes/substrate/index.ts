@@ -2,3 +2,4 @@ export * from "./errors.ts";
 export * from "./hypeman.ts";
 export * from "./spec.ts";
 export * from "./substrate.ts";
+export { NODE_CHANNEL, type NodeEvent, publishNode } from "./tracing.ts";

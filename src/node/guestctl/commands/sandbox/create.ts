@@ -43,6 +43,11 @@ it is the workload's command. Without a command, --process or the image says wha
   takesCommand: true,
   async run({ node, values, positionals, host }) {
     const [image = "", ...words] = positionals;
+    // Otherwise the argument of docker's -v HOST:GUEST would become the image.
+    if (/^[./]/.test(image))
+      throw new UsageError(
+        `${image} is not the name of an image; no directory of the host is mounted in a sandbox, and -v is --verbose here: "guestctl cp" copies files`,
+      );
     const args = words[0] === "--" ? words.slice(1) : words;
     if (words[0] !== "--" && words[0]?.startsWith("-"))
       throw new UsageError(

@@ -13,6 +13,7 @@ import {
   type Takes,
   withDuration,
 } from "../../cli/index.ts";
+import { reportConnections, reporterOf } from "../../verbose/index.ts";
 import { NODE_OPTIONS, type NodeValues, openNode, SandboxProgress, unbroken } from "../../sandbox/index.ts";
 
 const FREEZES: Readonly<Record<Freeze, Freeze>> = { on: "on", off: "off", required: "required" };
@@ -66,12 +67,14 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
     options: { ...parts.options, ...NODE_OPTIONS },
     statuses: parts.statuses ?? STATUSES,
     async run({ values, positionals }, host) {
-      // The options that every command has. The type of `values` does not show them, because `Own` is generic.
-      const known = values as object as NodeValues & { readonly json?: boolean; readonly freeze?: string };
-      const how = { isEndless, isForPrograms: known.json === true };
+      // The type of `values` does not show these options, because `Own` is generic.
+      const known = values as object as NodeValues & KnownValues;
+      const how = { isEndless, isForPrograms: known.json === true, isVerbose: known.verbose === true };
       const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "how to --freeze");
       using progress = new SandboxProgress(host.stderr, how);
-      using node = await openNode(known, host, { readOnly: isReading, progress, freeze });
+      const report = how.isVerbose ? reporterOf(host, how.isForPrograms) : undefined;
+      if (report !== undefined) reportConnections(report);
+      using node = await openNode(known, host, { readOnly: isReading, progress, freeze, report });
       const call = { values, positionals, node, host, progress };
       if (isReading) return await parts.run({ ...call, signal: new AbortController().signal });
       const startedMs = performance.now();
@@ -80,6 +83,13 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
     },
   });
   return { summary: parts.summary, command };
+}
+
+/** Options that every command has, or that have the same meaning in all commands that have them. */
+interface KnownValues {
+  readonly json?: boolean;
+  readonly verbose?: boolean;
+  readonly freeze?: string;
 }
 
 /** Adds to a result how long it took. */

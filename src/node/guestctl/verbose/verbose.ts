@@ -1,20 +1,25 @@
 import { subscribe } from "node:diagnostics_channel";
 import { CONNECTION_CHANNEL, type ConnectionEvent } from "../../client/index.ts";
-import { printable } from "../cli/index.ts";
+import { jsonLine, printable } from "../cli/index.ts";
 
-/** Reports each event of the connection on standard error, with the time since the connection was begun. */
-export function reportConnections(host: NodeJS.Process): void {
+/** Writes one line of --verbose. */
+export type Reporter = (text: string) => void;
+
+/** Writes lines of --verbose on standard error; for programs, as objects. */
+export function reporterOf({ stderr }: Pick<NodeJS.Process, "stderr">, isForPrograms = false): Reporter {
+  return (text) => {
+    stderr.write(isForPrograms ? jsonLine({ verbose: text }) : `guestctl: ${printable(text)}\n`);
+  };
+}
+
+/** Reports each event of a connection, with the time since the connection was begun. */
+export function reportConnections(report: Reporter): void {
   let beganMs = performance.now();
   subscribe(CONNECTION_CHANNEL, (message) => {
     const event = message as ConnectionEvent;
     if (event.event === "connecting") beganMs = performance.now();
-    reportVerbosely(host, wordsOf(event, performance.now() - beganMs));
+    report(wordsOf(event, performance.now() - beganMs));
   });
-}
-
-/** Writes one line of --verbose. */
-export function reportVerbosely({ stderr }: NodeJS.Process, text: string): void {
-  stderr.write(`guestctl: ${printable(text)}\n`);
 }
 
 function wordsOf(event: ConnectionEvent, afterMs: number): string {

@@ -1,0 +1,1 @@
+export { reportConnections, type Reporter, reporterOf } from "./verbose.ts";
