@@ -77,7 +77,7 @@ const HEADLINES: ReadonlyMap<string, Headline> = new Map([
     "share of an idle guest's snapshot",
     {
       label: "the agent's part of an idle VM's snapshot",
-      note: "the snapshot of a VM with the agent, less that of the same VM without it; pages of zeros are not counted",
+      note: "the size of a snapshot of a VM with the agent, minus the size without the agent; pages of zeros are not counted",
     },
   ],
   ["peak memory of all loads", { label: "peak memory under all loads of the benchmark" }],

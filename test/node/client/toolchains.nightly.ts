@@ -36,7 +36,10 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
   });
 
   const [, least = "", skipping = ""] =
-    /TypeScript (\d\.\d) or later \((\d\.\d) with `skipLibCheck`\)/.exec(PAGE) ?? [];
+    /TypeScript\s+(\d\.\d)\s+or\s+later\s+\((\d\.\d)\s+with\s+`skipLibCheck`\)/.exec(PAGE) ?? [];
+  test("the page names its least versions of TypeScript", () => {
+    assert.deepEqual([RELEASES[least] !== undefined, RELEASES[skipping] !== undefined], [true, true], PAGE);
+  });
   for (const [version, options] of [
     [least, []],
     [skipping, ["--skipLibCheck"]],

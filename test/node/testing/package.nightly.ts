@@ -55,7 +55,7 @@ describe(
         await run(),
         /there is no agent to start: set GUEST_AGENT, or the option agent, to the program guest-agent/,
       );
-      assert.match(await run(folder), /the variable GUEST_AGENT names a folder, .*: name the program in it/);
+      assert.match(await run(folder), /the variable GUEST_AGENT names a directory, .*: name the program in it/);
       const agent = join(standaloneFolder(), "guest-agent");
       assert.match(
         await run(agent),
