@@ -88,7 +88,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests: incomplete messages, and complete ones over 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Complete messages of at most 256 KiB that wait for their command are not counted: the messages for 250 commands that read nothing take 150 MB (the agent then has 188 MB)`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Complete messages of at most 256 KiB that wait for their command are not counted. With 250 commands that read nothing, these messages take 150 MB, and the agent takes 188 MB in all`,
   ],
   [
     "connections to a listener",

@@ -184,7 +184,7 @@ describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
       substrate: await connectHypeman({ baseUrl, apiToken: "any" }),
     });
     const { message } = await assertRefused(astray.remove("box"), "SUBSTRATE_UNAVAILABLE", /(?:)/, /address/);
-    assert.ok(message.includes(`what answers at ${baseUrl} is not the daemon`), message);
+    assert.ok(message.includes(`the server at ${baseUrl} is not the daemon`), message);
     substrate.fail("GET /instances/{id}", MISSING);
     assert.equal((await failureOf(node.remove("box"))).code, "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;

@@ -14,7 +14,7 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
   ["0", 'guestctl succeeded. For "health", the sandbox is ready. For "exec" and "hook", the command exited with 0.'],
   [
     String(STATUS_NOT_AS_INTENDED),
-    'A part of the work failed: "health" found the sandbox not ready, "restore" or "restore-sequence" is degraded, "cp" skipped entries, "rm" left entries, "ls" could not read an entry, or "sandbox" did not complete everything. If a guest\'s clock is off by less than a second, that is not a failure. Or writing to standard output failed, for example because a disk is full.',
+    'A part of the work failed: "health" found the sandbox not ready, "restore" or "restore-sequence" is degraded, "cp" skipped entries, "rm" left entries, "ls" could not read an entry, "sandbox" did not complete everything, or writing to standard output failed, for example because a disk is full. If a guest\'s clock is off by less than a second, that is not a failure.',
   ],
   [
     String(STATUS_NOT_ISOLATED),

@@ -37,7 +37,7 @@ the current address and credentials, until SIGINT or SIGTERM. Does not count as 
 been one. Of several addresses, or one of vsock, "address_in_use" is the one that answers. With --watch, an object a
 line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version",
 "address_in_use" and "health", lost with "error".`,
-  statuses: "0 if it is ready, 1 if not, 125 if it did not answer; with --watch that of the last check.",
+  statuses: "0 if it is ready, 1 if not, 125 if it did not answer. With --watch, the last check decides.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
     "health --sandbox box",

@@ -144,8 +144,8 @@ export const restoreSequence: Command = defineCommand({
   notes: `With --json, one object: "duties" (the restore steps, as for "restore"), "thawed_without_duties" (the session was
 frozen, and ran before them), "repeated" (null, or the repeated "duties", and the "clock_error_ms" before them), "hook"
 (as for "hook"), "health" (as for "health"), "clock_error_ms" (guest minus host, at the end) and "duration_ms".`,
-  statuses: `0 everything succeeded; 1 a restore step could not be done, the session ran before them, the clock is off
-by more than 100 ms, the hook failed, or the workload is not ready; 125 guestctl failed.`,
+  statuses: `0 everything succeeded; 1 a restore step failed, the session ran before the restore steps, the clock is
+off by more than 100 ms, the hook failed, or the workload is not ready; 125 guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
   async run({ values }, host) {
     const options = dutiesOptions(values);

@@ -66,8 +66,8 @@ image. Does not count as user activity.`,
     batch: { short: "b", help: "at a terminal: print one table below the other" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `CPU % is the share of one processor since the table before, with all threads of the process; the first table covers a
-second. The other columns are those of "guestctl ps".
+  notes: `CPU % is the share of one processor that all threads of the process have used since the previous
+table; the first table covers a second. The other columns are those of "guestctl ps".
 With --json, one object for each table: "uptime_us", "truncated", and "processes" with the fields of "guestctl ps
 --json" and "cpu_percent".`,
   statuses: "0 if it was shown, or if q, SIGINT or SIGTERM ended it; 125 if guestctl failed.",

@@ -123,7 +123,8 @@ export async function demandUnpublished(node: Needs<"allIngresses">, name: strin
   if (found === undefined) return;
   const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");
   const message = `the ingress ${found.name} is left from another sandbox of the name ${name}: ${hostnames} would lead to this one`;
-  const nextStep = "sweep, where it is of this node; else choose another name, or delete that ingress";
+  const nextStep =
+    "if this node made that ingress, run sweep, which deletes it; otherwise choose another name, or delete the ingress";
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });
 }
 

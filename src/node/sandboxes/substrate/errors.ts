@@ -179,7 +179,7 @@ export function substrateError(error: unknown, url: string): SandboxError {
   const excerpt = text.length > EXCERPT_CHARACTERS ? `${text.slice(0, EXCERPT_CHARACTERS)}…` : text;
   if (status === 404 && code !== "not_found") {
     const nextStep = "check that this is the address of the substrate's daemon";
-    const unlike = `what answers at ${url} is not the daemon, or is older: 404 without its code not_found`;
+    const unlike = `the server at ${url} is not the daemon, or is an older version of it: it answered 404 without the code not_found`;
     return new SandboxError("SUBSTRATE_UNAVAILABLE", unlike, error, { nextStep });
   }
   const sandboxCode = substrateCode(status, code, text);
