@@ -13,8 +13,8 @@ export class Gate {
   /**
    * Resolves with a release function once a permit is free.
    *
-   * @param limitMs the permit is released by itself after that time. Only time counts during which this process ran
-   *   (see `inTurns`). Default: never
+   * @param limitMs the permit is released by itself after that time. Only time counts during which this process had
+   *   enough CPU time (see `inTurns`). Default: never
    * @param onLeft called once, when the permit is released
    */
   async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {
@@ -35,22 +35,29 @@ export class Gate {
   }
 }
 
-/** How many turns of the event loop a time limit takes at least. */
+/** Into how many timers a time limit is divided. */
 const TURNS = 10;
+/** How late a timer may be, as a share of its length, before this process counts as starved. */
+const LATE = 0.5;
 
 /**
- * Runs an action after `limitMs`, but not before the event loop has made TURNS turns. Otherwise a process that is
- * starved of CPU time would conclude that its peers are late, although it merely has not read their answers yet.
- * Returns a function that cancels the action.
+ * Runs an action after `limitMs` during which the event loop was not held up: it counts timers, and only those that
+ * were on time. Otherwise a process that is starved of CPU time would conclude that its peers are late, although it
+ * merely has not read their answers yet. Returns a function that cancels the action.
  */
 function inTurns(limitMs: number, action: () => void): () => void {
+  const turnMs = limitMs / TURNS;
   let turns = 0;
   let timer: NodeJS.Timeout | undefined;
-  const turn = (): void => {
-    if (turns++ === TURNS) action();
-    else timer = setTimeout(turn, limitMs / TURNS);
+  const wait = (): void => {
+    const dueMs = performance.now() + turnMs;
+    timer = setTimeout(() => {
+      if (performance.now() - dueMs <= turnMs * LATE) turns++;
+      if (turns === TURNS) action();
+      else wait();
+    }, turnMs);
   };
-  turn();
+  wait();
   return () => clearTimeout(timer);
 }
 
@@ -63,7 +70,8 @@ export class Dials {
 
   /**
    * Takes a permit for one attempt to connect. It expires after half a second, so that silent agents do not block the
-   * others.
+   * others. While this process is starved of CPU time it does not expire: more attempts at once would all miss their
+   * deadlines, each with most of its work done for nothing. The caller must release it when the attempt has ended.
    */
   enter(onLeft?: () => void): Promise<Leave> {
     return this.#gate.enter(PLACE_MS, onLeft);
