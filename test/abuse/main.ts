@@ -55,7 +55,8 @@ await runScript("abuse", USAGE, async () => {
     const faults = [problem, left && `left ${left}`].filter(Boolean);
     if (faults.length > 0) failed.push(name);
     peakBytes = Math.max(peakBytes, peakOwnBytes);
-    const told = [...faults, `${sent} inputs`, `${cpuSeconds.toFixed(1)} s of the agent's CPU`, measured];
+    const peak = `peak ${(peakOwnBytes / MIB).toFixed(0)} MiB`;
+    const told = [...faults, `${sent} inputs`, `${cpuSeconds.toFixed(1)} s of the agent's CPU`, peak, measured];
     console.log(`${faults.length > 0 ? "✖" : "✔"} ${name}: ${told.filter(Boolean).join(", ")}`);
   };
   await abuse({ seed, inputs, attacks, onRow });
