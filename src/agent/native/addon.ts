@@ -13,6 +13,9 @@ export const FAILED = 4;
 
 /** AT_FDCWD of openat(2), and the RESOLVE_* flags of openat2(2). */
 export const WORKING_DIRECTORY = -100;
+/** Flags of fstatat(2). */
+export const AT_SYMLINK_NOFOLLOW = 0x100;
+export const AT_EMPTY_PATH = 0x1000;
 export const RESOLVE_NO_XDEV = 0x01;
 export const RESOLVE_NO_MAGICLINKS = 0x02;
 export const RESOLVE_NO_SYMLINKS = 0x04;
@@ -221,6 +224,11 @@ export interface Addon {
   removeIn(directory: number, name: Uint8Array, isDirectory: boolean): Promise<number>;
   /** Target of a symbolic link opened with O_PATH. A negated errno for any other type. */
   targetOf(fd: number): Promise<Buffer | number>;
+  /**
+   * The mtime, atime and ctime of a path, each as seconds and nanoseconds (64 bits each), from fstatat(2) with these
+   * flags (AT_*). With WORKING_DIRECTORY as `directory`, the path is resolved as by stat(2).
+   */
+  timesOf(directory: number, path: Uint8Array, flags: number): Promise<Buffer | number>;
   /**
    * Reads a batch of directory entries from a position on (8 bytes; empty: the start), with their attributes or only
    * their types. Leaves out `.` and `..`. directories.c defines the format.

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { mkdir, readFile, stat, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { status } from "@grpc/grpc-js";
+import { execa } from "execa";
 import type { WriteFileRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
@@ -26,6 +27,24 @@ const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
 describe("on a real file system", NEEDS_NAMESPACES, () => {
+  it("StatPath and ReadFile return times exactly up to the limits of time_t", async () => {
+    await using mounted = await testMount("tmpfs", () => "size=1m");
+    for (const seconds of [2n ** 63n - 1n, 2n ** 53n + 1n, 1n - 2n ** 63n]) {
+      await execa("touch", ["-d", `@${seconds}`, mounted.at("far")]);
+      const { ctimeNs: changedNs } = await stat(mounted.at("far"), { bigint: true });
+      const stats = await Promise.all([
+        files.stat(mounted.at("far")),
+        files.stat(mounted.at("far"), { noFollow: true }),
+        files.stat("far", { beneath: mounted.path }),
+        files.read(mounted.at("far")).then(({ stat: sent }) => sent),
+      ]);
+      for (const { mtime, atime, ctime } of stats) {
+        assert.deepEqual([mtime?.seconds, mtime?.nanos, atime?.seconds], [seconds, 0, seconds]);
+        assert.equal(ctime?.seconds, changedNs / 1_000_000_000n);
+      }
+    }
+  });
+
   it("a write to a full file system keeps the old file", async () => {
     await using small = await testMount("tmpfs", () => "size=4m");
     await files.write({ path: small.at("file") }, "old");

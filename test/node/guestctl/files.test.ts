@@ -179,6 +179,9 @@ describe("guestctl stat", () => {
       ["late", 300_000_000_000, "+011476-08-15T05:20:00.000000000Z", "9999-"],
       ["later", 9_000_000_000_000, "out of range", "9999-"],
       ["early", -80_000_000_000, "-000566-11-26T01:46:40.000000000Z", "0001-"],
+      ["beyond a double", 2n ** 53n + 1n, "out of range", "9999-"],
+      ["last", 2n ** 63n - 1n, "out of range", "9999-"],
+      ["first", 1n - 2n ** 63n, "out of range", "0001-"],
     ] as const) {
       await execa("touch", ["-d", `@${seconds}`, far.at(name)]);
       assert.match(

@@ -2,7 +2,7 @@ import { type BigIntStats, close, constants, fstat, fsync, read } from "node:fs"
 import { promisify } from "node:util";
 import type { FileAttributes, FileType } from "../attributes.ts";
 import type { FileStep, Mount } from "../../domain/index.ts";
-import type { Addon } from "../../native/index.ts";
+import { type Addon, AT_EMPTY_PATH } from "../../native/index.ts";
 import type { Holdable, Work } from "../threads/operation.ts";
 import { failureOf } from "../threads/steps.ts";
 import type { FileWork } from "../threads/work.ts";
@@ -24,8 +24,22 @@ export function typeOfMode(mode: number): FileType {
 
 /** Unit of st_blocks. */
 const BLOCK_BYTES = 512n;
+const NS_PER_SECOND = 1_000_000_000n;
+/** Times closer to 1970 are exact in the result of Node's stat. */
+const EXACT_LIMIT_NS = 2n ** 53n * NS_PER_SECOND;
+const NO_PATH = Buffer.alloc(0);
 
-export function fileAttributes(stats: BigIntStats): FileAttributes {
+/** Asks the addon for the times of the file: a buffer of `timesOf`, or a negated errno. */
+export type ExactTimes = () => Promise<Buffer | number>;
+
+/** Converts the result of Node's stat. Node rounds seconds beyond 2^53 to a double: such times are asked for again. */
+export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
+  const { mtimeNs, atimeNs, ctimeNs } = stats;
+  const isExact = [mtimeNs, atimeNs, ctimeNs].every((ns) => ns > -EXACT_LIMIT_NS && ns < EXACT_LIMIT_NS);
+  const times = isExact ? undefined : await exactTimes();
+  if (typeof times === "number") throw failureOf(times, "stat");
+  const timeNs = (index: number, ns: bigint): bigint =>
+    times === undefined ? ns : times.readBigInt64LE(16 * index) * NS_PER_SECOND + times.readBigInt64LE(16 * index + 8);
   const mode = Number(stats.mode);
   return {
     type: typeOfMode(mode),
@@ -36,9 +50,9 @@ export function fileAttributes(stats: BigIntStats): FileAttributes {
     mode: mode & 0o7777,
     uid: Number(stats.uid),
     gid: Number(stats.gid),
-    modifiedNs: stats.mtimeNs,
-    accessedNs: stats.atimeNs,
-    changedNs: stats.ctimeNs,
+    modifiedNs: timeNs(0, mtimeNs),
+    accessedNs: timeNs(1, atimeNs),
+    changedNs: timeNs(2, ctimeNs),
     hasHoles: stats.blocks * BLOCK_BYTES < stats.size,
   };
 }
@@ -105,7 +119,11 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   async attributes(step: FileStep): Promise<FileAttributes> {
-    return fileAttributes(await this.#run(step, () => statDescriptor(this.fd, { bigint: true })));
+    return this.#run(step, async () =>
+      fileAttributes(await statDescriptor(this.fd, { bigint: true }), () =>
+        this.#work.addon.timesOf(this.fd, NO_PATH, AT_EMPTY_PATH),
+      ),
+    );
   }
 
   /** Reads at the offset, or at the current file position. Returns 0 beyond the largest possible offset. */

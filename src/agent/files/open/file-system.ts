@@ -12,7 +12,14 @@ import {
 } from "node:fs";
 import { promisify } from "node:util";
 import { type FileStep, FileSystemError, type FileSystemSpace, type Timers } from "../../domain/index.ts";
-import { type Addon, RESOLVE_BENEATH, RESOLVE_NO_MAGICLINKS, RESOLVE_NO_SYMLINKS } from "../../native/index.ts";
+import {
+  type Addon,
+  AT_SYMLINK_NOFOLLOW,
+  RESOLVE_BENEATH,
+  RESOLVE_NO_MAGICLINKS,
+  RESOLVE_NO_SYMLINKS,
+  WORKING_DIRECTORY,
+} from "../../native/index.ts";
 import type { FileAttributes, FilePath, FileType } from "../attributes.ts";
 import { FileWork } from "../threads/work.ts";
 import { type Descriptor, fileAttributes, openIn, type OpenPath } from "./descriptor.ts";
@@ -118,7 +125,9 @@ export class FileSystem extends FileTree {
         stat: async (step, path, noFollow) => {
           const bytes = Buffer.from(path);
           const look = noFollow ? statLink : statPath;
-          return fileAttributes(await paths.follow(step, bytes, () => look(bytes, { bigint: true })));
+          const flags = noFollow ? AT_SYMLINK_NOFOLLOW : 0;
+          const exactTimes = (): Promise<Buffer | number> => addon.timesOf(WORKING_DIRECTORY, bytes, flags);
+          return paths.follow(step, bytes, async () => fileAttributes(await look(bytes, { bigint: true }), exactTimes));
         },
         readLink: (path) =>
           paths.follow("readlink", path, () => targetOfLink(Buffer.from(path), { encoding: "buffer" })),

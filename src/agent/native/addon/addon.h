@@ -116,6 +116,7 @@
   F("moveIn", agent_move_in)                 \
   F("removeIn", agent_remove_in)             \
   F("targetOf", agent_target_of)             \
+  F("timesOf", agent_times_of)               \
   /* directories.c */                            \
   F("entriesIn", agent_entries_in)           \
   F("removeEach", agent_remove_each)         \

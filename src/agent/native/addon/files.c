@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -30,6 +31,20 @@ int agent_target_of(struct argument *args) {
   int length = (int)readlinkat(args[0].number, "", answer->bytes, PATH_MAX);
   if (length >= 0) answer->length = (size_t)length;
   return length;
+}
+
+/* Node's fs.stat converts the seconds to a double, which changes those beyond 2^53. */
+int agent_times_of(struct argument *args) {
+  struct argument *answer = &args[ANSWER];
+  struct stat seen;
+  if (fstatat(args[0].number, args[1].bytes, &seen, args[2].number) < 0) return -1;
+  int64_t times[] = {seen.st_mtim.tv_sec, seen.st_mtim.tv_nsec, seen.st_atim.tv_sec,
+                     seen.st_atim.tv_nsec, seen.st_ctim.tv_sec, seen.st_ctim.tv_nsec};
+  answer->bytes = malloc(sizeof times);
+  if (answer->bytes == NULL) return fail_with(ENOMEM);
+  memcpy(answer->bytes, times, sizeof times);
+  answer->length = sizeof times;
+  return 0;
 }
 
 int agent_open_in(struct argument *args) {
