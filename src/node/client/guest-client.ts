@@ -8,7 +8,8 @@ import { Commands, type KeptStartOptions, type StartOptions } from "./exec/comma
 import { type KeptOptions, redialOf } from "./exec/keep.ts";
 import type { KeptProcess } from "./exec/kept-process.ts";
 import type { GuestProcess } from "./exec/process.ts";
-import type { RunOptions, RunResult } from "./exec/run.ts";
+import type { RunResult } from "./exec/command-error.ts";
+import type { RunOptions } from "./exec/run.ts";
 import { Files } from "./files/files.ts";
 import type { WatchParts } from "./files/watch.ts";
 import { type GuestUsage, guestUsageOf, type Health, type StopResult } from "./messages.ts";
@@ -99,9 +100,11 @@ export class GuestClient {
 
   /** Starts a command that outlives its connection. The same as `commands.start`. */
   start(args: readonly string[], options: KeptStartOptions): KeptProcess;
+  /** Starts a command, whose callbacks receive bytes. The same as `commands.start`. */
+  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess;
   /** Starts a command. The same as `commands.start`. */
   start(args: readonly string[], options?: StartOptions): GuestProcess;
-  start(args: readonly string[], options?: StartOptions | KeptStartOptions): GuestProcess {
+  start(args: readonly string[], options?: StartOptions | StartOptions<Buffer> | KeptStartOptions): GuestProcess {
     return this.commands.start(args, options as StartOptions);
   }
 

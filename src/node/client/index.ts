@@ -30,7 +30,9 @@ export type {
 } from "./exec/keep.ts";
 export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
 export type { GuestProcess, LinesOptions, WebStreams } from "./exec/process.ts";
-export { CommandError, type RunOptions, type RunResult, type RunSettings } from "./exec/run.ts";
+export { CommandError, type RunResult } from "./exec/command-error.ts";
+export type { RunOptions, RunSettings } from "./exec/run.ts";
+export type { OutputListeners, Stdio, StdioOption, StdioOptions } from "./exec/stdio.ts";
 export type {
   Files,
   MkdirOptions,

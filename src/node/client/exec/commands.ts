@@ -24,12 +24,14 @@ import {
 } from "./keep.ts";
 import type { KeptParts } from "./kept-call.ts";
 import { KeptProcess, type WorkloadOutput } from "./kept-process.ts";
-import { GuestProcess } from "./process.ts";
-import { type RunOptions, type RunResult, type RunSettings, runToEnd } from "./run.ts";
+import type { RunResult } from "./command-error.ts";
+import { GuestProcess, type ProcessParts } from "./process.ts";
+import { type RunOptions, type RunSettings, runToEnd } from "./run.ts";
+import { type OutputListeners, readersOf, type StdioOptions, stdioOf } from "./stdio.ts";
 import { ExecCall } from "./wire.ts";
 
-/** Input of a command that `start` starts. */
-interface InputOptions {
+/** Options of a command that `start` starts. */
+interface ProcessOptions extends StdioOptions {
   /**
    * Connect standard input to the `stdin` of the process. If false (the default), it is /dev/null. A command in a
    * terminal always has standard input.
@@ -37,17 +39,26 @@ interface InputOptions {
   readonly stdin?: boolean | undefined;
   /** The whole standard input; text is sent as UTF-8. Default: see `stdin`. */
   readonly input?: Uint8Array | string | undefined;
+  /** Make `wait` reject with CommandError unless the exit code is 0. Default: false. */
+  readonly check?: boolean | undefined;
 }
 
-/** Options of `start`. */
-export interface StartOptions extends CommandOptions, CallOptions, InputOptions {
-  /** "utf8": the output streams yield text. "buffer" (default): they yield bytes, as those of node:child_process. */
-  readonly encoding?: "utf8" | "buffer" | undefined;
+/**
+ * Options of `start`. An output with a callback is read by the library; the other one must still be read, or have the
+ * `stdio` "ignore".
+ */
+export interface StartOptions<Output extends string | Buffer = string>
+  extends CommandOptions, CallOptions, ProcessOptions, OutputListeners<Output> {
+  /**
+   * "utf8": the output streams yield text. "buffer": they yield bytes. Default: the streams yield bytes, as those of
+   * node:child_process, and callbacks receive text, as those of `run`.
+   */
+  readonly encoding?: (Output extends string ? "utf8" : "buffer") | undefined;
   readonly keep?: undefined;
 }
 
-/** Options of `start` for a command that outlives its client's connection. */
-export interface KeptStartOptions extends CommandOptions, KeptOptions, InputOptions {
+/** Options of `start` for a command that outlives its client's connection. Callbacks receive text. */
+export interface KeptStartOptions extends CommandOptions, KeptOptions, ProcessOptions, OutputListeners {
   readonly keep: KeepOptions;
 }
 
@@ -75,9 +86,10 @@ export interface SignalCommandOptions extends CallOptions {
   readonly execId?: string | undefined;
 }
 
-const INPUT: Names<InputOptions> = { stdin: true, input: true };
-const START: Names<StartOptions> = { ...COMMAND, ...CALL, ...INPUT, encoding: true, keep: true };
-const KEPT_START: Names<KeptStartOptions> = { ...COMMAND, ...KEPT, ...INPUT, keep: true };
+const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
+const PROCESS: Names<ProcessOptions> = { stdin: true, input: true, check: true, stdio: true };
+const START: Names<StartOptions> = { ...COMMAND, ...CALL, ...PROCESS, ...LISTENERS, encoding: true, keep: true };
+const KEPT_START: Names<KeptStartOptions> = { ...COMMAND, ...KEPT, ...PROCESS, ...LISTENERS, keep: true };
 const RUN: Names<RunOptions> = {
   ...COMMAND,
   ...KEPT,
@@ -86,8 +98,8 @@ const RUN: Names<RunOptions> = {
   check: true,
   encoding: true,
   maxOutputBytes: true,
-  onStdout: true,
-  onStderr: true,
+  stdio: true,
+  ...LISTENERS,
 };
 const END: Names<EndCommandOptions> = {
   ...CALL,
@@ -100,7 +112,7 @@ const END: Names<EndCommandOptions> = {
 const SIGNAL: Names<SignalCommandOptions> = { ...CALL, execId: true };
 
 /** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
-function isKept(options: StartOptions | KeptStartOptions | null): options is KeptStartOptions {
+function isKept(options: StartOptions | StartOptions<Buffer> | KeptStartOptions | null): options is KeptStartOptions {
   return options?.keep !== undefined;
 }
 
@@ -133,29 +145,35 @@ export class Commands {
   ): Promise<RunResult<string | Buffer>> {
     checkOptions("the options of run", options, RUN);
     const { check: _, encoding: _1, maxOutputBytes: _2, onStdout: _3, onStderr: _4, ...start } = options;
-    return runToEnd(args, () => this.#start(args, start), options);
+    return runToEnd(args, (readers) => this.#start(args, start, { readers }), options);
   }
 
   /** Starts a command that outlives its connection. The returned process has the command's streams and result. */
   start(args: readonly string[], options: KeptStartOptions): KeptProcess;
+  /** Starts a command, whose callbacks receive bytes. */
+  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess;
   /**
    * Starts a command. The returned process has the command's streams and result. The array has the program and its
    * arguments; no shell is involved. Throws GuestError if the command cannot be sent.
    */
   start(args: readonly string[], options?: StartOptions): GuestProcess;
-  start(args: readonly string[], options: StartOptions | KeptStartOptions = {}): GuestProcess {
+  start(args: readonly string[], options: StartOptions | StartOptions<Buffer> | KeptStartOptions = {}): GuestProcess {
     checkOptions("the options of start", options, isKept(options) ? KEPT_START : START);
-    if (isKept(options)) return this.#start(args, options);
-    const { encoding, ...start } = options;
-    const process = this.#start(args, start);
-    if (encoding === "utf8") for (const output of [process.stdout, process.stderr]) output.setEncoding("utf8");
+    const { check = false, onStdout: _, onStderr: _1, ...others } = options;
+    const { encoding, ...start } = { encoding: undefined, ...others };
+    const readers = readersOf(options, encoding === "buffer");
+    const process = this.#start(args, start, { readers, checked: check ? args : undefined });
+    if (encoding === "utf8")
+      for (const name of ["stdout", "stderr"] as const)
+        if (readers[name] === undefined) process[name].setEncoding("utf8");
     return process;
   }
 
   /** Attaches to a kept command, running or ended. A call that was attached fails with ABORTED and EXEC_TAKEN_OVER. */
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, ATTACH);
-    return this.#kept({ name, first: { case: "attach", value: attachMessage(name, options) }, options }, true);
+    const first = { case: "attach", value: attachMessage(name, options) } as const;
+    return this.#kept({ name, first, options }, { hasStdin: true });
   }
 
   /**
@@ -167,7 +185,10 @@ export class Commands {
     checkOptions("the options of workloadOutput", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
     // `acknowledge()` is never called: it would change nothing, because the agent drops the oldest output anyway.
-    return this.#kept({ name: "", first, options: { ...options, acknowledge: "manual", forget: false } }, false);
+    return this.#kept(
+      { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
+      { hasStdin: false },
+    );
   }
 
   /** Lists the kept commands in the order in which they were started. */
@@ -227,21 +248,28 @@ export class Commands {
     await this.#channel.unary(ExecSessions.method.signalProcess, request, options);
   }
 
-  #start(args: readonly string[], options: (RunSettings | KeptStartOptions) & InputOptions): GuestProcess {
-    const { env, cwd, user, terminal, timeoutMs, keep, stdin = false, input, ...call } = options;
-    const isStdin = stdin || input !== undefined;
+  #start(
+    args: readonly string[],
+    options: (RunSettings | KeptStartOptions) & ProcessOptions,
+    how: Pick<ProcessParts, "readers" | "checked">,
+  ): GuestProcess {
+    const { env, cwd, user, terminal, timeoutMs, keep, stdin = false, input, stdio, ...call } = options;
+    const source = input !== undefined || stdin ? "pipe" : stdioOf(stdio)[0];
+    const isStdin = source !== "ignore";
     const command = { env, cwd, user, terminal, timeoutMs, keep, stdin: isStdin };
     const first = { case: "start", value: startMessage(args, command) } as const;
     const hasStdin = isStdin || terminal !== undefined;
+    const inheritsInput = source !== "inherit" ? false : terminal === undefined ? true : "terminal";
+    const connected: ProcessParts = { ...how, hasStdin, inheritsInput };
     const process =
       keep === undefined
-        ? new GuestProcess(new ExecCall(this.#channel, call, first), hasStdin)
-        : this.#kept({ name: keep.name, first, options: { failOnGap: keep.whenFull === "block", ...call } }, hasStdin);
+        ? new GuestProcess(new ExecCall(this.#channel, call, first), connected)
+        : this.#kept({ name: keep.name, first, options: { failOnGap: keep.whenFull === "block", ...call } }, connected);
     if (input !== undefined) process.stdin.end(input);
     return process;
   }
 
-  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, hasStdin: boolean): KeptProcess {
-    return new KeptProcess({ ...parts, ...this.#redial(parts.options) }, hasStdin);
+  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, connected: ProcessParts): KeptProcess {
+    return new KeptProcess({ ...parts, ...this.#redial(parts.options) }, connected);
   }
 }

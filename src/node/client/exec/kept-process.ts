@@ -1,7 +1,7 @@
 import { deferred } from "../deferred.ts";
 import type { Attachment, KeptPosition } from "./keep.ts";
 import { KeptCall, type KeptParts } from "./kept-call.ts";
-import { GuestProcess } from "./process.ts";
+import { GuestProcess, type ProcessParts } from "./process.ts";
 
 /**
  * How long `detach()` waits for the agent to receive the written input. It takes longer only if the command does not
@@ -25,9 +25,9 @@ export class KeptProcess extends GuestProcess {
   readonly #wire: KeptCall;
 
   /** Throws GuestError for a closed channel or invalid options. */
-  constructor(parts: KeptParts, hasStdin: boolean) {
+  constructor(parts: KeptParts, connected: ProcessParts) {
     const wire = new KeptCall(parts);
-    super(wire, hasStdin);
+    super(wire, connected);
     this.#wire = wire;
     this.attached = this.answered.then((first) => {
       const { pid, execId, stdinOffset, stdinClosed, terminal, stdoutEnd, stderrEnd } = first;

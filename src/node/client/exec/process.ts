@@ -2,10 +2,12 @@ import type { Readable, Writable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
-import { failure, type GuestError } from "../errors.ts";
+import { failure } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
 import { type CommandResult, resultOf, type SignalName, signalNumber } from "./command.ts";
+import { CommandError } from "./command-error.ts";
+import { inheritInput, type OutputReaders, readThrough } from "./stdio.ts";
 import { inputStream, OutputStream } from "./streams.ts";
 import type { ExecWire } from "./wire.ts";
 
@@ -18,6 +20,21 @@ export interface WebStreams {
   /** Cancelling this stream drops the rest of the output. */
   readonly stdout: ReadableStream<Uint8Array>;
   readonly stderr: ReadableStream<Uint8Array>;
+}
+
+/** Limit on the standard error that is kept for a CommandError. */
+const STDERR_END_BYTES = 8_192;
+
+/** How a GuestProcess is connected. */
+export interface ProcessParts {
+  /** Whether writes to `stdin`, and its end, are sent to the command. */
+  readonly hasStdin: boolean;
+  /** Connect `stdin` to this program's standard input; "terminal" for a command in a terminal. */
+  readonly inheritsInput?: boolean | "terminal" | undefined;
+  /** Who reads the outputs instead of the caller. */
+  readonly readers?: OutputReaders | undefined;
+  /** The command, if `wait` is to reject with CommandError unless the exit code is 0. */
+  readonly checked?: readonly string[] | undefined;
 }
 
 /**
@@ -42,13 +59,17 @@ export class GuestProcess {
   #web: WebStreams | undefined;
   #exit: ExecExit | undefined;
   #failed = false;
-  #abandoned: GuestError | undefined;
+  /** Why this side has ended the command. */
+  #abandoned: { readonly error: unknown } | undefined;
+  readonly #checked: readonly string[] | undefined;
+  #stderrEnd = Buffer.alloc(0);
+  /** Settles when the readers have read everything. */
+  readonly #read: Promise<unknown>;
+  #result: Promise<CommandResult> | undefined;
 
-  /**
-   * @param hasStdin whether writes to `stdin`, and its end, are sent to the command
-   * @throws GuestError if the call cannot be made
-   */
-  constructor(wire: ExecWire, hasStdin: boolean) {
+  /** @throws GuestError if the call cannot be made */
+  constructor(wire: ExecWire, { hasStdin, inheritsInput = false, readers, checked }: ProcessParts) {
+    this.#checked = checked;
     this.#wire = wire;
     const resumeIfRoom = (): void => this.#resumeIfRoom();
     const parts = { onRoom: resumeIfRoom, onRead: wire.onRead, onLeft: () => this.onLeft() };
@@ -64,10 +85,13 @@ export class GuestProcess {
     wire.open({
       frame: (frame) => this.#receive(frame),
       ended: () => this.#ended(),
-      failed: (error) => this.#fail(this.#abandoned ?? error),
+      failed: (error) => this.#fail(this.#abandoned === undefined ? error : this.#abandoned.error),
       unread: (output) => this.#outputs[output].readableLength,
     });
     if (!hasStdin) this.stdin.end();
+    this.#read = Promise.all([this.#readBy(readers, "stdout"), this.#readBy(readers, "stderr")]);
+    this.#read.catch(() => undefined);
+    if (inheritsInput !== false) this.#inheritInput(inheritsInput === "terminal");
   }
 
   /** The command's streams as web streams. Use either these or the Node streams. */
@@ -144,25 +168,48 @@ export class GuestProcess {
     await this.#end.promise.catch(() => undefined);
   }
 
-  /** Resolves with the command's result once the streams have received all of its output. Rejects with GuestError. */
+  /**
+   * Resolves with the command's result once the streams, and the callbacks, have received all of its output. Rejects
+   * with GuestError, with the error of a callback, and with CommandError if `check` is set.
+   */
   wait(): Promise<CommandResult> {
-    return this.#end.promise;
+    this.#result ??= this.#checkedResult();
+    return this.#result;
   }
 
   /** Called when the reader leaves a loop over an output. Does nothing after the command's end. */
   protected onLeft(): void {
     if (this.#exit !== undefined || this.#failed) return;
-    this.#abandoned = failure(
-      "CANCELLED",
-      "STREAM_LEFT",
-      "the loop over the command's output was left, which ended the command",
-    );
+    const message = "the loop over the command's output was left, which ended the command";
+    this.#abandoned ??= { error: failure("CANCELLED", "STREAM_LEFT", message) };
     this.#wire.cancel();
+  }
+
+  async #checkedResult(): Promise<CommandResult> {
+    const [result] = await Promise.all([this.#end.promise, this.#read]);
+    if (this.#checked === undefined || result.exitCode === 0) return result;
+    throw new CommandError(this.#checked, { ...result, stdout: "", stderr: this.#stderrEnd.toString() });
+  }
+
+  async #readBy(readers: OutputReaders | undefined, name: "stdout" | "stderr"): Promise<void> {
+    const reader = readers?.[name];
+    if (reader === undefined) return;
+    await readThrough(this[name], reader, (error) => {
+      this.#abandoned ??= { error };
+      this.cancel();
+    });
+  }
+
+  #inheritInput(isTerminal: boolean): void {
+    const onResize = (cols: number, rows: number): void => this.resize(cols, rows);
+    const release = inheritInput(this.stdin, isTerminal ? onResize : undefined);
+    this.#end.promise.then(release, release);
   }
 
   #receive(frame: ExecFrame["frame"]): void {
     if (frame.case === "started") this.#start.resolve(frame.value);
     else if (frame.case === "stdout" || frame.case === "stderr") {
+      if (this.#checked !== undefined && frame.case === "stderr") this.#keepEnd(frame.value);
       this.#outputs[frame.case].accept(frame.value);
       if (this.#outputs[frame.case].full) this.#wire.pause();
     } else if (frame.case === "exit") {
@@ -183,7 +230,11 @@ export class GuestProcess {
     this.#end.resolve(resultOf(this.#exit));
   }
 
-  #fail(error: GuestError): void {
+  #keepEnd(stderr: Uint8Array): void {
+    this.#stderrEnd = Buffer.concat([this.#stderrEnd, stderr.subarray(-STDERR_END_BYTES)]).subarray(-STDERR_END_BYTES);
+  }
+
+  #fail(error: unknown): void {
     this.#failed = true;
     this.#start.reject(error);
     this.#end.reject(error);
@@ -196,7 +247,7 @@ export class GuestProcess {
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;
     const message = `the source of the command's standard input failed: ${cause.message}`;
-    this.#abandoned = failure("FAILED_PRECONDITION", "SOURCE_FAILED", message, cause);
+    this.#abandoned ??= { error: failure("FAILED_PRECONDITION", "SOURCE_FAILED", message, cause) };
     this.#wire.cancel();
   }
 
