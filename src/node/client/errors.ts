@@ -66,7 +66,7 @@ export class GuestError extends Error {
   readonly code: GuestErrorCode;
   /** The agent's stable code of the cause, such as "EXEC_NOT_FOUND"; undefined if the error did not come from the agent. */
   readonly reason: AgentReason | Unknown | undefined;
-  /** Details of the error: path, errno, step, field. */
+  /** Details of the error, such as `path`, `errno` and `field`: a plain object of strings. */
   readonly metadata: Readonly<Record<string, string>>;
   /** Name of the invalid option, such as "keep.bufferBytes"; undefined if the error is not about an option. */
   readonly option: string | undefined;

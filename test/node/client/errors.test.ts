@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { globSync, readFileSync } from "node:fs";
 import { describe, test } from "node:test";
+import { inspect } from "node:util";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
@@ -10,7 +11,11 @@ import { ErrorInfoSchema } from "../../../src/shared/gen/google/rpc/error_detail
 import type { Reason } from "../../../src/agent/domain/index.ts";
 import { type AgentReason, ERROR_CODES, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { rawGrpcServer } from "../../fixtures/raw-grpc-server.ts";
-import { failureOf } from "../../fixtures/guest-client.ts";
+import { startAgent } from "../../fixtures/agent.ts";
+import { forAllTests } from "../../fixtures/for-all-tests.ts";
+import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+
+const client = forAllTests(clientOf(forAllTests(await startAgent())));
 
 const CALL = {
   method: "Exec",
@@ -126,7 +131,8 @@ describe("the library's sources", () => {
     assert.deepEqual(
       [...new Set(made)].filter((one) => !/: (?:Credentials|Guest|Sandbox|TestAgent)Error$/.test(one)).toSorted(),
       [
-        "client/exec/run.ts: CommandError", // a GuestError with COMMAND_FAILED
+        "client/exec/process.ts: CommandError", // a GuestError with COMMAND_FAILED
+        "client/exec/run.ts: CommandError", // the same
         "client/files/guest-file.ts: EntryError", // of one entry, which onFailure reports
         "client/files/read-tree.ts: EntryError", // FILE_CHANGED
         "client/files/upload-folder.ts: EntryError", // SOURCE_FAILED
@@ -140,6 +146,7 @@ describe("the library's sources", () => {
         "sandboxes/state/agent-volumes.ts: Error", // INVALID_SPEC
         "sandboxes/state/journal.ts: Error", // JOURNAL_FAILED
         "sandboxes/substrate/lasting-fetch.ts: Error", // of a request that was aborted, whose reason is no error
+        "sandboxes/substrate/tracing.ts: Error", // the reason of an event
         "tar/entry-error.ts: EntryError", // FILE_CHANGED
         "tar/format.ts: Error", // of writing an archive, which guestctl alone does
         "tar/format.ts: TarError", // ANSWER_UNREADABLE
@@ -189,6 +196,23 @@ describe("readErrorDetails", () => {
       reason: "NO_SPACE",
       metadata: { path: "/x" },
     });
+  });
+
+  test("metadata of an error is a plain object, also with the names of properties of Object", async () => {
+    const error = await failureOf(client.files.stat("/no/such/file"));
+    const { metadata } = error;
+    assert.equal(Object.getPrototypeOf(metadata), Object.prototype);
+    assert.deepEqual({ ...metadata }, { path: "/no/such/file", errno: "ENOENT", step: "stat" });
+    assert.deepEqual(JSON.parse(JSON.stringify(metadata)), metadata);
+    assert.deepEqual(structuredClone(metadata), metadata);
+    assert.match(inspect(metadata), /^\{ \w+: '.*' \}$/);
+
+    const names = JSON.parse('{"constructor": "c", "__proto__": "p", "hasOwnProperty": "h"}') as Record<string, string>;
+    const value = toBinary(ErrorInfoSchema, create(ErrorInfoSchema, { reason: "R", metadata: names }));
+    const decoded = readErrorDetails(statusOf("", [{ ...info, value }]))?.metadata ?? assert.fail();
+    const made = new GuestError({ status: "UNKNOWN", message: "m", metadata: decoded }).metadata;
+    assert.deepEqual(Object.entries(made).toSorted(), Object.entries(names).toSorted());
+    assert.equal(Object.getPrototypeOf(made), Object.prototype);
   });
 
   test("readErrorDetails works without an ErrorInfo", () => {
