@@ -51,6 +51,7 @@ export type {
   Suspension,
 } from "./operations/index.ts";
 export {
+  type ForkResult,
   type NodeStatus,
   noSandbox,
   type Reach,
@@ -60,6 +61,7 @@ export {
   Sandboxes,
   type SandboxInfo,
   type SandboxUsage,
+  type SnapshotResult,
   type SweepFailure,
   type SweepOptions,
   type SweepPlan,

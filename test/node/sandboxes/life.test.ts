@@ -229,7 +229,7 @@ describe("docs/node/sandboxes.md", () => {
         AGENT_PORT: String(own.agentPort),
       },
     });
-    assert.match(stdout, /^hello\n\nDUTIES_DEGRADED(?: CLOCK_OFF)?$/);
+    assert.match(stdout, /^hello\n\nDUTIES_DEGRADED(?: CLOCK_OFF)?\nbase \S+ ready$/);
     assert.deepEqual(own.left(), []);
   });
 });

@@ -103,6 +103,24 @@ export interface NodeStatus {
   readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
 }
 
+/** What `snapshot` resolves with. */
+export interface SnapshotResult {
+  /** The new snapshot. `fork(snapshot.name)` creates a sandbox from it, `remove(snapshot.name)` removes it. */
+  readonly snapshot: SnapshotEntry;
+  /** How the sandbox was resumed afterwards. Its warnings include NOT_FROZEN if the session could not be frozen. */
+  readonly awakening: Awakening;
+}
+
+/** What `fork` resolves with. */
+export interface ForkResult {
+  /** The new sandbox, which is running. */
+  readonly sandbox: SandboxInfo;
+  /** How the new sandbox was resumed. */
+  readonly awakening: Awakening;
+  /** How the source was resumed; undefined if it was not running: a snapshot, or a sandbox in standby. */
+  readonly source: Awakening | undefined;
+}
+
 /**
  * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
  * Operations on the same sandbox wait for each other, even across processes. Every method rejects with SandboxError.
@@ -245,14 +263,15 @@ export class Sandboxes {
 
   /**
    * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot. The sandbox is suspended for it and then resumed with
-   * its restore steps. If it cannot be resumed, the snapshot is kept: it may be all that is left of the sandbox.
+   * its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If it cannot be resumed,
+   * rejects and keeps the snapshot, which may be all that is left of the sandbox.
    *
    * @param options.live requests a snapshot without a suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
   async snapshot(
     name: string,
     options: SuspendOptions & { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
-  ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
+  ): Promise<SnapshotResult> {
     if (options.live === true) {
       const message = "the substrate suspends what it takes a snapshot of (liveCheckpoint is false)";
       throw new SandboxError("CAPABILITY_MISSING", message);
@@ -265,12 +284,10 @@ export class Sandboxes {
 
   /**
    * Creates a running sandbox from another sandbox or a snapshot, with its own credentials, random numbers and the
-   * current time. A running source is suspended meanwhile, and then resumed with its restore steps (`source`).
+   * current time. A running source is suspended meanwhile, and then resumed with its restore steps. Resolves with the
+   * new sandbox, and with how it and its source were resumed.
    */
-  async fork(
-    from: string,
-    options: ForkOptions = {},
-  ): Promise<{ readonly sandbox: SandboxInfo; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
+  async fork(from: string, options: ForkOptions = {}): Promise<ForkResult> {
     const own = this.#newName(options.name, "sandbox");
     const { fork: made, ...rest } = await this.#node.turns.alone("fork", from, async () => {
       const found = ready(await ownEntry(this.#node, from));
