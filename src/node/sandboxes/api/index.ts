@@ -1,7 +1,8 @@
 export { noSandbox } from "./own.ts";
 export type { Reach } from "./reach.ts";
 export type { RotateAllOptions, RotationProgress, RotationReport } from "./rotation.ts";
-export { type ForkResult, type NodeStatus, Sandboxes, type SandboxInfo, type SnapshotResult } from "./sandboxes.ts";
+export type { ForkResult, SandboxInfo, SnapshotResult } from "./results.ts";
+export { type NodeStatus, Sandboxes } from "./sandboxes.ts";
 export type { SweepOptions, SweepPlan, SweepProgress } from "./sweep.ts";
 export type { SweepFailure, SweepReport } from "./sweep-report.ts";
 export type { Verdict } from "./verdict.ts";

@@ -27,7 +27,6 @@ import {
   checkNodeId,
   checkSpec,
   type Instance,
-  type InstanceState,
   randomName,
   SandboxError,
   sandboxError,
@@ -54,6 +53,7 @@ import {
 import { ownEntry, ownSandbox } from "./own.ts";
 import { reach, type Reach } from "./reach.ts";
 import { expiring, rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";
+import type { ForkResult, SandboxInfo, SnapshotResult } from "./results.ts";
 import { sweep, type SweepOptions, type SweepPlan, sweepPlan } from "./sweep.ts";
 import type { SweepReport } from "./sweep-report.ts";
 import { UsageReader } from "./usage.ts";
@@ -63,22 +63,6 @@ import { watch, type WatchOptions } from "./watch.ts";
 const SOON_MS = 30 * 86_400_000;
 /** Limit on concurrent requests for single instances, which are sent for instances that a listing lacks. */
 const REQUESTS_AT_A_TIME = 16;
-
-/** A sandbox, as this node knows it. Operations require the phase "ready". */
-export interface SandboxInfo extends SandboxEntry {
-  /** State of the instance at the substrate; undefined: there is no instance. */
-  readonly state: InstanceState | undefined;
-  /** Why the state is "Unknown", in the daemon's words. */
-  readonly stateError?: string | undefined;
-  /** Only from `get`: when the credentials expire, by the host's clock, in milliseconds of the epoch. */
-  readonly credentialsExpireMs?: number | undefined;
-  /** Only from `get`: why the agent has exited, as the guest reports it ("the workload ran out of memory"). */
-  readonly endedBecause?: string | undefined;
-  /** HOST:PORT of the agent. */
-  readonly address: string | undefined;
-  /** Directory of the credentials, in the layout that `guestctl --credentials` expects. */
-  readonly credentials: string;
-}
 
 /**
  * The node's features and its host's resources. A feature that the substrate accepts but ignores is reported as
@@ -101,24 +85,6 @@ export interface NodeStatus {
   readonly capacity: Capacity;
   /** Sandboxes whose credentials expire within 30 days, by the host's clock, the soonest first. */
   readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
-}
-
-/** What `snapshot` resolves with. */
-export interface SnapshotResult {
-  /** The new snapshot. `fork(snapshot.name)` creates a sandbox from it, `remove(snapshot.name)` removes it. */
-  readonly snapshot: SnapshotEntry;
-  /** How the sandbox was resumed afterwards. Its warnings include NOT_FROZEN if the session could not be frozen. */
-  readonly awakening: Awakening;
-}
-
-/** What `fork` resolves with. */
-export interface ForkResult {
-  /** The new sandbox, which is running. */
-  readonly sandbox: SandboxInfo;
-  /** How the new sandbox was resumed. */
-  readonly awakening: Awakening;
-  /** How the source was resumed; undefined if it was not running: a snapshot, or a sandbox in standby. */
-  readonly source: Awakening | undefined;
 }
 
 /**

@@ -1,0 +1,36 @@
+import type { Awakening, SandboxEntry, SnapshotEntry } from "../state/index.ts";
+import type { InstanceState } from "../substrate/index.ts";
+
+/** A sandbox, as this node knows it. Operations require the phase "ready". */
+export interface SandboxInfo extends SandboxEntry {
+  /** State of the instance at the substrate; undefined: there is no instance. */
+  readonly state: InstanceState | undefined;
+  /** Why the state is "Unknown", in the daemon's words. */
+  readonly stateError?: string | undefined;
+  /** Only from `get`: when the credentials expire, by the host's clock, in milliseconds of the epoch. */
+  readonly credentialsExpireMs?: number | undefined;
+  /** Only from `get`: why the agent has exited, as the guest reports it ("the workload ran out of memory"). */
+  readonly endedBecause?: string | undefined;
+  /** HOST:PORT of the agent. */
+  readonly address: string | undefined;
+  /** Directory of the credentials, in the layout that `guestctl --credentials` expects. */
+  readonly credentials: string;
+}
+
+/** What `snapshot` resolves with. */
+export interface SnapshotResult {
+  /** The new snapshot. `fork(snapshot.name)` creates a sandbox from it, `remove(snapshot.name)` removes it. */
+  readonly snapshot: SnapshotEntry;
+  /** How the sandbox was resumed afterwards. Its warnings include NOT_FROZEN if the session could not be frozen. */
+  readonly awakening: Awakening;
+}
+
+/** What `fork` resolves with. */
+export interface ForkResult {
+  /** The new sandbox, which is running. */
+  readonly sandbox: SandboxInfo;
+  /** How the new sandbox was resumed. */
+  readonly awakening: Awakening;
+  /** How the source was resumed; undefined if it was not running: a snapshot, or a sandbox in standby. */
+  readonly source: Awakening | undefined;
+}
