@@ -5,7 +5,10 @@ import { EXIT_STATUSES } from "../../src/node/guestctl/cli/index.ts";
 import { cp } from "../../src/node/guestctl/commands/cp.ts";
 import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
 import { LIMITS, WORKLOAD_LIMITS } from "./limits.ts";
+import { LOG_EVENT_ROWS } from "./log-events.ts";
 import { REASONS } from "./reasons.ts";
+import { optionsOfInterface } from "./options.ts";
+import { SANDBOX_CODES, SANDBOX_WARNINGS } from "./sandbox-codes.ts";
 import { fieldsOf } from "./schema.ts";
 import { VARIABLES } from "./variables.ts";
 
@@ -31,6 +34,11 @@ function optionsOf({ options }: Pick<typeof cp, "options">): readonly Cells[] {
     const names = short === undefined ? [`--${name}`] : [`-${short}`, `--${name}`];
     return [names.map((each) => `\`${each}${value}\``).join(", "), help.replaceAll(/[*|]/g, String.raw`\$&`)];
   });
+}
+
+/** The options of one kind of connection. */
+function optionTable(name: string): string {
+  return table(["option", "meaning"], optionsOfInterface("src/node/client/link/link.ts", name));
 }
 
 /** The decisions with their titles, sorted by number. */
@@ -61,12 +69,32 @@ function parts(): ReadonlyMap<string, Readonly<Record<string, string>>> {
       "docs/agent/operations.md",
       {
         variables: table(["variable", "meaning"], VARIABLES),
+        "log-events": table(["event", "fields", "when"], LOG_EVENT_ROWS),
         reasons: table(["reason", "status", "meaning"], REASONS),
         limits: table(["what", "limit"], LIMITS),
         "workload-limits": table(["what", "limit"], WORKLOAD_LIMITS),
       },
     ],
-    ["docs/node/client.md", { codes: table(["code", "what to do"], codes) }],
+    [
+      "docs/node/client.md",
+      {
+        codes: table(["code", "what to do"], codes),
+        "connect-options": [
+          "For every connection:",
+          optionTable("Credentials"),
+          "With TLS:",
+          optionTable("TcpOptions"),
+          "Without TLS, through a unix socket or vsock:",
+          optionTable("UnixSocketOptions"),
+          "Through a bridge:",
+          optionTable("BridgeOptions"),
+        ].join("\n\n"),
+      },
+    ],
+    [
+      "docs/node/sandboxes.md",
+      { codes: table(["code", "when"], SANDBOX_CODES), warnings: table(["warning", "when"], SANDBOX_WARNINGS) },
+    ],
     [
       "docs/node/guestctl.md",
       {

@@ -8,6 +8,7 @@ export * from "./file-system-error.ts";
 export type * from "./guest-facts.ts";
 export * from "./incoming.ts";
 export * from "./limits.ts";
+export type * from "./log-events.ts";
 export * from "./mountinfo.ts";
 export * from "./waiting.ts";
 export * from "./watchers.ts";

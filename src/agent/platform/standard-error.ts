@@ -68,8 +68,11 @@ function shorten(_name: string, value: unknown): unknown {
   return `${value.slice(0, TEXT_LIMIT_CHARACTERS)}…`;
 }
 
+/** A function for each level. They can be used as a `Log`, which restricts the names of events and fields. */
+type EventWriter = Readonly<Record<LogLevel, (event: string, fields?: LogFields) => void>>;
+
 /** Logs events of at least `level` as one JSON object per line. The next line reports how many were dropped. */
-export function jsonLog(level: LogLevel, clock: Clock, write: LineWriter): Log {
+export function jsonLog(level: LogLevel, clock: Clock, write: LineWriter): EventWriter {
   let dropped = 0;
   const least = LEVELS.indexOf(level);
   const log = (of: LogLevel, event: string, fields: LogFields): void => {

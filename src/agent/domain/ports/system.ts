@@ -1,3 +1,5 @@
+import type { LogEvent, LogFieldsOf } from "../log-events.ts";
+
 /** The clocks of the guest. */
 export interface Clock {
   /** CLOCK_REALTIME in nanoseconds since 1970. Jumps when the clock is stepped. */
@@ -69,21 +71,18 @@ export interface Signals {
 /** Severity, lowest first. */
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
-/** Fields of an event in snake_case. Never a token, key, environment value, argument or file content. */
-export type LogFields = Readonly<Record<Lowercase<string>, string | number | boolean | undefined>>;
-
 /**
  * For a TCP socket with data for the peer: milliseconds since the peer's kernel last acknowledged something that it
  * should. 0 or less: no data is waiting, or the kernel does not tell.
  */
 export type UnacknowledgedMs = (fd: number) => number;
 
-/** Logs one event per call; `event` is a stable snake_case name. */
+/** Logs one event per call. */
 export interface Log {
-  debug(event: string, fields?: LogFields): void;
-  info(event: string, fields?: LogFields): void;
-  warn(event: string, fields?: LogFields): void;
-  error(event: string, fields?: LogFields): void;
+  debug<Event extends LogEvent>(event: Event, fields?: LogFieldsOf<Event>): void;
+  info<Event extends LogEvent>(event: Event, fields?: LogFieldsOf<Event>): void;
+  warn<Event extends LogEvent>(event: Event, fields?: LogFieldsOf<Event>): void;
+  error<Event extends LogEvent>(event: Event, fields?: LogFieldsOf<Event>): void;
 }
 
 export const SILENT_LOG: Log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} };

@@ -38,9 +38,11 @@ export interface TcpOptions extends Credentials {
    * one agent, which are tried in order: the remaining time is divided equally among the remaining addresses.
    */
   readonly address: string | readonly string[];
-  /** Certificate of the authority that issued the agent's certificate. */
+  /** Certificate of the authority that issued the agent's certificate, in PEM. */
   readonly caPem: string | Uint8Array;
+  /** The client's certificate, in PEM, followed by the certificates of its chain, if there are any. */
   readonly certPem: string | Uint8Array;
+  /** The private key of the client's certificate, in PEM. */
   readonly keyPem: string | Uint8Array;
   /**
    * The agent's own certificate. If an agent's certificate has expired but has the same key as this one, it is
@@ -57,7 +59,7 @@ export interface TcpOptions extends Credentials {
  * connect.
  */
 export interface UnixSocketOptions extends Credentials {
-  /** `unix:` and the absolute path of the socket, or a vsock address, or a list of addresses; see TcpOptions. */
+  /** `unix:` and the absolute path of the socket, a vsock address, or a list of addresses, as with TLS. */
   readonly address: string | readonly string[];
 }
 

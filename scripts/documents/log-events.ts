@@ -1,0 +1,81 @@
+import { LOG_EVENTS, type LogEvent } from "../../src/agent/domain/log-events.ts";
+
+/** When each event is logged, and at which level if that matters. A new event does not compile without its meaning. */
+const MEANINGS: Readonly<Record<LogEvent, string>> = {
+  accept_failed:
+    "The agent (`EMFILE`) or the guest (`ENFILE`) has no descriptors left. The agent closes new connections.",
+  agent_ended: "The agent exits; `agent_ended` is its last line in the log. `reason` says how the workload ended.",
+  agent_started: "The configuration was read.",
+  background_failed: "A background task failed, which is a bug.",
+  call_failed: "A call failed because of a bug. The client got INTERNAL.",
+  certificate_times_enforced: "This build of the agent lacks a feature. `consequence` says what does not work.",
+  cgroups_unavailable:
+    "The guest has [no cgroups](reliability.md#finding-a-tree). `consequence` says what does not work.",
+  connection_broken: "The connection broke (debug).",
+  connection_closed: "A client has disconnected. `connections` is the number of connections that are open now (debug).",
+  connection_failed: "The connection broke before any call.",
+  connection_opened: "A client has connected. `connections` is the number of connections that are open now (debug).",
+  connection_refused:
+    "The agent refused the connection because of a missing certificate, a wrong CA, plain text, or too many connections.",
+  connection_unused: "The peer left during the TLS handshake, as load balancers do (debug).",
+  console_output_dropped:
+    "The console did not read [kept output](run.md#the-workloads-output) fast enough. The agent logs this at most once in 10 s.",
+  credentials_refused: "The changed token or TLS files are invalid or cannot be read. The old files stay in use.",
+  credentials_renewed:
+    "The agent has read the token and TLS files again (level debug after a wrong token and before a snapshot).",
+  freeze_expired:
+    "`freeze_ms` was over, and the agent killed the frozen session, because a [spec file had been refused](snapshots.md#a-refused-spec).",
+  frozen_session_kill_failed:
+    "The kernel refused to kill the frozen session. The session stays frozen, and the agent tries again.",
+  frozen_session_killed:
+    "The agent killed the session while it was frozen, because a signal or the agent's exit would have thawed it, and a [spec file had been refused](snapshots.md#a-refused-spec).",
+  handshakes_unbounded: "This build of the agent lacks a feature. `consequence` says what does not work.",
+  hook_ended: "A hook ended.",
+  hook_killed_stale: "The restore steps killed a hook that was still running.",
+  hook_processes_left:
+    "Daemons that a stopped hook left behind still have its output open, because the guest has no cgroups.",
+  hook_start_failed: "A hook could not be started ([reasons](#error-reasons)).",
+  internal_error:
+    "The agent has a bug; `error` has the stack. The call or connection ends. After 50 such errors at once, the agent exits with 70.",
+  kept_pipe_closed: "The oldest pipe of [a background process](run.md#background-processes-of-a-command) was closed.",
+  launcher_reaped: "The launcher reaped an orphan or the agent (debug).",
+  launcher_signal: "The launcher forwards this signal to the agent. `sender` 0 is the kernel (debug).",
+  management_listening: "The management listener accepts connections.",
+  node_warning: "Node printed a warning. Its cause is a bug of the agent.",
+  peer_lost:
+    "The agent closed the connection, because the client's kernel no longer acknowledges anything ([lost clients](reliability.md#lost-and-paused-clients)).",
+  process_ended: "A child of the agent ended (debug).",
+  process_env_refused: "The changed spec file is invalid or cannot be read. The old file stays in use.",
+  process_env_renewed: "New commands and hooks get the changed variables.",
+  readiness_changed: "The result of ready_cmd changed.",
+  replaced_authority_disconnected:
+    "The agent ends these connections, because the new CA file does not cover their client certificates.",
+  restore_duties_done: "The restore steps ended. The level is warn if something is degraded.",
+  server_certificate_expired: "According to the guest's clock, the agent's certificate has expired.",
+  session_freeze_failed: "The session could not be frozen ([problems](snapshots.md#freeze_problem)).",
+  session_frozen: "The session is frozen. `pending` is the number of its processes that wait in the kernel.",
+  session_thaw_failed:
+    "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",
+  session_thawed: "The restore steps thawed the session.",
+  signal_received: "`workload` is `forwarded` or `not_running` (debug).",
+  spec_field_ignored:
+    "A changed spec file has another value in `field`, which cannot change. The old value stays in use.",
+  start_failed: "The workload or a listener could not be started.",
+  stop_requested: "`Lifecycle.Stop` was called.",
+  thawed_without_duties:
+    "The session thawed without restore steps, because `freeze_ms` was over (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
+  variable_ignored: "The agent has no variable `name`, which begins with `SVC_`, nor a similar one.",
+  variable_misspelt: "The agent has no variable `name`. The similar name `meant` may be the right one.",
+  workload_ended:
+    "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts kills for lack of memory.",
+  workload_killed:
+    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. The `outcome` `left` means that SIGKILL failed too.",
+  workload_socket_listening: "The socket of `WorkloadService` accepts connections.",
+  workload_start_abandoned: "A signal asked the agent to stop while the workload was being started.",
+  workload_started: "The workload runs.",
+};
+
+/** The events of the agent's log as rows of a table: name, fields and meaning. */
+export const LOG_EVENT_ROWS: readonly (readonly [name: string, fields: string, meaning: string])[] = (
+  Object.keys(MEANINGS) as LogEvent[]
+).map((name) => [`\`${name}\``, LOG_EVENTS[name].map((field) => `\`${field}\``).join(" "), MEANINGS[name]]);
