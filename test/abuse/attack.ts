@@ -5,7 +5,7 @@ import type { Random } from "../fixtures/seeded-random.ts";
 export interface Target {
   readonly agent: RunningAgent;
   readonly random: Random;
-  /** A scratch folder; the caller removes it. */
+  /** A scratch directory; the caller removes it. */
   readonly scratch: string;
   /** Approximate number of inputs to send. */
   readonly inputs: number;

@@ -109,7 +109,7 @@ const WATCHES = 48;
 const AT_ONCE = 64;
 const INTERVALS = [0, 1_000, 86_400_000, 1, 2 ** 32 - 1] as const;
 
-/** Listings that nobody reads: more than the agent takes, of a folder that fills each one's windows. */
+/** Listings that nobody reads: more than the agent takes, of a directory that fills each one's windows. */
 async function leaveListings({ agent, scratch }: Target): Promise<number> {
   const path = join(scratch, "listed");
   await mkdir(path, { recursive: true });

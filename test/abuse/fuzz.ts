@@ -55,7 +55,7 @@ function writeField(writer: BinaryWriter, field: DescField, random: Random, scra
     .uint64(random.oneOf([0n, 1n, 80n, 2n ** 31n - 1n, 2n ** 32n - 1n, 2n ** 63n, 2n ** 64n - 1n]));
 }
 
-/** Fuzzed writes can create files only in the scratch folder, and commands are harmless. */
+/** Fuzzed writes can create files only in the scratch directory, and commands are harmless. */
 function text(field: string, random: Random, scratch: string): Uint8Array {
   if (random.below(6) === 0) return random.bytes(random.oneOf([1, 3, 300]));
   if (field === "args") return Buffer.from(random.oneOf(["true", "/bin/true", "", "-x", "x".repeat(5_000), "a\0b"]));
@@ -92,7 +92,7 @@ function damaged(bytes: Uint8Array, random: Random): Uint8Array {
   }
 }
 
-const FOLDER_CALLS: ReadonlySet<DescMessage> = new Set(Object.values(FileTree.method).map(({ input }) => input));
+const DIRECTORY_CALLS: ReadonlySet<DescMessage> = new Set(Object.values(FileTree.method).map(({ input }) => input));
 
 /** What is no attack on the agent, but would harm this machine or hold up a run; never what the agent cannot decode. */
 function isHarmful(schema: DescMessage, bytes: Uint8Array, scratch: string): boolean {
@@ -104,7 +104,7 @@ function isHarmful(schema: DescMessage, bytes: Uint8Array, scratch: string): boo
       const { port, timeoutMs } = fromBinary(WaitForPortRequestSchema, bytes);
       return port > 0 && port < 65_536 && timeoutMs !== 1 && timeoutMs <= 86_400_000;
     }
-    return FOLDER_CALLS.has(schema) && leaves(scratch, fromBinary(schema, bytes) as unknown as PathFields);
+    return DIRECTORY_CALLS.has(schema) && leaves(scratch, fromBinary(schema, bytes) as unknown as PathFields);
   } catch {
     return false;
   }
@@ -125,7 +125,7 @@ async function fuzzMessages({ agent, random, scratch, inputs }: Target): Promise
     while (sent < inputs && !peer.isEnded) sent += await fuzzBatch(peer, agent.token, random, scratch);
   }
   await endAll(agent);
-  // They may have removed or closed the folder that the other attacks use.
+  // They may have removed or closed the directory that the other attacks use.
   await mkdir(scratch, { recursive: true });
   await chmod(scratch, 0o700);
   return sent;

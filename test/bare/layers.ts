@@ -16,7 +16,7 @@ export async function installedLayer(release: DebianRelease, abort: AbortSignal)
   const layer = `${base}-with-npm`;
   if (existsSync(layer)) return layer;
   // In the cache, so that the finished layer can be renamed.
-  using machine = new BareMachine({ folder: dirname(base), layers: [base], hasSys: false, abort });
+  using machine = new BareMachine({ directory: dirname(base), layers: [base], hasSys: false, abort });
   const line = `${aptInstall(PACKAGES)} && rm -rf /var/lib/apt/lists/*`;
   const { code, output } = await machine.run(ADMINISTRATOR, "/", line);
   if (code !== 0) throw new Error(`the packages could not be installed: ${output}`);
@@ -36,11 +36,11 @@ export class CloneLayer implements Disposable {
   }
 
   /**
-   * @param folder in which the layer is made, on the file system of this checkout
+   * @param directory in which the layer is made, on the file system of this checkout
    * @param place directory of the clone on the machine
    */
-  static async make(folder: string, place: string): Promise<CloneLayer> {
-    const layer = new CloneLayer(mkdtempSync(join(folder, "clone-")));
+  static async make(directory: string, place: string): Promise<CloneLayer> {
+    const layer = new CloneLayer(mkdtempSync(join(directory, "clone-")));
     chmodSync(layer.path, 0o755);
     const clone = join(layer.path, place);
     mkdirSync(clone, { recursive: true });

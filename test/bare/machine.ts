@@ -88,7 +88,7 @@ export interface MachineParts {
   /** Directories of which its root consists, the topmost first. They are not written to. */
   readonly layers: readonly string[];
   /** Holds what is written to the machine (up to 4 GB), and caches of npm and apt, which stay. */
-  readonly folder: string;
+  readonly directory: string;
   /** Whether it has /sys, and in that cgroups, as a container has. */
   readonly hasSys: boolean;
   /** Kills what runs on the machine. */
@@ -106,9 +106,9 @@ export class BareMachine implements Disposable {
 
   constructor(parts: MachineParts) {
     this.#parts = parts;
-    this.#cache = join(parts.folder, "cache");
+    this.#cache = join(parts.directory, "cache");
     for (const name of ["npm", "apt"]) mkdirSync(join(this.#cache, name), { recursive: true });
-    this.#place = mkdtempSync(join(parts.folder, "machine-"));
+    this.#place = mkdtempSync(join(parts.directory, "machine-"));
     for (const name of ["upper", "work", "root"]) mkdirSync(join(this.#place, name));
   }
 

@@ -11,7 +11,7 @@ import { ADMINISTRATOR, aptInstall, BareMachine, ORDINARY_USER, type Outcome, ty
 import { CloneLayer, installedLayer } from "./layers.ts";
 import { repositoryFiles, ROOT } from "../../scripts/check.ts";
 import { providePrograms } from "../../scripts/machine/programs.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 import { onEndSignal, runScript, UsageError } from "../../scripts/machine/script.ts";
 import { type DebianRelease, debianRoot } from "../system/debian-archive.ts";
 
@@ -27,24 +27,24 @@ const USAGE = `usage: npm run test:bare [-- [--start] PART...]
 const CORE_TESTS = "test/agent/supervision test/agent/session test/node/sandboxes test/system";
 /** The test that uses npm most: it packs and installs the client library. */
 const TEST_OF_NPM = "test/node/client/package.nightly.ts";
-const FOLDER = join(ROOT, "dist", ".bare");
+const DIRECTORY = join(ROOT, "dist", ".bare");
 /** The output must not have apt-get's messages. */
 const TOUR_LINES = 120;
 
 /** A person, the place of that person's clone, and umask(2) for all commands. */
 interface Newcomer {
   readonly person: Person;
-  readonly folder: string;
+  readonly directory: string;
   readonly umask: string;
   /** Whether the machine has /sys and with it cgroups. */
   readonly hasSys: boolean;
 }
 
 /** In the place where the substrate's guests have the agent. */
-const ROOT_IN_SRV: Newcomer = { person: ADMINISTRATOR, folder: "/srv/guest-agent", umask: "022", hasSys: true };
+const ROOT_IN_SRV: Newcomer = { person: ADMINISTRATOR, directory: "/srv/guest-agent", umask: "022", hasSys: true };
 const USER_IN_HOME: Newcomer = {
   person: ORDINARY_USER,
-  folder: join(ORDINARY_USER.home, "a private place", "guest-agent"),
+  directory: join(ORDINARY_USER.home, "a private place", "guest-agent"),
   umask: "077",
   hasSys: false,
 };
@@ -77,18 +77,18 @@ function judge(title: string, outcome: Outcome, complaint: string | undefined): 
 }
 
 /** Runs a newcomer's command line in the clone. */
-function type({ machine, person, folder, umask }: Clone, line: string, network?: "offline"): Promise<Outcome> {
-  return machine.run(person, folder, `umask ${umask}; ${line}`, network);
+function type({ machine, person, directory, umask }: Clone, line: string, network?: "offline"): Promise<Outcome> {
+  return machine.run(person, directory, `umask ${umask}; ${line}`, network);
 }
 
 /** Copies this checkout to the machine, below a directory that others may not enter if the newcomer's umask says so. */
 async function makeClone(machine: BareMachine, who: Newcomer): Promise<Clone> {
-  const { person, folder, umask } = who;
-  machine.addFiles(await repositoryFiles(), ROOT, folder);
+  const { person, directory, umask } = who;
+  machine.addFiles(await repositoryFiles(), ROOT, directory);
   const { uid, name, home } = person;
   const isThere = `id ${name} >/dev/null 2>&1 || useradd --uid ${uid} --shell /bin/bash --home-dir ${home} ${name}`;
-  const modes = umask === "077" ? `chmod -R go= '${dirname(folder)}'` : ":";
-  const line = `${isThere}; chown -R ${uid}:${uid} ${home} '${folder}' && ${modes}`;
+  const modes = umask === "077" ? `chmod -R go= '${dirname(directory)}'` : ":";
+  const line = `${isThere}; chown -R ${uid}:${uid} ${home} '${directory}' && ${modes}`;
   const { code, output } = await machine.run(ADMINISTRATOR, "/", line);
   if (code !== 0) throw new Error(`the machine could not be prepared: ${output}`);
   return { machine, ...who };
@@ -105,7 +105,7 @@ async function tour(clone: Clone): Promise<void> {
 
 /** What is shipped must not depend on who builds it where: the code cache is of the functions that a run called. */
 async function sameBytes(clone: Clone): Promise<void> {
-  const own = join(standaloneFolder(), "agent.bin");
+  const own = join(standaloneDirectory(), "agent.bin");
   const line = `sha256sum < '${relative(ROOT, own)}'`;
   const [there, here] = [await type(clone, line), execFileSync("sh", ["-c", `sha256sum < "${own}"`])];
   const same = there.code === 0 && there.output.trim() === String(here).trim();
@@ -188,8 +188,8 @@ async function withCurrentNpm(clone: Clone): Promise<void> {
 
 /** A machine on which one newcomer does what the README says. */
 async function newcomer(release: DebianRelease, who: Newcomer, startsOnly: boolean, abort: AbortSignal): Promise<void> {
-  console.log(`\n${release}, ${who.person.name} in ${who.folder}, umask ${who.umask}`);
-  using machine = new BareMachine({ layers: [debianRoot(release)], folder: FOLDER, hasSys: who.hasSys, abort });
+  console.log(`\n${release}, ${who.person.name} in ${who.directory}, umask ${who.umask}`);
+  using machine = new BareMachine({ layers: [debianRoot(release)], directory: DIRECTORY, hasSys: who.hasSys, abort });
   const clone = await makeClone(machine, who);
   await administer(machine, "installs Debian's npm", `${aptInstall("npm")} >/dev/null && ${VERSIONS}`);
   if (release === "bookworm") await followAdviceOnNode(clone);
@@ -215,12 +215,12 @@ async function newcomer(release: DebianRelease, who: Newcomer, startsOnly: boole
 
 /** After the set-up of a newcomer, which .ci/run has a part for. */
 async function core(abort: AbortSignal): Promise<void> {
-  const [release, { folder, hasSys }] = ["trixie", ROOT_IN_SRV] as const;
+  const [release, { directory, hasSys }] = ["trixie", ROOT_IN_SRV] as const;
   const installed = await installedLayer(release, abort);
-  using copied = await CloneLayer.make(FOLDER, folder);
+  using copied = await CloneLayer.make(DIRECTORY, directory);
   using machine = new BareMachine({
     layers: [copied.path, installed, debianRoot(release)],
-    folder: FOLDER,
+    directory: DIRECTORY,
     hasSys,
     abort,
   });
@@ -241,7 +241,7 @@ await runScript("test:bare", USAGE, async () => {
   if (missing !== undefined) throw new Error(`needs ${missing.name}`);
   const stop = new AbortController();
   onEndSignal(() => stop.abort());
-  mkdirSync(FOLDER, { recursive: true });
+  mkdirSync(DIRECTORY, { recursive: true });
   for (const part of parts.length > 0 ? parts : Object.keys(NEWCOMERS)) {
     const chosen = NEWCOMERS[part];
     if (chosen === undefined) await core(stop.signal);

@@ -10,7 +10,7 @@ import type { Scale } from "./scale.ts";
 const ROOT = join(import.meta.dirname, "../..");
 
 /** The context of every group of rows. */
-export interface Bench extends Programs, Pick<Field, "contenders" | "idleBytes" | "folder"> {
+export interface Bench extends Programs, Pick<Field, "contenders" | "idleBytes" | "directory"> {
   readonly scale: Scale;
   /** Peak anonymous memory in bytes over all loads. */
   readonly peaks: Map<Contender, number>;
@@ -82,8 +82,8 @@ export async function warmUp({ contenders }: Bench, job: Job): Promise<void> {
 }
 
 /** Makes guestctl, and a PATH for it: it runs with the Node there, which is here the project's. */
-export async function makeTool({ folder }: Bench): Promise<{ readonly guestctl: string; readonly PATH: string }> {
-  const made = join(folder, "guestctl");
+export async function makeTool({ directory }: Bench): Promise<{ readonly guestctl: string; readonly PATH: string }> {
+  const made = join(directory, "guestctl");
   await makeGuestctl(ROOT, made);
   return { guestctl: join(made, "guestctl"), PATH: `${dirname(process.execPath)}:${process.env["PATH"] ?? ""}` };
 }

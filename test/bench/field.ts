@@ -13,7 +13,7 @@ export interface Field extends AsyncDisposable {
   /** Anonymous memory of each after its start. */
   readonly idleBytes: ReadonlyMap<Contender, number>;
   /** On a file system in memory if there is one: the disk should not count. */
-  readonly folder: string;
+  readonly directory: string;
   /** The agent's. */
   readonly workloadSocket: string;
 }
@@ -33,7 +33,7 @@ export async function openField(
   peers: readonly ServingPeer[],
 ): Promise<Field> {
   await using opening = new AsyncDisposableStack();
-  const { path: folder } = opening.use(await mkdtempDisposable(join(memoryDirectory(), "field-")));
+  const { path: directory } = opening.use(await mkdtempDisposable(join(memoryDirectory(), "field-")));
   const ours = opening.use(await startBuiltAgent(native, agentProgram));
   const contenders = new Map<Contender, Running>([["ours", ours]]);
   for (const peer of peers) {
@@ -42,7 +42,7 @@ export async function openField(
       say(`not measured: ${peer} (Debian: apt-get install ${lacks.join(" ")})`);
       continue;
     }
-    const own = join(folder, peer);
+    const own = join(directory, peer);
     await mkdir(own, { mode: 0o700 });
     const running = peer === "openssh" ? startOpenssh(own) : startGrpcGo(native, ours.agent);
     contenders.set(peer, opening.use(await running));
@@ -52,5 +52,5 @@ export async function openField(
   );
   const opened = opening.move();
   const { workloadSocket } = ours.agent;
-  return { contenders, idleBytes, folder, workloadSocket, [Symbol.asyncDispose]: () => opened.disposeAsync() };
+  return { contenders, idleBytes, directory, workloadSocket, [Symbol.asyncDispose]: () => opened.disposeAsync() };
 }

@@ -4,7 +4,7 @@ import { availableParallelism, loadavg } from "node:os";
 import { join } from "node:path";
 import { runScript } from "../../scripts/machine/script.ts";
 import { isContained, runContained } from "../../scripts/testing/contained.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
@@ -39,7 +39,7 @@ export async function main(args: readonly string[]): Promise<number> {
     process.stderr.write(`${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s  ${text}\n`);
   };
   const native = await nativeProgram();
-  const agentProgram = options.agent ?? join(standaloneFolder(), "guest-agent");
+  const agentProgram = options.agent ?? join(standaloneDirectory(), "guest-agent");
   const programs = { native, agentProgram, say };
   await using field = await openField(programs, options.guard || options.record ? [GUARD_PEER] : SERVING_PEERS);
   const bench: Bench = { ...field, ...programs, scale: options.quick ? QUICK : FULL, peaks: new Map() };

@@ -6,7 +6,7 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { startAgent } from "../fixtures/agent.ts";
 import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { vmmRelay, vmmSocket } from "../fixtures/vmm-socket.ts";
 import { GO_ENVIRONMENT, provideGo, provideGrpcio } from "../fixtures/toolchains.ts";
@@ -31,9 +31,9 @@ function shellOf(language: string): string {
 
 const ANSWER = "hello sandbox".toUpperCase();
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
-const vmmPath = folder.at("vm.sock");
+const vmmPath = directory.at("vm.sock");
 const vmm = forAllTests(await vmmSocket(vmmPath, { host: "127.0.0.1", port: agent.port }));
 const relay = forAllTests(await vmmRelay(vmmPath, 7071));
 /** Where the programs find the agent: its port, and a relay to a VMM's socket. */
@@ -53,7 +53,7 @@ describe("docs/node/clients.md", () => {
       return;
     }
     const { python, path } = toolchain;
-    const generated = folder.at("python");
+    const generated = directory.at("python");
     await mkdir(generated);
     const outputs = [`--python_out=${generated}`, `--grpc_python_out=${generated}`];
     const words = ["-m", "grpc_tools.protoc", "-I", PROTO, ...outputs, ...SCHEMA, "google/rpc/error_details.proto"];
@@ -76,7 +76,7 @@ describe("docs/node/clients.md", () => {
       return;
     }
     const lines = shellOf("go").replace(/^go run \.$/m, "go vet . && go build -o program .");
-    const made = folder.at("go");
+    const made = directory.at("go");
     await cp(PROTO, join(made, "proto"), { recursive: true });
     await writeFile(join(made, "main.go"), programs("go")[0] ?? "");
     const PATH = [dirname(toolchain.go), process.env["PATH"]].join(delimiter);
@@ -88,7 +88,7 @@ describe("docs/node/clients.md", () => {
       assert.equal(stdout, `ready true\n${ANSWER}\nexit 0`);
     }
     // Who has a certificate of another authority reads why it is refused.
-    const stranger = folder.at("stranger");
+    const stranger = directory.at("stranger");
     await mkdir(stranger);
     for (const name of ["ca.pem", "token"]) await cp(join(agent.credentialsDir, name), join(stranger, name));
     const { client } = await issueCertificates();

@@ -17,7 +17,7 @@ import { after, before, describe, it } from "node:test";
 import { execa } from "execa";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import type { AgentOptions, RunningAgent } from "../fixtures/agent.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { clientOf, failureOf } from "../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../fixtures/privileges.ts";
 import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../node/guestctl/guestctl.ts";
@@ -64,36 +64,36 @@ for (const release of keptReleases()) {
     };
 
     it("cp counts each file of an archive once", async () => {
-      await using folder = await testFolder();
-      await mkdir(folder.at("from/sub"), { recursive: true });
-      await mkdir(folder.at("to"));
-      for (const name of ["a", "sub/b", "sub/c"]) await writeFile(folder.at(`from/${name}`), name.repeat(1_000));
-      const archive = await execa("tar", ["-cf", "-", "-C", folder.at("from"), "."], { encoding: "buffer" });
+      await using directory = await testDirectory();
+      await mkdir(directory.at("from/sub"), { recursive: true });
+      await mkdir(directory.at("to"));
+      for (const name of ["a", "sub/b", "sub/c"]) await writeFile(directory.at(`from/${name}`), name.repeat(1_000));
+      const archive = await execa("tar", ["-cf", "-", "-C", directory.at("from"), "."], { encoding: "buffer" });
       const [file, ...words] = GUESTCTL;
-      const copying = execa(file, [...words, "cp", "--json", "-", `:${folder.at("to")}`], {
+      const copying = execa(file, [...words, "cp", "--json", "-", `:${directory.at("to")}`], {
         input: archive.stdout,
         env: guestctlVariables(agent),
       });
       const { files, bytes } = JSON.parse((await copying).stdout) as Record<string, unknown>;
       assert.deepEqual([files, bytes], [3, 11_000]);
-      assert.equal(await readFile(folder.at("to/sub/c"), "utf8"), "sub/c".repeat(1_000));
+      assert.equal(await readFile(directory.at("to/sub/c"), "utf8"), "sub/c".repeat(1_000));
     });
 
     it("cp of a sparse file alone keeps its content and its holes", async () => {
-      await using folder = await testFolder();
-      await writeFile(folder.at("file"), "begin");
-      await truncate(folder.at("file"), 10_000_000);
-      await appendFile(folder.at("file"), "end");
+      await using directory = await testDirectory();
+      await writeFile(directory.at("file"), "begin");
+      await truncate(directory.at("file"), 10_000_000);
+      await appendFile(directory.at("file"), "end");
       for (const [from, to] of [
-        [`:${folder.at("file")}`, folder.at("out")],
-        [folder.at("file"), `:${folder.at("in")}`],
+        [`:${directory.at("file")}`, directory.at("out")],
+        [directory.at("file"), `:${directory.at("in")}`],
       ] as const) {
         const [status, lines] = await cp(from, to);
         assert.equal(status, 0, lines.join("\n"));
       }
-      const content = await readFile(folder.at("file"));
-      for (const name of ["out", "in"]) assert.ok((await readFile(folder.at(name))).equals(content), name);
-      assert.ok((await stat(folder.at("out"))).blocks * 512 < 1_000_000);
+      const content = await readFile(directory.at("file"));
+      for (const name of ["out", "in"]) assert.ok((await readFile(directory.at(name))).equals(content), name);
+      assert.ok((await stat(directory.at("out"))).blocks * 512 < 1_000_000);
     });
 
     for (const direction of ["in", "out"] as const) {
@@ -101,49 +101,49 @@ for (const release of keptReleases()) {
       const there = (path: string): string => (direction === "in" ? `:${path}` : path);
 
       it(`cp ${direction} with agent ${release.version} skips unreadable entries and copies the rest`, async () => {
-        await using folder = await testFolder();
-        await mkdir(folder.at("from/closed"), { recursive: true });
-        await mkdir(folder.at("from/sub"));
+        await using directory = await testDirectory();
+        await mkdir(directory.at("from/closed"), { recursive: true });
+        await mkdir(directory.at("from/sub"));
         for (const name of ["a", "secret", "sub/secret", "sub/z", "closed/x", "z"])
-          await writeFile(folder.at(`from/${name}`), name.repeat(20_000));
-        await symlink("a", folder.at("from/link"));
+          await writeFile(directory.at(`from/${name}`), name.repeat(20_000));
+        await symlink("a", directory.at("from/link"));
         for (const name of ["secret", "sub/secret", "closed"]) {
-          await chown(folder.at(`from/${name}`), ANOTHER_USER, ANOTHER_USER);
-          await chmod(folder.at(`from/${name}`), 0);
+          await chown(directory.at(`from/${name}`), ANOTHER_USER, ANOTHER_USER);
+          await chmod(directory.at(`from/${name}`), 0);
         }
-        const [status, lines] = await cp(away(folder.at("from")), there(folder.at("to")));
+        const [status, lines] = await cp(away(directory.at("from")), there(directory.at("to")));
         assert.equal(status, 1, lines.join("\n"));
-        const copied = (await readdir(folder.at("to"), { recursive: true })).filter((name) => name !== "closed");
+        const copied = (await readdir(directory.at("to"), { recursive: true })).filter((name) => name !== "closed");
         assert.deepEqual(copied.toSorted(), ["a", "link", "sub", "sub/z", "z"]);
         for (const name of ["a", "sub/z", "z"])
-          assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), name.repeat(20_000));
+          assert.equal(await readFile(directory.at(`to/${name}`), "utf8"), name.repeat(20_000));
         const named = (name: string): boolean => lines.some((line) => line.includes(`from/${name}: `));
         assert.deepEqual(["secret", "sub/secret", "closed"].filter(named), ["secret", "sub/secret", "closed"]);
-        const [failed] = await cp("--fail-fast", away(folder.at("from")), there(folder.at("first")));
+        const [failed] = await cp("--fail-fast", away(directory.at("from")), there(directory.at("first")));
         assert.equal(failed, 125);
       });
 
       it(`cp ${direction} with agent ${release.version} skips vanishing files and copies the rest`, async () => {
-        await using folder = await testFolder();
-        await mkdir(folder.at("from"));
-        for (let at = 0; at < FILES; at += 1) await writeFile(folder.at(`from/${nameOf(at)}`), contentOf(at));
-        const copying = cp(away(folder.at("from")), there(folder.at("to")));
+        await using directory = await testDirectory();
+        await mkdir(directory.at("from"));
+        for (let at = 0; at < FILES; at += 1) await writeFile(directory.at(`from/${nameOf(at)}`), contentOf(at));
+        const copying = cp(away(directory.at("from")), there(directory.at("to")));
         // As soon as the copy has begun to write.
-        while ((await readdir(folder.at("to")).catch(() => [])).length === 0) await new Promise(setImmediate);
-        for (let at = FILES - VANISHING; at < FILES; at += 1) await rm(folder.at(`from/${nameOf(at)}`));
+        while ((await readdir(directory.at("to")).catch(() => [])).length === 0) await new Promise(setImmediate);
+        for (let at = FILES - VANISHING; at < FILES; at += 1) await rm(directory.at(`from/${nameOf(at)}`));
         const [status, lines] = await copying;
         assert.ok(status === 0 || status === 1, lines.join("\n"));
         for (let at = 0; at < FILES - VANISHING; at += 1)
-          assert.equal(await readFile(folder.at(`to/${nameOf(at)}`), "utf8"), contentOf(at), nameOf(at));
-        for (const name of await readdir(folder.at("to")))
-          assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), contentOf(Number(name.slice(1))), name);
+          assert.equal(await readFile(directory.at(`to/${nameOf(at)}`), "utf8"), contentOf(at), nameOf(at));
+        for (const name of await readdir(directory.at("to")))
+          assert.equal(await readFile(directory.at(`to/${name}`), "utf8"), contentOf(Number(name.slice(1))), name);
       });
 
       it(`the library copies ${direction} all that agent ${release.version} can read`, async () => {
-        await using folder = await testFolder();
-        await mkdir(folder.at("from"));
-        for (let at = 0; at < FILES; at += 1) await writeFile(folder.at(`from/${nameOf(at)}`), contentOf(at));
-        const secret = folder.at("from/secret");
+        await using directory = await testDirectory();
+        await mkdir(directory.at("from"));
+        for (let at = 0; at < FILES; at += 1) await writeFile(directory.at(`from/${nameOf(at)}`), contentOf(at));
+        const secret = directory.at("from/secret");
         await writeFile(secret, "secret");
         await chown(secret, ANOTHER_USER, ANOTHER_USER);
         await chmod(secret, 0);
@@ -154,13 +154,13 @@ for (const release of keptReleases()) {
           onBytes: (): void => {
             if (isBegun) return;
             isBegun = true;
-            for (let at = FILES - VANISHING; at < FILES; at += 1) rmSync(folder.at(`from/${nameOf(at)}`));
+            for (let at = FILES - VANISHING; at < FILES; at += 1) rmSync(directory.at(`from/${nameOf(at)}`));
           },
         };
         const copying =
           direction === "in"
-            ? client.files.upload(folder.at("from"), folder.at("to"), options)
-            : client.files.download(folder.at("from"), folder.at("to"), options);
+            ? client.files.upload(directory.at("from"), directory.at("to"), options)
+            : client.files.download(directory.at("from"), directory.at("to"), options);
         if (!hasTrees) {
           await assert.rejects(copying, { status: "UNIMPLEMENTED" });
           return;
@@ -179,7 +179,7 @@ for (const release of keptReleases()) {
           );
         }
         for (let at = 0; at < FILES - VANISHING; at += 1)
-          assert.equal(await readFile(folder.at(`to/${nameOf(at)}`), "utf8"), contentOf(at), nameOf(at));
+          assert.equal(await readFile(directory.at(`to/${nameOf(at)}`), "utf8"), contentOf(at), nameOf(at));
       });
     }
   });

@@ -8,7 +8,7 @@ import * as library from "../../src/node/client/index.ts";
 import { KEPT_BYTES } from "../../scripts/release/keep.ts";
 import { type AgentCommand, type SocketAgent, startAgent, startSocketAgent } from "../fixtures/agent.ts";
 import { clientOf, optionsFor } from "../fixtures/guest-client.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { ask } from "../fixtures/rpc-clients.ts";
 import { managementServices } from "../fixtures/services.ts";
 import { HOOKS, OPERATIONS } from "./operations.ts";
@@ -24,14 +24,14 @@ import {
 
 /*
  * Clients of earlier releases, as packed then, with this tree's agent; and this tree's client with the agents of those
- * releases, built from their commits. A clone without history, or a folder that is no clone, has none to build. Then no
- * test stands for it, and a message says so.
+ * releases, built from their commits. A clone without history, or a directory that is no clone, has none to build. Then
+ * no test stands for it, and a message says so.
  */
 
 const releases = keptReleases();
 
 for (const release of releases) {
-  const { version, client: tarball, schema, folder } = release;
+  const { version, client: tarball, schema, directory } = release;
   if (tarball !== undefined) {
     const commit = await commitOf(release);
     if (commit === undefined) {
@@ -69,12 +69,12 @@ for (const release of releases) {
   });
 
   test(`the artifacts kept of ${version} are small and hold that version's client`, async () => {
-    const sizes = readdirSync(folder).map((name) => statSync(join(folder, name)).size);
+    const sizes = readdirSync(directory).map((name) => statSync(join(directory, name)).size);
     assert.ok(sizes.reduce((sum, size) => sum + size, 0) <= KEPT_BYTES);
     if (tarball === undefined) return;
     const { stdout } = await execa("tar", ["-xzOf", tarball, "package/package.json"]);
     assert.equal((JSON.parse(stdout) as { version: string }).version, version);
-    assert.match(readFileSync(join(folder, "commit"), "utf8"), /^[0-9a-f]{40}\n$/);
+    assert.match(readFileSync(join(directory, "commit"), "utf8"), /^[0-9a-f]{40}\n$/);
   });
 }
 
@@ -119,8 +119,8 @@ function everyOperation({ agent: build, library: load, dial, methods, older }: S
     const isThere = methods.includes(method);
     if (!isThere && older === "client") continue;
     test(`${method} ${isThere ? "works across versions" : "fails with UNIMPLEMENTED in an agent without it"}`, async () => {
-      await using folder = await testFolder();
-      const outcome = run({ client, agent, folder: folder.path });
+      await using directory = await testDirectory();
+      const outcome = run({ client, agent, directory: directory.path });
       if (isThere) await outcome;
       else await assert.rejects(outcome, { status: "UNIMPLEMENTED" });
     });

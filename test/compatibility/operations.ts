@@ -12,8 +12,8 @@ import { processGone } from "../fixtures/proc.ts";
 export interface Scene {
   readonly client: GuestClient;
   readonly agent: Pick<RunningAgent, "exited">;
-  /** A folder for the operation alone. */
-  readonly folder: string;
+  /** A directory for the operation alone. */
+  readonly directory: string;
 }
 
 /** What the agents of these operations are started with. */
@@ -37,68 +37,68 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     const { exitCode, stdout, stderr } = await client.run(["sh", "-c", script], options);
     assert.deepEqual([exitCode, stdout, stderr], [3, "IN", "blue\n"]);
   },
-  "GuestAgent/WriteFile": async ({ client, folder }) => {
-    await client.files.writeFile(join(folder, "new/file"), "written\n", { mode: 0o640, parents: true });
-    assert.equal(readFileSync(join(folder, "new/file"), "utf8"), "written\n");
+  "GuestAgent/WriteFile": async ({ client, directory }) => {
+    await client.files.writeFile(join(directory, "new/file"), "written\n", { mode: 0o640, parents: true });
+    assert.equal(readFileSync(join(directory, "new/file"), "utf8"), "written\n");
   },
   "GuestAgent/ReadFile": async ({ client }) => {
     assert.equal(await client.files.readFile("/proc/sys/kernel/ostype", "utf8"), "Linux\n");
   },
-  "GuestAgent/StatPath": async ({ client, folder }) => {
-    utimesSync(folder, 1, 2);
-    const { mode, mtime } = await client.files.stat(folder);
+  "GuestAgent/StatPath": async ({ client, directory }) => {
+    utimesSync(directory, 1, 2);
+    const { mode, mtime } = await client.files.stat(directory);
     assert.deepEqual([mode, mtime?.getTime()], [0o700, 2_000]);
   },
-  "FileTree/MakeFolder": async ({ client, folder }) => {
-    await client.files.mkdir(join(folder, "a/b"), { recursive: true, mode: 0o750 });
-    assert.equal(statSync(join(folder, "a/b")).mode & 0o777, 0o750);
+  "FileTree/MakeFolder": async ({ client, directory }) => {
+    await client.files.mkdir(join(directory, "a/b"), { recursive: true, mode: 0o750 });
+    assert.equal(statSync(join(directory, "a/b")).mode & 0o777, 0o750);
   },
-  "FileTree/MakeLink": async ({ client, folder }) => {
-    await client.files.symlink("somewhere", join(folder, "link"));
-    assert.equal(readlinkSync(join(folder, "link")), "somewhere");
+  "FileTree/MakeLink": async ({ client, directory }) => {
+    await client.files.symlink("somewhere", join(directory, "link"));
+    assert.equal(readlinkSync(join(directory, "link")), "somewhere");
   },
-  "FileTree/List": async ({ client, folder }) => {
-    await client.files.writeFile(join(folder, "listed"), "four");
-    const sizes = await Array.fromAsync(client.files.opendir(folder), ({ name, size }) => [name, size]);
+  "FileTree/List": async ({ client, directory }) => {
+    await client.files.writeFile(join(directory, "listed"), "four");
+    const sizes = await Array.fromAsync(client.files.opendir(directory), ({ name, size }) => [name, size]);
     assert.deepEqual(sizes, [["listed", 4]]);
   },
-  "FileTree/Rename": async ({ client, folder }) => {
-    await client.files.writeFile(join(folder, "old"), "content");
-    await client.files.rename(join(folder, "old"), join(folder, "new"));
-    assert.equal(readFileSync(join(folder, "new"), "utf8"), "content");
+  "FileTree/Rename": async ({ client, directory }) => {
+    await client.files.writeFile(join(directory, "old"), "content");
+    await client.files.rename(join(directory, "old"), join(directory, "new"));
+    assert.equal(readFileSync(join(directory, "new"), "utf8"), "content");
   },
-  "FileTree/SetAttributes": async ({ client, folder }) => {
-    await client.files.setAttributes(folder, { mode: 0o710, mtime: new Date(1_000) });
-    assert.deepEqual([statSync(folder).mode & 0o777, statSync(folder).mtimeMs], [0o710, 1_000]);
+  "FileTree/SetAttributes": async ({ client, directory }) => {
+    await client.files.setAttributes(directory, { mode: 0o710, mtime: new Date(1_000) });
+    assert.deepEqual([statSync(directory).mode & 0o777, statSync(directory).mtimeMs], [0o710, 1_000]);
   },
-  "FileTree/WriteTree": async ({ client, folder }) => {
+  "FileTree/WriteTree": async ({ client, directory }) => {
     const content = Readable.from([Buffer.from("content")]);
     const file = { type: "file", name: Buffer.from("a/file"), linkTarget: Buffer.alloc(0), mode: 0o600 } as const;
     const entries = Readable.from([{ ...file, size: 7, mtimeSeconds: 1, content }]);
-    const written = await client.files.writeTree(join(folder, "tree"), entries, { parents: true });
+    const written = await client.files.writeTree(join(directory, "tree"), entries, { parents: true });
     assert.deepEqual(written, { entries: 1, failed: 0, failures: [] });
-    assert.equal(readFileSync(join(folder, "tree/a/file"), "utf8"), "content");
+    assert.equal(readFileSync(join(directory, "tree/a/file"), "utf8"), "content");
   },
-  "FileTree/ReadTree": async ({ client, folder }) => {
+  "FileTree/ReadTree": async ({ client, directory }) => {
     const found: string[] = [];
-    mkdirSync(join(folder, "tree/a"), { recursive: true });
-    writeFileSync(join(folder, "tree/a/file"), "content");
-    for await (const { name, content } of client.files.readTree(join(folder, "tree")))
+    mkdirSync(join(directory, "tree/a"), { recursive: true });
+    writeFileSync(join(directory, "tree/a/file"), "content");
+    for await (const { name, content } of client.files.readTree(join(directory, "tree")))
       found.push(`${name.toString()}: ${Buffer.concat(await Array.fromAsync(content)).toString()}`);
     assert.deepEqual(found, ["a: ", "a/file: content"]);
   },
-  "FileTree/Watch": async ({ client, folder }) => {
-    const watch = client.files.watch(folder, { recursive: true });
+  "FileTree/Watch": async ({ client, directory }) => {
+    const watch = client.files.watch(directory, { recursive: true });
     assert.equal((await watch.next()).value?.eventType, "ready");
-    await client.files.mkdir(join(folder, "made"));
+    await client.files.mkdir(join(directory, "made"));
     const { value } = await watch.next();
     assert.deepEqual([value?.eventType, value?.filename, value?.isDirectory], ["created", "made", true]);
     await watch.return?.();
   },
-  "FileTree/Remove": async ({ client, folder }) => {
-    await client.files.mkdir(join(folder, "gone/deep"), { recursive: true });
-    await client.files.rm(join(folder, "gone"), { recursive: true });
-    assert.throws(() => statSync(join(folder, "gone")), { code: "ENOENT" });
+  "FileTree/Remove": async ({ client, directory }) => {
+    await client.files.mkdir(join(directory, "gone/deep"), { recursive: true });
+    await client.files.rm(join(directory, "gone"), { recursive: true });
+    assert.throws(() => statSync(join(directory, "gone")), { code: "ENOENT" });
   },
   "ExecSessions/ListExecs": async ({ client }) => {
     const kept = client.start(["sleep", "1000"], { keep: { name: "listed" } });

@@ -12,7 +12,7 @@ import { KEPT } from "../../scripts/release/keep.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
 import type { GuestClient, WriteFileOptions } from "../../src/node/client/index.ts";
 import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
-import { cachedFolder } from "../fixtures/toolchains.ts";
+import { cachedDirectory } from "../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const INSTALL = "install --no-save --ignore-scripts --no-audit --no-fund --prefer-offline".split(" ");
@@ -21,7 +21,7 @@ const INSTALL_TIMEOUT_MS = 400_000;
 /** What compat/ keeps of a release. */
 export interface KeptRelease {
   readonly version: string;
-  readonly folder: string;
+  readonly directory: string;
   readonly schema: Registry;
   /** The packed client library; undefined for a release before there was one to keep. */
   readonly client: string | undefined;
@@ -32,15 +32,15 @@ export type ClientLibrary = Pick<typeof Library, "connect" | "GuestError">;
 
 /** All kept releases, the oldest first. */
 export function keptReleases(): readonly KeptRelease[] {
-  const folders = globSync("compat/v*", { cwd: ROOT }).map((folder) => join(ROOT, folder));
-  return folders
+  const directories = globSync("compat/v*", { cwd: ROOT }).map((directory) => join(ROOT, directory));
+  return directories
     .toSorted((left, right) => left.localeCompare(right, "en", { numeric: true }))
-    .map((folder) => {
-      const files = fromBinary(FileDescriptorSetSchema, readFileSync(join(folder, KEPT.schema)));
-      const client = join(folder, KEPT.client);
+    .map((directory) => {
+      const files = fromBinary(FileDescriptorSetSchema, readFileSync(join(directory, KEPT.schema)));
+      const client = join(directory, KEPT.client);
       return {
-        version: basename(folder).slice(1),
-        folder,
+        version: basename(directory).slice(1),
+        directory,
         schema: createFileRegistry(files),
         client: existsSync(client) ? client : undefined,
       };
@@ -59,11 +59,11 @@ export function methodsOf(schema: Registry | readonly DescService[]): readonly s
 /** Installs a kept client library as its users do, with the packages of its time, and loads it. */
 export async function loadKeptClient(version: string, tarball: string): Promise<ClientLibrary> {
   const digest = createHash("sha256").update(readFileSync(tarball)).digest("hex").slice(0, 16);
-  const folder = await cachedFolder(`client-${version}-${digest}`, async (target) => {
+  const directory = await cachedDirectory(`client-${version}-${digest}`, async (target) => {
     await writeFile(join(target, "package.json"), '{ "private": true }');
     await npm(target, [...INSTALL, tarball]);
   });
-  const entry = join(folder, "node_modules/guest-agent-client/lib/node/client/index.js");
+  const entry = join(directory, "node_modules/guest-agent-client/lib/node/client/index.js");
   return (await import(pathToFileURL(entry).href)) as ClientLibrary;
 }
 
@@ -71,8 +71,8 @@ export async function loadKeptClient(version: string, tarball: string): Promise<
  * The commit of a release, by its tag or as it was kept. It is undefined where this repository has neither: a clone
  * without history, or no clone.
  */
-export async function commitOf({ version, folder }: KeptRelease): Promise<string | undefined> {
-  const kept = join(folder, KEPT.commit);
+export async function commitOf({ version, directory }: KeptRelease): Promise<string | undefined> {
+  const kept = join(directory, KEPT.commit);
   const names = [`refs/tags/v${version}`, ...(existsSync(kept) ? [readFileSync(kept, "utf8").trim()] : [])];
   for (const name of names) {
     const { stdout, failed } = await execa("git", ["rev-parse", "--quiet", "--verify", `${name}^{commit}`], {
@@ -87,7 +87,7 @@ export async function commitOf({ version, folder }: KeptRelease): Promise<string
 /** Builds the agent of a commit, with the packages and the Node of its time. */
 export async function agentOf(commit: string): Promise<AgentCommand> {
   const node = join("node_modules", `node-linux-${process.arch}`);
-  const folder = await cachedFolder(`agent-${commit}`, async (target) => {
+  const directory = await cachedDirectory(`agent-${commit}`, async (target) => {
     const archive = join(target, "sources.tar");
     await execa("git", ["archive", "--format=tar", "-o", archive, commit, "--", ...SOURCES], { cwd: ROOT });
     await execa("tar", ["-xf", archive, "-C", target]);
@@ -98,15 +98,15 @@ export async function agentOf(commit: string): Promise<AgentCommand> {
     // Headers take 56 of 152 MB.
     await rm(join(target, node, "include"), { recursive: true });
   });
-  return [join(folder, node, "bin/node"), join(folder, "src/agent/main.ts")];
+  return [join(directory, node, "bin/node"), join(directory, "src/agent/main.ts")];
 }
 
 /** Sources that an agent is started from. */
 const SOURCES = ["src", "scripts", "package.json", "package-lock.json"];
 
-async function npm(folder: string, args: readonly string[]): Promise<void> {
+async function npm(directory: string, args: readonly string[]): Promise<void> {
   const env = { PATH: machinePath(), NODE_OPTIONS: "" };
-  await execa("npm", args, { cwd: folder, env, timeout: INSTALL_TIMEOUT_MS });
+  await execa("npm", args, { cwd: directory, env, timeout: INSTALL_TIMEOUT_MS });
 }
 
 /** Methods of 0.2.0 that have another name or other arguments in 0.3.0; CHANGELOG.md has the table. */

@@ -33,8 +33,8 @@ async function sweep(node: FleetNode, reachTimeoutMs?: number): Promise<SweepRep
 }
 
 /** Names of the sandboxes that have not done their duties, by the journal. */
-async function asleep({ folder }: FleetNode): Promise<string[]> {
-  const journal = await Journal.open(folder, true);
+async function asleep({ directory }: FleetNode): Promise<string[]> {
+  const journal = await Journal.open(directory, true);
   try {
     return journal
       .all()

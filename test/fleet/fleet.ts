@@ -53,7 +53,7 @@ export interface FleetCounts {
 /** A node of the fleet: what a process needs to open it. */
 export interface FleetNode {
   readonly nodeId: string;
-  readonly folder: string;
+  readonly directory: string;
   readonly baseUrl: string;
 }
 
@@ -84,12 +84,12 @@ export class Fleet implements AsyncDisposable {
     const nodes: FleetNode[] = [];
     const words: string[] = [];
     for (const nodeId of ids) {
-      const folder = join(path, nodeId);
-      const journal = await Journal.open(folder, false);
+      const directory = join(path, nodeId);
+      const journal = await Journal.open(directory, false);
       for (let at = 0; at < count; at++) await journal.add(entryOf(nodeId, journal.id, at, { isFrozen, silent }));
-      words.push([folder, nodeId, journal.id, count].join("="));
+      words.push([directory, nodeId, journal.id, count].join("="));
       journal.close();
-      nodes.push({ nodeId, folder, baseUrl: "" });
+      nodes.push({ nodeId, directory, baseUrl: "" });
     }
     const flags = {
       network: nextNetwork(),
@@ -182,11 +182,11 @@ function entryOf(
   };
 }
 
-/** An archive of that size, as of an agent: a folder with a program, and what cannot be compressed. */
-export async function makeArchive(folder: string, archive: string, sizeBytes: number): Promise<void> {
-  const bundle = join(folder, "guest-agent-fleet");
+/** An archive of that size, as of an agent: a directory with a program, and what cannot be compressed. */
+export async function makeArchive(directory: string, archive: string, sizeBytes: number): Promise<void> {
+  const bundle = join(directory, "guest-agent-fleet");
   await mkdir(bundle);
   await writeFile(join(bundle, "guest-agent"), "#!/bin/sh\n", { mode: 0o755 });
   await execa("sh", ["-c", `head -c ${sizeBytes} /dev/urandom > '${bundle}/filler'`]);
-  await execa("tar", ["-czf", archive, "-C", folder, "guest-agent-fleet/guest-agent", "guest-agent-fleet/filler"]);
+  await execa("tar", ["-czf", archive, "-C", directory, "guest-agent-fleet/guest-agent", "guest-agent-fleet/filler"]);
 }

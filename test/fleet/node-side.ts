@@ -40,7 +40,7 @@ const entry = parts.library ?? join(import.meta.dirname, "../../src/node/sandbox
 const { Sandboxes, connectHypeman } = (await import(entry)) as typeof Library;
 const node = await Sandboxes.open({
   substrate: await connectHypeman({ baseUrl: parts.baseUrl, apiToken: "any" }),
-  folder: parts.folder,
+  stateDirectory: parts.directory,
   nodeId: parts.nodeId,
   agentPort: 7071,
   reachTimeoutMs: parts.reachTimeoutMs,

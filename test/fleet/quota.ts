@@ -8,10 +8,10 @@ const V2 = "/sys/fs/cgroup";
 
 /** A cgroup whose processes share a part of one core (Linux, Documentation/scheduler/sched-bwc.rst). */
 export class Quota implements Disposable {
-  readonly #folder: string;
+  readonly #directory: string;
 
-  private constructor(folder: string) {
-    this.#folder = folder;
+  private constructor(directory: string) {
+    this.#directory = directory;
   }
 
   /** Makes one, or says why this machine lets nobody do so. @param share of a core, such as 0.1 */
@@ -21,23 +21,23 @@ export class Quota implements Disposable {
     try {
       if (!isV1 && !/\bcpu\b/.test(readFileSync(join(V2, "cgroup.subtree_control"), "utf8")))
         return "the root cgroup does not hand on the cpu controller";
-      const folder = mkdtempSync(join(isV1 ? V1 : V2, "guest-agent-test-"));
+      const directory = mkdtempSync(join(isV1 ? V1 : V2, "guest-agent-test-"));
       if (isV1) {
-        writeFileSync(join(folder, "cpu.cfs_period_us"), String(PERIOD_US));
-        writeFileSync(join(folder, "cpu.cfs_quota_us"), String(quotaUs));
-      } else writeFileSync(join(folder, "cpu.max"), `${quotaUs} ${PERIOD_US}`);
-      return new Quota(folder);
+        writeFileSync(join(directory, "cpu.cfs_period_us"), String(PERIOD_US));
+        writeFileSync(join(directory, "cpu.cfs_quota_us"), String(quotaUs));
+      } else writeFileSync(join(directory, "cpu.max"), `${quotaUs} ${PERIOD_US}`);
+      return new Quota(directory);
     } catch (error) {
       return `no cgroup with a quota of the processor can be made: ${String(error)}`;
     }
   }
 
   add(pid: number): void {
-    writeFileSync(join(this.#folder, "cgroup.procs"), String(pid));
+    writeFileSync(join(this.#directory, "cgroup.procs"), String(pid));
   }
 
   /** Its processes must have ended. */
   [Symbol.dispose](): void {
-    rmdirSync(this.#folder);
+    rmdirSync(this.#directory);
   }
 }

@@ -4,7 +4,7 @@ import { chmod, mkdir, open, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { test } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../node/guestctl/guestctl.ts";
 import { lackOf } from "./programs.ts";
@@ -20,7 +20,7 @@ const PROGRAMS = [
 /** An emergency brake. */
 const LINE_LIMIT_MS = 400_000;
 const FILES = 10_000;
-const FILES_OF_FOLDER = 250;
+const FILES_PER_DIRECTORY = 250;
 const MIB = 1024 * 1024;
 const LARGE_BYTES = 32 * MIB;
 const PERSON = "git -c user.name=A -c user.email=a@example.invalid -c commit.gpgsign=false";
@@ -29,35 +29,42 @@ const lack = lackOf(PROGRAMS);
 if (lack === undefined) await defineTests();
 else test("rsync, git and Ansible work through guestctl rsh", (t) => t.skip(lack));
 
-/** One agent for all, and a folder of the host to work in with `srv`, the guest's /srv, and a PATH that has guestctl. */
+/** One agent for all, and a directory of the host to work in with `srv`, the guest's /srv, and a PATH that has guestctl. */
 async function defineTests(): Promise<void> {
-  const folder = forAllTests(await testFolder()).path;
+  const directory = forAllTests(await testDirectory()).path;
   const agent = forAllTests(await startIssuedAgent());
   const env = {
     ...guestctlVariables(agent),
-    PATH: `${folder}/bin:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
-    HOME: folder,
+    PATH: `${directory}/bin:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
+    HOME: directory,
     LANG: "C.UTF-8",
   };
-  /** Runs a script in the folder and returns its output. @throws Error with all of its output, if it fails */
+  /** Runs a script in the directory and returns its output. @throws Error with all of its output, if it fails */
   const shell = async (script: string): Promise<string> => {
-    const options = { cwd: folder, env, extendEnv: false, all: true, reject: false, timeout: LINE_LIMIT_MS } as const;
+    const options = {
+      cwd: directory,
+      env,
+      extendEnv: false,
+      all: true,
+      reject: false,
+      timeout: LINE_LIMIT_MS,
+    } as const;
     const { stdout, exitCode, all } = await execa("sh", ["-ec", script], { ...options, stdin: "ignore" });
     if (exitCode !== 0) throw new Error(`exit ${exitCode} of ${script}: ${all}`);
     return stdout;
   };
-  /** The lines of a tool's chapter, with /srv in the folder. */
+  /** The lines of a tool's chapter, with /srv in the directory. */
   const documented = async (tool: string): Promise<readonly string[]> => {
     const chapter = new RegExp(`^### ${tool}\\n[^]*?^\`\`\`sh\\n([^]*?)^\`\`\``, "m");
     const [, block = ""] = chapter.exec(await readFile(DOCUMENT, "utf8")) ?? [];
     assert.notEqual(block, "", `${DOCUMENT} has no lines for ${tool}`);
-    return block.trimEnd().replaceAll("/srv/", `${folder}/srv/`).split("\n");
+    return block.trimEnd().replaceAll("/srv/", `${directory}/srv/`).split("\n");
   };
-  const site = join(folder, "site");
+  const site = join(directory, "site");
   const words = GUESTCTL.map((word) => `'${word.replaceAll("'", String.raw`'\''`)}'`).join(" ");
   await shell("mkdir bin srv");
-  await writeFile(join(folder, "bin/guestctl"), `#!/bin/sh\nexec ${words} "$@"\n`);
-  await chmod(join(folder, "bin/guestctl"), 0o755);
+  await writeFile(join(directory, "bin/guestctl"), `#!/bin/sh\nexec ${words} "$@"\n`);
+  await chmod(join(directory, "bin/guestctl"), 0o755);
 
   const [copy = "", byContent = "", back = ""] = await documented("rsync");
 
@@ -107,12 +114,12 @@ ${PERSON} commit -qm third && git push -q`);
 
 /** Small files of different content, and a large one. */
 async function writeTree(site: string): Promise<void> {
-  for (let first = 0; first < FILES; first += FILES_OF_FOLDER) {
-    const folder = join(site, String(first / FILES_OF_FOLDER));
-    await mkdir(folder, { recursive: true });
-    const numbers = Array.from({ length: FILES_OF_FOLDER }, (_, index) => first + index);
+  for (let first = 0; first < FILES; first += FILES_PER_DIRECTORY) {
+    const directory = join(site, String(first / FILES_PER_DIRECTORY));
+    await mkdir(directory, { recursive: true });
+    const numbers = Array.from({ length: FILES_PER_DIRECTORY }, (_, index) => first + index);
     await Promise.all(
-      numbers.map((number) => writeFile(join(folder, String(number)), `${number}\n`.repeat(1 + (number % 50)))),
+      numbers.map((number) => writeFile(join(directory, String(number)), `${number}\n`.repeat(1 + (number % 50)))),
     );
   }
   await using large = await open(join(site, "large"), "w");

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { execa } from "execa";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { lackOf } from "./programs.ts";
 import { foreignSuite } from "./suite.ts";
@@ -49,10 +49,10 @@ foreignSuite("testssl.sh, of the protocols, ciphers and vulnerabilities of the a
   const lack = lackOf(PROGRAMS);
   if (lack !== undefined) return lack;
   await using agent = await startAgent();
-  await using folder = await testFolder();
+  await using directory = await testDirectory();
   let findings: readonly Finding[] = [];
   for (let tries = 1; tries <= TRIES; tries++) {
-    findings = await scan(`127.0.0.1:${agent.port}`, folder.at(`report-${tries}.json`));
+    findings = await scan(`127.0.0.1:${agent.port}`, directory.at(`report-${tries}.json`));
     if (!findings.some(({ id }) => id === NOT_BEGUN)) break;
   }
   const faults = findings.filter(({ severity }) => FAULTS.has(severity));

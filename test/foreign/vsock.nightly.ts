@@ -4,7 +4,7 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { connect } from "../../src/node/client/index.ts";
 import { startSocketAgent } from "../fixtures/agent.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 import { vmmSocket } from "../fixtures/vmm-socket.ts";
 
@@ -17,8 +17,8 @@ describe("the vsock dialer of firecracker-go-sdk", { skip: typeof go === "string
     if (typeof go === "string") return;
     const program = await buildGo(go, join(import.meta.dirname, "vsock-dialer"));
     await using agent = await startSocketAgent();
-    await using folder = await testFolder();
-    const path = folder.at("vm.sock");
+    await using directory = await testDirectory();
+    const path = directory.at("vm.sock");
     await using device = await vmmSocket(path, agent.socketPath);
     // By then the agent has accepted the connection, and sent what it sends by itself.
     device.beforeAnswer = async () => {

@@ -40,8 +40,8 @@ describe("concurrent builds of one checkout", { skip: missing && `needs ${missin
 
 describe("the record of what was built", () => {
   test("a build is current while its product exists and its sources are unchanged", () => {
-    using folder = temporary();
-    const root = folder.path;
+    using directory = temporary();
+    const root = directory.path;
     for (const product of ["guestctl", "linux-x64"]) mkdirSync(join(root, "dist", product), { recursive: true });
     writeFileSync(join(root, "dist/guestctl/guestctl"), "");
     writeFileSync(join(root, "dist/linux-x64/SHA256SUMS"), "");
@@ -55,8 +55,8 @@ describe("the record of what was built", () => {
   });
 
   test("a build is outdated as soon as any of its sources changes", () => {
-    using folder = temporary();
-    const root = folder.path;
+    using directory = temporary();
+    const root = directory.path;
     for (const name of ["src", "scripts/package"]) mkdirSync(join(root, name), { recursive: true });
     for (const file of ["src/a.ts", "scripts/build.ts", "scripts/build-native.ts", "package-lock.json"]) {
       writeFileSync(join(root, file), "1");
@@ -68,8 +68,8 @@ describe("the record of what was built", () => {
   });
 
   test("image labels name the source and revision only if the environment sets them", async (t) => {
-    using folder = temporary();
-    const dist = folder.path;
+    using directory = temporary();
+    const dist = directory.path;
     mkdirSync(join(dist, "linux-x64"));
     t.after(() => {
       delete process.env["IMAGE_SOURCE"];

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { bindInGuest, guestDirectories } from "../fixtures/guest-mounts.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 
@@ -13,8 +13,8 @@ describe("mounts of a test's guest", NEEDS_NAMESPACES, () => {
     for (const isMount of [false, true]) {
       const what = isMount ? "that is a mount of its own" : "that is a plain directory";
       test(`guest mounts leave a clone in ${clone} visible ${what}`, async () => {
-        await using source = await testFolder();
-        await using volume = await testFolder();
+        await using source = await testDirectory();
+        await using volume = await testDirectory();
         writeFileSync(source.at("package.json"), "");
         writeFileSync(volume.at("guest-agent"), "");
         // This machine's own /srv must not decide.

@@ -19,7 +19,7 @@ function offenders(files: readonly (readonly [path: string, text: string])[]): s
 }
 
 function isInside(path: string): boolean {
-  return INTERNALS.some((folder) => path.startsWith(folder));
+  return INTERNALS.some((directory) => path.startsWith(directory));
 }
 
 test("only the internals directories use private parts of Node and OpenSSL", () => {

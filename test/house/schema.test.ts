@@ -9,15 +9,15 @@ const ROOT = join(import.meta.dirname, "../..");
 
 /** A copy of the schema with one text of one file replaced. */
 function changedSchema(t: TestContext, file: string, from: string | RegExp, to: string): string {
-  const folder = mkdtempSync(join(tmpdir(), "schema-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  for (const name of ["proto", "buf.yaml"]) cpSync(join(ROOT, name), join(folder, name), { recursive: true });
-  const path = join(folder, "proto/svc/guest/v1alpha1", file);
+  const directory = mkdtempSync(join(tmpdir(), "schema-"));
+  t.after(() => rmSync(directory, { recursive: true }));
+  for (const name of ["proto", "buf.yaml"]) cpSync(join(ROOT, name), join(directory, name), { recursive: true });
+  const path = join(directory, "proto/svc/guest/v1alpha1", file);
   const text = readFileSync(path, "utf8");
   const changed = text.replace(from, to);
   assert.notEqual(changed, text);
   writeFileSync(path, changed);
-  return folder;
+  return directory;
 }
 
 describe("released schemas", () => {

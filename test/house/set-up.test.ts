@@ -29,17 +29,18 @@ const NPM = `[ "$1" != view ] || exit 0
 printf '%s|%s|%s\\n' "$*" "\${NODE_ENV-unset}" "$npm_config_cache" >>calls
 `;
 
-/** A project with the real scripts/run, one package, an addon that leaves a mark, and a folder for fake programs. */
+/** A project with the real scripts/run, one package, an addon that leaves a mark, and a directory for fake programs. */
 function makeProject(
   t: TestContext,
   lock = LOCK,
 ): { readonly root: string; readonly fake: (name: string, text: string) => void } {
   const root = mkdtempSync(join(tmpdir(), "set-up-"));
   t.after(() => rmSync(root, { recursive: true }));
-  const nodeFolder = join(root, `node_modules/node-linux-${process.arch}/bin`);
-  for (const folder of [nodeFolder, join(root, "scripts"), join(root, "fake")]) mkdirSync(folder, { recursive: true });
+  const nodeDirectory = join(root, `node_modules/node-linux-${process.arch}/bin`);
+  for (const directory of [nodeDirectory, join(root, "scripts"), join(root, "fake")])
+    mkdirSync(directory, { recursive: true });
   const exec = `exec "${process.execPath}" "$@"`;
-  writeFileSync(join(nodeFolder, "node"), `#!/bin/sh\n${exec}\n`, { mode: 0o755 });
+  writeFileSync(join(nodeDirectory, "node"), `#!/bin/sh\n${exec}\n`, { mode: 0o755 });
   copyFileSync(join(projectScripts, "run"), join(root, "scripts/run"));
   writeFileSync(join(root, "scripts/build-native.ts"), 'process.stdout.write("a path");');
   writeFileSync(join(root, "package-lock.json"), lock);

@@ -114,9 +114,9 @@ describe("npm test", () => {
   });
 
   test("an interrupted npm test kills its children, cleans up, and exits with 143", async (t) => {
-    const folder = mkdtempSync(join(tmpdir(), "test-runner-"));
-    t.after(() => rmSync(folder, { recursive: true }));
-    const waiting = join(folder, "waiting");
+    const directory = mkdtempSync(join(tmpdir(), "test-runner-"));
+    t.after(() => rmSync(directory, { recursive: true }));
+    const waiting = join(directory, "waiting");
     const runner = spawn(process.execPath, [...COMPILED_ONCE, "scripts/test.ts", suite("waiting")], {
       cwd: root,
       env: { ...process.env, WAITING: waiting },
@@ -124,12 +124,12 @@ describe("npm test", () => {
     });
     const ended = once(runner, "exit") as Promise<[number | null]>;
     while (!existsSync(waiting)) await turn(20);
-    const left = JSON.parse(readFileSync(waiting, "utf8")) as { readonly pids: number[]; readonly folder: string };
+    const left = JSON.parse(readFileSync(waiting, "utf8")) as { readonly pids: number[]; readonly directory: string };
     runner.kill("SIGTERM");
     const [code] = await ended;
     assert.equal(code, 128 + 15);
     for (const pid of left.pids) assert.ok([undefined, "Z"].includes(processState(pid)), String(pid));
-    assert.equal(existsSync(left.folder), false);
+    assert.equal(existsSync(left.directory), false);
   });
 });
 
@@ -140,10 +140,10 @@ describe("a contained script", () => {
     const outer = spawn(process.execPath, [script], { env, stdio: ["ignore", "pipe", "inherit"] });
     const ended = once(outer, "exit") as Promise<[number | null]>;
     const [line] = (await once(outer.stdout.setEncoding("utf8"), "data")) as [string];
-    const folders = JSON.parse(line) as string[];
-    assert.deepEqual(folders.map(existsSync), [true, true]);
+    const directories = JSON.parse(line) as string[];
+    assert.deepEqual(directories.map(existsSync), [true, true]);
     outer.kill("SIGTERM");
     assert.deepEqual(await ended, [128 + 15, null]);
-    assert.deepEqual(folders.map(existsSync), [false, false]);
+    assert.deepEqual(directories.map(existsSync), [false, false]);
   });
 });

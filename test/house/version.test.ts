@@ -9,13 +9,13 @@ const ROOT = join(import.meta.dirname, "../..");
 
 /** A copy of the files that name the version. */
 function copy(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), "version-"));
-  t.after(() => rmSync(folder, { recursive: true }));
+  const directory = mkdtempSync(join(tmpdir(), "version-"));
+  t.after(() => rmSync(directory, { recursive: true }));
   for (const file of globSync(["*.md", "docs/**/*.md", "package.json", "package-lock.json"], { cwd: ROOT })) {
-    mkdirSync(dirname(join(folder, file)), { recursive: true });
-    cpSync(join(ROOT, file), join(folder, file));
+    mkdirSync(dirname(join(directory, file)), { recursive: true });
+    cpSync(join(ROOT, file), join(directory, file));
   }
-  return folder;
+  return directory;
 }
 
 describe("the project's version", () => {
@@ -24,27 +24,27 @@ describe("the project's version", () => {
   });
 
   test("a release writes its version everywhere and dates the changelog", (t) => {
-    const folder = copy(t);
-    const before = readFileSync(join(folder, "package-lock.json"), "utf8");
-    setVersion(folder, "7.8.9", "2031-02-03");
-    assert.deepEqual([projectVersion(folder), versionFaults(folder)], ["7.8.9", []]);
-    const changelog = readFileSync(join(folder, "CHANGELOG.md"), "utf8");
+    const directory = copy(t);
+    const before = readFileSync(join(directory, "package-lock.json"), "utf8");
+    setVersion(directory, "7.8.9", "2031-02-03");
+    assert.deepEqual([projectVersion(directory), versionFaults(directory)], ["7.8.9", []]);
+    const changelog = readFileSync(join(directory, "CHANGELOG.md"), "utf8");
     assert.match(changelog, /^## \[Unreleased\]\n\n## \[7\.8\.9\] - 2031-02-03\n/m);
-    assert.match(readFileSync(join(folder, "docs/agent/images.md"), "utf8"), /guest-agent:7\.8\.9/);
-    const lock = readFileSync(join(folder, "package-lock.json"), "utf8").split("\n");
+    assert.match(readFileSync(join(directory, "docs/agent/images.md"), "utf8"), /guest-agent:7\.8\.9/);
+    const lock = readFileSync(join(directory, "package-lock.json"), "utf8").split("\n");
     assert.equal(lock.filter((line, index) => line !== before.split("\n")[index]).length, 2);
   });
 
   test("a version is released once, in order, and with changes", (t) => {
-    const folder = copy(t);
-    setVersion(folder, "7.8.9", "2031-02-03");
-    assert.match(releaseFault(folder, "7.9.0") ?? "", /nothing under \[Unreleased\] that 7\.9\.0/);
-    assert.equal(releaseFault(folder, "7.8.9"), undefined);
-    const path = join(folder, "CHANGELOG.md");
+    const directory = copy(t);
+    setVersion(directory, "7.8.9", "2031-02-03");
+    assert.match(releaseFault(directory, "7.9.0") ?? "", /nothing under \[Unreleased\] that 7\.9\.0/);
+    assert.equal(releaseFault(directory, "7.8.9"), undefined);
+    const path = join(directory, "CHANGELOG.md");
     writeFileSync(path, readFileSync(path, "utf8").replace("## [Unreleased]\n", "## [Unreleased]\n\n- New.\n"));
-    assert.match(releaseFault(folder, "7.8.9") ?? "", /changes after 7\.8\.9/);
-    assert.equal(releaseFault(folder, "7.8.10"), undefined);
-    assert.match(releaseFault(folder, "7.8.8") ?? "", /7\.8\.8 is not after 7\.8\.9/);
+    assert.match(releaseFault(directory, "7.8.9") ?? "", /changes after 7\.8\.9/);
+    assert.equal(releaseFault(directory, "7.8.10"), undefined);
+    assert.match(releaseFault(directory, "7.8.8") ?? "", /7\.8\.8 is not after 7\.8\.9/);
   });
 
   for (const [file, from, to, fault] of [
@@ -64,12 +64,12 @@ describe("the project's version", () => {
     ],
   ] as const) {
     test(`the version check finds another version or missing date in ${file}`, (t) => {
-      const folder = copy(t);
-      const path = join(folder, file);
+      const directory = copy(t);
+      const path = join(directory, file);
       writeFileSync(path, readFileSync(path, "utf8").replace(from, to));
       assert.ok(
-        versionFaults(folder).some((line) => fault.test(line)),
-        versionFaults(folder).join("\n"),
+        versionFaults(directory).some((line) => fault.test(line)),
+        versionFaults(directory).join("\n"),
       );
     });
   }

@@ -6,7 +6,7 @@ import type { TcpOptions } from "../../src/node/client/index.ts";
 import { freePort } from "../../scripts/machine/free-port.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { issueCertificates, SERVER_NAME } from "../fixtures/certificates.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../fixtures/guest-client.ts";
 import { listener } from "../fixtures/listeners.ts";
@@ -23,7 +23,7 @@ const EXPIRED =
   /^the agent refused your client certificate: it or its authority has expired, by the guest's clock \(TLS alert certificate expired\)$/;
 
 const agent = forAllTests(await startAgent());
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const relay = forAllTests(await relayTo(agent.port));
 const silent = forAllTests(await listener());
 const web = forAllTests(await listener((socket) => void socket.end("HTTP/1.1 400 Bad Request\r\n\r\n")));
@@ -41,7 +41,7 @@ async function library(
 
 /** What guestctl reports, with the agent's credentials. */
 async function guestctl(args: readonly string[], address = `127.0.0.1:${agent.port}`): Promise<Told> {
-  const credentials = await mkdtemp(join(folder, "credentials-"));
+  const credentials = await mkdtemp(join(directory, "credentials-"));
   const { ca, client } = agent.certificates;
   const files = { "ca.pem": ca, "client.pem": client.cert, "client.key": client.key, token: agent.token };
   for (const [name, text] of Object.entries(files)) await writeFile(join(credentials, name), text);
@@ -135,9 +135,9 @@ const ROWS: readonly Row[] = [
   ],
   // What is wrong with a connection.
   ...["library", "guestctl"].map((who): Row => [
-    `${who}: it is cut inside a file of a folder that is copied`,
+    `${who}: it is cut inside a file of a directory that is copied`,
     async () => {
-      const large = await mkdtemp(join(folder, "large-"));
+      const large = await mkdtemp(join(directory, "large-"));
       await writeFile(join(large, "file"), Buffer.alloc(4_000_000, "large"));
       const [to, address] = [join(large, "../copy"), `127.0.0.1:${relay.port}`];
       relay.cutAfter(() => 2_000_000);

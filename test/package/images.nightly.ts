@@ -10,7 +10,7 @@ import { startAgent } from "../fixtures/agent.ts";
 import { buildGoTool, provideGo } from "../fixtures/toolchains.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { GO_TOOLS } from "../foreign/go.ts";
-import { releaseFolder } from "../fixtures/bundles.ts";
+import { releaseDirectory } from "../fixtures/bundles.ts";
 
 /* The images, judged by crane, with its own registry. Docker itself is not run. */
 
@@ -29,8 +29,8 @@ interface Manifest {
 const toolchain = await provideGo();
 
 describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolchain : false }, () => {
-  const folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-images-"));
-  const dist = releaseFolder();
+  const directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-images-"));
+  const dist = releaseDirectory();
   let program = "";
   let registry: ReturnType<typeof serveRegistry> | undefined;
   /** Where the layout was pushed to. */
@@ -45,7 +45,7 @@ describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolc
   after(async () => {
     registry?.kill();
     await registry;
-    folder.remove();
+    directory.remove();
   });
 
   async function crane(...args: readonly string[]): Promise<string> {
@@ -77,9 +77,9 @@ describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolc
   });
 
   test("a pulled image holds exactly the agent's directory, and the agent runs", async () => {
-    const tar = join(folder.path, "pulled.tar");
+    const tar = join(directory.path, "pulled.tar");
     await crane("export", "--platform", `linux/${OWN}`, pushed, tar);
-    const root = join(folder.path, "root");
+    const root = join(directory.path, "root");
     mkdirSync(root);
     await execa("tar", ["-xf", tar, "-C", root]);
     const pulled = join(root, "guest-agent");
@@ -100,10 +100,10 @@ describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolc
     const [, copied, target, entrypoint] =
       /^FROM \S+\nCOPY --from=(\S+) (?<source>\S+) \k<source>\nENTRYPOINT \["(\S+)"\]\n$/.exec(dockerfile) ?? [];
     assert.equal(copied, `registry.example/guest-agent:${VERSION}`);
-    const tar = join(folder.path, "copied.tar");
+    const tar = join(directory.path, "copied.tar");
     await crane("export", "--platform", `linux/${OWN}`, pushed, tar);
-    const layer = join(folder.path, "layer.tar");
-    const files = join(folder.path, "copied");
+    const layer = join(directory.path, "layer.tar");
+    const files = join(directory.path, "copied");
     mkdirSync(files);
     await execa("tar", ["-xf", tar, "-C", files, String(target).slice(1)]);
     await execa("tar", ["-cf", layer, "-C", files, String(target).slice(1)]);
@@ -111,9 +111,9 @@ describe("the agent's OCI images", { skip: typeof toolchain === "string" ? toolc
     await crane("append", "--new_layer", layer, "--new_tag", app);
     await crane("mutate", app, "--entrypoint", String(entrypoint), "--tag", app);
     const { config } = JSON.parse(await crane("config", app)) as { config: { Entrypoint: readonly string[] } };
-    const image = join(folder.path, "app.tar");
+    const image = join(directory.path, "app.tar");
     await crane("export", app, image);
-    const root = join(folder.path, "app");
+    const root = join(directory.path, "app");
     mkdirSync(root);
     await execa("tar", ["-xf", image, "-C", root]);
     await using agent = await startAgent({ command: [join(root, config.Entrypoint[0] ?? "")] });

@@ -85,8 +85,8 @@ function runsOf(pages: ReadonlySet<number>): Run[] {
 }
 
 /** Makes a disk with the bundle, without its page list. Returns the disk's image. */
-function makeDisk(folder: string, mounted: string): string {
-  const image = join(folder, "disk");
+function makeDisk(directory: string, mounted: string): string {
+  const image = join(directory, "disk");
   mkdirSync(mounted);
   writeFileSync(image, "");
   truncateSync(image, DISK_BYTES);
@@ -113,12 +113,12 @@ function mountDisk(image: string, mounted: string): Disposable {
 
 const addon = loadAddon([builtAddonDirectory(ROOT)]);
 using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-pages-"));
-const folder = temporary.path;
-const mounted = join(folder, "mounted");
+const directory = temporary.path;
+const mounted = join(directory, "mounted");
 const bundle = join(mounted, "bundle");
 const names = [PROGRAM, ...readdirSync(join(BUILT, "lib")).map((name) => join("lib", name))];
 const touched = new Map(names.map((name) => [name, new Set<number>()]));
-const image = makeDisk(folder, mounted);
+const image = makeDisk(directory, mounted);
 // Runs touch slightly different pages.
 for (const kind of ["post-restore", "pre-snapshot", "post-restore", "pre-snapshot"] as const) {
   using _disk = mountDisk(image, mounted);
@@ -129,7 +129,7 @@ for (const kind of ["post-restore", "pre-snapshot", "post-restore", "pre-snapsho
   });
   // The agent warms up after its start.
   await delay(WARM_UP_MS);
-  await callEverything(agent, folder, kind);
+  await callEverything(agent, directory, kind);
   for (const [name, pages] of touched) {
     const { size } = statSync(join(BUILT, name));
     const end = name === PROGRAM ? scriptPages(join(BUILT, name)).first : Math.ceil(size / PAGE_BYTES);

@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { execa } from "execa";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 import { pythonPackages } from "../fixtures/toolchains.ts";
 
 const VALIDATOR = "cyclonedx-python-lib[json-validation]==11.12.0";
@@ -22,7 +22,7 @@ async function validated(json: string): Promise<string> {
 }
 
 test("CycloneDX's own library accepts the bill of materials as version 1.6, strictly", async () => {
-  const text = readFileSync(join(standaloneFolder(), "sbom.cdx.json"), "utf8");
+  const text = readFileSync(join(standaloneDirectory(), "sbom.cdx.json"), "utf8");
   assert.equal(await validated(text), "valid");
   assert.match(await validated(text.replace('"type": "framework"', '"type": "frame"')), /'frame'/);
   assert.match(await validated(text.replace(/urn:uuid:.{8}/, "urn:uuid:")), /does not match/);

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 
 /* The bill of materials, judged by package-lock.json and by what is shipped; sbom.nightly.ts has its schema. */
 
@@ -24,8 +24,8 @@ interface Bill {
 }
 
 describe("the bill of materials", () => {
-  const folder = standaloneFolder();
-  const text = readFileSync(join(folder, "sbom.cdx.json"), "utf8");
+  const directory = standaloneDirectory();
+  const text = readFileSync(join(directory, "sbom.cdx.json"), "utf8");
   const bill = JSON.parse(text) as Bill;
 
   test("the bill of materials names Node, OpenSSL, the loader and libc", () => {
@@ -41,7 +41,7 @@ describe("the bill of materials", () => {
   });
 
   test("the bill of materials has the checksum of every shipped program and library", () => {
-    const lines = readFileSync(join(folder, "SHA256SUMS"), "utf8").matchAll(/^(\w+) {2}(.+)$/gm);
+    const lines = readFileSync(join(directory, "SHA256SUMS"), "utf8").matchAll(/^(\w+) {2}(.+)$/gm);
     const sums = new Map(Array.from(lines, ([, sum = "", name = ""]) => [name, sum] as const));
     const files = [bill.metadata.component, ...bill.components]
       .flatMap(({ components = [] }) => components)

@@ -39,7 +39,7 @@ async function main(): Promise<number> {
   onEndSignal(() => (signals++ > 0 ? process.exit(1) : end()));
   const daemon = await startDaemon({
     port: Number(values.port),
-    imagesFolder: values.images,
+    imagesDirectory: values.images,
     rules: {
       forks: "contract",
       patience,

@@ -6,7 +6,7 @@ import { after, before, describe, test } from "node:test";
 import type { Check } from "../../src/agent/check/index.ts";
 import { AGENT_VERSION } from "../../src/shared/version.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 import { noDebian } from "./debian-archive.ts";
 import { makeRoots, type Root, type RootName, type Roots } from "./roots.ts";
 import { HOSTILE_VARIABLES, makeSandbox, type Setting } from "./sandbox.ts";
@@ -28,15 +28,15 @@ before(() => {
 after(() => roots?.remove());
 
 describe("guest-agent's own commands", { skip: refused ?? false }, () => {
-  const bundle = standaloneFolder();
+  const bundle = standaloneDirectory();
 
   function run(name: RootName, difference: Partial<Setting>): SpawnSyncReturns<string> {
     const root = roots.all.find((candidate) => candidate.name === name);
     assert.ok(root !== undefined);
     const { command } = makeSandbox(roots, root, bundle, { ...EVERYTHING, ...difference });
     const [file = "", ...args] = command;
-    // The certificates' folder is where a sandbox has its sockets; here it has none.
-    const env = { PATH: process.env["PATH"] ?? "", SVC_TLS_CERT_FILE: join(roots.folder(), "none") };
+    // The certificates' directory is where a sandbox has its sockets; here it has none.
+    const env = { PATH: process.env["PATH"] ?? "", SVC_TLS_CERT_FILE: join(roots.directory(), "none") };
     return spawnSync(file, args, { env, encoding: "utf8", timeout: 500_000 });
   }
 
@@ -114,7 +114,7 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
   /** Exit status of a program of the root that needs its C library, with these layers. */
   function linkedIn({ linked = "" }: Root, layers: readonly string[]): number | null {
     const script = 'mount -t overlay -o "ro,lowerdir=$1" overlay "$2" && exec chroot "$2" "$3"';
-    const args = ["--mount", "sh", "-c", script, "sh", layers.join(":"), roots.folder(), linked];
+    const args = ["--mount", "sh", "-c", script, "sh", layers.join(":"), roots.directory(), linked];
     return spawnSync("unshare", args, { env: {}, stdio: "ignore" }).status;
   }
 

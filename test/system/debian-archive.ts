@@ -11,8 +11,8 @@ const PROGRAMS: readonly Program[] = [
   { name: "unshare", package: "util-linux" },
 ];
 /**
- * debootstrap mounts /proc in its folder. A killed one would leave the mount, into which a removal of the folder would
- * go.
+ * debootstrap mounts /proc in its directory. A killed one would leave the mount, into which a removal of the directory
+ * would go.
  */
 const OWN_MOUNTS = ["--mount", "--pid", "--fork", "--kill-child", "--propagation", "private"];
 /** Roots from Debian, which change seldom. */
@@ -23,9 +23,9 @@ export type DebianRelease = "bookworm" | "trixie";
 
 /** A minimal installation of Debian. Takes most of a minute the first time. */
 export function debianRoot(release: DebianRelease = "bookworm"): string {
-  const folder = join(CACHE, `${release}-${process.arch}`);
-  if (existsSync(folder)) return folder;
-  const unfinished = `${folder}.${process.pid}`;
+  const directory = join(CACHE, `${release}-${process.arch}`);
+  if (existsSync(directory)) return directory;
+  const unfinished = `${directory}.${process.pid}`;
   const sites = execFileSync("apt-get", ["indextargets", "--format", "$(SITE) $(CODENAME)"], { encoding: "utf8" });
   // This machine's own mirror, which has all releases, whichever the machine uses.
   const mirror = /^(\S+) (?:bookworm|trixie)$/m.exec(sites)?.[1] ?? "http://deb.debian.org/debian";
@@ -33,11 +33,11 @@ export function debianRoot(release: DebianRelease = "bookworm"): string {
     mkdirSync(unfinished, { recursive: true });
     const install = [...OWN_MOUNTS, "debootstrap", "--variant=minbase", release, unfinished, mirror];
     execFileSync("unshare", install, { stdio: "pipe" });
-    if (!existsSync(folder)) renameSync(unfinished, folder);
+    if (!existsSync(directory)) renameSync(unfinished, directory);
   } finally {
     rmSync(unfinished, { recursive: true, force: true });
   }
-  return folder;
+  return directory;
 }
 
 /** Why there can be nothing of Debian here; undefined: there can. */

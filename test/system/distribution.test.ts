@@ -8,7 +8,7 @@ import { describe, test, type TestContext } from "node:test";
 import { filesBelow, inspect } from "../../scripts/package/inspect.ts";
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
 import { writeElfFile } from "../fixtures/elf-file.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const ARCHITECTURES: readonly Architecture[] = ["x64", "arm64"];
@@ -37,36 +37,38 @@ describe("the shipped bundle", () => {
     const skip = noCompiler(arch) ?? false;
 
     test(`the ${arch} bundle passes inspection: machine, libraries, stack, modes and paths`, { skip }, () => {
-      assert.deepEqual(inspect(arch, standaloneFolder(arch), [PROJECT_ROOT]), []);
+      assert.deepEqual(inspect(arch, standaloneDirectory(arch), [PROJECT_ROOT]), []);
     });
 
     test(`the checksums of the ${arch} bundle cover exactly its files`, { skip }, () => {
-      const folder = standaloneFolder(arch);
+      const directory = standaloneDirectory(arch);
       const checked = execFileSync("sha256sum", ["--check", "--strict", "SHA256SUMS"], {
-        cwd: folder,
+        cwd: directory,
         encoding: "utf8",
       });
-      assert.equal(checked.trim().split("\n").length, filesBelow(folder).length - 1);
+      assert.equal(checked.trim().split("\n").length, filesBelow(directory).length - 1);
     });
 
     test(`the ${arch} bundle includes a bill of materials and every part's licence`, { skip }, () => {
-      const folder = standaloneFolder(arch);
-      const bill = JSON.parse(readFileSync(join(folder, "sbom.cdx.json"), "utf8")) as {
+      const directory = standaloneDirectory(arch);
+      const bill = JSON.parse(readFileSync(join(directory, "sbom.cdx.json"), "utf8")) as {
         readonly bomFormat: string;
         readonly components: readonly { readonly name: string; readonly purl: string }[];
       };
       assert.equal(bill.bomFormat, "CycloneDX");
       for (const { name, purl } of bill.components) {
         const place = purl.startsWith("pkg:deb/") ? join("debian", name) : name;
-        assert.ok(existsSync(join(folder, "LICENSES", place)), `the licence of ${name} is shipped`);
+        assert.ok(existsSync(join(directory, "LICENSES", place)), `the licence of ${name} is shipped`);
       }
     });
   }
 
   test("the bundles of the two architectures have the same files", { skip: noCompiler(OTHER[OWN]) ?? false }, () => {
     const [x64 = [], arm64 = []] = ARCHITECTURES.map((arch) => {
-      const folder = standaloneFolder(arch);
-      const files = filesBelow(folder).map((file) => relative(folder, file).replace(/\/ld-linux[^/]*$/, "/ld-linux"));
+      const directory = standaloneDirectory(arch);
+      const files = filesBelow(directory).map((file) =>
+        relative(directory, file).replace(/\/ld-linux[^/]*$/, "/ld-linux"),
+      );
       return files.filter((file) => !file.startsWith("LICENSES/")).toSorted();
     });
     assert.deepEqual(arm64, x64);
@@ -74,16 +76,16 @@ describe("the shipped bundle", () => {
 });
 
 describe("the inspection of the bundle", () => {
-  function makeFolder(t: TestContext): string {
-    const folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-inspect-"));
-    t.after(() => folder.remove());
-    return folder.path;
+  function makeDirectory(t: TestContext): string {
+    const directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-inspect-"));
+    t.after(() => directory.remove());
+    return directory.path;
   }
 
-  function compile(folder: string, ...args: readonly string[]): void {
-    const source = join(folder, "source.c");
+  function compile(directory: string, ...args: readonly string[]): void {
+    const source = join(directory, "source.c");
     writeFileSync(source, "int main(void) { return 0; }\n");
-    execFileSync("gcc", ["-o", join(folder, "program"), source, ...args]);
+    execFileSync("gcc", ["-o", join(directory, "program"), source, ...args]);
     rmSync(source);
   }
 
@@ -98,47 +100,47 @@ describe("the inspection of the bundle", () => {
     ],
   ] as const) {
     test(`the inspection finds ${fault}`, (t) => {
-      const folder = makeFolder(t);
-      compile(folder, ...args);
-      assert.deepEqual(inspect(arch, folder, []), [`program ${found}`]);
+      const directory = makeDirectory(t);
+      compile(directory, ...args);
+      assert.deepEqual(inspect(arch, directory, []), [`program ${found}`]);
     });
   }
 
   test("the inspection finds a writable segment that the agent would unmap", (t) => {
-    const folder = makeFolder(t);
-    const rule = join(makeFolder(t), "round-up.c");
-    writeElfFile(join(folder, "program"), [
+    const directory = makeDirectory(t);
+    const rule = join(makeDirectory(t), "round-up.c");
+    writeElfFile(join(directory, "program"), [
       { flags: "R", start: 0x31d_0000, end: 0x707_d1f0 },
       { flags: "RW", start: 0x707_d1f0, end: 0x713_c600 },
     ]);
-    assert.deepEqual(inspect("x64", folder, []), []);
+    assert.deepEqual(inspect("x64", directory, []), []);
     writeFileSync(rule, ROUNDS_UP);
     const fault = "has a writable segment in 0x31d0000 to 0x707e000, which the agent would give back";
-    assert.deepEqual(inspect("x64", folder, [], rule), [`program ${fault} where pages have 4096 bytes`]);
+    assert.deepEqual(inspect("x64", directory, [], rule), [`program ${fault} where pages have 4096 bytes`]);
   });
 
   test("the inspection finds relocations in code", (t) => {
-    const folder = makeFolder(t);
-    const source = join(makeFolder(t), "source.c");
+    const directory = makeDirectory(t);
+    const source = join(makeDirectory(t), "source.c");
     writeFileSync(source, 'int variable;\n__asm__(".text\\n.balign 8\\n.quad variable");\n');
     const flags = ["-shared", "-nostdlib", "-Wl,-z,notext"];
-    execFileSync("gcc", [...flags, "-o", join(folder, "library"), source], { stdio: "ignore" });
-    assert.deepEqual(inspect(OWN, folder, []), ["library has relocations in code, which the agent would give back"]);
+    execFileSync("gcc", [...flags, "-o", join(directory, "library"), source], { stdio: "ignore" });
+    assert.deepEqual(inspect(OWN, directory, []), ["library has relocations in code, which the agent would give back"]);
   });
 
   test("the inspection finds group-writable files and paths of the build machine", (t) => {
-    const folder = makeFolder(t);
-    compile(folder, "-static");
-    assert.deepEqual(inspect(OWN, folder, []), []);
-    writeFileSync(join(folder, "notes"), `built in ${folder}/build`);
-    chmodSync(join(folder, "notes"), 0o664);
-    assert.deepEqual(inspect(OWN, folder, [folder]), [
+    const directory = makeDirectory(t);
+    compile(directory, "-static");
+    assert.deepEqual(inspect(OWN, directory, []), []);
+    writeFileSync(join(directory, "notes"), `built in ${directory}/build`);
+    chmodSync(join(directory, "notes"), 0o664);
+    assert.deepEqual(inspect(OWN, directory, [directory]), [
       "notes can be written by others than its owner",
-      `notes holds the build machine's path ${folder}`,
+      `notes holds the build machine's path ${directory}`,
     ]);
   });
 
   test("the inspection reports a bundle without an executable", (t) => {
-    assert.deepEqual(inspect(OWN, makeFolder(t), []), ["holds no executable at all"]);
+    assert.deepEqual(inspect(OWN, makeDirectory(t), []), ["holds no executable at all"]);
   });
 });

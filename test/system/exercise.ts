@@ -123,14 +123,14 @@ async function files({ agent, setting, sandbox }: Exercise, guest: GuestClient):
   assert.equal((await guest.files.stat("/tmp/file")).size, CONTENT.length);
   const refusal = await refusalOf(guest.files.writeFile("/file", CONTENT));
   assert.equal(refusal, setting.writable ? "none" : "PATH_PERMISSION_DENIED");
-  await folders(guest, setting);
+  await directories(guest, setting);
   const seen = writtenBy(agent, sandbox).filter((path) => path.endsWith("/file"));
   assert.deepEqual(seen, setting.writable ? ["/file", "/tmp/file"] : ["/tmp/file"], "the listing sees what is written");
 }
 
-/** Makes, fills, lists, moves and removes folders without a program of the image. */
-async function folders(guest: GuestClient, { user, writable }: Setting): Promise<void> {
-  const top = "/tmp/folder";
+/** Makes, fills, lists, moves and removes directories without a program of the image. */
+async function directories(guest: GuestClient, { user, writable }: Setting): Promise<void> {
+  const top = "/tmp/directory";
   assert.equal(await guest.files.mkdir(`${top}/a/b`, { recursive: true, mode: 0o751 }), true);
   await guest.files.writeFile(`${top}/a/file`, "x");
   await guest.files.symlink("file", `${top}/a/link`);
@@ -146,24 +146,24 @@ async function folders(guest: GuestClient, { user, writable }: Setting): Promise
   const tmp = root.find(({ name }) => name === "tmp");
   assert.deepEqual([tmp?.mountPoint, tmp?.mode], [true, 0o1777]);
   assert.equal(await guest.files.rm(top, { recursive: true }), 5);
-  const refusal = await refusalOf(guest.files.mkdir("/folder"));
+  const refusal = await refusalOf(guest.files.mkdir("/directory"));
   assert.equal(refusal, writable ? "none" : "PATH_PERMISSION_DENIED");
-  if (writable) await guest.files.rm("/folder");
+  if (writable) await guest.files.rm("/directory");
 }
 
 /** Files that the host gives the agent. */
 const GIVEN = new Set(["ca.pem", "server.pem", "server.key", "client.pem", "client.key", "token"]);
 /** The layer has a copy of it if something was made in it, even temporarily: a random device, for example. */
-const FOLDER_OF_IMAGE = "dev";
+const DIRECTORY_OF_IMAGE = "dev";
 
 /**
- * Every file, link, socket and folder that was made or changed below the sandbox's root since it was entered, sorted.
- * Includes what is mounted at /tmp. The folders that lead to the credentials were made for the agent.
+ * Every file, link, socket and directory that was made or changed below the sandbox's root since it was entered,
+ * sorted. Includes what is mounted at /tmp. The directories that lead to the credentials were made for the agent.
  */
 function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string[] {
   // unshare(1) itself stays outside of the root, and sees the layers as well.
   const view = join("/proc", String(agent.pid), "root");
-  const layer = entriesOf(join(view, upper)).filter((path) => path !== FOLDER_OF_IMAGE);
+  const layer = entriesOf(join(view, upper)).filter((path) => path !== DIRECTORY_OF_IMAGE);
   const temporary = entriesOf(join(view, root, "tmp")).map((path) => join("tmp", path));
   const own = agent.credentialsDir.slice(1);
   return [...layer, ...temporary]
@@ -173,6 +173,6 @@ function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string[] {
     .toSorted();
 }
 
-function entriesOf(folder: string): string[] {
-  return readdirSync(folder, { recursive: true }) as string[];
+function entriesOf(directory: string): string[] {
+  return readdirSync(directory, { recursive: true }) as string[];
 }

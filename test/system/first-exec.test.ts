@@ -5,8 +5,8 @@ import { delimiter, join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { freePort } from "../../scripts/machine/free-port.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { putGuestctl } from "../node/guestctl/guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -39,25 +39,25 @@ describe("a new user", () => {
     test(`following only ${page} results in a working exec`, async () => {
       const [issue = "", start = "", host = "", ...more] = blocksUnder(page, heading);
       assert.deepEqual(more, []);
-      await using folder = await testFolder();
-      await putGuestctl(folder.path);
+      await using directory = await testDirectory();
+      await putGuestctl(directory.path);
       const port = await freePort();
-      const guest = folder.at("guest");
+      const guest = directory.at("guest");
       await mkdir(guest);
-      await mkdir(folder.at("site"));
+      await mkdir(directory.at("site"));
       /** A block with this machine's places in place of the guest's. */
       const here = (block: string): string =>
         block
           .replaceAll("/srv/credentials", guest)
-          .replaceAll("/opt/guest-agent", standaloneFolder())
+          .replaceAll("/opt/guest-agent", standaloneDirectory())
           .replaceAll("/run/guest-agent", guest)
           .replaceAll(":/srv", `:${guest}`)
           .replaceAll("10.0.0.7", "127.0.0.1")
           .replaceAll("7071", String(port));
-      const env = { PATH: [folder.path, process.env["PATH"]].join(delimiter) };
-      const options = { cwd: folder.path, env, all: true, reject: false } as const;
+      const env = { PATH: [directory.path, process.env["PATH"]].join(delimiter) };
+      const options = { cwd: directory.path, env, all: true, reject: false } as const;
       await execa("sh", ["-euc", issue], { ...options, reject: true });
-      for (const file of GUEST_FILES) await cp(folder.at(`creds/${file}`), join(guest, file));
+      for (const file of GUEST_FILES) await cp(directory.at(`creds/${file}`), join(guest, file));
       // In a process group of its own: the shell of the README's lines forwards no signal.
       const agent = execa("sh", ["-euc", here(start)], { ...options, detached: true });
       const log = agent.iterable({ from: "all" });

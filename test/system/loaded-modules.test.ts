@@ -38,10 +38,10 @@ const RUN_AND_NOTE = `
 `;
 
 test("Node's slow modules load after the workload starts, fs/promises never", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-modules-"));
+  const directory = await mkdtemp(join(tmpdir(), "guest-agent-modules-"));
   try {
-    const script = join(folder, "agent.js");
-    const notes = join(folder, "notes.json");
+    const script = join(directory, "agent.js");
+    const notes = join(directory, "notes.json");
     await bundleScript(ROOT, script);
     await using agent = await startAgent({
       command: [process.execPath, ...NODE_FLAGS, "-e", RUN_AND_NOTE, script, notes],
@@ -50,13 +50,13 @@ test("Node's slow modules load after the workload starts, fs/promises never", as
     const atWorkload = await loadedOf(notes, AFTER_THE_WORKLOAD);
     assert.deepEqual(atWorkload, []);
     using guest = clientOf(agent);
-    await guest.files.writeFile(join(folder, "file"), Buffer.from("text"));
-    await guest.files.stat(join(folder, "file"));
+    await guest.files.writeFile(join(directory, "file"), Buffer.from("text"));
+    await guest.files.stat(join(directory, "file"));
     await guest.run(["true"]);
     const atExec = await loadedOf(notes, [...NEVER, "tls"]);
     assert.deepEqual(atExec, ["tls"], "the notes are those of the exec");
   } finally {
-    await rm(folder, { recursive: true, force: true });
+    await rm(directory, { recursive: true, force: true });
   }
 });
 

@@ -3,7 +3,7 @@ import { after, before, describe, test } from "node:test";
 
 import { startAgent } from "../fixtures/agent.ts";
 import { noNamespaces } from "../fixtures/namespaces.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 import { noDebian } from "./debian-archive.ts";
 import { exercise, shellIn } from "./exercise.ts";
 import { makeRoots, type Root, ROOT_NAMES, type Roots } from "./roots.ts";
@@ -60,7 +60,7 @@ async function runIn(roots: Roots, root: Root, bundle: string, setting: Setting)
 const refused = noNamespaces() ?? noDebian();
 
 describe("the standalone agent", { skip: refused ?? false, concurrency: 2 }, () => {
-  const bundle = standaloneFolder();
+  const bundle = standaloneDirectory();
   let roots: Roots;
   before(() => {
     roots = makeRoots();

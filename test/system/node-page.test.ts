@@ -5,7 +5,7 @@ import { delimiter, join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { DECLARE_IDLE_LINE } from "../fixtures/declare-idle.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 import { putGuestctl, runGuestctl } from "../node/guestctl/guestctl.ts";
 import { guestctlVariablesOf } from "../node/sandboxes/node.ts";
@@ -19,11 +19,11 @@ describe("the first example of docs/node/many-sandboxes.md", NEEDS_NAMESPACES, (
     const [sweep = "", watch = "", ...more] = block.split("\n").filter((line) => line !== "");
     assert.deepEqual(more, []);
     await using substrate = await HttpSubstrate.start();
-    await using folder = await testFolder();
-    await putGuestctl(folder.path);
+    await using directory = await testDirectory();
+    await putGuestctl(directory.path);
     const variables = guestctlVariablesOf(substrate);
-    const env = { ...variables, PATH: [folder.path, variables["PATH"]].join(delimiter) };
-    const idle = folder.at("process.json");
+    const env = { ...variables, PATH: [directory.path, variables["PATH"]].join(delimiter) };
+    const idle = directory.at("process.json");
     await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] }));
     const made = await runGuestctl(
       ["sandbox", "create", "--name", "box", "--idle-action", "standby", "--process", idle].concat([

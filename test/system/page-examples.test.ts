@@ -4,7 +4,7 @@ import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { putGuestctl, startIssuedAgent } from "../node/guestctl/guestctl.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
@@ -21,23 +21,23 @@ describe("the first example of a page", () => {
   for (const [page, prints] of PAGES)
     test(`the first example of ${page} works`, async () => {
       const [, block = ""] = /^```sh\n([^]*?)^```$/m.exec(readFileSync(join(ROOT, page), "utf8")) ?? [];
-      await using folder = await testFolder();
-      await putGuestctl(folder.path);
-      await mkdir(folder.at("site"));
-      await mkdir(folder.at("guest"));
-      await writeFile(folder.at("app.conf"), "mode = fast\n");
+      await using directory = await testDirectory();
+      await putGuestctl(directory.path);
+      await mkdir(directory.at("site"));
+      await mkdir(directory.at("guest"));
+      await writeFile(directory.at("app.conf"), "mode = fast\n");
       // A program of the sandbox.
-      await writeFile(folder.at("make"), "#!/bin/sh\necho compiled\n");
-      await chmod(folder.at("make"), 0o755);
-      const PATH = [folder.path, process.env["PATH"]].join(delimiter);
+      await writeFile(directory.at("make"), "#!/bin/sh\necho compiled\n");
+      await chmod(directory.at("make"), 0o755);
+      const PATH = [directory.path, process.env["PATH"]].join(delimiter);
       await using agent = await startIssuedAgent({ env: { PATH } });
       const env = {
         PATH,
         GUESTCTL_ADDRESS: `127.0.0.1:${agent.port}`,
         GUESTCTL_CREDENTIALS: agent.credentialsDir,
       };
-      const line = block.replaceAll(/(?<=[ :])\/srv/g, folder.at("guest"));
-      const { all } = await execa("sh", ["-uc", line], { cwd: folder.path, env, all: true, reject: false });
+      const line = block.replaceAll(/(?<=[ :])\/srv/g, directory.at("guest"));
+      const { all } = await execa("sh", ["-uc", line], { cwd: directory.path, env, all: true, reject: false });
       assert.match(all, prints, all);
     });
 });

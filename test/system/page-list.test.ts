@@ -7,7 +7,7 @@ import { describe, test, type TestContext } from "node:test";
 import { filesBelow } from "../../scripts/package/inspect.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { makeLauncherBundle, standaloneFolder } from "../fixtures/bundles.ts";
+import { makeLauncherBundle, standaloneDirectory } from "../fixtures/bundles.ts";
 import { program } from "../fixtures/programs/index.ts";
 
 const PAGE_BYTES = 4096;
@@ -37,13 +37,13 @@ async function forget(files: readonly string[]): Promise<boolean> {
   return false;
 }
 
-/** A launcher with a list of pages in its folder, and a file of a megabyte that only the list names. */
+/** A launcher with a list of pages in its directory, and a file of a megabyte that only the list names. */
 function bundleWithList(t: TestContext, list: string): { readonly launch: () => void; readonly file: string } {
   const bundle = makeLauncherBundle();
   t.after(() => bundle[Symbol.dispose]());
-  const file = join(bundle.folder, "file");
+  const file = join(bundle.directory, "file");
   writeFileSync(file, Buffer.alloc(256 * PAGE_BYTES, 1));
-  writeFileSync(join(bundle.folder, "agent.pages"), list);
+  writeFileSync(join(bundle.directory, "agent.pages"), list);
   return { launch: () => void execFileSync(bundle.launcher, ["--version"]), file };
 }
 
@@ -51,7 +51,7 @@ describe("the launcher's page list", () => {
   test("the launcher prefetches exactly the pages of its list", async (t) => {
     const { launch, file } = bundleWithList(t, "absent\n0+256\nfile\n0+4 100+8\n200+1\n");
     if (!(await forget([file]))) {
-      t.skip("needs a disk below the temporary folder");
+      t.skip("needs a disk below the temporary directory");
       return;
     }
     launch();
@@ -75,15 +75,15 @@ describe("the launcher's page list", () => {
 });
 
 describe("the shipped page list", () => {
-  const folder = standaloneFolder();
-  const lines = readFileSync(join(folder, "agent.pages"), "utf8").trim().split("\n");
+  const directory = standaloneDirectory();
+  const lines = readFileSync(join(directory, "agent.pages"), "utf8").trim().split("\n");
 
   test("the shipped page list names existing files and pages of the bundle", () => {
     let pages = 0;
     let runs = 0;
     for (const line of lines) {
       if (!/^\d/.test(line)) {
-        pages = Math.ceil(statSync(join(folder, line)).size / PAGE_BYTES);
+        pages = Math.ceil(statSync(join(directory, line)).size / PAGE_BYTES);
         continue;
       }
       for (const run of line.split(" ")) {
@@ -98,10 +98,10 @@ describe("the shipped page list", () => {
   test("the shipped page list keeps a cold start's page cache small", async (t) => {
     const copy = mkdtempSync(join(tmpdir(), "guest-agent-cold-"));
     t.after(() => rmSync(copy, { recursive: true, force: true }));
-    cpSync(folder, copy, { recursive: true });
+    cpSync(directory, copy, { recursive: true });
     const files = filesBelow(copy);
     if (!(await forget(files))) {
-      t.skip("needs a disk below the temporary folder");
+      t.skip("needs a disk below the temporary directory");
       return;
     }
     await using agent = await startAgent({ command: [join(copy, "guest-agent")] });

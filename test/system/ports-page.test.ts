@@ -9,7 +9,7 @@ import { before, describe, test } from "node:test";
 import { execa } from "execa";
 import { OWN_NETWORK } from "../../scripts/testing/own-network.ts";
 import { startSocketAgent } from "../fixtures/agent.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
 import { putGuestctl } from "../node/guestctl/guestctl.ts";
@@ -24,16 +24,18 @@ const blocks = (language: string): string[] =>
   Array.from(PAGE.matchAll(new RegExp(`^\`\`\`${language}\n([^]*?)^\`\`\`$`, "gm")), ([, block = ""]) => block);
 
 describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
-  const folder = forAllTests(await testFolder());
+  const directory = forAllTests(await testDirectory());
   /** The page's unix sockets, which are in this test's directory here. */
   const here = (line: string): string =>
-    line.replaceAll("/var/run/docker.sock", folder.at("docker.sock")).replaceAll("/tmp/d.sock", folder.at("d.sock"));
+    line
+      .replaceAll("/var/run/docker.sock", directory.at("docker.sock"))
+      .replaceAll("/tmp/d.sock", directory.at("d.sock"));
   const variables: Record<string, string> = {};
 
   before(async () => {
-    await putGuestctl(folder.path);
+    await putGuestctl(directory.path);
     // Servers of the sandbox: each sends its address to every client.
-    const servers = `for (const where of [${SERVED_PORTS.join()}, ${JSON.stringify(folder.at("docker.sock"))}])
+    const servers = `for (const where of [${SERVED_PORTS.join()}, ${JSON.stringify(directory.at("docker.sock"))}])
   require("node:net").createServer((socket) => socket.on("error", () => {}).end("from " + where))
     .listen(typeof where === "number" ? { port: where, host: "127.0.0.1" } : where, () => console.log("serves " + where));`;
     // The ports of the sandbox are not those of the host, as in a VM.
@@ -44,7 +46,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
     forAllTests(agent);
     for (const where of [...SERVED_PORTS, "/"]) await agent.printed(new RegExp(`^serves ${where}`, "m"));
     Object.assign(variables, {
-      PATH: [folder.path, process.env["PATH"]].join(delimiter),
+      PATH: [directory.path, process.env["PATH"]].join(delimiter),
       GUESTCTL_ADDRESS: `unix:${agent.socketPath}`,
       GUESTCTL_CREDENTIALS: agent.credentialsDir,
       SOCKET: agent.socketPath,
@@ -67,7 +69,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
       [/forward \/tmp\/d.sock:\/var/, [["d.sock", "docker.sock"]]],
     ];
   const lines = (blocks("sh")[0] ?? "").split("\n").filter((line) => line !== "");
-  const placeOf = (where: number | string): string => (typeof where === "string" ? folder.at(where) : String(where));
+  const placeOf = (where: number | string): string => (typeof where === "string" ? directory.at(where) : String(where));
 
   test("the test covers every command of the first example in many-sandboxes.md", () => {
     const tested = [...REACHES.map(([line]) => line), /connect 5432/];
@@ -78,7 +80,7 @@ describe("the examples of docs/node/ports.md", NEEDS_NAMESPACES, async () => {
   for (const [pattern, reached] of REACHES)
     test(`the documented forward of ${reached.map((pair) => pair.join(" to ")).join(" and ")} reaches the sandbox`, async () => {
       const line = here(lines.find((candidate) => pattern.test(candidate)) ?? assert.fail(`no ${pattern}`));
-      const running = execa("sh", ["-uc", `exec ${line}`], { env: variables, cwd: folder.path, reject: false });
+      const running = execa("sh", ["-uc", `exec ${line}`], { env: variables, cwd: directory.path, reject: false });
       try {
         const printed = running.iterable();
         for (let count = 0; count < reached.length; count++) assert.equal((await printed.next()).done, false);
@@ -108,8 +110,8 @@ ${blocks("ts").join("\n")}
 for await (const bytes of tunnel) console.log(String(bytes));
 client.close();
 `;
-    await writeFile(folder.at("example.mts"), program.replaceAll('"guest-agent-client"', library));
-    const { stdout } = await execa(process.execPath, [folder.at("example.mts")], { env: variables });
+    await writeFile(directory.at("example.mts"), program.replaceAll('"guest-agent-client"', library));
+    const { stdout } = await execa(process.execPath, [directory.at("example.mts")], { env: variables });
     assert.match(stdout, /^8080$/m);
     assert.match(stdout, /^5432 \(\d+\) is private$/m);
     assert.match(stdout, /^from 80$/m);

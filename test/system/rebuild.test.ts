@@ -8,7 +8,7 @@ import { after, before, describe, test } from "node:test";
 import { type Architecture, haveTool, toolFor } from "../../scripts/package/toolchain.ts";
 import { inMountNamespace, noNamespaces, UNMOUNT_CGROUPS } from "../fixtures/namespaces.ts";
 import { NEEDS_OPEN_CLONE } from "../fixtures/privileges.ts";
-import { releaseFolder, standaloneFolder } from "../fixtures/bundles.ts";
+import { releaseDirectory, standaloneDirectory } from "../fixtures/bundles.ts";
 
 const PROJECT_ROOT = join(import.meta.dirname, "..", "..");
 const OWN: Architecture = process.arch === "arm64" ? "arm64" : "x64";
@@ -23,22 +23,22 @@ const OPTIONS = { skip: refused ?? false };
 const NOT_SOURCES = new Set(["node_modules", "dist", ".cache", ".git"]);
 
 /** Another clone of the same sources, elsewhere, with an empty cache. */
-function checkOut(folder: string): void {
+function checkOut(directory: string): void {
   for (const name of readdirSync(PROJECT_ROOT).filter((each) => !NOT_SOURCES.has(each))) {
-    cpSync(join(PROJECT_ROOT, name), join(folder, name), { recursive: true });
+    cpSync(join(PROJECT_ROOT, name), join(directory, name), { recursive: true });
   }
-  for (const shared of SHARED) mkdirSync(join(folder, shared), { recursive: true });
+  for (const shared of SHARED) mkdirSync(join(directory, shared), { recursive: true });
 }
 
-/** A folder with every program of this machine except apt-get and the other architecture's compiler. */
-function hideCrossTools(folder: string): void {
-  mkdirSync(folder);
+/** A directory with every program of this machine except apt-get and the other architecture's compiler. */
+function hideCrossTools(directory: string): void {
+  mkdirSync(directory);
   const hidden = CROSS_GCC.replace(/gcc$/, "");
   for (const path of ["/usr/bin", "/usr/local/bin"]) {
     for (const name of readdirSync(path)) {
       if (name.startsWith(hidden) || name === "apt-get") continue;
-      rmSync(join(folder, name), { force: true });
-      symlinkSync(join(path, name), join(folder, name));
+      rmSync(join(directory, name), { force: true });
+      symlinkSync(join(path, name), join(directory, name));
     }
   }
 }
@@ -50,7 +50,7 @@ describe("another build of the same sources", OPTIONS, () => {
   before(() => {
     mkdirSync(join(base, "home"));
     // Makes dist/.base too, where Node for the other architecture is kept.
-    if (haveTool(CROSS_GCC)) standaloneFolder(OTHER);
+    if (haveTool(CROSS_GCC)) standaloneDirectory(OTHER);
     mkdirSync(join(PROJECT_ROOT, "dist", ".base"), { recursive: true });
     checkOut(checkout);
     hideCrossTools(tools);
@@ -69,7 +69,7 @@ describe("another build of the same sources", OPTIONS, () => {
 
   /** What this checkout ships, without installing the other architecture's compiler: npm test installs nothing. */
   function ownRelease(): string {
-    if (haveTool(CROSS_GCC)) return releaseFolder();
+    if (haveTool(CROSS_GCC)) return releaseDirectory();
     const command = [join(PROJECT_ROOT, "scripts", "build.ts"), "--unless-current"];
     execFileSync(process.execPath, command, {
       env: { ...process.env, PATH: tools },
@@ -105,9 +105,9 @@ describe("another build of the same sources", OPTIONS, () => {
   test("a second build of the release is byte-identical", { skip }, () => {
     const { status, stderr } = build([], process.env["PATH"] ?? "");
     assert.equal(status, 0, stderr);
-    assert.deepEqual(sumsOf(join(checkout, "dist")), sumsOf(releaseFolder()));
+    assert.deepEqual(sumsOf(join(checkout, "dist")), sumsOf(releaseDirectory()));
     for (const arch of [OWN, OTHER]) {
-      assert.deepEqual(sumsOf(join(checkout, "dist", `linux-${arch}`)), sumsOf(standaloneFolder(arch)));
+      assert.deepEqual(sumsOf(join(checkout, "dist", `linux-${arch}`)), sumsOf(standaloneDirectory(arch)));
     }
   });
 });

@@ -10,7 +10,7 @@ import { debianRoot } from "./debian-archive.ts";
 /** The root file system of an image. */
 export interface Root {
   readonly name: RootName;
-  /** Folders as layers, the uppermost first. None is ever written to. */
+  /** Directories as layers, the uppermost first. None is ever written to. */
   readonly layers: readonly string[];
   /** Command that runs the line of shell after it; undefined: the root has no program. */
   readonly shell?: readonly string[];
@@ -22,15 +22,15 @@ export interface Root {
   readonly linked?: string;
 }
 
-/** The roots in which the agent is tested, below a folder that `remove` removes. */
+/** The roots in which the agent is tested, below a directory that `remove` removes. */
 export interface Roots {
   readonly all: readonly Root[];
   /** A layer of files that break a program which reads them; see TRAPS. */
   readonly traps: string;
   /** enter_root.c, compiled for all of them. */
   readonly enterRoot: string;
-  /** A new empty folder. */
-  folder(): string;
+  /** A new empty directory. */
+  directory(): string;
   remove(): void;
 }
 
@@ -61,8 +61,8 @@ const TRAPS: Readonly<Record<string, string>> = {
 /** Libraries of a wrong C library, by names that glibc's programs look for. */
 const WRONG_LIBRARIES = ["libc.so", "libc.so.6", "libstdc++.so.6", "libm.so.6", "libdl.so.2"];
 
-function place(source: string, folder: string, target: string = source): void {
-  const path = join(folder, target);
+function place(source: string, directory: string, target: string = source): void {
+  const path = join(directory, target);
   mkdirSync(dirname(path), { recursive: true });
   copyFileSync(source, path);
 }
@@ -71,22 +71,22 @@ function build(args: readonly string[]): void {
   compile(process.arch as Architecture, SOURCES, ["-O1", ...args]);
 }
 
-function addTraps(folder: string): void {
+function addTraps(directory: string): void {
   for (const [file, text] of Object.entries(TRAPS)) {
-    mkdirSync(dirname(join(folder, file)), { recursive: true });
-    writeFileSync(join(folder, file), text);
+    mkdirSync(dirname(join(directory, file)), { recursive: true });
+    writeFileSync(join(directory, file), text);
   }
   const wrong = join(unpacked("musl"), `lib/ld-musl-${TRIPLET}.so.1`);
-  for (const name of WRONG_LIBRARIES) place(wrong, folder, `traps/${name}`);
+  for (const name of WRONG_LIBRARIES) place(wrong, directory, `traps/${name}`);
 }
 
 /** musl's C library with busybox, and a program linked with it. */
-function fillMusl(folder: string): Programs {
+function fillMusl(directory: string): Programs {
   const [runtime, development] = [unpacked("musl"), unpacked("musl-dev")];
   const library = join(development, `usr/lib/${TRIPLET}-linux-musl`);
-  execFileSync("cp", ["-a", `${runtime}/.`, folder]);
+  execFileSync("cp", ["-a", `${runtime}/.`, directory]);
   for (const name of ["sh", "sleep"]) {
-    place(join(unpacked("busybox-static"), "bin/busybox"), folder, `bin/${name}`);
+    place(join(unpacked("busybox-static"), "bin/busybox"), directory, `bin/${name}`);
   }
   build([
     "-nostdinc",
@@ -96,7 +96,7 @@ function fillMusl(folder: string): Programs {
     "-no-pie",
     `-Wl,-dynamic-linker,/lib/ld-musl-${TRIPLET}.so.1`,
     "-o",
-    join(folder, "linked"),
+    join(directory, "linked"),
     "linked.c",
     join(library, "crt1.o"),
     join(library, "crti.o"),
@@ -108,21 +108,21 @@ function fillMusl(folder: string): Programs {
 }
 
 /** This machine's C library and no other, with a busybox linked with it. */
-function fillGlibc(folder: string): Programs {
+function fillGlibc(directory: string): Programs {
   const program = join(unpacked("busybox"), "bin/busybox");
-  for (const name of ["sh", "sleep"]) place(program, folder, `bin/${name}`);
+  for (const name of ["sh", "sleep"]) place(program, directory, `bin/${name}`);
   const libraries = execFileSync("ldd", [program], { encoding: "utf8" }).matchAll(/(\/\S+) \(0x/g);
-  for (const [, library = ""] of libraries) place(library, folder, library);
-  return linkWithGlibc(folder);
+  for (const [, library = ""] of libraries) place(library, directory, library);
+  return linkWithGlibc(directory);
 }
 
-function linkWithGlibc(folder: string): Programs {
-  build(["-o", join(folder, "linked"), "linked.c"]);
+function linkWithGlibc(directory: string): Programs {
+  build(["-o", join(directory, "linked"), "linked.c"]);
   return { ...SHELL_PROGRAMS, linked: "/linked" };
 }
 
 /** What each root alone has. All that have any program also get one more. */
-const FILL: Readonly<Record<RootName, (folder: string) => Programs>> = {
+const FILL: Readonly<Record<RootName, (directory: string) => Programs>> = {
   "Debian 12": linkWithGlibc,
   musl: fillMusl,
   "glibc without libstdc++": fillGlibc,
@@ -130,26 +130,26 @@ const FILL: Readonly<Record<RootName, (folder: string) => Programs>> = {
   empty: () => ({}),
 };
 
-function makeRoot(name: RootName, folder: string, points: string): Root {
-  const programs = FILL[name](folder);
-  if (programs.shell !== undefined) place(join(unpacked("busybox-static"), "bin/busybox"), folder, "busybox");
-  return { name, layers: [folder, points, ...(name === "Debian 12" ? [debianRoot()] : [])], ...programs };
+function makeRoot(name: RootName, directory: string, points: string): Root {
+  const programs = FILL[name](directory);
+  if (programs.shell !== undefined) place(join(unpacked("busybox-static"), "bin/busybox"), directory, "busybox");
+  return { name, layers: [directory, points, ...(name === "Debian 12" ? [debianRoot()] : [])], ...programs };
 }
 
 /** Makes all roots, or some; needs root and Debian's packages. */
 export function makeRoots(names: readonly RootName[] = ROOT_NAMES): Roots {
   const base = mkdtempSync(join(tmpdir(), "guest-agent-roots-"));
-  const folder = (): string => {
+  const directory = (): string => {
     const made = mkdtempSync(join(base, "f-"));
     chmodSync(made, 0o755);
     return made;
   };
   const enterRoot = join(base, "enter-root");
   build(["-static", "-o", enterRoot, "enter_root.c"]);
-  const [traps, points] = [folder(), folder()];
+  const [traps, points] = [directory(), directory()];
   addTraps(traps);
   // Where things are mounted.
   for (const point of ["agent", "tmp", "proc", "dev"]) mkdirSync(join(points, point));
-  const all = names.map((name) => makeRoot(name, folder(), points));
-  return { all, traps, enterRoot, folder, remove: () => rmSync(base, { recursive: true, force: true }) };
+  const all = names.map((name) => makeRoot(name, directory(), points));
+  return { all, traps, enterRoot, directory, remove: () => rmSync(base, { recursive: true, force: true }) };
 }

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { startAgent } from "../fixtures/agent.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 
 const PAGE = readFileSync(join(import.meta.dirname, "../../docs/agent/run.md"), "utf8");
@@ -22,9 +22,9 @@ function block(language: string, matches: RegExp): string {
 
 describe("docs/agent/run.md", () => {
   test("systemd accepts the documented unit", async () => {
-    await using folder = await testFolder();
-    const unit = folder.at("guest-agent.service");
-    await writeFile(unit, block("ini", /ExecStart=/).replaceAll("/opt/guest-agent", standaloneFolder()));
+    await using directory = await testDirectory();
+    const unit = directory.at("guest-agent.service");
+    await writeFile(unit, block("ini", /ExecStart=/).replaceAll("/opt/guest-agent", standaloneDirectory()));
     const { all } = await execa("systemd-analyze", ["verify", unit], { all: true });
     assert.doesNotMatch(all, /guest-agent\.service/, "systemd says nothing of it");
     await writeFile(unit, block("ini", /ExecStart=/).replace("KillMode=mixed", "KillMode=never"));

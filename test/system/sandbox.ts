@@ -26,7 +26,7 @@ export interface Setting {
 export interface Sandbox {
   /** Command that becomes the bundle's agent; ignores what follows it. */
   readonly command: readonly string[];
-  /** Folders of the written layer and of the root, as the agent's `unshare` sees them. */
+  /** Directories of the written layer and of the root, as the agent's `unshare` sees them. */
   readonly upper: string;
   readonly root: string;
 }
@@ -55,9 +55,9 @@ export const HOSTILE_VARIABLES: readonly string[] = [
 const ENTER = `
 set -eu
 enter=$1 place=$2 layers=$3 bundle=$4 writable=$5 proc=$6 dev=$7 user=$8 init=$9 variables=\${10} args=\${11}
-folder=$(dirname "$SVC_TLS_CERT_FILE")
-export SVC_GUEST_SOCKET="$folder/guest.sock"
-chown -R "$user" "$folder"
+directory=$(dirname "$SVC_TLS_CERT_FILE")
+export SVC_GUEST_SOCKET="$directory/guest.sock"
+chown -R "$user" "$directory"
 mount -t tmpfs tmpfs "$place"
 root=$place/root
 mkdir "$root" "$place/upper" "$place/work"
@@ -70,9 +70,9 @@ fi
 mount --bind "$bundle" "$root/agent"
 mount -o remount,bind,ro "$root/agent"
 mount -t tmpfs -o noexec,nosuid,mode=1777 tmpfs "$root/tmp"
-mkdir -p "$root$folder"
-mount --bind "$folder" "$root$folder"
-mount -o remount,bind,noexec "$root$folder"
+mkdir -p "$root$directory"
+mount --bind "$directory" "$root$directory"
+mount -o remount,bind,noexec "$root$directory"
 if [ "$proc" = true ]; then
   mount -t proc proc "$root/proc"
 fi
@@ -92,7 +92,7 @@ exec setpriv --bounding-set=-sys_time "$enter" "$root" "$user" "$init" $variable
 /** A place for one agent in a root. */
 export function makeSandbox(roots: Roots, root: Root, bundle: string, setting: Setting): Sandbox {
   const { proc, dev, user, init, hostile, writable, args = [] } = setting;
-  const place = roots.folder();
+  const place = roots.directory();
   const layers = [...(hostile ? [roots.traps] : []), ...root.layers].join(":");
   const flags = [writable, proc, dev, user].map(String);
   const how = init === "stays" ? "stay" : "become";

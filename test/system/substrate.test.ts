@@ -4,11 +4,11 @@ import { globSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { bindInGuest, guestDirectories } from "../fixtures/guest-mounts.ts";
 import { putGuestctl } from "../node/guestctl/guestctl.ts";
 import { NEEDS_NAMESPACES } from "../fixtures/namespaces.ts";
-import { standaloneFolder } from "../fixtures/bundles.ts";
+import { standaloneDirectory } from "../fixtures/bundles.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 const document = readFileSync(join(ROOT, "docs/node/substrate.md"), "utf8").replaceAll(
@@ -46,7 +46,7 @@ const quoted = (words: readonly string[]): string => words.map((word) => `'${wor
  * body says, and has a shell start the entrypoint. The document's commands come before that (the first block) and after
  * it.
  */
-function script(archive: string, folder: string): string {
+function script(archive: string, directory: string): string {
   const [credentials = "", ...rest] = blocks("sh");
   const [agentPath = "", credentialPath = ""] = body.volumes.map((volume) => volume.mount_path);
   const environment = quoted(Object.entries(body.env).map(([name, value]) => `${name}=${value}`));
@@ -60,7 +60,7 @@ mount -t tmpfs tmpfs volume
 mkdir volume/agent volume/lower volume/upper volume/work
 tar -xzf '${archive}' -C volume/agent --no-same-owner
 tar -xzf credentials.tar.gz -C volume/lower --no-same-owner
-${bindInGuest(join(folder, "volume/agent"), agentPath)}
+${bindInGuest(join(directory, "volume/agent"), agentPath)}
 mount -o remount,bind,ro '${agentPath}'
 mkdir -p '${credentialPath}'
 mount -t overlay -o lowerdir=volume/lower,upperdir=volume/upper,workdir=volume/work overlay '${credentialPath}'
@@ -102,7 +102,7 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
   });
 
   test("the documented substrate example works: archives, create request and commands", NEEDS_NAMESPACES, async () => {
-    const built = standaloneFolder();
+    const built = standaloneDirectory();
     const [archive = ""] = globSync(join(dirname(built), `guest-agent-*-linux-${process.arch}.tar.gz`));
     const members = execFileSync("tar", ["-tzvf", archive], { encoding: "utf8" }).trim().split("\n");
     assert.ok(
@@ -110,15 +110,15 @@ describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
       "no link, relative paths",
     );
 
-    await using folder = await testFolder();
-    await putGuestctl(folder.path);
+    await using directory = await testDirectory();
+    await putGuestctl(directory.path);
     const namespaces = ["--mount", "--net", "--propagation", "private"];
     const { exitCode, stdout, stderr } = await execa(
       "unshare",
-      [...namespaces, "bash", "-c", script(archive, folder.path)],
+      [...namespaces, "bash", "-c", script(archive, directory.path)],
       {
-        cwd: folder.path,
-        env: { PATH: `${folder.path}:${process.env["PATH"] ?? ""}` },
+        cwd: directory.path,
+        env: { PATH: `${directory.path}:${process.env["PATH"] ?? ""}` },
         extendEnv: false,
         reject: false,
       },

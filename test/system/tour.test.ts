@@ -3,7 +3,7 @@ import { chmod, mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 
 const TOUR = join(import.meta.dirname, "../../scripts/tour.ts");
 
@@ -28,11 +28,11 @@ exec /bin/sh "$@"
 
 describe("npm start", () => {
   it("npm start retries a step with more time on a busy machine", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("bin"));
-    await writeFile(folder.at("bin/sh"), SHELL);
-    await chmod(folder.at("bin/sh"), 0o755);
-    const PATH = `${folder.at("bin")}:${process.env["PATH"] ?? ""}`;
+    await using directory = await testDirectory();
+    await mkdir(directory.at("bin"));
+    await writeFile(directory.at("bin/sh"), SHELL);
+    await chmod(directory.at("bin/sh"), 0o755);
+    const PATH = `${directory.at("bin")}:${process.env["PATH"] ?? ""}`;
     const { all, exitCode } = await execa(process.execPath, [TOUR], { env: { PATH }, all: true, reject: false });
     assert.equal(exitCode, 0, all);
     const [, refusal = "", repetition = ""] =

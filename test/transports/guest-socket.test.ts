@@ -9,20 +9,20 @@ import { AGENT_TOKEN, type AgentOptions, type RunningAgent, startAgent } from ".
 import { clientOf } from "../fixtures/guest-client.ts";
 import { allProcesses } from "../fixtures/proc.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 
 /** Exit status of an agent that cannot open its listener. */
 const LISTEN_FAILED = 71;
 const NETWORK = ["SVC_GUEST_PORT", "SVC_TLS_CERT_FILE", "SVC_TLS_KEY_FILE", "SVC_TLS_CLIENT_CA_FILE"];
 const NO_NETWORK = Object.fromEntries(NETWORK.map((name) => [name, undefined]));
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 let sockets = 0;
-const newSocket = (): string => folder.at(`${++sockets}.sock`);
+const newSocket = (): string => directory.at(`${++sockets}.sock`);
 
 describe("SVC_GUEST_SOCKET", () => {
   test("SVC_GUEST_SOCKET serves GuestAgent without TLS to the socket's owner", async () => {
-    const socket = folder.at("not/there/yet/guest.sock");
+    const socket = directory.at("not/there/yet/guest.sock");
     await using agent = await startOn(socket);
     assert.equal((await stat(socket)).mode & 0o777, 0o600);
     assert.equal((await health(socket)).alive, true);

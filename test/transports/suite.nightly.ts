@@ -7,13 +7,13 @@ import { after, before, describe, test } from "node:test";
 import { connect, type GuestClient } from "../../src/node/client/index.ts";
 import { HOOKS, OPERATIONS } from "../compatibility/operations.ts";
 import { AGENT_COMMAND, type RunningAgent, startAgent } from "../fixtures/agent.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { TRANSPORTS } from "./transports.ts";
 import { failureOf } from "../fixtures/guest-client.ts";
 import { processGone } from "../fixtures/proc.ts";
 
-const shared = forAllTests(await testFolder()).path;
+const shared = forAllTests(await testDirectory()).path;
 
 /** What a case gets. */
 interface CaseContext {
@@ -68,7 +68,7 @@ for (const [index, transport] of TRANSPORTS.entries()) {
         agent,
         socket,
         command: AGENT_COMMAND,
-        folder: shared,
+        directory: shared,
       });
       if (close !== undefined) opened.defer(close);
       dialAgain = () => opened.adopt(connect(options), (each) => each.close());
@@ -81,7 +81,7 @@ for (const [index, transport] of TRANSPORTS.entries()) {
     for (const [method, run] of Object.entries(OPERATIONS)) {
       if (method === "GuestAgent/RunRestoreDuties" || method === "Lifecycle/Stop") continue;
       test(`${method} works over ${transport.name}`, async () =>
-        run({ client, agent, folder: await mkdtemp(join(shared, "operation-")) }));
+        run({ client, agent, directory: await mkdtemp(join(shared, "operation-")) }));
     }
     for (const [title, run] of Object.entries(CASES))
       test(`${title}, over ${transport.name}`, () => run({ client, dialAgain, bulkBytes: transport.bulkBytes }));

@@ -14,8 +14,8 @@ interface Destination {
   readonly socket: string;
   /** The program guest-agent, for its bridge. */
   readonly command: AgentCommand;
-  /** Folder for sockets. */
-  readonly folder: string;
+  /** Directory for sockets. */
+  readonly directory: string;
 }
 
 /** A way to the agent. */
@@ -43,8 +43,8 @@ export const TRANSPORTS: readonly Transport[] = [
   {
     name: "vsock, by a VMM's socket",
     bulkBytes: 32 * MEBIBYTE,
-    open: async ({ agent, socket, folder }) => {
-      const path = join(folder, "vm.sock");
+    open: async ({ agent, socket, directory }) => {
+      const path = join(directory, "vm.sock");
       const vmm = await vmmSocket(path, socket);
       const address = `vsock+unix:${path}:7071`;
       return { options: { address, token: agent.token }, [Symbol.dispose]: () => void vmm[Symbol.asyncDispose]() };
@@ -62,8 +62,8 @@ export const TRANSPORTS: readonly Transport[] = [
   {
     name: "bridge, one socket",
     bulkBytes: 32 * MEBIBYTE,
-    open: async ({ agent, command, socket, folder }) => {
-      const path = join(folder, "one.sock");
+    open: async ({ agent, command, socket, directory }) => {
+      const path = join(directory, "one.sock");
       const running = await relay(path, [...command, "bridge", socket]);
       return { options: { address: `unix:${path}`, token: agent.token }, [Symbol.dispose]: () => running.close() };
     },

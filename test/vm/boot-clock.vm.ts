@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import { connectHypeman, Sandboxes } from "../../src/node/sandboxes/index.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { startSubstrate } from "../fixtures/substrate-daemon.ts";
 
@@ -21,7 +21,7 @@ const [archive = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"
 const node = forAllTests(
   await Sandboxes.open({
     substrate: await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS }),
-    folder: forAllTests(await testFolder()).path,
+    stateDirectory: forAllTests(await testDirectory()).path,
     nodeId: "node-1980",
     agent: { archive },
     reachTimeoutMs: REACH_MS,

@@ -12,7 +12,7 @@ describe("the agent's footprint in an idle guest", () => {
     const mb = (bytes: number): string => (bytes / MB).toFixed(1);
     t.diagnostic(
       `snapshot ${mb(withBytes)} MB with, ${mb(withoutBytes)} MB without: ${mb(withBytes - withoutBytes)} MB; page cache ` +
-        `of the folder ${mb(afterStart.cachedBytes)} MB after the start, ${mb(atSnapshot.cachedBytes)} MB then; ` +
+        `of the directory ${mb(afterStart.cachedBytes)} MB after the start, ${mb(atSnapshot.cachedBytes)} MB then; ` +
         `resident then ${mb(atSnapshot.anonymousBytes)} MB anonymous, ${mb(atSnapshot.mappedBytes)} MB of files`,
     );
     assert.ok(withoutBytes > 16 * MB, "a guest without the agent has a kernel");

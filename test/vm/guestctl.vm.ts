@@ -4,14 +4,14 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { GUESTCTL, runGuestctl } from "../node/guestctl/guestctl.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { startSubstrate } from "../fixtures/substrate-daemon.ts";
 import { qemusBelow } from "./harness/qemu.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const daemon = forAllTests(await startSubstrate());
 await daemon.imageReady("busybox");
 
@@ -23,7 +23,7 @@ describe("guestctl sandbox, with a microVM", () => {
       PATH: process.env["PATH"] ?? "",
       HYPEMAN_BASE_URL: daemon.url,
       HYPEMAN_API_KEY: daemon.token,
-      GUESTCTL_STATE: folder,
+      GUESTCTL_STATE: directory,
       GUESTCTL_AGENT: agent,
     };
     const run = async (...args: readonly string[]): Promise<string> => {

@@ -6,7 +6,7 @@ import { setTimeout as pause } from "node:timers/promises";
 import { connect, type GuestClient } from "../../src/node/client/index.ts";
 import { type ClientCredentials, readClientCredentials } from "../../src/node/credentials/index.ts";
 import { type Awakening, connectHypeman, Sandboxes } from "../../src/node/sandboxes/index.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { forAllTests } from "../fixtures/for-all-tests.ts";
 import { startSubstrate } from "../fixtures/substrate-daemon.ts";
 import { nanosecondsOf } from "../fixtures/guest-client.ts";
@@ -54,30 +54,30 @@ async function declareIdle(guest: GuestClient): Promise<void> {
 }
 
 /** Busybox, and the workload that declares itself idle at SIGUSR1. */
-function layImageOut(folder: string): void {
-  for (const name of ["bin", "etc", "tmp", "run", "root"]) mkdirSync(join(folder, name), { recursive: true });
+function layImageOut(directory: string): void {
+  for (const name of ["bin", "etc", "tmp", "run", "root"]) mkdirSync(join(directory, name), { recursive: true });
   for (const name of "sh cat cut date kill mkdir killall od pidof sha256sum sleep tr true".split(" ")) {
-    copyFileSync(provideBusybox(), join(folder, "bin", name));
-    chmodSync(join(folder, "bin", name), 0o755);
+    copyFileSync(provideBusybox(), join(directory, "bin", name));
+    chmodSync(join(directory, "bin", name), 0o755);
   }
-  buildGuestProgram("workload", join(folder, "bin"));
-  writeFileSync(join(folder, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n");
+  buildGuestProgram("workload", join(directory, "bin"));
+  writeFileSync(join(directory, "etc/passwd"), "root:x:0:0::/root:/bin/sh\n");
 }
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const daemon = forAllTests(
-  await startSubstrate((imagesFolder) => {
-    layImageOut(join(imagesFolder, "box"));
+  await startSubstrate((imagesDirectory) => {
+    layImageOut(join(imagesDirectory, "box"));
     // Neither is ever started: the agent replaces them.
     const command = { entrypoint: ["/docker-entrypoint.sh"], cmd: ["serve", "--port=80"] };
-    writeFileSync(join(imagesFolder, "box.json"), JSON.stringify(command));
+    writeFileSync(join(imagesDirectory, "box.json"), JSON.stringify(command));
   }),
 );
 await daemon.imageReady("box");
 const [archive = ""] = globSync(join(ROOT, "dist/guest-agent-*-linux-x64.tar.gz"));
 const node = await Sandboxes.open({
   substrate: await connectHypeman({ baseUrl: daemon.url, apiToken: daemon.token, timeoutMs: REACH_MS }),
-  folder,
+  stateDirectory: directory,
   nodeId: "node-7",
   agent: { archive },
   reachTimeoutMs: REACH_MS,

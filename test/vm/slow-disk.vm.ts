@@ -16,7 +16,7 @@ const AT_ONCE = 8;
 const CALLS = 3;
 const CONTENT = randomBytes(4096);
 
-const pathOf = (folder: string, n: number | string): string => `${folder}/file-${n}`;
+const pathOf = (directory: string, n: number | string): string => `${directory}/file-${n}`;
 
 describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
   const stage = new Stage({ slowDisks: Object.values(DISKS) });
@@ -31,9 +31,9 @@ describe("disks whose fsync takes 20 ms and 8 s, under 64 writers", () => {
   test("the slow disks are mounted in the guest", async () => {
     await stage.boot();
     using client = stage.client();
-    for (const [n, folder] of Object.keys(DISKS).entries()) {
+    for (const [n, directory] of Object.keys(DISKS).entries()) {
       const device = `/dev/vd${String.fromCodePoint(FIRST_DISK + n)}`;
-      await guestRun(client, `busybox mkdir ${folder}; busybox mount -t ext4 ${device} ${folder}`);
+      await guestRun(client, `busybox mkdir ${directory}; busybox mount -t ext4 ${device} ${directory}`);
     }
   });
 

@@ -43,10 +43,14 @@ describe("a guest as the substrate boots it", () => {
   test("the agent reaps an orphaned process when it ends", async () => {
     using client = stage.client();
     const pids = await print(client, "for i in 1 2 3; do busybox sleep 31339 >/dev/null 2>&1 & echo $!; done");
-    const folders = pids.trim().replaceAll(/^/gm, "/proc/").replaceAll("\n", " ");
-    assert.equal(await print(client, `busybox ls -d ${folders} | busybox wc -l`), "3\n", "they outlive their command");
+    const directories = pids.trim().replaceAll(/^/gm, "/proc/").replaceAll("\n", " ");
+    assert.equal(
+      await print(client, `busybox ls -d ${directories} | busybox wc -l`),
+      "3\n",
+      "they outlive their command",
+    );
     await print(client, `busybox kill -KILL ${pids.replaceAll("\n", " ")}`);
-    while ((await print(client, `busybox ls -d ${folders} 2> /dev/null`)) !== "") await pause(50);
+    while ((await print(client, `busybox ls -d ${directories} 2> /dev/null`)) !== "") await pause(50);
   });
 
   test("a token renewed by WriteFile onto the readonly volume takes effect", async () => {

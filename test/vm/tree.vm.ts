@@ -5,7 +5,7 @@ import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { after, describe, test } from "node:test";
 import { restoreSequence } from "../../src/node/client/index.ts";
-import { testFolder } from "../fixtures/files.ts";
+import { testDirectory } from "../fixtures/files.ts";
 import { relayTo } from "../fixtures/relay.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
 import { Stage } from "./cases/stage.ts";
@@ -19,8 +19,8 @@ describe("a directory upload into a sandbox", () => {
   after(() => stage.end());
 
   test("a directory upload resumes after a standby and copies what is missing", async (t) => {
-    await using folder = await testFolder();
-    const [source, back] = [folder.at("source"), folder.at("back")];
+    await using directory = await testDirectory();
+    const [source, back] = [directory.at("source"), directory.at("back")];
     for (let at = 0; at < 1_000; at += 1) {
       const sub = join(source, `${at % 50}`);
       if (at < 50) await mkdir(sub, { recursive: true });

@@ -25,9 +25,9 @@ const REMARKS = {
 /** The README's recording: what two forks of one snapshot print without the restore steps, and with them. */
 describe("two forks of one snapshot", () => {
   const stage = new Stage({});
-  const folder = mkdtempSync(join(tmpdir(), "two-forks-"));
+  const directory = mkdtempSync(join(tmpdir(), "two-forks-"));
   after(async () => {
-    rmSync(folder, { recursive: true });
+    rmSync(directory, { recursive: true });
     await stage.end();
   });
   const recorded: Step[] = [];
@@ -36,17 +36,17 @@ describe("two forks of one snapshot", () => {
   const type = async (command: string, machines: Readonly<Record<string, Machine>>): Promise<Step> => {
     const { ca, client } = stage.guest.certificates;
     for (const [name, content] of Object.entries({ "ca.pem": ca, "client.pem": client.cert, "client.key": client.key }))
-      writeFileSync(join(folder, name), content);
-    writeFileSync(join(folder, "token"), stage.guest.token, { mode: 0o600 });
-    writeFileSync(join(folder, "guestctl"), `#!/bin/sh\nexec ${GUESTCTL_LINE} "$@"\n`);
-    chmodSync(join(folder, "guestctl"), 0o755);
+      writeFileSync(join(directory, name), content);
+    writeFileSync(join(directory, "token"), stage.guest.token, { mode: 0o600 });
+    writeFileSync(join(directory, "guestctl"), `#!/bin/sh\nexec ${GUESTCTL_LINE} "$@"\n`);
+    chmodSync(join(directory, "guestctl"), 0o755);
     const addresses = Object.entries(machines).map(
       ([name, { agentPort }]) => [name, `127.0.0.1:${agentPort}`] as const,
     );
     const env = {
       ...Object.fromEntries(addresses),
-      PATH: [folder, process.env["PATH"]].join(delimiter),
-      GUESTCTL_CREDENTIALS: folder,
+      PATH: [directory, process.env["PATH"]].join(delimiter),
+      GUESTCTL_CREDENTIALS: directory,
       GUESTCTL_SERVER_NAME: SERVER_NAME,
     };
     const { all, exitCode } = await execa("sh", ["-c", command], { env, all: true, reject: false });

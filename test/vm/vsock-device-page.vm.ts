@@ -9,7 +9,7 @@ import { type GuestctlResult, runGuestctl } from "../node/guestctl/guestctl.ts";
 import { modules, writeDisk, writeInitramfs } from "./harness/guest-files.ts";
 import { Machine, type MachineOptions } from "./harness/machine.ts";
 import { provideBusybox, provideKernel, SERIES } from "./harness/provision.ts";
-import { AGENT_FOLDER, shippedAgent, VSOCK_MODULES } from "./harness/sandbox.ts";
+import { AGENT_DIRECTORY, shippedAgent, VSOCK_MODULES } from "./harness/sandbox.ts";
 import { VSOCK_PORT, VsockHost } from "./harness/vsock.ts";
 
 const PAGE = readFileSync(join(import.meta.dirname, "../../docs/agent/firecracker.md"), "utf8");
@@ -37,8 +37,8 @@ function block(words: string): string {
 }
 
 describe("the page about Firecracker and Cloud Hypervisor", () => {
-  const folder = mkdtempSync(join(tmpdir(), "page-"));
-  const credentials = join(folder, "creds");
+  const directory = mkdtempSync(join(tmpdir(), "page-"));
+  const credentials = join(directory, "creds");
   let options: MachineOptions;
   let host: VsockHost | undefined;
   let machine: Machine | undefined;
@@ -73,20 +73,20 @@ describe("the page about Firecracker and Cloud Hypervisor", () => {
   };
 
   before(async () => {
-    await execa("sh", ["-ec", block("keep the same token in a directory for guestctl")], { cwd: folder });
+    await execa("sh", ["-ec", block("keep the same token in a directory for guestctl")], { cwd: directory });
     const kernel = provideKernel(SERIES.at(-1) ?? "");
     const busybox = readFileSync(provideBusybox());
-    const initramfs = join(folder, "initramfs");
+    const initramfs = join(directory, "initramfs");
     writeInitramfs(
       initramfs,
       [],
       [
         { path: "init", content: INIT },
         { path: "bin/busybox", content: busybox },
-        ...modules(kernel.modulesFolder, ["virtio_pci", "virtio_blk", ...VSOCK_MODULES]),
+        ...modules(kernel.modulesDirectory, ["virtio_pci", "virtio_blk", ...VSOCK_MODULES]),
       ],
     );
-    const disk = join(folder, "root.ext4");
+    const disk = join(directory, "root.ext4");
     writeDisk(disk, [
       ...["busybox", "sh", "mount", "mountpoint", "mkdir", "sleep", "cat"].map((name) => ({
         path: `bin/${name}`,
@@ -95,7 +95,7 @@ describe("the page about Firecracker and Cloud Hypervisor", () => {
       { path: "sbin/guest-init", content: block("and add three things") },
       { path: "etc/passwd", content: "root:x:0:0::/root:/bin/sh\n", mode: 0o644 },
       { path: "etc/guest-agent/token", content: readFileSync(join(credentials, "token")), mode: 0o600 },
-      ...shippedAgent().files.map((file) => ({ ...file, path: join(AGENT_FOLDER, file.path).slice(1) })),
+      ...shippedAgent().files.map((file) => ({ ...file, path: join(AGENT_DIRECTORY, file.path).slice(1) })),
     ]);
     const accelerator = process.env["GUEST_VM_ACCELERATOR"] ?? "tcg";
     options = { kernelImage: kernel.image, initramfs, disk, accelerator, memoryMib: 512, vsock: true };
@@ -103,7 +103,7 @@ describe("the page about Firecracker and Cloud Hypervisor", () => {
   });
   after(async () => {
     await end();
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(directory, { recursive: true, force: true });
   });
 
   test("the documented PID 1 script boots a guest whose agent answers", async () => {
@@ -116,7 +116,7 @@ describe("the page about Firecracker and Cloud Hypervisor", () => {
   test("a fork made by the documented commands reseeds and sets its clock", async () => {
     const frozen = await guestctl("hook", "pre-snapshot", "--freeze", "60s");
     assert.equal(frozen.exitCode, 0, frozen.stderr);
-    const file = join(folder, "snapshot");
+    const file = join(directory, "snapshot");
     await machine?.unplugVsock();
     await machine?.snapshot(file);
     await end();

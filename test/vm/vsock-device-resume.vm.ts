@@ -32,9 +32,9 @@ async function found({ socket }: VsockDevice): Promise<void> {
 /** Pages of a restored guest that are touched from the first call to the end of a first command, over vsock. */
 async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<number> {
   // A file system in memory, whose pages the kernel counts one by one.
-  const folder = mkdtempSync("/dev/shm/guest-agent-vsock-resume-");
+  const directory = mkdtempSync("/dev/shm/guest-agent-vsock-resume-");
   try {
-    const file = join(folder, "memory");
+    const file = join(directory, "memory");
     writeFileSync(file, "");
     truncateSync(file, MEMORY_MIB * 2 ** 20);
     using guest = await Guest.prepare({ vsock, hooks: HOOKS });
@@ -52,7 +52,7 @@ async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<numbe
       await machine.unplugVsock();
       snapshot = await guest.snapshot(machine);
     }
-    const memory = { file: join(folder, "copy"), isShared: true };
+    const memory = { file: join(directory, "copy"), isShared: true };
     copyFileSync(file, memory.file);
     await using host = await VsockHost.start(CID);
     await using machine = await guest.start(snapshot, undefined, { memory });
@@ -71,7 +71,7 @@ async function pagesToFirstCommand(vsock: "alone" | "beside TCP"): Promise<numbe
     await client.run(["/bin/busybox", "true"]);
     return touchedPages(pid, memory.file);
   } finally {
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(directory, { recursive: true, force: true });
   }
 }
 

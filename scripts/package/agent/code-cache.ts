@@ -5,7 +5,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { eachMapping, TraceMap } from "@jridgewell/trace-mapping";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
-import { agentVariables, writeFolder } from "../../../src/node/credentials/folder.ts";
+import { agentVariables, writeDirectory } from "../../../src/node/credentials/directory.ts";
 import { freePort } from "../../machine/free-port.ts";
 import { mapOf } from "../bundle.ts";
 import { NODE_FLAGS } from "../node.ts";
@@ -95,7 +95,7 @@ function runBuildStep(file: string, ...args: readonly string[]): void {
 async function agentEnvironment(directory: string): Promise<Record<string, string>> {
   const now = Date.now();
   const validity = { notBefore: new Date(now - HOUR_MS), notAfter: new Date(now + HOUR_MS) };
-  await writeFolder(directory, await issueCertificates("guest", validity), TOKEN);
+  await writeDirectory(directory, await issueCertificates("guest", validity), TOKEN);
   const { SVC_INSTANCE_TOKEN_FILE: _file, ...certificates } = agentVariables(directory);
   return {
     ...certificates,

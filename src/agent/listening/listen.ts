@@ -3,7 +3,7 @@ import { type AddressInfo, connect, type ListenOptions, type Server } from "node
 import { dirname, join } from "node:path";
 import { AgentError, type Reason, SOCKET_PATH_LIMIT_BYTES, type StatusName } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { makeFolder } from "../../shared/make-folder.ts";
+import { makeDirectory } from "../../shared/make-directory.ts";
 
 /** If the process that listens on a socket has not answered after this time, it counts as alive. */
 const PROBE_TIMEOUT_MS = 1_000;
@@ -19,7 +19,7 @@ const PROBE_TIMEOUT_MS = 1_000;
  */
 export async function listenUnix(server: Server, path: string, mode: number): Promise<() => void> {
   try {
-    makeFolder(dirname(path));
+    makeDirectory(dirname(path));
     await removeStale(path);
     const bound = temporaryPath(path);
     await listening(server, { path: bound });
@@ -39,7 +39,7 @@ export async function listenUnix(server: Server, path: string, mode: number): Pr
  */
 export async function checkUnix(path: string): Promise<void> {
   try {
-    makeFolder(dirname(path));
+    makeDirectory(dirname(path));
     await removeStale(path);
   } catch (error) {
     if (error instanceof AgentError) throw error;

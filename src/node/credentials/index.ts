@@ -2,13 +2,13 @@ export {
   agentVariables,
   type ClientCredentials,
   CredentialsError,
-  issueFolder,
+  issueCredentials,
   isWhole,
-  prepareFolder,
+  prepareDirectory,
   readClientCredentials,
   readExpiry,
   readForRestore,
   readServerCertificate,
   readToken,
   type RestoreCredentials,
-} from "./folder.ts";
+} from "./directory.ts";

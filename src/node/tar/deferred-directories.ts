@@ -74,14 +74,14 @@ export class DeferredDirectories implements Disposable {
 
 /** Creates a temporary file and unlinks it at once, so that it disappears however this process ends. */
 function nameless(): number {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-"));
-  const path = join(folder, "directories");
+  const directory = mkdtempSync(join(tmpdir(), "guest-agent-"));
+  const path = join(directory, "directories");
   try {
     const fd = openSync(path, "wx+", 0o600);
     unlinkSync(path);
     return fd;
   } finally {
-    rmdirSync(folder);
+    rmdirSync(directory);
   }
 }
 

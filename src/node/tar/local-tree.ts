@@ -63,9 +63,9 @@ type Walk = WalkOptions & {
   readonly above: readonly BigIntStats[] | undefined;
 };
 
-function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<LocalEntry | undefined, void> {
+function* below(children: Buffer[], directory: Buffer, walk: Walk): Generator<LocalEntry | undefined, void> {
   for (const child of children.toSorted((one, other) => one.compare(other))) {
-    const path = joined(folder, child);
+    const path = joined(directory, child);
     const name = path.subarray(walk.nameAt);
     if (walk.isExcluded?.(name) === true) {
       yield undefined;
@@ -98,11 +98,11 @@ function* below(children: Buffer[], folder: Buffer, walk: Walk): Generator<Local
 }
 
 /** As Buffer.concat, which takes longer for two parts. */
-function joined(folder: Buffer, child: Buffer): Buffer {
-  const path = Buffer.allocUnsafe(folder.length + 1 + child.length);
-  path.set(folder);
-  path[folder.length] = SLASH;
-  path.set(child, folder.length + 1);
+function joined(directory: Buffer, child: Buffer): Buffer {
+  const path = Buffer.allocUnsafe(directory.length + 1 + child.length);
+  path.set(directory);
+  path[directory.length] = SLASH;
+  path.set(child, directory.length + 1);
   return path;
 }
 

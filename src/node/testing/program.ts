@@ -5,7 +5,7 @@ import { TestAgentError } from "./errors.ts";
 /** Environment variable with the path of the guest-agent program for tests. */
 export const AGENT_VARIABLE = "GUEST_AGENT";
 /** Directory of this package. If the package is linked from the project's build, the agent is in a directory beside it. */
-const PACKAGE_FOLDER = join(import.meta.dirname, "../../..");
+const PACKAGE_DIRECTORY = join(import.meta.dirname, "../../..");
 
 /**
  * Finds the agent program: the given path, the path in GUEST_AGENT, or the built program beside this package. Throws
@@ -20,21 +20,21 @@ export function agentProgram(given: string | undefined, named: string | undefine
   }
   if (given !== undefined) return checked(given, "the option agent");
   if (named !== undefined && named !== "") return checked(named, `the variable ${AGENT_VARIABLE}`);
-  const beside = resolve(PACKAGE_FOLDER, "..", `linux-${process.arch}`, "guest-agent");
+  const beside = resolve(PACKAGE_DIRECTORY, "..", `linux-${process.arch}`, "guest-agent");
   if (isProgram(beside)) return beside;
   throw new TestAgentError(
     "AGENT_NOT_FOUND",
-    `there is no agent to start: set ${AGENT_VARIABLE}, or the option agent, to the program guest-agent in the folder ` +
-      `that the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz holds`,
+    `there is no agent to start: set ${AGENT_VARIABLE}, or the option agent, to the program guest-agent in the ` +
+      `directory that the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz holds`,
   );
 }
 
 function checked(path: string, source: string): string {
   if (isProgram(path)) return resolve(path);
-  const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
+  const isDirectory = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
   throw new TestAgentError(
     "AGENT_NOT_FOUND",
-    isFolder
+    isDirectory
       ? `${source} names a directory, ${path}: name the program in it, ${join(path, "guest-agent")}`
       : `${source} names ${path}, which is not an executable program; set it to the path of the file guest-agent of a release`,
   );

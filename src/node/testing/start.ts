@@ -2,7 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { connect, DEFAULT_SERVER_NAME, type GuestClient, type TcpOptions } from "../client/index.ts";
-import { agentVariables, CredentialsError, issueFolder, readClientCredentials } from "../credentials/index.ts";
+import { agentVariables, CredentialsError, issueCredentials, readClientCredentials } from "../credentials/index.ts";
 import { type AgentEnd, AgentProcess } from "./agent-process.ts";
 import { TestAgentError } from "./errors.ts";
 import { freePort } from "./free-port.ts";
@@ -65,23 +65,23 @@ export async function startTestAgent(options: TestAgentOptions = {}): Promise<Te
       "give the workload's command as the option workload, not as process.args",
     );
   const program = agentProgram(options.agent, process.env[AGENT_VARIABLE]);
-  const folder = await mkdtemp(join(tmpdir(), "guest-agent-test-"));
+  const directory = await mkdtemp(join(tmpdir(), "guest-agent-test-"));
   try {
-    await issueFolder(folder, DEFAULT_SERVER_NAME, new Date(Date.now() + VALID_MS));
-    const credentials = await readClientCredentials(folder);
-    const { agent, port } = await listeningAgent(program, environment(folder, options));
-    return testAgent(folder, { address: `127.0.0.1:${port}`, ...credentials }, agent);
+    await issueCredentials(directory, DEFAULT_SERVER_NAME, new Date(Date.now() + VALID_MS));
+    const credentials = await readClientCredentials(directory);
+    const { agent, port } = await listeningAgent(program, environment(directory, options));
+    return testAgent(directory, { address: `127.0.0.1:${port}`, ...credentials }, agent);
   } catch (error) {
-    await rm(folder, { recursive: true, force: true });
+    await rm(directory, { recursive: true, force: true });
     throw error instanceof CredentialsError ? new TestAgentError(error.code, error.message, error) : error;
   }
 }
 
-function testAgent(folder: string, connection: TcpOptions, agent: AgentProcess): TestAgent {
+function testAgent(directory: string, connection: TcpOptions, agent: AgentProcess): TestAgent {
   const clients: GuestClient[] = [];
   return {
     connection,
-    credentials: folder,
+    credentials: directory,
     get output() {
       return agent.output;
     },
@@ -97,18 +97,18 @@ function testAgent(folder: string, connection: TcpOptions, agent: AgentProcess):
     [Symbol.asyncDispose]: async () => {
       for (const client of clients) client.close();
       await agent.stop();
-      await rm(folder, { recursive: true, force: true });
+      await rm(directory, { recursive: true, force: true });
     },
   };
 }
 
 /** The agent's whole environment. Of the test's own environment it inherits only PATH. */
-function environment(folder: string, options: TestAgentOptions): Readonly<Record<string, string>> {
+function environment(directory: string, options: TestAgentOptions): Readonly<Record<string, string>> {
   const { workload = [], process: rest, hooks } = options;
   return {
     PATH: process.env["PATH"] ?? "/usr/local/bin:/usr/bin:/bin",
-    ...agentVariables(folder),
-    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    ...agentVariables(directory),
+    SVC_WORKLOAD_SOCKET: join(directory, "workload.sock"),
     SVC_PROCESS_SPEC: JSON.stringify({ stop_grace_ms: STOP_GRACE_MS, ...rest, args: workload }),
     ...(hooks && { SVC_HOOKS_SPEC: JSON.stringify(hooks) }),
   };

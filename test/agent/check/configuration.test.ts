@@ -4,9 +4,9 @@ import { existsSync, readdirSync } from "node:fs";
 import { describe, test } from "node:test";
 import { AGENT_COMMAND } from "../../fixtures/agent.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { channel, credentialFolder, MARKER } from "../config/sandbox.ts";
+import { channel, credentialDirectory, MARKER } from "../config/sandbox.ts";
 
-const folder = forAllTests(await credentialFolder());
+const directory = forAllTests(await credentialDirectory());
 
 interface Outcome {
   readonly status: number | null;
@@ -16,7 +16,7 @@ interface Outcome {
 
 /** Runs `guest-agent check --config` with a complete channel and changes. */
 function check(changes: Parameters<typeof channel>[1] = {}, ...options: readonly string[]): Promise<Outcome> {
-  const entries = channel(folder, changes).map((entry) => Buffer.from(entry).toString());
+  const entries = channel(directory, changes).map((entry) => Buffer.from(entry).toString());
   const env = Object.fromEntries(entries.map((entry) => [entry.split("=", 1)[0] ?? "", entry.replace(/^[^=]*=/, "")]));
   const [file, ...args] = AGENT_COMMAND;
   return new Promise((resolve) => {
@@ -28,19 +28,19 @@ function check(changes: Parameters<typeof channel>[1] = {}, ...options: readonly
 
 describe("guest-agent check --config", () => {
   test("check --config accepts a valid configuration and starts nothing", async () => {
-    const started = folder.at("started");
-    const before = readdirSync(folder.path);
+    const started = directory.at("started");
+    const before = readdirSync(directory.path);
     const spec = JSON.stringify({ args: ["touch", started] });
-    const changes = { SVC_PROCESS_SPEC: spec, SVC_WORKLOAD_SOCKET: folder.at("run/workload.sock") };
+    const changes = { SVC_PROCESS_SPEC: spec, SVC_WORKLOAD_SOCKET: directory.at("run/workload.sock") };
     assert.deepEqual(await check(changes), { status: 0, stdout: "the configuration is valid\n", stderr: "" });
-    assert.deepEqual([existsSync(started), readdirSync(folder.path)], [false, before]);
+    assert.deepEqual([existsSync(started), readdirSync(directory.path)], [false, before]);
   });
 
   test("check --config reports every fault, prints no values, and exits with 78", async () => {
     const { status, stdout, stderr } = await check({
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
       SVC_GUEST_PORT: MARKER,
-      SVC_TLS_CLIENT_CA_FILE: folder.certFile,
+      SVC_TLS_CLIENT_CA_FILE: directory.certFile,
       SVC_PROCESS_SPEC: "sleep 10",
     });
     assert.deepEqual([status, stderr], [78, ""]);

@@ -15,10 +15,10 @@ import {
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
 import { HooksSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/process_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { channel, credentialFolder, faultLines, MARKER, readFiles } from "./sandbox.ts";
+import { channel, credentialDirectory, faultLines, MARKER, readFiles } from "./sandbox.ts";
 
-const folder = forAllTests(await credentialFolder());
-const twoLines = await folder.write("two-lines", "one\ntwo\n");
+const directory = forAllTests(await credentialDirectory());
+const twoLines = await directory.write("two-lines", "one\ntwo\n");
 
 const uid = process.getuid?.();
 const unreadable = (path: string): string => `names ${path}, which user ${uid} cannot read (ENOENT)`;
@@ -29,7 +29,7 @@ const NO_METADATA = "must contain only visible ASCII characters and no spaces";
 
 describe("readBootstrap", () => {
   test("readBootstrap accepts complete variables and fills in the defaults", async () => {
-    const configuration = await readBootstrap(channel(folder), readFiles);
+    const configuration = await readBootstrap(channel(directory), readFiles);
     assert.deepEqual([configuration.guestPort, configuration.guestSocketPath], [7071, undefined]);
     assert.deepEqual([configuration.workloadSocketPath, configuration.logLevel], [undefined, "info"]);
     assert.deepEqual(configuration.process, {
@@ -43,13 +43,13 @@ describe("readBootstrap", () => {
     });
     assert.deepEqual(configuration.hooks, { preSnapshot: undefined, postRestore: undefined });
     assert.match(String(configuration.credentials.tls?.cert), /BEGIN CERTIFICATE/);
-    assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
+    assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(directory.token))));
   });
 
   test("readBootstrap accepts a unix socket without TLS and a token file", async () => {
     const configuration = await readBootstrap(
       [
-        Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await folder.write("token", `${folder.token}\n`)}`),
+        Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await directory.write("token", `${directory.token}\n`)}`),
         Buffer.from("SVC_GUEST_SOCKET=/run/guest.sock"),
         Buffer.from("SVC_WORKLOAD_SOCKET=/run/workload.sock"),
         Buffer.from("SVC_LOG_LEVEL=debug"),
@@ -59,13 +59,13 @@ describe("readBootstrap", () => {
     assert.equal(configuration.guestSocketPath, "/run/guest.sock");
     assert.deepEqual([configuration.workloadSocketPath, configuration.logLevel], ["/run/workload.sock", "debug"]);
     assert.equal(configuration.credentials.tls, undefined);
-    assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(folder.token))));
+    assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(directory.token))));
   });
 
   test("readBootstrap ignores variables of other programs, even malformed ones", async () => {
     const strangers = ["PATH=/bin", "SVC_GUEST_PORTS=x", "SVC_GUEST_PORT", "=x", ""].map((entry) => Buffer.from(entry));
     const invalid = Buffer.from([0x4e, 0x3d, 0xff, 0xfe]);
-    assert.deepEqual(await faultLines([...strangers, invalid, ...channel(folder)]), []);
+    assert.deepEqual(await faultLines([...strangers, invalid, ...channel(directory)]), []);
   });
 
   test("readBootstrap reports the required variables when the environment is empty", async () => {
@@ -76,20 +76,20 @@ describe("readBootstrap", () => {
   });
 
   test("readBootstrap reports the faults of all variables at once without values", async () => {
-    const absent = join(folder.path, "absent.pem");
-    const environ = channel(folder, {
+    const absent = join(directory.path, "absent.pem");
+    const environ = channel(directory, {
       SVC_INSTANCE_TOKEN: `two words ${MARKER}`,
       SVC_INSTANCE_TOKEN_FILE: `relative/${MARKER}`,
       SVC_GUEST_PORT: `70${MARKER}`,
       SVC_GUEST_VSOCK_PORT: `70${MARKER}`,
       SVC_TLS_CERT_FILE: absent,
-      SVC_TLS_KEY_FILE: folder.certFile,
-      SVC_TLS_CLIENT_CA_FILE: await folder.write("empty.pem", ""),
+      SVC_TLS_KEY_FILE: directory.certFile,
+      SVC_TLS_CLIENT_CA_FILE: await directory.write("empty.pem", ""),
       SVC_GUEST_SOCKET: `relative-${MARKER}`,
       SVC_WORKLOAD_SOCKET: `/${MARKER.repeat(20)}`,
       SVC_PROBE_SOCKET: `relative-${MARKER}`,
       SVC_PROCESS_SPEC: `{"args": ["${MARKER}" "x"]}`,
-      SVC_PROCESS_SPEC_FILE: await folder.write("process.json", `{"args": ["${MARKER}" "x"]}`),
+      SVC_PROCESS_SPEC_FILE: await directory.write("process.json", `{"args": ["${MARKER}" "x"]}`),
       SVC_HOOKS_SPEC: `!${MARKER}`,
       SVC_HOOKS_SPEC_FILE: `relative/${MARKER}`,
       SVC_LOG_LEVEL: MARKER,
@@ -116,18 +116,18 @@ describe("readBootstrap", () => {
   });
 
   test("readBootstrap rejects a variable that is set twice to the same value", async () => {
-    const faults = await faultLines([...channel(folder), Buffer.from("SVC_GUEST_PORT=7071")]);
+    const faults = await faultLines([...channel(directory), Buffer.from("SVC_GUEST_PORT=7071")]);
     assert.deepEqual(faults, ["SVC_GUEST_PORT: is set more than once; set it once"]);
   });
 
   test("readBootstrap rejects values that are not UTF-8", async () => {
     const entry = Buffer.concat([Buffer.from("SVC_WORKLOAD_SOCKET=/"), Buffer.from([0xff])]);
-    assert.deepEqual(await faultLines([...channel(folder), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
+    assert.deepEqual(await faultLines([...channel(directory), entry]), ["SVC_WORKLOAD_SOCKET: is not valid UTF-8"]);
   });
 
   test("readBootstrap rejects an empty value of every variable", async () => {
     const empty = Object.fromEntries(BOOTSTRAP_VARIABLES.map((name) => [name, ""]));
-    const faults = await faultLines(channel(folder, empty));
+    const faults = await faultLines(channel(directory, empty));
     for (const name of BOOTSTRAP_VARIABLES) {
       assert.ok(faults.includes(`${name}: is empty; set a value or remove it`), name);
     }
@@ -136,9 +136,9 @@ describe("readBootstrap", () => {
   test("readBootstrap reads a JSON or base64 spec from a file", async () => {
     const hooks = create(HooksSchema, { preSnapshot: { args: ["sync"] } });
     const { process, hooks: read } = await readBootstrap(
-      channel(folder, {
-        SVC_PROCESS_SPEC_FILE: await folder.write("process", '{"args": ["serve"], "env": {"SECRET": "ü"}}\n'),
-        SVC_HOOKS_SPEC_FILE: await folder.write(
+      channel(directory, {
+        SVC_PROCESS_SPEC_FILE: await directory.write("process", '{"args": ["serve"], "env": {"SECRET": "ü"}}\n'),
+        SVC_HOOKS_SPEC_FILE: await directory.write(
           "hooks",
           `${Buffer.from(toBinary(HooksSchema, hooks)).toString("base64")}\n`,
         ),
@@ -150,23 +150,23 @@ describe("readBootstrap", () => {
   });
 
   test("readBootstrap rejects a spec set twice and files without a valid spec", async () => {
-    const good = await folder.write("good", "{}");
+    const good = await directory.write("good", "{}");
     for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
-      assert.deepEqual(await faultLines(channel(folder, { [name]: "{}", [`${name}_FILE`]: good })), [
+      assert.deepEqual(await faultLines(channel(directory, { [name]: "{}", [`${name}_FILE`]: good })), [
         `${name}_FILE: cannot be combined with ${name}; set one of them`,
       ]);
       for (const [path, problem] of [
-        [join(folder.path, "absent"), unreadable(join(folder.path, "absent"))],
-        [await folder.write("mark", "\ufeff{}"), `in the file: ${MARK}`],
+        [join(directory.path, "absent"), unreadable(join(directory.path, "absent"))],
+        [await directory.write("mark", "\ufeff{}"), `in the file: ${MARK}`],
         ["relative", "must be an absolute path"],
-        [folder.path, "does not name a regular file"],
-        [await folder.write("empty", ""), "names an empty file"],
-        [await folder.write("blank", "\n"), "in the file: is blank; set it to a spec or remove it"],
-        [await folder.write("latin1", Buffer.from([0x7b, 0xfc, 0x7d])), "names a file that is not UTF-8"],
-        [await folder.write("unknown", `{"${MARKER.toLowerCase()}x": 1}`), /^in the file: \w+: unknown field of /],
-        [await folder.write("large", `{}${" ".repeat(1024 * 1024)}`), "names a file of more than 1 MiB"],
+        [directory.path, "does not name a regular file"],
+        [await directory.write("empty", ""), "names an empty file"],
+        [await directory.write("blank", "\n"), "in the file: is blank; set it to a spec or remove it"],
+        [await directory.write("latin1", Buffer.from([0x7b, 0xfc, 0x7d])), "names a file that is not UTF-8"],
+        [await directory.write("unknown", `{"${MARKER.toLowerCase()}x": 1}`), /^in the file: \w+: unknown field of /],
+        [await directory.write("large", `{}${" ".repeat(1024 * 1024)}`), "names a file of more than 1 MiB"],
       ] as const) {
-        const [line = "", ...more] = await faultLines(channel(folder, { [`${name}_FILE`]: path }));
+        const [line = "", ...more] = await faultLines(channel(directory, { [`${name}_FILE`]: path }));
         assert.deepEqual(more, []);
         assert.ok(line.startsWith(`${name}_FILE: `), line);
         const found = line.slice(`${name}_FILE: `.length);
@@ -181,7 +181,7 @@ describe("readBootstrap", () => {
   const TOGETHER: readonly (readonly [what: string, changes: Parameters<typeof channel>[1], ...faults: string[]])[] = [
     [
       "a token in two places",
-      { SVC_INSTANCE_TOKEN_FILE: folder.certFile },
+      { SVC_INSTANCE_TOKEN_FILE: directory.certFile },
       "SVC_INSTANCE_TOKEN_FILE: cannot be combined with SVC_INSTANCE_TOKEN; set one of them",
     ],
     [
@@ -216,14 +216,14 @@ describe("readBootstrap", () => {
   ];
   for (const [what, changes, ...faults] of TOGETHER)
     test(`readBootstrap rejects ${what}`, async () =>
-      assert.deepEqual(await faultLines(channel(folder, changes)), faults));
+      assert.deepEqual(await faultLines(channel(directory, changes)), faults));
 
   test("readBootstrap validates each value of each variable", async () => {
     for (const [names, values, problem] of await valuesIn())
       for (const name of names)
         for (const value of values)
           assert.deepEqual(
-            await faultLines(channel(folder, { [name]: value })),
+            await faultLines(channel(directory, { [name]: value })),
             problem === undefined ? [] : [`${name}: ${problem}`],
             value.slice(0, 60),
           );
@@ -234,14 +234,14 @@ describe("readBootstrap", () => {
 type Judged = readonly [names: readonly string[], values: readonly string[], problem?: string];
 
 async function valuesIn(): Promise<readonly Judged[]> {
-  const fifo = join(folder.path, "fifo");
+  const fifo = join(directory.path, "fifo");
   await promisify(execFile)("mkfifo", [fifo]);
-  await mkdir(join(folder.path, "folder"));
+  await mkdir(join(directory.path, "directory"));
   const validity = { notBefore: new Date(0), notAfter: new Date(Date.now() + 60_000) };
   const other = await issueCertificates("guest-agent", validity);
-  const garbage = await folder.write("garbage", `not PEM ${MARKER}`);
-  const both = `${await readFile(folder.certFile, "utf8")}${await readFile(folder.clientCaFile, "utf8")}`;
-  const broken = await folder.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
+  const garbage = await directory.write("garbage", `not PEM ${MARKER}`);
+  const both = `${await readFile(directory.certFile, "utf8")}${await readFile(directory.clientCaFile, "utf8")}`;
+  const broken = await directory.write("broken", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n");
   const sockets = ["SVC_WORKLOAD_SOCKET", "SVC_GUEST_SOCKET"];
   const certificates = ["SVC_TLS_CERT_FILE", "SVC_TLS_CLIENT_CA_FILE"];
   const key = ["SVC_TLS_KEY_FILE"];
@@ -261,12 +261,12 @@ async function valuesIn(): Promise<readonly Judged[]> {
     [sockets, [`${longest}s`, `/${"é".repeat(54)}`], tooLong],
     [sockets, ["run/x.sock"], "must be an absolute path"],
     [sockets, ["/run/"], "must name a file, not a directory"],
-    [files, [join(folder.path, "absent")], unreadable(join(folder.path, "absent"))],
+    [files, [join(directory.path, "absent")], unreadable(join(directory.path, "absent"))],
     [files, ["/no such/dïr"], unreadable('"/no such/dïr"')],
     [files, [`/${"x".repeat(1000)}`], `names /${"x".repeat(199)}…, which user ${uid} cannot read (ENAMETOOLONG)`],
     // OpenSSL passes over a byte order mark.
-    [["SVC_TLS_CERT_FILE"], [await folder.write("mark.pem", `\ufeff${await readFile(folder.certFile, "utf8")}`)]],
-    [key, [await folder.write("mark.key", `\ufeff${await readFile(folder.keyFile, "utf8")}`)]],
+    [["SVC_TLS_CERT_FILE"], [await directory.write("mark.pem", `\ufeff${await readFile(directory.certFile, "utf8")}`)]],
+    [key, [await directory.write("mark.key", `\ufeff${await readFile(directory.keyFile, "utf8")}`)]],
     [["SVC_INSTANCE_TOKEN"], ["\ufefftoken"], MARK],
     [["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"], ["\ufeff{}", "\ufeffe30="], MARK],
     [
@@ -275,22 +275,22 @@ async function valuesIn(): Promise<readonly Judged[]> {
       noSpec("Process", '{"args": ["sleep", "10"]}'),
     ],
     [["SVC_HOOKS_SPEC"], ["sync -f"], noSpec("Hooks", '{"pre_snapshot": {"args": ["sync"]}}')],
-    [["SVC_TLS_CLIENT_CA_FILE"], [folder.clientCaFile, await folder.write("both.pem", both)]],
+    [["SVC_TLS_CLIENT_CA_FILE"], [directory.clientCaFile, await directory.write("both.pem", both)]],
     [
       ["SVC_TLS_CLIENT_CA_FILE"],
-      [folder.certFile],
+      [directory.certFile],
       "names a file without a CA's certificate (basicConstraints CA:TRUE); every client would be refused",
     ],
-    [files, [join(folder.path, "folder"), fifo], "does not name a regular file"],
+    [files, [join(directory.path, "directory"), fifo], "does not name a regular file"],
     [files, ["server.pem"], "must be an absolute path"],
     // The second is a file of size 0 with terabytes in it.
-    [files, [await folder.write("empty", ""), "/proc/self/pagemap"], "names an empty file"],
-    [files, [await folder.write("large", Buffer.alloc(1024 * 1024 + 1))], "names a file of more than 1 MiB"],
-    [certificates, [garbage, broken, folder.keyFile], "names a file that is not a PEM certificate"],
-    [key, [garbage, folder.certFile], "names a file that is not a PEM private key without a passphrase"],
+    [files, [await directory.write("empty", ""), "/proc/self/pagemap"], "names an empty file"],
+    [files, [await directory.write("large", Buffer.alloc(1024 * 1024 + 1))], "names a file of more than 1 MiB"],
+    [certificates, [garbage, broken, directory.keyFile], "names a file that is not a PEM certificate"],
+    [key, [garbage, directory.certFile], "names a file that is not a PEM private key without a passphrase"],
     [
       key,
-      [await folder.write("other.key", other.server.key)],
+      [await directory.write("other.key", other.server.key)],
       "does not belong to the certificate of SVC_TLS_CERT_FILE",
     ],
   ];

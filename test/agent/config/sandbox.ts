@@ -1,14 +1,14 @@
 import { writeFile } from "node:fs/promises";
 import { BootstrapError, type BootstrapFault, readBootstrap } from "../../../src/agent/config/index.ts";
 import { issueCertificates } from "../../../src/node/credentials/certificates.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type TestDirectory, testDirectory } from "../../fixtures/files.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 /** Part of every value in the tests: it must never be in a message. */
 export const MARKER = "mArKeR7f3a";
 
-/** A folder of credential files. */
-export interface CredentialFolder extends TestFolder {
+/** A directory of credential files. */
+export interface CredentialDirectory extends TestDirectory {
   readonly token: string;
   readonly certFile: string;
   readonly keyFile: string;
@@ -17,18 +17,18 @@ export interface CredentialFolder extends TestFolder {
   write(name: string, content: string | Uint8Array): Promise<string>;
 }
 
-export async function credentialFolder(): Promise<CredentialFolder> {
-  const folder = await testFolder(MARKER);
+export async function credentialDirectory(): Promise<CredentialDirectory> {
+  const directory = await testDirectory(MARKER);
   const write = async (name: string, content: string | Uint8Array): Promise<string> => {
-    await writeFile(folder.at(name), content);
-    return folder.at(name);
+    await writeFile(directory.at(name), content);
+    return directory.at(name);
   };
   const issued = await issueCertificates("guest-agent", {
     notBefore: new Date(0),
     notAfter: new Date(Date.now() + 3_600_000),
   });
   return {
-    ...folder,
+    ...directory,
     token: `token-${MARKER}`,
     certFile: await write("server.pem", issued.server.cert),
     keyFile: await write("server.key", issued.server.key),
@@ -39,15 +39,15 @@ export async function credentialFolder(): Promise<CredentialFolder> {
 
 /** A complete and correct channel for a TCP listener, with `changes` on top; undefined removes a variable. */
 export function channel(
-  folder: CredentialFolder,
+  directory: CredentialDirectory,
   changes: Readonly<Record<string, string | undefined>> = {},
 ): Uint8Array[] {
   const variables: Record<string, string | undefined> = {
-    SVC_INSTANCE_TOKEN: folder.token,
+    SVC_INSTANCE_TOKEN: directory.token,
     SVC_GUEST_PORT: "7071",
-    SVC_TLS_CERT_FILE: folder.certFile,
-    SVC_TLS_KEY_FILE: folder.keyFile,
-    SVC_TLS_CLIENT_CA_FILE: folder.clientCaFile,
+    SVC_TLS_CERT_FILE: directory.certFile,
+    SVC_TLS_KEY_FILE: directory.keyFile,
+    SVC_TLS_CLIENT_CA_FILE: directory.clientCaFile,
     ...changes,
   };
   return Object.entries(variables).flatMap(([name, value]) =>

@@ -4,16 +4,16 @@ import { join } from "node:path";
 import { after, before, describe, it } from "node:test";
 import { AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { exec, type StartInit } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(
   await startAgent({
     process: {
-      args: ["sh", "-c", `env > ${folder}/workload; echo done; exec sleep 1000`],
+      args: ["sh", "-c", `env > ${directory}/workload; echo done; exec sleep 1000`],
       env: { FROM_SPEC: "spec", SHARED: "spec", SVC_WORKLOAD_SOCKET: "/from/spec" },
     },
     env: { INHERITED: "inherited", SHARED: "inherited", SVC_LOG_LEVEL: "debug" },
@@ -49,10 +49,10 @@ describe("contract: environment of an exec'd command", () => {
 
   it("PWD is the command's own directory, and OLDPWD is not inherited", async () => {
     await using other = await startAgent({ env: { PWD: "/of/the/agent", OLDPWD: "/of/the/agent" } });
-    const own = await environmentOf({ cwd: folder }, other);
-    assert.deepEqual([own.get("PWD"), own.has("OLDPWD")], [folder, false]);
+    const own = await environmentOf({ cwd: directory }, other);
+    assert.deepEqual([own.get("PWD"), own.has("OLDPWD")], [directory, false]);
     assert.equal((await environmentOf({ cwd: "/" }, other)).get("PWD"), "/");
-    const given = await environmentOf({ cwd: folder, env: { PWD: "/given", OLDPWD: "/given" } }, other);
+    const given = await environmentOf({ cwd: directory, env: { PWD: "/given", OLDPWD: "/given" } }, other);
     assert.deepEqual([given.get("PWD"), given.get("OLDPWD")], ["/given", "/given"]);
   });
 
@@ -70,7 +70,7 @@ describe("contract: environment of an exec'd command", () => {
 
   it("the workload gets SVC_WORKLOAD_SOCKET and no other bootstrap variable", async () => {
     await agent.printed(/done/);
-    const lines = (await readFile(join(folder, "workload"), "utf8")).split("\n");
+    const lines = (await readFile(join(directory, "workload"), "utf8")).split("\n");
     assert.ok(lines.includes(`SVC_WORKLOAD_SOCKET=${agent.workloadSocket}`));
     assert.deepEqual(
       lines.filter((line) => line.startsWith("SVC_")).map((line) => line.slice(0, line.indexOf("="))),
@@ -80,14 +80,14 @@ describe("contract: environment of an exec'd command", () => {
   });
 
   it("no variable passes the agent's token to a command or the workload", async () => {
-    const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${folder}/workload`] });
+    const { stdout } = await exec(agent, { args: ["sh", "-c", `env; cat ${directory}/workload`] });
     assert.equal(String(stdout).includes(AGENT_TOKEN), false);
   });
 });
 
 describe("specs in files", () => {
   it("specs in files reach workload, commands and hooks, without the file variables", async () => {
-    const [processFile, hooksFile] = [join(folder, "process.json"), join(folder, "hooks.json")];
+    const [processFile, hooksFile] = [join(directory, "process.json"), join(directory, "hooks.json")];
     await writeFile(
       processFile,
       JSON.stringify({ args: ["sh", "-c", "echo $SECRET; exec sleep 1000"], env: { SECRET: "s3" } }),

@@ -108,7 +108,7 @@ describe("an exec that is to be replaced", () => {
     const cases = [
       [{ args: ["no-such-command"] }, "EXEC_NOT_FOUND"],
       [{ args: ["true"], user: "nobody-knows" }, "EXEC_BAD_USER"],
-      [{ args: ["true"], cwd: "/no/such/folder" }, "EXEC_BAD_CWD"],
+      [{ args: ["true"], cwd: "/no/such/directory" }, "EXEC_BAD_CWD"],
       [{ args: ["/etc"] }, "EXEC_PERMISSION_DENIED"],
     ] as const;
     for (const [start, reason] of cases) {

@@ -6,7 +6,7 @@ import { status } from "@grpc/grpc-js";
 import { type ExecFrame } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { type ExecStream, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
 import {
   attach,
@@ -21,7 +21,7 @@ import {
 } from "../../fixtures/kept-execs.ts";
 import { processGone } from "../../fixtures/proc.ts";
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
 
@@ -144,7 +144,7 @@ describe("a kept exec", () => {
   });
 
   it("stdin_close is delivered after queued input although its call has ended", async () => {
-    const gate = join(folder, "gate");
+    const gate = join(directory, "gate");
     const line = `while [ ! -e ${gate} ]; do sleep 0.02; done; wc -c`;
     const sender = await keep(agent, { args: shell(line), stdin: true, keep: { name: "end" } });
     // More than pipe and queue hold: it is taken at once, and leaves room for nothing else.

@@ -7,18 +7,18 @@ import { status } from "@grpc/grpc-js";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec, failingExec, type StartInit } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { allProcesses } from "../../fixtures/proc.ts";
 
-const folder = forAllTests(await testFolder()).path;
-await chmod(folder, 0o755);
-await writeFile(join(folder, "text"), "echo not a program\n", { mode: 0o755 });
-await writeFile(join(folder, "plain"), "data", { mode: 0o644 });
-await writeFile(join(folder, "orphan"), "#!/no/such/interpreter\n", { mode: 0o755 });
-await mkdir(join(folder, "closed"), { mode: 0o700 });
+const directory = forAllTests(await testDirectory()).path;
+await chmod(directory, 0o755);
+await writeFile(join(directory, "text"), "echo not a program\n", { mode: 0o755 });
+await writeFile(join(directory, "plain"), "data", { mode: 0o644 });
+await writeFile(join(directory, "orphan"), "#!/no/such/interpreter\n", { mode: 0o755 });
+await mkdir(join(directory, "closed"), { mode: 0o700 });
 const agent = forAllTests(await startAgent());
 
 describe("an oversized argument or variable", () => {
@@ -51,12 +51,12 @@ describe("a command that cannot be started", () => {
   for (const [title, start, [code, reason]] of [
     ["no such command in PATH", { args: ["no-such-command"] }, absent],
     ["no such file", { args: ["/no/such/file"] }, absent],
-    ["a missing interpreter", { args: [join(folder, "orphan")] }, absent],
-    ["a directory", { args: [folder] }, denied],
-    ["a file that is not executable", { args: [join(folder, "plain")] }, denied],
-    ["a text file without #!", { args: [join(folder, "text")] }, [FAILED_PRECONDITION, "EXEC_BAD_FORMAT"]],
+    ["a missing interpreter", { args: [join(directory, "orphan")] }, absent],
+    ["a directory", { args: [directory] }, denied],
+    ["a file that is not executable", { args: [join(directory, "plain")] }, denied],
+    ["a text file without #!", { args: [join(directory, "text")] }, [FAILED_PRECONDITION, "EXEC_BAD_FORMAT"]],
     ["a missing working directory", { args: ["true"], cwd: "/no/such/dir" }, [NOT_FOUND, "EXEC_BAD_CWD"]],
-    ["a file as one", { args: ["true"], cwd: join(folder, "plain") }, [FAILED_PRECONDITION, "EXEC_BAD_CWD"]],
+    ["a file as one", { args: ["true"], cwd: join(directory, "plain") }, [FAILED_PRECONDITION, "EXEC_BAD_CWD"]],
     ["an unknown user", { args: ["true"], user: "no-such-user" }, [NOT_FOUND, "EXEC_BAD_USER"]],
     ["an unknown group", { args: ["true"], user: "root:no-such-group" }, [NOT_FOUND, "EXEC_BAD_USER"]],
     ["a group without a user", { args: ["id"], user: ":0" }, wrongUser],
@@ -76,7 +76,7 @@ describe("a command that cannot be started", () => {
   });
 
   it("the working directory is checked with the rights of the command's user", NEEDS_ROOT, async () => {
-    const closed = exec(agent, { args: ["true"], user: "nobody", cwd: join(folder, "closed") });
+    const closed = exec(agent, { args: ["true"], user: "nobody", cwd: join(directory, "closed") });
     await assert.rejects(closed, { code: status.PERMISSION_DENIED, reason: "EXEC_BAD_CWD" });
   });
 });
@@ -104,23 +104,26 @@ describe("users and working directories", () => {
   });
 
   it("a command is found through the request's PATH or its working directory", async () => {
-    await writeFile(join(folder, "only-here"), "#!/bin/sh\necho found\n", { mode: 0o755 });
+    await writeFile(join(directory, "only-here"), "#!/bin/sh\necho found\n", { mode: 0o755 });
     for (const start of [
-      { args: ["only-here"], env: { PATH: `/nowhere:${folder}:/bin:/usr/bin` } },
-      { args: ["./only-here"], cwd: folder },
+      { args: ["only-here"], env: { PATH: `/nowhere:${directory}:/bin:/usr/bin` } },
+      { args: ["./only-here"], cwd: directory },
     ])
       assert.equal(String((await exec(agent, start)).stdout), "found\n");
   });
 
   it("PATH search skips missing and denied entries and stops at non-programs", async () => {
-    const within = (...folders: string[]): StartInit => ({ args: ["env"], env: { PATH: folders.join(":") } });
-    for (const name of ["denied", "text-first"]) await mkdir(join(folder, name));
-    await mkdir(join(folder, "denied/env"));
-    await writeFile(join(folder, "text-first/env"), "echo not a program\n", { mode: 0o755 });
-    const denied = join(folder, "denied");
+    const within = (...directories: string[]): StartInit => ({ args: ["env"], env: { PATH: directories.join(":") } });
+    for (const name of ["denied", "text-first"]) await mkdir(join(directory, name));
+    await mkdir(join(directory, "denied/env"));
+    await writeFile(join(directory, "text-first/env"), "echo not a program\n", { mode: 0o755 });
+    const denied = join(directory, "denied");
     assert.equal((await exec(agent, within("/nonexistent", "/etc/passwd", denied, "/usr/bin"))).exit.code, 0);
     assert.equal((await failingExec(agent, within(denied, "/nonexistent"))).reason, "EXEC_PERMISSION_DENIED");
-    assert.equal((await failingExec(agent, within(join(folder, "text-first"), "/usr/bin"))).reason, "EXEC_BAD_FORMAT");
+    assert.equal(
+      (await failingExec(agent, within(join(directory, "text-first"), "/usr/bin"))).reason,
+      "EXEC_BAD_FORMAT",
+    );
   });
 });
 
@@ -131,7 +134,7 @@ describe("an exec whose start waits for a file system that never answers", { con
     ["unkillable", ["take"]],
   ] as const) {
     it(`an exec on a hung file system ends at timeout_ms (${kind} wait)`, async () => {
-      await using place = await testFolder();
+      await using place = await testDirectory();
       const hung = place.at("hung");
       await using mount = await fuseMount("hanging_mount", hung, more);
       await using own = await startAgent();

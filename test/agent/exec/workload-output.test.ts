@@ -6,14 +6,14 @@ import { status } from "@grpc/grpc-js";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { connect, type ExecStream, exec } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { attach, type Dialled, type Joined, Received, receiveAll } from "../../fixtures/kept-execs.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 
 const KIB = 1024;
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 
 /** An agent whose workload is this shell line, with its output kept. */
 function keeping(line: string, options: Parameters<typeof startAgent>[0] = {}): Promise<RunningAgent> {
@@ -41,7 +41,7 @@ const untilThere = (file: string): string => `until test -e ${file}; do sleep 0.
 describe("the workload's output, kept", () => {
   it("kept workload output reaches both the console and its readers", async () => {
     const tells = "test -t 1 || echo stdout is a pipe >&2; cat; echo out; echo err >&2; exec sleep 1000";
-    const input = join(folder, "input");
+    const input = join(directory, "input");
     writeFileSync(input, "typed\n");
     await using agent = await keeping(tells, { through: ["sh", "-c", `exec "$@" < ${input}`, "sh"] });
     using all = await read(agent);
@@ -59,7 +59,7 @@ describe("the workload's output, kept", () => {
   });
 
   it("successive killed readers together get exactly the console's output", async () => {
-    const go = join(folder, "hundred");
+    const go = join(directory, "hundred");
     const line = `i=0; while :; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 50 == 0)); then echo "$i" >&2; sleep 0.002; fi; test -e ${go} && break; done; exec sleep 1000`;
     await using agent = await keeping(line);
     const random = seededRandom(52);
@@ -91,7 +91,11 @@ describe("the workload's output, kept", () => {
   });
 
   it("workload output does not wait for readers and counts dropped console bytes", async () => {
-    const [taken, take, more] = ["taken", "take", "more"].map((name) => join(folder, name)) as [string, string, string];
+    const [taken, take, more] = ["taken", "take", "more"].map((name) => join(directory, name)) as [
+      string,
+      string,
+      string,
+    ];
     const line = `seq 1000000; echo done >&2; ${untilThere(more)}; echo last; exec sleep 1000`;
     const console = `exec 1> >(${untilThere(take)}; cat > ${taken}); exec "$@"`;
     await using agent = await keeping(line, { through: ["bash", "-c", console, "bash"] });
@@ -117,7 +121,7 @@ describe("the workload's output, kept", () => {
   });
 
   it("workload output is readable to its end while the agent shuts down", async () => {
-    const [end, trapped] = [join(folder, "end"), join(folder, "trapped")];
+    const [end, trapped] = [join(directory, "end"), join(directory, "trapped")];
     const trap = `trap 'echo asked' TERM; (trap '' TERM; >${trapped}; ${untilThere(end)}; echo child) & ${untilThere(end)}; exit 7`;
     await using agent = await keeping(trap);
     using early = await read(agent);

@@ -9,7 +9,7 @@ import { ReadFileRequestSchema, type WriteFileRequest } from "../../../src/share
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
-import { dataMessage, failureOf, FileCalls, headerMessage, openFiles, testFolder } from "../../fixtures/files.ts";
+import { dataMessage, failureOf, FileCalls, headerMessage, openFiles, testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
@@ -39,15 +39,15 @@ const PIECE_BYTES = MIB / 8;
 /** On top of the agent's memory at rest; docs/agent/files.md. */
 const BOUND_MIB = 160;
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
 const clients = Array.from({ length: CLIENTS }, () => forAllTests(new FileCalls(agent)));
 
 describe("stalled file calls", () => {
   it("file calls are limited to 64 per connection and 256 in all", NEEDS_INSIGHT, async () => {
-    await writeFile(folder.at("large"), Buffer.alloc(4 * MIB));
+    await writeFile(directory.at("large"), Buffer.alloc(4 * MIB));
     await using own = await startAgent();
-    const path = folder.at("large");
+    const path = directory.at("large");
     const request = toBinary(ReadFileRequestSchema, create(ReadFileRequestSchema, { path }));
     const peers: RawHttp2[] = [];
     try {
@@ -60,7 +60,7 @@ describe("stalled file calls", () => {
         assert.ok(await peer.holds(() => peer.hasClosed(refusedStream)), "one more of this connection is refused");
       }
       using calls = new FileCalls(own);
-      const failure = await failureOf(calls.write({ path: folder.at("new") }, "x"));
+      const failure = await failureOf(calls.write({ path: directory.at("new") }, "x"));
       assert.ok(refused(failure));
       assert.deepEqual(failure.metadata, { limit: String(CALLS), connectionLimit: String(CALLS_OF_A_CONNECTION) });
       assert.equal((await calls.stat(path)).size, BigInt(4 * MIB));
@@ -68,11 +68,11 @@ describe("stalled file calls", () => {
       peers[0]?.[Symbol.dispose]();
       // The agent learns of it a moment later.
       for (let isIn = false; !isIn;) {
-        const outcome: unknown = await calls.write({ path: folder.at("new") }, "x").catch((error: unknown) => error);
+        const outcome: unknown = await calls.write({ path: directory.at("new") }, "x").catch((error: unknown) => error);
         isIn = !(outcome instanceof Error);
         assert.ok(isIn || refused(outcome), String(outcome));
       }
-      assert.equal(await readFile(folder.at("new"), "utf8"), "x");
+      assert.equal(await readFile(directory.at("new"), "utf8"), "x");
     } finally {
       for (const peer of peers) peer[Symbol.dispose]();
     }
@@ -80,7 +80,7 @@ describe("stalled file calls", () => {
   });
 
   it("a new call evicts the call that stalled longest, after a minute", async () => {
-    await writeFile(folder.at("large"), Buffer.alloc(MIB));
+    await writeFile(directory.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({
       fileSystem: new FileSystem(addon, nodeTimers),
@@ -89,7 +89,7 @@ describe("stalled file calls", () => {
       newFileOwner: () => Promise.resolve({ uid: 0, gid: 0 }),
     });
     const request = {
-      path: Buffer.from(folder.at("large")),
+      path: Buffer.from(directory.at("large")),
       beneath: Buffer.alloc(0),
       noSymlinks: false,
       offsetBytes: 0n,
@@ -169,7 +169,7 @@ async function measured(transfer: (files: FileCalls, index: number) => Promise<v
 
 describe("64 transfers at once", () => {
   it("64 concurrent reads stay within the memory bound while Health answers", async (t) => {
-    const path = folder.at("read");
+    const path = directory.at("read");
     await writeFile(path, "");
     await truncate(path, EACH_BYTES);
     const extraMiB = await measured(async (files) => {
@@ -187,11 +187,11 @@ describe("64 transfers at once", () => {
   it("64 concurrent writes stay within the memory bound while Health answers", async (t) => {
     const extraMiB = await measured(async (files, index) => {
       async function* messages(): AsyncGenerator<WriteFileRequest> {
-        yield headerMessage({ path: folder.at(`written-${index}`), size: BigInt(EACH_BYTES) });
+        yield headerMessage({ path: directory.at(`written-${index}`), size: BigInt(EACH_BYTES) });
         for (let i = 0; i < EACH_BYTES / PIECE_BYTES; i++) yield dataMessage(Buffer.alloc(PIECE_BYTES, index));
       }
       await files.writeMessages(messages());
-      assert.ok((await readFile(folder.at(`written-${index}`))).equals(Buffer.alloc(EACH_BYTES, index)));
+      assert.ok((await readFile(directory.at(`written-${index}`))).equals(Buffer.alloc(EACH_BYTES, index)));
     });
     t.diagnostic(`${extraMiB.toFixed(0)} MiB`);
     assert.ok(extraMiB < BOUND_MIB, `${extraMiB} MiB`);

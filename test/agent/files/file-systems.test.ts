@@ -13,7 +13,7 @@ import {
   FileCalls,
   headerMessage,
   openFiles,
-  testFolder,
+  testDirectory,
   testMount,
   bindMount,
   failsWith,
@@ -87,71 +87,71 @@ describe("on a real file system", NEEDS_NAMESPACES, () => {
   });
 
   it("WriteFile to a mounted-over file fails with EBUSY", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("below"), "below");
-    await writeFile(folder.at("on"), "old");
-    using _mount = bindMount(folder.at("below"), folder.at("on"));
-    const writing = files.write({ path: folder.at("on") }, "new");
+    await using directory = await testDirectory();
+    await writeFile(directory.at("below"), "below");
+    await writeFile(directory.at("on"), "old");
+    using _mount = bindMount(directory.at("below"), directory.at("on"));
+    const writing = files.write({ path: directory.at("on") }, "new");
     await failsWith(writing, status.FAILED_PRECONDITION, "FILE_ERROR", { errno: "EBUSY" });
-    assert.deepEqual((await folder.names()).toSorted(), ["below", "on"]);
-    assert.equal((await files.read(folder.at("on"))).data.toString(), "below");
+    assert.deepEqual((await directory.names()).toSorted(), ["below", "on"]);
+    assert.equal((await files.read(directory.at("on"))).data.toString(), "below");
   });
 });
 
 describe("an agent killed in mid-write", () => {
   it("an agent killed during a write leaves only the old file", NEEDS_INSIGHT, async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "old");
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "old");
     await using victim = await startAgent();
     using calls = new FileCalls(victim);
     async function* killing(): AsyncGenerator<WriteFileRequest> {
-      yield headerMessage({ path: folder.at("file") });
+      yield headerMessage({ path: directory.at("file") });
       for (let i = 0; i < 8; i++) yield dataMessage(Buffer.alloc(MIB));
       const isOpened = async (): Promise<boolean> =>
-        (await openFiles(victim.pid)).some((file) => file.startsWith(folder.path));
+        (await openFiles(victim.pid)).some((file) => file.startsWith(directory.path));
       await until(isOpened, "the agent has opened its new file");
       process.kill(victim.pid, "SIGKILL");
       await new Promise(() => {});
     }
     assert.equal((await failureOf(calls.writeMessages(killing()))).code, status.UNAVAILABLE);
     await victim.exited;
-    assert.deepEqual(await folder.names(), ["file"]);
-    assert.equal(await readFile(folder.at("file"), "utf8"), "old");
+    assert.deepEqual(await directory.names(), ["file"]);
+    assert.equal(await readFile(directory.at("file"), "utf8"), "old");
   });
 
   it("an agent killed during 50 writes leaves at most three temporary names", NEEDS_ROOT, async () => {
     const FILE_THREADS = 3;
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const names = Array.from({ length: 50 }, (_, index) => `file${index}`);
-    await Promise.all(names.map((name) => writeFile(folder.at(name), "old")));
+    await Promise.all(names.map((name) => writeFile(directory.at(name), "old")));
     await using victim = await startAgent();
     using calls = new FileCalls(victim);
     let answered = 0;
     const replacing = async (name: string): Promise<void> => {
       for (;;) {
-        await calls.write({ path: folder.at(name) }, "new");
+        await calls.write({ path: directory.at(name) }, "new");
         if (++answered === 200) process.kill(victim.pid, "SIGKILL");
       }
     };
     const results = await Promise.allSettled(names.map(replacing));
     assert.ok(results.every(({ status: outcome }) => outcome === "rejected"));
     await victim.exited;
-    const left = (await folder.names()).filter((name) => !names.includes(name));
+    const left = (await directory.names()).filter((name) => !names.includes(name));
     assert.ok(left.length <= FILE_THREADS, left.join(" "));
   });
 
   it("SIGTERM during a write fails the call and leaves no file", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     await using leaving = await startAgent();
     using calls = new FileCalls(leaving);
     async function* stopping(): AsyncGenerator<WriteFileRequest> {
-      yield headerMessage({ path: folder.at("file") });
+      yield headerMessage({ path: directory.at("file") });
       yield dataMessage(Buffer.alloc(MIB));
       leaving.kill("SIGTERM");
       await new Promise(() => {});
     }
     assert.equal((await failureOf(calls.writeMessages(stopping()))).code, status.UNAVAILABLE);
     assert.equal((await leaving.exited).code, 0);
-    assert.deepEqual(await folder.names(), []);
+    assert.deepEqual(await directory.names(), []);
   });
 });

@@ -11,8 +11,8 @@ import {
   FileCalls,
   headerMessage,
   openFiles,
-  type TestFolder,
-  testFolder,
+  type TestDirectory,
+  testDirectory,
   failsWith,
 } from "../../fixtures/files.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
@@ -22,8 +22,8 @@ import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 interface Parts {
   readonly agent: RunningAgent;
   readonly files: FileCalls;
-  readonly folder: TestFolder;
-  /** Mount point of the file system, in the folder. */
+  readonly directory: TestDirectory;
+  /** Mount point of the file system, in the directory. */
   readonly hung: string;
   /** Lets the server answer, if it can. */
   readonly answer: () => void;
@@ -38,9 +38,9 @@ async function beside(
   test: (parts: Parts) => Promise<void>,
   more: readonly string[] = [],
 ): Promise<void> {
-  await using folder = await testFolder();
-  const hung = folder.at("hung");
-  await writeFile(folder.at("file"), "content");
+  await using directory = await testDirectory();
+  const hung = directory.at("hung");
+  await writeFile(directory.at("file"), "content");
   await using agent = await startAgent();
   // Unmounted before the agent is waited for: a read that the server has taken cannot be killed.
   await using mount = await fuseMount(server, hung, more).catch(() => undefined);
@@ -50,7 +50,7 @@ async function beside(
   }
   using files = new FileCalls(agent);
   const answer = (): void => void mount.server.stdin.write("a");
-  await test({ agent, files, folder, hung, answer, unmount: async () => mount[Symbol.asyncDispose]() });
+  await test({ agent, files, directory, hung, answer, unmount: async () => mount[Symbol.asyncDispose]() });
   assert.deepEqual(await agent.stop(), { code: 0, signal: null });
 }
 
@@ -65,30 +65,30 @@ async function isEmpty(files: FileCalls, mount: string): Promise<boolean> {
 
 describe("a file system that never answers", () => {
   it("calls to a hung file system fail with its mount; others continue", async (t) => {
-    await beside("hanging_mount", t, async ({ files, folder, hung, unmount }) => {
-      await symlink(folder.at("hung/target"), folder.at("link"));
+    await beside("hanging_mount", t, async ({ files, directory, hung, unmount }) => {
+      await symlink(directory.at("hung/target"), directory.at("link"));
       const calls = (): Promise<unknown>[] => [
         ...Array.from({ length: 8 }, async (_, index) => files.read(`${hung}/${index}`)),
         files.stat(`${hung}/x`),
         files.stat(hung),
         files.write({ path: `${hung}/y` }),
         files.write({ path: `${hung}/new/y`, createParents: true }),
-        files.read(folder.at("link")),
+        files.read(directory.at("link")),
         files.writeMessages([headerMessage({ path: "y", beneath: hung })]),
-        files.writeMessages([headerMessage({ path: "hung/y", beneath: folder.path })]),
+        files.writeMessages([headerMessage({ path: "hung/y", beneath: directory.path })]),
       ];
       const hanging = Promise.all(calls().map(async (call) => assertHung(call, hung)));
       // More reads than threads: they wait for the hung ones until those are given up.
-      const living = Array.from({ length: 8 }, async () => files.read(folder.at("file")));
+      const living = Array.from({ length: 8 }, async () => files.read(directory.at("file")));
       for (const { data } of await Promise.all(living)) assert.equal(data.toString(), "content");
       await hanging;
       // More than the threads that may be given up: so these must take none.
       for (let round = 0; round < 3; round++) await Promise.all(calls().map(async (call) => assertHung(call, hung)));
-      await files.write({ path: folder.at("other"), beneath: "" }, "still");
-      assert.equal((await files.stat(folder.at("other"))).size, 5n);
+      await files.write({ path: directory.at("other"), beneath: "" }, "still");
+      assert.equal((await files.stat(directory.at("other"))).size, 5n);
       await unmount();
-      // The threads are back, and the folder below can be used.
-      await until(() => isEmpty(files, hung), "it is an empty folder");
+      // The threads are back, and the directory below can be used.
+      await until(() => isEmpty(files, hung), "it is an empty directory");
       await files.write({ path: `${hung}/y` }, "again");
     });
   });
@@ -110,14 +110,14 @@ describe("a file system that never answers", () => {
 
 describe("a name at which an automounter hangs", () => {
   it("a hung automount fails alone; its parent directory stays usable", async (t) => {
-    await beside("hanging_automount", t, async ({ files, folder, hung, unmount }) => {
+    await beside("hanging_automount", t, async ({ files, directory, hung, unmount }) => {
       for (let round = 0; round < 4; round++) {
-        const calls = [files.stat(`${hung}/x`), files.read(folder.at("hung/y"))];
+        const calls = [files.stat(`${hung}/x`), files.read(directory.at("hung/y"))];
         await Promise.all(calls.map(async (call) => assertHung(call, hung)));
-        assert.equal((await files.read(folder.at("file"))).data.toString(), "content");
+        assert.equal((await files.read(directory.at("file"))).data.toString(), "content");
       }
       await unmount();
-      await until(() => isEmpty(files, hung), "it is an empty folder");
+      await until(() => isEmpty(files, hung), "it is an empty directory");
     });
   });
 });
@@ -127,8 +127,8 @@ describe("a file system that answers late", () => {
     await beside(
       "hanging_mount",
       t,
-      async ({ agent, files, folder, hung, answer }) => {
-        await writeFile(folder.at("large"), Buffer.alloc(2 ** 20, "r"));
+      async ({ agent, files, directory, hung, answer }) => {
+        await writeFile(directory.at("large"), Buffer.alloc(2 ** 20, "r"));
         const before = new Set(await openFiles(agent.pid));
         const reads = Array.from({ length: 5 }, async (_, index) => assertHung(files.read(`${hung}/${index}`), hung));
         await Promise.all(reads);
@@ -137,7 +137,7 @@ describe("a file system that answers late", () => {
         assert.ok((await openFiles(agent.pid)).some((path) => path.startsWith(hung)));
         answer();
         await until(async () => {
-          const { data } = await files.read(folder.at("large"));
+          const { data } = await files.read(directory.at("large"));
           assert.ok(data.every((byte) => byte === "r".charCodeAt(0)));
           return (await files.read(`${hung}/x`).catch(() => undefined))?.data.length === 64 * 1024;
         }, "the file system is used again");
@@ -153,23 +153,23 @@ describe("a file system that answers late", () => {
 
 describe("a directory with a hung mount", () => {
   it("a directory with a hung mount can be listed and emptied", NEEDS_FUSE, async () => {
-    await using folder = await testFolder();
-    const hung = folder.at("top/hung");
-    await mkdir(folder.at("top"));
-    for (const name of ["top/a", "top/z"]) await writeFile(folder.at(name), "content");
+    await using directory = await testDirectory();
+    const hung = directory.at("top/hung");
+    await mkdir(directory.at("top"));
+    for (const name of ["top/a", "top/z"]) await writeFile(directory.at(name), "content");
     await using mount = await fuseMount("hanging_mount", hung);
     await using agent = await startAgent();
     using calls = new TreeCalls(agent);
     using files = new FileCalls(agent);
     const listed = async (crossMounts: boolean): Promise<string[]> => {
-      const entries = await calls.list({ path: folder.at("top"), depth: 2, crossMounts });
+      const entries = await calls.list({ path: directory.at("top"), depth: 2, crossMounts });
       return entries.map(({ name, errno }) => `${Buffer.from(name).toString()} ${errno}`).toSorted();
     };
     for (const crossMounts of [false, true])
       assert.deepEqual(await listed(crossMounts), ["a ", "hung ETIMEDOUT", "z "]);
     await failsWith(calls.list({ path: hung }), status.FAILED_PRECONDITION, "FILE_SYSTEM_HUNG", { mount: hung });
-    assert.equal((await files.read(folder.at("top/a"))).data.toString(), "content");
-    const removed = await calls.remove({ path: folder.at("top"), recursive: true });
+    assert.equal((await files.read(directory.at("top/a"))).data.toString(), "content");
+    const removed = await calls.remove({ path: directory.at("top"), recursive: true });
     assert.deepEqual(removed, { removed: 2, left: 1, entries: { hung: "EBUSY" } });
     await mount[Symbol.asyncDispose]();
     assert.deepEqual(await agent.stop(), { code: 0, signal: null });

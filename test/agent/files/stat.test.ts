@@ -10,11 +10,11 @@ import { FileSystemError } from "../../../src/agent/domain/index.ts";
 import { fileFailure } from "../../../src/agent/files/calls/failure.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { failureOf, FileCalls, testFolder, failsWith } from "../../fixtures/files.ts";
+import { failureOf, FileCalls, testDirectory, failsWith } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
@@ -25,9 +25,9 @@ function nanoseconds(time: Timestamp | undefined): bigint {
 
 describe("StatPath", () => {
   it("StatPath returns all attributes of stat(2), including nanoseconds", NEEDS_ROOT, async () => {
-    const path = folder.at("file");
+    const path = directory.at("file");
     await writeFile(path, "12345", { mode: 0o604 });
-    await link(path, folder.at("other-name"));
+    await link(path, directory.at("other-name"));
     spawnSync("touch", ["-d", "2001-02-03T04:05:06.123456789Z", path]);
     const told = await files.stat(path);
     const is = await stat(path, { bigint: true });
@@ -41,20 +41,20 @@ describe("StatPath", () => {
   });
 
   it("StatPath returns every file type", NEEDS_ROOT, async () => {
-    const socket = createServer().listen(folder.at("socket"));
+    const socket = createServer().listen(directory.at("socket"));
     await once(socket, "listening");
-    await mkdir(folder.at("directory"));
-    spawnSync("mkfifo", [folder.at("fifo")]);
-    spawnSync("mknod", [folder.at("disk"), "b", "7", "250"]);
-    await symlink("directory", folder.at("link"));
+    await mkdir(directory.at("directory"));
+    spawnSync("mkfifo", [directory.at("fifo")]);
+    spawnSync("mknod", [directory.at("disk"), "b", "7", "250"]);
+    await symlink("directory", directory.at("link"));
     for (const [path, noFollow, type] of [
-      [folder.at("directory"), false, FileType.DIRECTORY],
-      [folder.at("fifo"), false, FileType.FIFO],
-      [folder.at("socket"), false, FileType.SOCKET],
-      [folder.at("disk"), false, FileType.BLOCK_DEVICE],
+      [directory.at("directory"), false, FileType.DIRECTORY],
+      [directory.at("fifo"), false, FileType.FIFO],
+      [directory.at("socket"), false, FileType.SOCKET],
+      [directory.at("disk"), false, FileType.BLOCK_DEVICE],
       ["/dev/null", false, FileType.CHARACTER_DEVICE],
-      [folder.at("link"), true, FileType.SYMLINK],
-      [folder.at("link"), false, FileType.DIRECTORY],
+      [directory.at("link"), true, FileType.SYMLINK],
+      [directory.at("link"), false, FileType.DIRECTORY],
     ] as const) {
       assert.equal((await files.stat(path, { noFollow })).type, type, path);
     }
@@ -63,12 +63,12 @@ describe("StatPath", () => {
 
   it("StatPath with noFollow returns a link's own attributes and raw target", async () => {
     const target = Buffer.from([0x61, 0xff, 0x2f, 0xc3, 0x28]);
-    await symlink(target, folder.at("odd"));
-    await lutimes(folder.at("odd"), 10, 20);
-    const told = await files.stat(folder.at("odd"), { noFollow: true });
+    await symlink(target, directory.at("odd"));
+    await lutimes(directory.at("odd"), 10, 20);
+    const told = await files.stat(directory.at("odd"), { noFollow: true });
     assert.ok(target.equals(told.linkTarget));
     assert.deepEqual([told.type, told.size, told.mtime?.seconds], [FileType.SYMLINK, 5n, 20n]);
-    assert.equal((await failureOf(files.stat(folder.at("odd")))).reason, "PATH_NOT_FOUND");
+    assert.equal((await failureOf(files.stat(directory.at("odd")))).reason, "PATH_NOT_FOUND");
   });
 });
 
@@ -76,16 +76,16 @@ describe("a path", () => {
   it("a path may contain every character except NUL", async () => {
     const every = String.fromCodePoint(...Array.from({ length: 0x7f }, (_, i) => i + 1)).replace("/", "");
     for (const name of [every, " ", "-rf", "...", "日本語 🚀", "é", "e\u0301", "a".repeat(255), "%2e%2e", "\\", "\n"]) {
-      await files.write({ path: folder.at(name) }, name);
-      assert.equal((await files.read(folder.at(name))).data.toString(), name);
-      assert.equal((await files.stat(folder.at(name))).size, BigInt(Buffer.byteLength(name)));
-      assert.ok((await folder.names()).includes(name), JSON.stringify(name));
+      await files.write({ path: directory.at(name) }, name);
+      assert.equal((await files.read(directory.at(name))).data.toString(), name);
+      assert.equal((await files.stat(directory.at(name))).size, BigInt(Buffer.byteLength(name)));
+      assert.ok((await directory.names()).includes(name), JSON.stringify(name));
     }
   });
 
   it("a path may be as long as PATH_MAX, but not longer", async () => {
     const fill = (length: number): string => {
-      let path = folder.path;
+      let path = directory.path;
       while (length - path.length > 200) path += `/${"d".repeat(150)}`;
       return `${path}/${"e".repeat(length - path.length - 3)}/f`;
     };
@@ -104,18 +104,18 @@ describe("a path", () => {
   });
 
   it("an unresolvable path fails with PATH_NOT_FOUND, its errno and the path", async () => {
-    await writeFile(folder.at("plain"), "");
-    await symlink("circle", folder.at("circle"));
+    await writeFile(directory.at("plain"), "");
+    await symlink("circle", directory.at("circle"));
     for (const [name, errno] of [
       ["missing", "ENOENT"],
       ["missing/below", "ENOENT"],
       ["plain/below", "ENOTDIR"],
       ["circle", "ELOOP"],
     ] as const) {
-      for (const call of [() => files.stat(folder.at(name)), () => files.read(folder.at(name))]) {
-        const details = { errno, path: folder.at(name) };
+      for (const call of [() => files.stat(directory.at(name)), () => files.read(directory.at(name))]) {
+        const details = { errno, path: directory.at(name) };
         const { message } = await failsWith(call(), status.NOT_FOUND, "PATH_NOT_FOUND", details);
-        assert.ok(message.includes(JSON.stringify(folder.at(name))));
+        assert.ok(message.includes(JSON.stringify(directory.at(name))));
       }
     }
   });

@@ -9,14 +9,14 @@ import type { Health } from "../../../src/node/client/index.ts";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { ManualTimers } from "../../fixtures/clocks.ts";
 import { noProcessWith } from "../../fixtures/proc.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 
 /** A run of ready_cmd whose end the test decides. */
 class Run {
@@ -134,7 +134,7 @@ async function healthOnce(agent: RunningAgent, holds: (health: Health) => boolea
 
 describe("ready_cmd", () => {
   it("ready_cmd runs repeatedly in the environment of an exec'd command", async () => {
-    const flag = join(folder, "ready");
+    const flag = join(directory, "ready");
     await using agent = await startAgent({
       process: {
         args: ["sleep", "1000"],
@@ -157,7 +157,7 @@ describe("ready_cmd", () => {
   });
 
   it("ready_cmd accepts an interval and a timeout of weeks", async () => {
-    const runs = join(folder, "runs");
+    const runs = join(directory, "runs");
     const weeks = { interval_ms: 2 ** 32 - 1, timeout_ms: 2 ** 32 - 1 };
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["sh", "-c", 'echo run >> "$0"; sleep 0.1', runs], ...weeks } },
@@ -178,7 +178,7 @@ describe("ready_cmd", () => {
   });
 
   it("ready_cmd runs right after a restore and is not user activity", async () => {
-    const flag = join(folder, "after-restore");
+    const flag = join(directory, "after-restore");
     await using agent = await startAgent({
       process: { ready_cmd: { args: ["test", "-e", flag], interval_ms: HOUR_MS } },
     });
@@ -193,7 +193,7 @@ describe("ready_cmd", () => {
 
   it("ready_cmd ends when the agent stops", async () => {
     const mark = `1000.${Date.now()}`;
-    const began = join(folder, "began");
+    const began = join(directory, "began");
     await using agent = await startAgent({
       process: {
         ready_cmd: { args: ["sh", "-c", `touch ${began}; sleep ${mark}`], timeout_ms: HOUR_MS },

@@ -11,7 +11,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { HookKind, RunHookRequestSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { create } from "@bufbuild/protobuf";
 import { startAgent, type RunningAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { ask, grpcJsClient, type RpcClient, RpcFailure } from "../../fixtures/rpc-clients.ts";
 
 const WATCH_LIMIT = 8;
@@ -82,8 +82,8 @@ describe("grpc.health.v1.Health", () => {
   });
 
   it("Health.Watch sends each readiness change, and NOT_SERVING when the agent stops", async () => {
-    await using folder = await testFolder();
-    const file = join(folder.path, "ready");
+    await using directory = await testDirectory();
+    const file = join(directory.path, "ready");
     await using agent = await agentWithReadiness(file);
     await using watch = new Watch(agent);
     assert.equal(await watch.next(), "NOT_SERVING");
@@ -99,8 +99,8 @@ describe("grpc.health.v1.Health", () => {
   });
 
   it("Health.Watch sends SERVICE_UNKNOWN once for an unknown service", async () => {
-    await using folder = await testFolder();
-    const file = join(folder.path, "ready");
+    await using directory = await testDirectory();
+    const file = join(directory.path, "ready");
     await using agent = await agentWithReadiness(file);
     await using watch = new Watch(agent, "svc.guest.v9.Nothing");
     assert.equal(await watch.next(), "SERVICE_UNKNOWN");
@@ -137,8 +137,8 @@ describe("grpc.health.v1.Health", () => {
   });
 
   it("Health.Check keeps its status while the session is frozen", async () => {
-    await using folder = await testFolder();
-    const file = join(folder.path, "ready");
+    await using directory = await testDirectory();
+    const file = join(directory.path, "ready");
     await writeFile(file, "");
     await using agent = await agentWithReadiness(file);
     await agent.logged("readiness_changed", ({ ready }) => ready === true);

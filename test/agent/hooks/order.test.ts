@@ -8,7 +8,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { DUTIES } from "../../fixtures/raw-calls.ts";
 import { envelope, RawHttp2 } from "../../fixtures/raw-http2.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
@@ -80,8 +80,8 @@ describe("a POST_RESTORE hook", () => {
 describe("a PRE_SNAPSHOT hook that ran while a snapshot was taken", () => {
   it("restore steps kill a stale PRE_SNAPSHOT hook and its process tree", async () => {
     const mark = `1000.${Date.now()}`;
-    await using folder = await testFolder();
-    const script = folder.at("hook.sh");
+    await using directory = await testDirectory();
+    const script = directory.at("hook.sh");
     await writeFile(script, `setsid sleep ${mark} & sleep ${mark}`);
     await using agent = await startAgent({
       hooks: { preSnapshot: { args: ["sh", script] }, postRestore: { args: ["true"] } },

@@ -10,7 +10,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { HookKind as KindNumber } from "../../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { memoryOf, noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -21,18 +21,18 @@ const TAIL_BYTES = 16 * 1024;
 
 /** The hook runs the script that the test has written. */
 
-const folder = forAllTests(await testFolder()).path;
-const run = ["sh", "-c", '. "$1"', "hook", join(folder, "hook.sh")];
+const directory = forAllTests(await testDirectory()).path;
+const run = ["sh", "-c", '. "$1"', "hook", join(directory, "hook.sh")];
 const agent = forAllTests(
   await startAgent({
     process: { env: { LAYER: "process", KEPT: "process" }, cwd: "/usr" },
-    hooks: { preSnapshot: { args: run }, postRestore: { args: run, env: { LAYER: "hook" }, cwd: folder } },
+    hooks: { preSnapshot: { args: run }, postRestore: { args: run, env: { LAYER: "hook" }, cwd: directory } },
   }),
 );
 const client = forAllTests(clientOf(agent));
 
 function path(name: string): string {
-  return join(folder, name);
+  return join(directory, name);
 }
 
 async function hook(script: string, kind: HookKind = PRE_SNAPSHOT, timeoutMs = 0): Promise<HookResult> {
@@ -109,7 +109,7 @@ describe("RunHook", () => {
 
   it("a hook runs in its own or the workload's directory without input", async () => {
     assert.equal((await hook("pwd; cat")).stdoutTail, "/usr\n");
-    assert.equal((await hook("pwd", POST_RESTORE)).stdoutTail, `${folder}\n`);
+    assert.equal((await hook("pwd", POST_RESTORE)).stdoutTail, `${directory}\n`);
   });
 
   it("a hook does not count as user activity", async () => {
@@ -190,7 +190,7 @@ describe("an agent that stops", () => {
     });
     using its = clientOf(leaving);
     const outcome = its.snapshots.prepare().catch((error: unknown) => error);
-    await appeared(running.slice(folder.length + 1));
+    await appeared(running.slice(directory.length + 1));
     const next = its.snapshots.prepare().catch((error: unknown) => error);
     await its.health();
     assert.equal((await leaving.stop()).code, 0);

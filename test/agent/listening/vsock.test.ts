@@ -11,7 +11,7 @@ import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_age
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { until } from "../../fixtures/awake.ts";
 import { tlsMaterial } from "../../fixtures/certificates.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
 import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { addon } from "../../fixtures/spawning.ts";
@@ -55,14 +55,14 @@ function start(): Promise<TestServer> {
 describe("a vsock port", () => {
   for (const withTls of [false, true])
     test(`a vsock port serves the host ${withTls ? "with" : "without"} TLS until the agent stops`, async () => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       const server = await start();
       const { ca, server: own } = server.certificates;
-      const { listener, server: unix } = listenerOn(folder.at("vsock"), HOST);
+      const { listener, server: unix } = listenerOn(directory.at("vsock"), HOST);
       server.server.serveVsock(listener, withTls ? tlsMaterial(own, ca) : undefined);
       await once(unix, "listening");
       const { certificates } = server;
-      using peer = await RawHttp2.dial({ socketPath: folder.at("vsock"), ...(withTls && { certificates }) });
+      using peer = await RawHttp2.dial({ socketPath: directory.at("vsock"), ...(withTls && { certificates }) });
       assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
       assert.equal(await peer.ask("Health", "a wrong token"), "16");
       const { fields } = await server.logged("connection_opened");
@@ -74,15 +74,15 @@ describe("a vsock port", () => {
 
   test("a vsock port sends nothing before its client does", async () => {
     // firecracker-go-sdk 1.0.0 does (vsock/dial.go, tryConnReadUntil); test/foreign/vsock.nightly.ts runs it.
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     await using server = await start();
-    const { listener, server: unix } = listenerOn(folder.at("vsock"), HOST);
+    const { listener, server: unix } = listenerOn(directory.at("vsock"), HOST);
     server.server.serveVsock(listener, undefined);
     await once(unix, "listening");
-    const silent = connect(folder.at("vsock"));
+    const silent = connect(directory.at("vsock"));
     await once(silent, "connect");
     // Accepted after it.
-    using peer = await RawHttp2.dial({ socketPath: folder.at("vsock") });
+    using peer = await RawHttp2.dial({ socketPath: directory.at("vsock") });
     assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
     assert.deepEqual([silent.read(), silent.bytesRead], [null, 0]);
     silent.write(Buffer.from("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0", "latin1"));
@@ -93,28 +93,28 @@ describe("a vsock port", () => {
 
   for (const withTls of [false, true])
     test(`a vsock port sends an answer completely, ${withTls ? "with" : "without"} TLS`, async () => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       const services = Array.from({ length: 2_500 }, (_, n) => `service.number.${n}`);
       await using server = await startManagement((router) =>
         router.unary(GuestAgent.method.health, () => create(HealthResponseSchema, { alive: true, services })),
       );
       const { ca, server: own } = server.certificates;
-      const { listener, server: unix } = listenerOn(folder.at("vsock"), HOST);
+      const { listener, server: unix } = listenerOn(directory.at("vsock"), HOST);
       server.server.serveVsock(listener, withTls ? tlsMaterial(own, ca) : undefined);
       await once(unix, "listening");
       const { certificates } = server;
-      using peer = await RawHttp2.dial({ socketPath: folder.at("vsock"), ...(withTls && { certificates }) });
+      using peer = await RawHttp2.dial({ socketPath: directory.at("vsock"), ...(withTls && { certificates }) });
       for (let n = 0; n < 3; n++) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
     });
 
   for (const [cid, who] of Object.entries(ANOTHER_PEER))
     test(`a vsock port closes and logs ${who} (CID ${cid})`, async () => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       await using server = await start();
-      const { listener, server: unix } = listenerOn(folder.at("vsock"), Number(cid));
+      const { listener, server: unix } = listenerOn(directory.at("vsock"), Number(cid));
       server.server.serveVsock(listener, undefined);
       await once(unix, "listening");
-      const socket = connect(folder.at("vsock"));
+      const socket = connect(directory.at("vsock"));
       socket.on("error", () => {});
       await once(socket, "close");
       const { fields } = await server.logged("connection_refused");

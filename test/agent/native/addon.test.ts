@@ -10,7 +10,7 @@ import { buildNative } from "../../../scripts/build-native.ts";
 import { garbageCollector } from "../../../src/agent/internals/index.ts";
 import { ADDON_FILE, errnoName, loadAddon } from "../../../src/agent/native/index.ts";
 import { issueCertificates } from "../../fixtures/certificates.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { addon, pipe } from "../../fixtures/spawning.ts";
 
 const { EAGAIN, EINVAL } = constants.errno;
@@ -124,9 +124,9 @@ test("loadAddon's error says how to build a missing addon or why loading failed"
     name: "AddonError",
     message: /(?=.*npm run build:native).*\/nonexistent/s,
   });
-  await using folder = await testFolder();
-  writeFileSync(folder.at(ADDON_FILE), "not an ELF file, but long enough to be read as a header of one, perhaps");
-  assert.throws(() => loadAddon([folder.path]), /invalid ELF header/);
+  await using directory = await testDirectory();
+  writeFileSync(directory.at(ADDON_FILE), "not an ELF file, but long enough to be read as a header of one, perhaps");
+  assert.throws(() => loadAddon([directory.path]), /invalid ELF header/);
 });
 
 test("buildNative does not rebuild an addon whose sources did not change", () => {
@@ -157,11 +157,11 @@ async function readFiles(paths: readonly string[], limitBytes: number) {
 }
 
 test("readFiles returns whole files in order and skips missing or oversized ones", async () => {
-  await using folder = await testFolder();
-  const paths = ["one", "missing", "folder", "empty", "large", "two"].map((name) => folder.at(name));
-  const [one = "", , inFolder = "", empty = "", large = "", two = ""] = paths;
+  await using directory = await testDirectory();
+  const paths = ["one", "missing", "directory", "empty", "large", "two"].map((name) => directory.at(name));
+  const [one = "", , inDirectory = "", empty = "", large = "", two = ""] = paths;
   writeFileSync(one, "first");
-  mkdirSync(inFolder);
+  mkdirSync(inDirectory);
   writeFileSync(empty, "");
   writeFileSync(large, "");
   truncateSync(large, LIMIT_BYTES + 1);

@@ -16,14 +16,14 @@ const HEADERS = join(import.meta.dirname, `../../../node_modules/node-linux-${pr
 const KIB = 1024;
 const pages = forAllTests(new GivenBackPages());
 
-function makeFolder(t: TestContext): string {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-code-pages-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  return folder;
+function makeDirectory(t: TestContext): string {
+  const directory = mkdtempSync(join(tmpdir(), "guest-agent-code-pages-"));
+  t.after(() => rmSync(directory, { recursive: true }));
+  return directory;
 }
 
 test("a variable on a page that also holds code keeps its value", (t) => {
-  const file = join(makeFolder(t), "module.node");
+  const file = join(makeDirectory(t), "module.node");
   const layout = `-Wl,-T,${join(FIXTURE, "layout.ld")},--build-id=none`;
   const flags = ["-shared", "-fPIC", "-fno-plt", "-nostdlib", "-isystem", HEADERS, layout];
   execFileSync("gcc", [...flags, "-o", file, join(FIXTURE, "module.c")]);
@@ -54,7 +54,7 @@ function partsOf(text: string): Part[] {
 describe("released code pages", () => {
   /** The pages of such a program to give back, as "start-end". */
   function givenBack(t: TestContext, pageKib: number, parts: readonly Part[]): string {
-    const file = writeElfFile(join(makeFolder(t), "program"), parts);
+    const file = writeElfFile(join(makeDirectory(t), "program"), parts);
     const ranges = pages.of(file, [pageKib * KIB]).toSorted((one, other) => one.start - other.start);
     return ranges.map(({ start, end }) => `${start.toString(16)}-${end.toString(16)}`).join(" ");
   }

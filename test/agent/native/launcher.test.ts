@@ -10,7 +10,7 @@ import { after, describe, test } from "node:test";
 import { COMPILED_ONCE } from "../../../scripts/testing/compiled.ts";
 import { builtAddonDirectory } from "../../../src/agent/native/index.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES, noNamespaces } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT, withoutCapability } from "../../fixtures/privileges.ts";
 
@@ -225,8 +225,8 @@ describe("launcher", () => {
   });
 
   test("the launcher exits with the agent's status although stderr is full", async () => {
-    await using folder = await testFolder();
-    const fifo = folder.at("stderr");
+    await using directory = await testDirectory();
+    const fifo = directory.at("stderr");
     assert.equal(spawnSync("mkfifo", [fifo]).status, 0);
     const unread = fs.openSync(fifo, fs.constants.O_RDWR | fs.constants.O_NONBLOCK);
     assert.throws(() => {
@@ -284,7 +284,7 @@ describe("launcher", () => {
       "TZ",
     ]);
     assert.notEqual(environment["OPENSSL_CONF"], hostile.OPENSSL_CONF);
-    assert.equal(environment["GUEST_AGENT_DIR"], bundle.folder);
+    assert.equal(environment["GUEST_AGENT_DIR"], bundle.directory);
   });
 
   const NEEDS_PTRACE = { skip: withoutCapability("CAP_SYS_PTRACE") };
@@ -302,7 +302,7 @@ describe("launcher", () => {
   });
   test("processes of the same user cannot read the launcher's environment", NEEDS_ROOT, async () => {
     using open = makeLauncherBundle({ copy: true });
-    fs.chmodSync(open.folder, 0o755);
+    fs.chmodSync(open.directory, 0o755);
     const workload = { uid: 1000, gid: 1000 };
     const child = spawn(open.launcher, ["-e", SURVEY_PARENT], { ...workload, stdio: ["ignore", "pipe", "inherit"] });
     const [, found] = await line(child, /^environ: (.*)$/);
@@ -327,15 +327,15 @@ describe("launcher", () => {
   });
 
   test("the launcher works through a symbolic link and a relative path", () => {
-    const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.folder, ...AGENT, "exit", "3"]);
+    const relative = spawnSync("sh", ["-c", 'cd "$0" && ./guest-agent "$@"', bundle.directory, ...AGENT, "exit", "3"]);
     assert.equal(relative.status, 3);
-    fs.symlinkSync(bundle.launcher, join(bundle.folder, "lib", "link"));
-    assert.equal(spawnSync(join(bundle.folder, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
+    fs.symlinkSync(bundle.launcher, join(bundle.directory, "lib", "link"));
+    assert.equal(spawnSync(join(bundle.directory, "lib", "link"), [...AGENT, "exit", "4"]).status, 4);
   });
 
   test("the launcher suggests raising pids.max if that limit made the agent abort", NEEDS_ROOT, () => {
     using copy = makeLauncherBundle({ copy: true });
-    fs.chmodSync(copy.folder, 0o755);
+    fs.chmodSync(copy.directory, 0o755);
     // A user who runs nothing else: the limit counts all of a user's processes (setrlimit(2), RLIMIT_NPROC).
     const asUser = ["--nproc=20", "setpriv", "--reuid=61234", "--clear-groups", copy.launcher, "-e", "process.abort()"];
     const { signal, stderr } = spawnSync("prlimit", asUser, { encoding: "utf8", timeout: TIMEOUT_MS, cwd: "/" });
@@ -345,17 +345,17 @@ describe("launcher", () => {
 
   test("the launcher reports missing files when moved out of its directory", () => {
     const script = 'cp "$0" "$1/alone" && "$1/alone"';
-    const folder = join(bundle.folder, "lib");
-    const { status, stderr } = spawnSync("sh", ["-c", script, bundle.launcher, folder], { encoding: "utf8" });
+    const directory = join(bundle.directory, "lib");
+    const { status, stderr } = spawnSync("sh", ["-c", script, bundle.launcher, directory], { encoding: "utf8" });
     assert.equal(status, 71);
     assert.match(stderr, /cannot find agent.bin in the directory of this executable/);
   });
 
   test("preloading the addon with Node saves 1 MiB of memory", () => {
     using own = makeLauncherBundle();
-    const without = memoryOf(own.folder);
-    fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
-    const loaded = memoryOf(own.folder);
+    const without = memoryOf(own.directory);
+    fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.directory, "agent.node"));
+    const loaded = memoryOf(own.directory);
     assert.deepEqual([without.hasAddon, loaded.hasAddon], [false, true]);
     const savedKiB = without.anonymousKiB - loaded.anonymousKiB;
     assert.ok(savedKiB > 768, `${savedKiB} KiB`);
@@ -363,20 +363,20 @@ describe("launcher", () => {
 
   test("the launcher does not preload the addon from a path with spaces", () => {
     using own = makeLauncherBundle();
-    fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.folder, "agent.node"));
-    const spaced = `${own.folder} with spaces`;
-    fs.renameSync(own.folder, spaced);
+    fs.copyFileSync(join(builtAddonDirectory(ROOT), "agent.node"), join(own.directory, "agent.node"));
+    const spaced = `${own.directory} with spaces`;
+    fs.renameSync(own.directory, spaced);
     try {
       assert.equal(memoryOf(spaced).hasAddon, false);
     } finally {
-      fs.renameSync(spaced, own.folder);
+      fs.renameSync(spaced, own.directory);
     }
   });
 
   test("the launcher runs in an empty root without /proc and /dev", NEEDS_ROOT, () => {
     using own = makeLauncherBundle({ copy: true });
-    const args = [own.folder, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
-    assert.ok(!fs.existsSync(join(own.folder, "proc")));
+    const args = [own.directory, "/guest-agent", "-e", "process.exit(require('fs').existsSync('/proc') ? 1 : 4)"];
+    assert.ok(!fs.existsSync(join(own.directory, "proc")));
     // It is Node and does not announce its exit, which without children makes no difference.
     assert.equal(spawnSync("chroot", args, { encoding: "utf8" }).status, 4);
   });
@@ -384,9 +384,9 @@ describe("launcher", () => {
   test("the launcher ignores a fake /proc directory of the image", NEEDS_ROOT, async () => {
     using own = makeLauncherBundle({ copy: true });
     const other = spawn("sleep", ["600"]);
-    const launcher = spawn("chroot", [own.folder, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
+    const launcher = spawn("chroot", [own.directory, "/guest-agent", "-e", CRASH_AND_LEAVE_NODE], { stdio: "pipe" });
     try {
-      const children = join(own.folder, "proc/self/task", String(launcher.pid));
+      const children = join(own.directory, "proc/self/task", String(launcher.pid));
       fs.mkdirSync(children, { recursive: true });
       fs.writeFileSync(join(children, "children"), `${other.pid} `);
       launcher.stdin.end();
@@ -403,12 +403,12 @@ describe("launcher", () => {
   });
 });
 
-/** What Node has in memory under that folder's launcher, which must print nothing. */
-function memoryOf(folder: string): { readonly hasAddon: boolean; readonly anonymousKiB: number } {
+/** What Node has in memory under that directory's launcher, which must print nothing. */
+function memoryOf(directory: string): { readonly hasAddon: boolean; readonly anonymousKiB: number } {
   const look = `const read = (name) => require("fs").readFileSync("/proc/self/" + name, "latin1");
     const anonymousKiB = Number(/RssAnon:\\s+(\\d+)/.exec(read("status"))[1]);
     console.log(JSON.stringify({ hasAddon: read("maps").includes("/agent.node"), anonymousKiB }));`;
-  const { stdout, stderr } = spawnSync(join(folder, "guest-agent"), ["-e", look], { encoding: "utf8" });
+  const { stdout, stderr } = spawnSync(join(directory, "guest-agent"), ["-e", look], { encoding: "utf8" });
   assert.equal(stderr, "");
   return JSON.parse(stdout) as ReturnType<typeof memoryOf>;
 }

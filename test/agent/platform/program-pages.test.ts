@@ -4,7 +4,7 @@ import { mkdir, rm, writeFile } from "node:fs/promises";
 import { test } from "node:test";
 import { ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../../../src/agent/native/index.ts";
 import { ProgramPages } from "../../../src/agent/platform/index.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type TestDirectory, testDirectory } from "../../fixtures/files.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 /** The real addon, and its calls. Sizes identify the files. */
@@ -23,18 +23,18 @@ function recording() {
   return { dropped, advised, recorder: { dropFileCache, adviseCode } };
 }
 
-async function bundleFolder(): Promise<TestFolder> {
-  const folder = await testFolder();
-  await mkdir(folder.at("lib"));
+async function bundleDirectory(): Promise<TestDirectory> {
+  const directory = await testDirectory();
+  await mkdir(directory.at("lib"));
   for (const [name, text] of Object.entries({ "guest-agent": "1", "agent.bin": "12", "lib/libc.so.6": "123" }))
-    await writeFile(folder.at(name), text);
-  return folder;
+    await writeFile(directory.at(name), text);
+  return directory;
 }
 
 test("ProgramPages drops every program from the page cache before unmapping pages", async () => {
   const { dropped, advised, recorder } = recording();
-  await using folder = await bundleFolder();
-  const pages = new ProgramPages(recorder, folder.path);
+  await using directory = await bundleDirectory();
+  const pages = new ProgramPages(recorder, directory.path);
   pages.readOnlyTouched();
   pages.giveBack();
   assert.deepEqual(dropped, [1, 2, 3]);
@@ -44,10 +44,10 @@ test("ProgramPages drops every program from the page cache before unmapping page
 
 test("ProgramPages ignores a missing or unreadable program", async () => {
   const { dropped, advised, recorder } = recording();
-  await using folder = await bundleFolder();
-  await rm(folder.at("agent.bin"));
-  new ProgramPages(recorder, folder.path).giveBack();
+  await using directory = await bundleDirectory();
+  await rm(directory.at("agent.bin"));
+  new ProgramPages(recorder, directory.path).giveBack();
   assert.deepEqual(dropped, [1, 3]);
-  new ProgramPages(recorder, folder.at("absent")).giveBack();
+  new ProgramPages(recorder, directory.at("absent")).giveBack();
   assert.equal(advised.at(-1), ADVICE_DONT_NEED);
 });

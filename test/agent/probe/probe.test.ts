@@ -8,7 +8,7 @@ import { text } from "node:stream/consumers";
 import { execa } from "execa";
 import { startAgent } from "../../fixtures/agent.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const bundle = makeLauncherBundle();
@@ -26,16 +26,16 @@ async function probe(socket: string | undefined, ...words: readonly string[]) {
 
 describe("SVC_PROBE_SOCKET", () => {
   it("the probe socket answers each connection with one line and closes it", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("new/probe.sock");
+    await using directory = await testDirectory();
+    const path = directory.at("new/probe.sock");
     await using _agent = await startAgent({ process: SLEEP, env: { SVC_PROBE_SOCKET: path } });
     for (let i = 0; i < 3; i++) assert.equal(await text(connect(path)), "alive ready\n");
     assert.equal(statSync(path).mode & 0o777, 0o600);
   });
 
   it("the probe socket ignores input and closes clients that stay", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("probe.sock");
+    await using directory = await testDirectory();
+    const path = directory.at("probe.sock");
     await using _agent = await startAgent({ process: SLEEP, env: { SVC_PROBE_SOCKET: path } });
     const clients = Array.from({ length: 200 }, () => connect(path));
     const closed = clients.map((client) => new Promise((resolve) => client.once("close", resolve)));
@@ -50,8 +50,8 @@ describe("SVC_PROBE_SOCKET", () => {
   });
 
   it("the probe socket is removed on exit and hidden from children", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("probe.sock");
+    await using directory = await testDirectory();
+    const path = directory.at("probe.sock");
     const process = { args: ["sh", "-c", "env; exec sleep 600"] };
     const agent = await startAgent({ process, env: { SVC_PROBE_SOCKET: path } });
     await agent.printed(/SVC_WORKLOAD_SOCKET/);
@@ -62,8 +62,8 @@ describe("SVC_PROBE_SOCKET", () => {
   });
 
   it("SVC_PROBE_SOCKET must differ from the agent's other sockets", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("one.sock");
+    await using directory = await testDirectory();
+    const path = directory.at("one.sock");
     const env = { SVC_PROBE_SOCKET: path, SVC_GUEST_SOCKET: path };
     await using agent = await startAgent({ env, awaitListening: false });
     assert.equal((await agent.exited).code, 78);
@@ -73,8 +73,8 @@ describe("SVC_PROBE_SOCKET", () => {
 
 describe("guest-agent probe", () => {
   it("probe exits with 0 while the agent lives, or is ready (--ready)", async () => {
-    await using folder = await testFolder();
-    const [path, file] = [folder.at("probe.sock"), folder.at("ready")];
+    await using directory = await testDirectory();
+    const [path, file] = [directory.at("probe.sock"), directory.at("ready")];
     const readyCmd = { args: ["test", "-e", file], intervalMs: 20 };
     await using agent = await startAgent({ process: { ...SLEEP, readyCmd }, env: { SVC_PROBE_SOCKET: path } });
     assert.deepEqual(await probe(path), { exitCode: 0, stdout: "", stderr: "" });
@@ -91,11 +91,11 @@ describe("guest-agent probe", () => {
   });
 
   it("probe runs in an otherwise empty image within 5 ms of CPU", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    const env = { SVC_PROBE_SOCKET: folder.at("probe.sock") };
+    await using directory = await testDirectory();
+    const env = { SVC_PROBE_SOCKET: directory.at("probe.sock") };
     await using _agent = await startAgent({ process: SLEEP, env });
-    await cp(await realpath(bundle.launcher), folder.at("guest-agent"));
-    const words = `chroot '${folder.path}' /guest-agent probe --ready /probe.sock`;
+    await cp(await realpath(bundle.launcher), directory.at("guest-agent"));
+    const words = `chroot '${directory.path}' /guest-agent probe --ready /probe.sock`;
     const probes = 40;
     const line = `count=0; while [ $count -lt ${probes} ]; do ${words} || exit; count=$((count + 1)); done; times`;
     const { exitCode, stdout, stderr } = await execa("sh", ["-c", line], { reject: false });
@@ -111,15 +111,15 @@ describe("guest-agent probe", () => {
   });
 
   it("probe exits with 1 and a reason when no agent answers", async () => {
-    await using folder = await testFolder();
-    const nothing = await probe(folder.at("probe.sock"));
+    await using directory = await testDirectory();
+    const nothing = await probe(directory.at("probe.sock"));
     assert.equal(nothing.exitCode, 1);
     assert.match(nothing.stderr, /cannot connect to .*probe\.sock: No such file or directory/);
   });
 
   it("probe exits with 1 if the socket's peer is not an agent", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("other.sock");
+    await using directory = await testDirectory();
+    const path = directory.at("other.sock");
     const other = createServer((socket) => {
       socket.on("error", () => {});
       socket.end("220 mail.example.com ESMTP\n");
@@ -129,9 +129,9 @@ describe("guest-agent probe", () => {
     assert.deepEqual([banner.exitCode, banner.stdout], [1, ""]);
     assert.match(banner.stderr, /is not the probe socket of an agent/);
     other.close();
-    const silent = createServer((socket) => socket.on("error", () => {})).listen(folder.at("silent.sock"));
+    const silent = createServer((socket) => socket.on("error", () => {})).listen(directory.at("silent.sock"));
     await once(silent, "listening");
-    const unanswered = await probe(folder.at("silent.sock"));
+    const unanswered = await probe(directory.at("silent.sock"));
     assert.equal(unanswered.exitCode, 1);
     assert.match(unanswered.stderr, /cannot read from .*silent\.sock: no answer within 5 s/);
     silent.close();

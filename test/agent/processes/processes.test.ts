@@ -10,7 +10,7 @@ import {
   type SessionProcess,
 } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { activityNs, clientOf, failureOf, readUntil } from "../../fixtures/guest-client.ts";
 import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
@@ -178,10 +178,10 @@ describe("ListProcesses", () => {
   });
 
   it("ListProcesses does not wait for a process whose memory is locked", NEEDS_FUSE, async (t) => {
-    await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["late"]);
+    await using directory = await testDirectory();
+    await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["late"]);
     const read = once(mount.server.stdout, "data");
-    const stuck = client.start([program("stuck_memory"), folder.at("hung/file")], { stdin: true });
+    const stuck = client.start([program("stuck_memory"), directory.at("hung/file")], { stdin: true });
     const pid = await stuck.started;
     // The thread waits for its page.
     await read;
@@ -256,11 +256,11 @@ describe("SignalProcess", () => {
   });
 
   it("SignalProcess fails for a process that the agent may not signal", NEEDS_SETUID, async () => {
-    await using folder = await testFolder();
-    const setpriv = folder.at("setuid-root-setpriv");
+    await using directory = await testDirectory();
+    const setpriv = directory.at("setuid-root-setpriv");
     await copyFile(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
     for (const [path, mode] of [
-      [folder.path, 0o755],
+      [directory.path, 0o755],
       [setpriv, 0o4755],
     ] as const)
       await chmod(path, mode);

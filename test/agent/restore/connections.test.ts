@@ -26,11 +26,11 @@ async function dial(agent: RunningAgent): Promise<RawHttp2> {
 }
 
 it("a rehearsal before a snapshot starts nothing and leaves no trace", NEEDS_INSIGHT, async () => {
-  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
-  const mark = join(folder.path, "started");
+  using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-test-"));
+  const mark = join(directory.path, "started");
   // The command that is rehearsed.
-  writeFileSync(join(folder.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
-  await using agent = await startAgent({ env: { PATH: folder.path, SVC_LOG_LEVEL: "debug" } });
+  writeFileSync(join(directory.path, "true"), `#!/bin/sh\necho > ${mark}\n`, { mode: 0o755 });
+  await using agent = await startAgent({ env: { PATH: directory.path, SVC_LOG_LEVEL: "debug" } });
   using other = await dial(agent);
   using client = clientOf(agent);
   const visible = async () => {

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { describe, it } from "node:test";
 import type { DutiesResult } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
@@ -104,8 +104,8 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
     });
 
   it("restore steps write no entropy to a regular file at /dev/urandom", async () => {
-    await using folder = await testFolder();
-    const file = folder.at("urandom");
+    await using directory = await testDirectory();
+    const file = directory.at("urandom");
     const fields = await duties(`: > ${file}`, "touch /dev/urandom", `mount --bind ${file} /dev/urandom`);
     assert.partialDeepStrictEqual(fields, without("ENXIO"));
     assert.equal(readFileSync(file).length, 0);

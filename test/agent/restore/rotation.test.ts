@@ -8,14 +8,14 @@ import { type Certificates, issueCertificates } from "../../fixtures/certificate
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT, NEEDS_FUSE } from "../../fixtures/privileges.ts";
-import { replaceFile as put, testFolder } from "../../fixtures/files.ts";
+import { replaceFile as put, testDirectory } from "../../fixtures/files.ts";
 
 const ENTROPY = new Uint8Array(64).fill(7);
 
-async function putTls(folder: string, { ca, server }: Certificates): Promise<void> {
-  await put(join(folder, "ca.pem"), ca);
-  await put(join(folder, "server.pem"), server.cert);
-  await put(join(folder, "server.key"), server.key);
+async function putTls(directory: string, { ca, server }: Certificates): Promise<void> {
+  await put(join(directory, "ca.pem"), ca);
+  await put(join(directory, "server.pem"), server.cert);
+  await put(join(directory, "server.key"), server.key);
 }
 
 /** An agent that has its token from that file. */
@@ -32,12 +32,12 @@ function answers(client: GuestClient): Promise<boolean> {
 
 describe("a token from a file", () => {
   it("a new token works in its first call; the old one fails", async () => {
-    await using folder = await testFolder();
-    await put(folder.at("token"), "token-one-0123456789");
-    await using agent = await startWithTokenFile(folder.at("token"));
+    await using directory = await testDirectory();
+    await put(directory.at("token"), "token-one-0123456789");
+    await using agent = await startWithTokenFile(directory.at("token"));
     using first = clientOf(agent, { token: "token-one-0123456789" });
     assert.equal(await answers(first), true);
-    await put(folder.at("token"), "token-two-0123456789\n");
+    await put(directory.at("token"), "token-two-0123456789\n");
     using second = clientOf(agent, { token: "token-two-0123456789" });
     const calls = Array.from({ length: 20 }, () => answers(second));
     assert.ok((await Promise.all(calls)).every(Boolean), "also for many calls at once");
@@ -45,10 +45,10 @@ describe("a token from a file", () => {
   });
 
   it("the old token stays valid while the token file is empty", async () => {
-    await using folder = await testFolder();
-    await put(folder.at("token"), "token-one-0123456789");
-    await using agent = await startWithTokenFile(folder.at("token"));
-    await put(folder.at("token"), "");
+    await using directory = await testDirectory();
+    await put(directory.at("token"), "token-one-0123456789");
+    await using agent = await startWithTokenFile(directory.at("token"));
+    await put(directory.at("token"), "");
     using wrong = clientOf(agent, { token: "another-0123456789" });
     assert.equal(await answers(wrong), false);
     const line = await agent.logged("credentials_refused");
@@ -60,13 +60,13 @@ describe("a token from a file", () => {
 
 describe("a credential volume that never answers", () => {
   it("a hung credential volume delays nothing and is reread once it answers", NEEDS_FUSE, async () => {
-    await using folder = await testFolder();
-    await put(folder.at("token"), "token-one-0123456789");
-    const spec = folder.at("process.json");
+    await using directory = await testDirectory();
+    await put(directory.at("token"), "token-one-0123456789");
+    const spec = directory.at("process.json");
     await put(spec, "{}");
-    const sources = { SVC_INSTANCE_TOKEN_FILE: folder.at("token"), SVC_PROCESS_SPEC_FILE: spec };
+    const sources = { SVC_INSTANCE_TOKEN_FILE: directory.at("token"), SVC_PROCESS_SPEC_FILE: spec };
     await using agent = await startAgent({ env: { SVC_INSTANCE_TOKEN: undefined, ...sources } });
-    await using mount = await fuseMount("hanging_mount", folder.path);
+    await using mount = await fuseMount("hanging_mount", directory.path);
     using client = clientOf(agent, { token: "token-one-0123456789" });
     /** Whether the duties could read neither the token nor the spec file again. */
     const refused = async (): Promise<boolean[]> => {

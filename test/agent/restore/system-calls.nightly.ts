@@ -5,7 +5,7 @@ import { it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_CREDIT, NEEDS_STRACE } from "../../fixtures/privileges.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 
 // Setting the clock only pretends to succeed.
 const TRACE = ["-e", "trace=ioctl,clock_settime,fadvise64", "-e", "inject=clock_settime:retval=0"];
@@ -14,8 +14,8 @@ it(
   "restore steps make exactly the expected system calls",
   NEEDS_CREDIT.skip === false ? NEEDS_STRACE : NEEDS_CREDIT,
   async () => {
-    await using folder = await testFolder();
-    const output = folder.at("trace");
+    await using directory = await testDirectory();
+    const output = directory.at("trace");
     await using agent = await startAgent({ through: ["strace", "-D", "-f", "-y", "-o", output, ...TRACE] });
     using client = clientOf(agent);
     const hostTimeMs = Date.now();

@@ -13,7 +13,7 @@ import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tu
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { memoryOf } from "../../fixtures/proc.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
@@ -31,7 +31,7 @@ const HEALTH = "GuestAgent/Health";
 /** An unknown field of `bytes`, which a client may send: its tag and the length of the rest. */
 const FIELD = Buffer.of(0x7a, 0xfb, 0xff, 0xff, 0x01);
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 
 function bytesOf<Desc extends DescMessage>(schema: Desc, init: MessageInitShape<Desc>): Uint8Array {
   return toBinary(schema, create(schema, init));
@@ -147,7 +147,7 @@ it("repeated large messages of unfinished requests stay within the memory bound"
 
 describe("stalled calls with large messages", () => {
   const data = { case: "data", value: Buffer.alloc(MESSAGE_BYTES - 16) } as const;
-  const path = folder.at("file");
+  const path = directory.at("file");
   const header = bytesOf(WriteFileRequestSchema, { message: { case: "header", value: { path } } });
   const holds = async (method: string, ...messages: readonly Uint8Array[]): Promise<void> => {
     await using agent = await startAgent();

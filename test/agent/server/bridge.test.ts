@@ -15,7 +15,7 @@ import { sourceCommand } from "../../../scripts/testing/compiled.ts";
 import { connect } from "../../../src/node/client/index.ts";
 import { AGENT_SCRIPT, AGENT_TOKEN, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import { addon } from "../../fixtures/spawning.ts";
@@ -55,9 +55,9 @@ describe("guest-agent bridge", () => {
   });
 
   test("bridge exits when its host disconnects, which ends its calls", async (t) => {
-    const { path, folder } = await listen(t);
+    const { path, directory } = await listen(t);
     await using _agent = await agentOn(path);
-    const dialled = join(folder, "dialled.sock");
+    const dialled = join(directory, "dialled.sock");
     const bridges: Bridge[] = [];
     await using server = await listener(
       (connection) => {
@@ -102,16 +102,16 @@ describe("guest-agent bridge", () => {
   });
 
   test("bridge accepts files and devices as its standard streams", async (t) => {
-    const { path, folder } = await listen(t, (socket) => socket.pipe(socket));
-    await writeFile(join(folder, "in"), randomBytes(MEBIBYTE));
+    const { path, directory } = await listen(t, (socket) => socket.pipe(socket));
+    await writeFile(join(directory, "in"), randomBytes(MEBIBYTE));
     const [input, output, none] = [
-      openSync(join(folder, "in"), "r"),
-      openSync(join(folder, "out"), "w"),
+      openSync(join(directory, "in"), "r"),
+      openSync(join(directory, "out"), "w"),
       openSync("/dev/null", "r+"),
     ];
     const child = spawn(NODE, [...BRIDGE, path], { stdio: [input, output, "inherit"] });
     assert.equal(await exitOf(child), 0);
-    assert.deepEqual(await readFile(join(folder, "out")), await readFile(join(folder, "in")));
+    assert.deepEqual(await readFile(join(directory, "out")), await readFile(join(directory, "in")));
     const idle = spawn(NODE, [...BRIDGE, path], { stdio: [none, none, "inherit"] });
     assert.equal(await exitOf(idle), 0);
     for (const fd of [input, output, none]) closeSync(fd);
@@ -152,7 +152,7 @@ describe("guest-agent bridge", () => {
       const accepted = Promise.withResolvers<void>();
       const { path } = await listen(t, (socket) => void socket.once("data", () => accepted.resolve()));
       using bundle = makeLauncherBundle();
-      symlinkSync(buildNative(), join(bundle.folder, "agent.node"));
+      symlinkSync(buildNative(), join(bundle.directory, "agent.node"));
       const child = spawn(bundle.launcher, [AGENT_SCRIPT, "bridge"], {
         env: { SVC_GUEST_SOCKET: path },
         stdio: ["pipe", "pipe", "pipe"],
@@ -181,17 +181,17 @@ function start(path: string): Bridge {
   return child;
 }
 
-/** A socket in a folder of its own: served by `serve`, or only its path. */
+/** A socket in a directory of its own: served by `serve`, or only its path. */
 async function listen(
   t: TestContext,
   serve?: (socket: Socket) => void,
-): Promise<{ readonly path: string; readonly folder: string }> {
-  const folder = await testFolder();
-  t.after(() => folder[Symbol.asyncDispose]());
-  const path = folder.at("agent.sock");
+): Promise<{ readonly path: string; readonly directory: string }> {
+  const directory = await testDirectory();
+  t.after(() => directory[Symbol.asyncDispose]());
+  const path = directory.at("agent.sock");
   const server = serve && (await listener(serve, { path }));
   t.after(() => server?.[Symbol.asyncDispose]());
-  return { path, folder: folder.path };
+  return { path, directory: directory.path };
 }
 
 /** An agent with this listener alone. */

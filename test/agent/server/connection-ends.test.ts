@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { type AgentExit, type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
 import { awake } from "../../fixtures/awake.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { ENDLESS_OUTPUT, LISTENERS, readRequest, stoppedAtData } from "../../fixtures/raw-calls.ts";
 import { callFields, CODE, FLAG, FRAME, frame, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
@@ -88,8 +88,8 @@ const ENDS: readonly {
   },
 ];
 
-const folder = forAllTests(await testFolder()).path;
-const largeFile = join(folder, "large");
+const directory = forAllTests(await testDirectory()).path;
+const largeFile = join(directory, "large");
 await writeFile(largeFile, "");
 await truncate(largeFile, LARGE_FILE_BYTES);
 
@@ -99,7 +99,7 @@ describe("the agent exits whatever its peers do", () => {
       for (const [listener, target] of Object.entries(LISTENERS)) {
         for (const { who, open: openPeer } of PEERS) {
           test(`the agent exits although ${listener}'s client ${who}`, async () => {
-            const release = join(folder, crypto.randomUUID());
+            const release = join(directory, crypto.randomUUID());
             await using agent = await startWithWorkload(release);
             using _peer = await openPeer(() => RawHttp2.dial(target(agent)), agent, largeFile);
             await begin(agent, release);
@@ -110,7 +110,7 @@ describe("the agent exits whatever its peers do", () => {
       }
 
       test("the agent exits although a TCP client's handshake is unfinished", async () => {
-        const release = join(folder, crypto.randomUUID());
+        const release = join(directory, crypto.randomUUID());
         await using agent = await startWithWorkload(release);
         const socket = net.connect({ port: agent.port, host: "127.0.0.1", allowHalfOpen: true });
         socket.on("error", () => {});

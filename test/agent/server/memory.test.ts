@@ -5,7 +5,7 @@ import http2 from "node:http2";
 import { join } from "node:path";
 import { describe, test, type TestContext } from "node:test";
 import { type Certificates, SERVER_NAME } from "../../fixtures/certificates.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { TEST_TOKEN } from "../../fixtures/management.ts";
 import { callHeaders, FLAG, FRAME, frame, RawHttp2 } from "../../fixtures/raw-http2.ts";
 
@@ -17,13 +17,13 @@ const BOUND_BYTES = 120 * MIB;
 
 /** Starts fixtures/programs/watched-server.ts, with options of Node. */
 async function startWatched(t: TestContext, option: string) {
-  const folder = await testFolder();
-  t.after(() => folder[Symbol.asyncDispose]());
+  const directory = await testDirectory();
+  t.after(() => directory[Symbol.asyncDispose]());
   const program = join(import.meta.dirname, "../../fixtures/programs/watched-server.ts");
-  const child = fork(program, [folder.path], { execArgv: [option] });
+  const child = fork(program, [directory.path], { execArgv: [option] });
   t.after(() => child.kill("SIGKILL"));
   const [dialled] = (await once(child, "message")) as [Pick<Certificates, "ca" | "client"> & { readonly port: number }];
-  return { ...dialled, child, folder };
+  return { ...dialled, child, directory };
 }
 
 async function sizesOf(child: ChildProcess): Promise<{ readonly heapBytes: number; readonly ownBytes: number }> {
@@ -87,9 +87,9 @@ describe("the agent's heap", () => {
   ] as const) {
     for (const [kind, sizeBytes] of BLOCK_SIZES) {
       test(`the heap stays small as ${name} send ${kind}`, async (t) => {
-        const { child, folder } = await startWatched(t, "--expose-gc");
+        const { child, directory } = await startWatched(t, "--expose-gc");
         using peers = new DisposableStack();
-        const dial = (): Promise<RawHttp2> => RawHttp2.dial({ socketPath: folder.at(socket) });
+        const dial = (): Promise<RawHttp2> => RawHttp2.dial({ socketPath: directory.at(socket) });
         // What the first request loads stays.
         const first = peers.use(await dial());
         first.send(request(1, 0, sizeBytes));

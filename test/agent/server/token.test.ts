@@ -81,7 +81,7 @@ async function callOften(agent: SocketAgent): Promise<void> {
   }
 }
 
-/** The ways to give an agent its token, beside the test's own folder. */
+/** The ways to give an agent its token, beside the test's own directory. */
 const SOURCES: Readonly<Record<string, (token: string, file: string) => NodeJS.ProcessEnv>> = {
   "a file": (_, file) => ({ SVC_INSTANCE_TOKEN: undefined, SVC_INSTANCE_TOKEN_FILE: file }),
   "a variable": (token) => ({ SVC_INSTANCE_TOKEN: token }),
@@ -91,8 +91,8 @@ describe("the agent's memory", () => {
   for (const [source, env] of Object.entries(SOURCES)) {
     test(`the agent's memory holds no copy of a token from ${source}`, NEEDS_ROOT, async () => {
       const token = "hunted-token-0123456789abcdef";
-      await using folder = await mkdtempDisposable(join(tmpdir(), "token-"));
-      const file = join(folder.path, "token");
+      await using directory = await mkdtempDisposable(join(tmpdir(), "token-"));
+      const file = join(directory.path, "token");
       await writeFile(file, `${token}\n`);
       await using started = await startSocketAgent({ env: env(token, file) });
       const agent = { ...started, token, pid: started.pid };

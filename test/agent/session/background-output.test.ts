@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, it } from "node:test";
 import { KEPT_PIPES_LIMIT } from "../../../src/agent/domain/index.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
@@ -19,14 +19,14 @@ const HOUR_MS = 3_600_000;
 const TALKER = 'i=0; while :; do i=$((i+1)); echo line; echo $i > "$1"; sleep 0.01; done';
 const IN_BACKGROUND = ["sh", "-c", 'sh -c "$0" sh "$1" & exit 0', TALKER];
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(
-  await startAgent({ hooks: { preSnapshot: { args: [...IN_BACKGROUND, join(folder, "hook")] } } }),
+  await startAgent({ hooks: { preSnapshot: { args: [...IN_BACKGROUND, join(directory, "hook")] } } }),
 );
 
 /** Lines that the talker has written, as it counts them itself. */
 function linesOf(name: string): number {
-  const path = join(folder, name);
+  const path = join(directory, name);
   return existsSync(path) ? Number(readFileSync(path, "utf8")) : 0;
 }
 
@@ -49,14 +49,14 @@ async function endTalker(name: string): Promise<void> {
 }
 
 function talkers(name: string): Promise<number[]> {
-  return processesWith(join(folder, name));
+  return processesWith(join(directory, name));
 }
 
 const descriptors = (): number => openDescriptors(agent.pid).length;
 
 describe("a background process that keeps writing to its output", () => {
   it("an exec's background process can write after the exec has ended", async () => {
-    const { exit } = await exec(agent, { args: [...IN_BACKGROUND, join(folder, "exec")] });
+    const { exit } = await exec(agent, { args: [...IN_BACKGROUND, join(directory, "exec")] });
     assert.deepEqual([exit.code, exit.outputComplete], [0, false]);
     await goesOnTalking("exec");
     await endTalker("exec");
@@ -65,7 +65,7 @@ describe("a background process that keeps writing to its output", () => {
   it("a daemon of a cancelled exec can still write output", async () => {
     using stream = new ExecStream(agent);
     const line = 'setsid sh -c "$0" sh "$1" & exec sleep 1000';
-    await stream.start({ args: ["sh", "-c", line, TALKER, join(folder, "daemon")] }).until("line");
+    await stream.start({ args: ["sh", "-c", line, TALKER, join(directory, "daemon")] }).until("line");
     stream.cancel();
     await goesOnTalking("daemon");
     await endTalker("daemon");
@@ -80,7 +80,7 @@ describe("a background process that keeps writing to its output", () => {
   });
 
   it("ready_cmd's background process can write after ready_cmd has ended", async () => {
-    const ready = { args: [...IN_BACKGROUND, join(folder, "ready")], interval_ms: HOUR_MS };
+    const ready = { args: [...IN_BACKGROUND, join(directory, "ready")], interval_ms: HOUR_MS };
     await using other = await startAgent({ process: { ready_cmd: ready } });
     await other.logged("readiness_changed");
     await goesOnTalking("ready");
@@ -102,9 +102,9 @@ describe("output that is kept for a background process", () => {
   });
 
   it("a flooding background process does not keep the agent busy", async () => {
-    await exec(agent, { args: ["sh", "-c", `yes ${folder} &`] });
+    await exec(agent, { args: ["sh", "-c", `yes ${directory} &`] });
     const usedMs = await cpuMsWithin(agent.pid, LOOK_MS);
-    const [flooder] = await processesWith(`yes\0${folder}`);
+    const [flooder] = await processesWith(`yes\0${directory}`);
     assert.ok(flooder !== undefined, "it lives");
     process.kill(flooder, "SIGKILL");
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);

@@ -15,7 +15,7 @@ import {
 } from "../../fixtures/namespaces.ts";
 import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
@@ -27,7 +27,7 @@ const HOUR_MS = 3_600_000;
 const SERVER = "trap 'sleep 0.3; echo cleaned up; exit' TERM HUP; echo up; while :; do sleep 0.05; done";
 const TREE = ["sh", "-c", 'sh -c "$1"; true', "sh", SERVER];
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 
 /** A sleep time that only one test of this run uses: it identifies its processes. */
 function mark(fraction: number): string {
@@ -76,7 +76,7 @@ for (const [way, through] of Object.entries(WAYS)) {
     });
 
     it(`a timed-out ready_cmd's whole tree gets its grace period ${way}`, async (t) => {
-      const output = join(folder, `ready ${way}`);
+      const output = join(directory, `ready ${way}`);
       const args = ["sh", "-c", 'exec >"$2"; sh -c "$1"; true', "sh", SERVER, output];
       const ready = { args, timeout_ms: TIMEOUT_MS, interval_ms: HOUR_MS };
       await using agent = await started(t, through(), { process: { ready_cmd: ready } });
@@ -96,10 +96,10 @@ for (const [way, through] of Object.entries(WAYS)) {
     it(`an exited workload's remaining processes get their grace period ${way}`, async (t) => {
       const args = ["sh", "-c", '(sh -c "$1") & read line <&3; exit 7', "sh", SERVER];
       const fifo = `rm -f "$0" && mkfifo "$0" && exec 3<>"$0" && exec "$@"`;
-      const ended = ["sh", "-c", fifo, join(folder, `fifo ${way}`), ...args];
+      const ended = ["sh", "-c", fifo, join(directory, `fifo ${way}`), ...args];
       await using agent = await started(t, through(), { process: { args: ended } });
       await agent.printed(/up\n/);
-      await exec(agent, { args: ["sh", "-c", 'echo go > "$0"', join(folder, `fifo ${way}`)] });
+      await exec(agent, { args: ["sh", "-c", 'echo go > "$0"', join(directory, `fifo ${way}`)] });
       assert.deepEqual(await agent.exited, { code: 7, signal: null });
       assert.equal(agent.output.stdout, "up\ncleaned up\n");
     });
@@ -149,7 +149,7 @@ for (const [way, through] of Object.entries(WAYS)) {
     it(`cancelling an exec gives every process of its session a grace period ${way}`, async (t) => {
       await using agent = await started(t, through());
       using stream = new ExecStream(agent);
-      const output = join(folder, `hung up ${way}`);
+      const output = join(directory, `hung up ${way}`);
       const args = ["bash", "-c", 'set -m; sh -c "$1" >"$2" 2>&1 & echo up; exec sleep 1000', "bash", SERVER, output];
       await stream.start({ args }).until("up");
       await until(() => textOf(output) !== "", "the job in the background is up");

@@ -6,7 +6,7 @@ import { describe, it } from "node:test";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { replaceFile as put, testFolder } from "../../fixtures/files.ts";
+import { replaceFile as put, testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { lacksCgroups } from "../../fixtures/namespaces.ts";
@@ -18,11 +18,11 @@ const ENTROPY = new Uint8Array(64).fill(7);
 const WORKLOAD = ["sh", "-c", "trap '' HUP; echo workload has $KEY; exec sleep 1000"];
 const HOOK = { args: ["sh", "-c", "echo $KEY $HOOK_KEY"] };
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 
 /** An agent with both specs in files, and what a host does to them. */
 class Guest implements AsyncDisposable {
-  readonly #own = mkdtempSync(folder.at("guest-"));
+  readonly #own = mkdtempSync(directory.at("guest-"));
   readonly process = `${this.#own}/process.json`;
   readonly hooks = `${this.#own}/hooks.json`;
   agent!: RunningAgent;
@@ -142,7 +142,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
 describe("a spec file that cannot be used", NEEDS_CREDIT, () => {
   const SECRET = "a-secret-value";
   const spec = (env: string): string => `{"args":["sleep","1000"],"env":${env}}`;
-  const users = `${folder.path}/users-own`;
+  const users = `${directory.path}/users-own`;
   for (const [what, problem, replace] of [
     ["is missing", /which user \d+ cannot read \(ENOENT\)/, ({ process }) => rm(process)],
     ["exceeds 1 MiB", /more than 1 MiB/, ({ process }) => put(process, spec(`{"A":"${SECRET.repeat(80_000)}"}`))],

@@ -18,7 +18,7 @@ import {
 } from "../../fixtures/namespaces.ts";
 import { fuseMount, program } from "../../fixtures/programs/index.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { endExec, keep } from "../../fixtures/kept-execs.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
@@ -31,11 +31,11 @@ const ENTROPY = new Uint8Array(64).fill(7);
 const LONG_MS = 600_000;
 
 const NEEDS_CGROUPS = await needsCgroups();
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 
 let names = 0;
 function ticking(): Ticking {
-  return new Ticking(folder.path, `ticks-${++names}`);
+  return new Ticking(directory.path, `ticks-${++names}`);
 }
 
 async function freeze(client: GuestClient): Promise<readonly [frozen: boolean, problem: string]> {
@@ -100,8 +100,8 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     const { status: code, reason } = await failureOf(tunnel.opened);
     assert.deepEqual([code, reason], ["FAILED_PRECONDITION", "SESSION_FROZEN"]);
     await client.ports.waitFor(server.port);
-    await client.files.writeFile(folder.at("while-frozen"), "text");
-    assert.equal(String(await client.files.readFile(folder.at("while-frozen"))), "text");
+    await client.files.writeFile(directory.at("while-frozen"), "text");
+    assert.equal(String(await client.files.readFile(directory.at("while-frozen"))), "text");
     assert.deepEqual(await client.commands.list(), []);
   });
 
@@ -138,7 +138,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
 
   it("no freeze follows when the caller disconnects before the hook ends", async () => {
     const workload = ticking();
-    const hook = `touch '${folder.at("hook-began")}'; sleep 1000`;
+    const hook = `touch '${directory.at("hook-began")}'; sleep 1000`;
     await using agent = await startAgent({
       process: { args: workload.args },
       hooks: { preSnapshot: { args: ["sh", "-c", hook] }, postRestore: { args: ["true"] } },
@@ -146,7 +146,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     using client = clientOf(agent);
     const abort = new AbortController();
     const call = client.snapshots.prepare({ freezeMs: LONG_MS, signal: abort.signal });
-    await until(() => existsSync(folder.at("hook-began")), "the hook has begun");
+    await until(() => existsSync(directory.at("hook-began")), "the hook has begun");
     abort.abort();
     await assert.rejects(call);
     // POST_RESTORE waits for its turn.
@@ -240,7 +240,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
 
   it("a command cancelled while frozen gets SIGHUP and grace after the thaw", async () => {
     await using agent = await startAgent();
-    const marks = ["cancelled", "gone"].map((name) => folder.at(`hung-up-${name}`));
+    const marks = ["cancelled", "gone"].map((name) => directory.at(`hung-up-${name}`));
     using client = clientOf(agent);
     const streams: ExecStream[] = [];
     for (const mark of marks) {
@@ -264,7 +264,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     await using agent = await startAgent();
     using client = clientOf(agent);
     const writes = (file: string): string[] => ["sh", "-c", `yes | head -c 32768; touch '${file}'; sleep 1000`];
-    const [plain, kept] = [folder.at("written"), folder.at("written-kept")];
+    const [plain, kept] = [directory.at("written"), directory.at("written-kept")];
     using stream = new ExecStream(agent);
     stream.start({ args: writes(plain) });
     using keeping = await keep(agent, { args: writes(kept), keep: { name: "writes" } });
@@ -274,7 +274,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
   });
 
   it("a DeclareIdle sent before the freeze counts and is answered afterwards", async () => {
-    const [go, sent, answered] = ["go", "sent", "answered"].map((name) => folder.at(`idle-${name}`));
+    const [go, sent, answered] = ["go", "sent", "answered"].map((name) => directory.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
     const script = `const fs = require("node:fs");
@@ -336,7 +336,7 @@ echo 1 > "$own/inner/cgroup.freeze"; echo "in $own/inner"; wait`;
   });
 
   it("a fork loop in its own cgroup is frozen 20 times", async (t) => {
-    const file = folder.at("forks");
+    const file = directory.at("forks");
     const loop = `${FIND_CGROUP}\nmkdir "$mount/forks-$$" && echo 0 > "$mount/forks-$$/cgroup.procs"
 while :; do (:) & (echo >> '${file}'); done`;
     await using agent = await startAgent({ process: { args: ["sh", "-c", loop] } });
@@ -401,7 +401,7 @@ while :; do (:) & (echo >> '${file}'); done`;
   });
 
   it("a freeze counts processes waiting in the kernel and names eight", NEEDS_FUSE, async () => {
-    await using mounted = await testFolder();
+    await using mounted = await testDirectory();
     await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
     let said = "";
     mount.server.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
@@ -429,7 +429,7 @@ while :; do (:) & (echo >> '${file}'); done`;
   });
 
   it("a freeze waits for a starting command only for a limited time", NEEDS_FUSE, async () => {
-    await using mounted = await testFolder();
+    await using mounted = await testDirectory();
     await using _mount = await fuseMount("hanging_mount", mounted.at("hung"));
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });

@@ -4,7 +4,7 @@ import { readdirSync, writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
 import { type RunningAgent, SOURCES_COMMAND, startAgent } from "../../fixtures/agent.ts";
 import { exec, ExecStream } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
@@ -52,11 +52,11 @@ const INJECTED = (file: string): string => `
   };
 `;
 
-const folder = forAllTests(await testFolder());
-const arm = (entry: string, file = "entry"): void => writeFileSync(folder.at(file), entry);
+const directory = forAllTests(await testDirectory());
+const arm = (entry: string, file = "entry"): void => writeFileSync(directory.at(file), entry);
 const start = (file: string, workload: readonly string[] = []): Promise<RunningAgent> => {
   const [node, ...args] = SOURCES_COMMAND;
-  const preload = `data:text/javascript,${encodeURIComponent(INJECTED(folder.at(file)))}`;
+  const preload = `data:text/javascript,${encodeURIComponent(INJECTED(directory.at(file)))}`;
   return startAgent({ command: [node, "--import", preload, ...args], process: { args: workload } });
 };
 const agent = forAllTests(await start("entry", ["sleep", "1000"]));

@@ -98,7 +98,7 @@ describe("an agent that ends", () => {
     await agent[Symbol.asyncDispose]();
     if (lacksCgroups(t, agent)) return;
     await noProcessWith(mark(750));
-    // Goes on where a folder of another agent is removed meanwhile.
+    // Goes on where a directory of another agent is removed meanwhile.
     const left = spawnSync("find", ["/sys/fs/cgroup", "-name", `svc-guest-${agent.pid}-*`], { encoding: "utf8" });
     assert.equal(left.stdout, "");
   });

@@ -34,8 +34,8 @@ const ORPHAN = `orphan of ${process.pid}`;
 
 /** What is left has a shorter grace than shipped, whose 10 s pass in launcher.test.ts. */
 const bundle = forAllTests(makeLauncherBundle({ crashGraceMs: 1_000 }));
-copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
-copyFileSync(program("fork_runner"), join(bundle.folder, RUNNER));
+copyFileSync(buildNative(), join(bundle.directory, "agent.node"));
+copyFileSync(program("fork_runner"), join(bundle.directory, RUNNER));
 
 function startLaunched(through: readonly string[], workload: readonly string[]): Promise<RunningAgent> {
   return startAgent({ through, command: [bundle.launcher, AGENT_SCRIPT], process: { args: workload } });
@@ -48,7 +48,7 @@ async function agentBelow(launched: RunningAgent): Promise<number> {
     size = own.size;
     for (const { pid, parent } of allProcesses()) if (own.has(parent)) own.add(pid);
   }
-  const agents = (await processesWith(join(bundle.folder, "agent.bin"))).filter((pid) => own.has(pid));
+  const agents = (await processesWith(join(bundle.directory, "agent.bin"))).filter((pid) => own.has(pid));
   assert.equal(agents.length, 1);
   return agents[0] ?? 0;
 }
@@ -57,9 +57,9 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
   describe(`an agent that is killed, its launcher being ${setting}`, () => {
     it(`a killed agent leaves nothing behind (${setting})`, NEEDS_NAMESPACES, async () => {
       // Everything is looked up before the storm, which leaves little CPU time for that.
-      const go = join(bundle.folder, `go ${setting}`);
+      const go = join(bundle.directory, `go ${setting}`);
       const waiting = 'until [ -e "$1" ]; do sleep 0.05; done; exec "$2"';
-      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.folder, RUNNER)]);
+      await using agent = await startLaunched(through, ["sh", "-c", waiting, "sh", go, join(bundle.directory, RUNNER)]);
       using daemon = new ExecStream(agent);
       await daemon
         .start({ args: ["sh", "-c", `(setsid sleep ${DAEMON_SECONDS} &) ; echo up; exec sleep 1000`] })
@@ -68,7 +68,7 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
       const target = await agentBelow(agent);
       writeFileSync(go, "");
       using stream = new ExecStream(agent);
-      await stream.start({ args: [join(bundle.folder, RUNNER)] }).until("ready");
+      await stream.start({ args: [join(bundle.directory, RUNNER)] }).until("ready");
       await agent.printed(/ready/);
       process.kill(target, "SIGKILL");
       const { code, signal } = await agent.exited;
@@ -82,10 +82,10 @@ for (const [setting, through] of Object.entries(SETTINGS)) {
 
 describe("an agent that is killed, below a launcher without privileges", () => {
   it("an unprivileged launcher exits despite a leftover of another user", NEEDS_SETUID, async (t) => {
-    const setpriv = join(bundle.folder, "setuid-root-setpriv");
+    const setpriv = join(bundle.directory, "setuid-root-setpriv");
     copyFileSync(execFileSync("sh", ["-c", "command -v setpriv"], { encoding: "utf8" }).trim(), setpriv);
     chmodSync(setpriv, 0o4755);
-    chmodSync(bundle.folder, 0o755);
+    chmodSync(bundle.directory, 0o755);
     const drop = "exec setpriv --reuid=12345 --regid=12345 --clear-groups";
     await using agent = await startLaunched(
       ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; ${drop} "$@"`, "sh"],

@@ -11,7 +11,7 @@ import {
   SOURCES_COMMAND,
   startAgent,
 } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { cgroupMounts, killIfThere, processById, processGone } from "../../fixtures/proc.ts";
@@ -20,13 +20,13 @@ import { FIND_CGROUP, needsCgroups, removeCgroups } from "../../fixtures/namespa
 
 const LONG_MS = 600_000;
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const bundle = forAllTests(makeLauncherBundle());
-copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+copyFileSync(buildNative(), join(bundle.directory, "agent.node"));
 
 /** A workload that takes its time to clean up at SIGTERM, which only a running one can. */
 function cleaningUp(name: string): readonly string[] {
-  const trap = `trap 'sleep 0.5; touch "${folder.at(name)}"; exit 7' TERM`;
+  const trap = `trap 'sleep 0.5; touch "${directory.at(name)}"; exit 7' TERM`;
   return ["sh", "-c", `${trap}; echo up; while :; do sleep 0.05; done`];
 }
 
@@ -55,7 +55,7 @@ describe("the thaw of a frozen session", await needsCgroups(), () => {
   it("SIGTERM thaws a frozen workload and gives it its grace period", async () => {
     await using agent = await frozenAgent({ process: { args: cleaningUp("stopped"), stopGraceMs: 300_000 } });
     assert.deepEqual(await agent.stop(), { code: 7, signal: null });
-    assert.ok(existsSync(folder.at("stopped")));
+    assert.ok(existsSync(directory.at("stopped")));
   });
 
   it("SIGINT to the agent thaws a frozen workload and reaches it", async () => {
@@ -72,7 +72,7 @@ describe("the thaw of a frozen session", await needsCgroups(), () => {
     process.kill(agent.pid, "SIGKILL");
     const { code, signal } = await agent.exited;
     assert.ok(code === 137 || signal === "SIGKILL", `${code} ${signal}`);
-    assert.ok(existsSync(folder.at("orphaned")), "it has cleaned up");
+    assert.ok(existsSync(directory.at("orphaned")), "it has cleaned up");
     assert.deepEqual(sessionsOf(agent.pid), []);
   });
 
@@ -80,7 +80,7 @@ describe("the thaw of a frozen session", await needsCgroups(), () => {
     const move = `${FIND_CGROUP}; own=$mount/away-$$
 mkdir "$own" && echo 0 > "$own/cgroup.procs"; trap 'sleep 0.5; rm "$1"; exit' TERM; echo > "$1"; echo up
 while :; do sleep 0.05; done`;
-    const file = folder.at("away");
+    const file = directory.at("away");
     await using agent = await frozenAgent(launched(["sh", "-c", move, "sh", file]));
     const { pid } = await agent.logged("workload_started");
     process.kill(agent.pid, "SIGKILL");
@@ -94,7 +94,7 @@ while :; do sleep 0.05; done`;
     const { pid } = agent;
     process.kill(launcherOf(agent), "SIGKILL");
     await processGone(pid);
-    assert.ok(existsSync(folder.at("unlaunched")), "it has cleaned up");
+    assert.ok(existsSync(directory.at("unlaunched")), "it has cleaned up");
     assert.deepEqual(sessionsOf(pid), []);
   });
 
@@ -106,7 +106,7 @@ while :; do sleep 0.05; done`;
   });
 
   it("the next agent thaws the session of a killed one", async (t) => {
-    const workload = new Ticking(folder.path, "abandoned");
+    const workload = new Ticking(directory.path, "abandoned");
     const args = ["sh", "-c", 'echo up; exec "$@"', "sh", ...workload.args];
     await using agent = await frozenAgent({ command: SOURCES_COMMAND, process: { args } });
     const { pid } = await agent.logged("workload_started");

@@ -10,7 +10,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { status } from "@grpc/grpc-js";
 import { startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { memoryOf, noProcessWith, processGone } from "../../fixtures/proc.ts";
 import { inMountNamespace, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -153,13 +153,13 @@ describe("an exec", () => {
   });
 
   it("a command runs with all 200 groups of its user", NEEDS_NAMESPACES, async () => {
-    await using place = await testFolder();
-    const folder = place.path;
-    await chmod(folder, 0o755);
+    await using place = await testDirectory();
+    const directory = place.path;
+    await chmod(directory, 0o755);
     const ids = Array.from({ length: 200 }, (_, index) => 30_000 + index);
-    await writeFile(join(folder, "passwd"), "root:x:0:0::/:/bin/sh\nmany:x:4321:4321::/:/bin/sh\n");
-    await writeFile(join(folder, "group"), ids.map((id) => `group${id}:x:${id}:other,many\n`).join(""));
-    const mounts = ["passwd", "group"].map((name) => `mount --bind ${folder}/${name} /etc/${name}`).join(" && ");
+    await writeFile(join(directory, "passwd"), "root:x:0:0::/:/bin/sh\nmany:x:4321:4321::/:/bin/sh\n");
+    await writeFile(join(directory, "group"), ids.map((id) => `group${id}:x:${id}:other,many\n`).join(""));
+    const mounts = ["passwd", "group"].map((name) => `mount --bind ${directory}/${name} /etc/${name}`).join(" && ");
     await using agent = await startAgent({ through: inMountNamespace(mounts) });
     const { stdout } = await exec(agent, {
       args: ["grep", "-E", "^(Uid|Gid|Groups):", "/proc/self/status"],
@@ -183,13 +183,13 @@ describe("an exec", () => {
 
   it("an exit reports a core dump exactly when there was one", async () => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     for (const [limit, coreDumped] of [
       ["unlimited", true],
       ["0", false],
     ] as const) {
       const args = ["sh", "-c", `ulimit -c ${limit}; kill -SEGV $$`];
-      const { exit } = await exec(agent, { args, cwd: folder.path });
+      const { exit } = await exec(agent, { args, cwd: directory.path });
       assert.deepEqual([exit.signal, exit.coreDumped, exit.code], [11, coreDumped, 139]);
     }
   });

@@ -9,18 +9,18 @@ import { describe, it, test, type TestContext } from "node:test";
 import { AGENT_COMMAND, type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
 /** Whole lines in every page of the pipe, so that the agent's lines fall between them. */
 const FLOOD = ["sh", "-c", "yes 0123456789abcde >&2"];
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 
 /** An agent whose workload floods standard error, a FIFO that nobody reads yet. Ready for calls. */
 async function floodedAgent(t: TestContext): Promise<{ readonly agent: RunningAgent; readonly fifo: number }> {
-  const path = folder.at(crypto.randomUUID());
+  const path = directory.at(crypto.randomUUID());
   execFileSync("mkfifo", [path]);
   // Opened for both directions: opening does not wait, and the agent has a reader.
   const fifo = openSync(path, constants.O_RDWR);
@@ -102,10 +102,10 @@ describe("standard error shared with the workload", () => {
   it("the agent writes to a terminal with tostop and exits", { skip: lacksScript }, async () => {
     const spec = '{"args":["sh","-c","sleep 0.2; exit 3"]}';
     const agent = AGENT_COMMAND.map((word) => `'${word}'`).join(" ");
-    const script = folder.at("job.sh");
+    const script = directory.at("job.sh");
     writeFileSync(script, `set -m; stty tostop; ${agent}; echo left with $?`);
     // With job control the agent has a process group of its own, which the terminal stops and nobody continues.
-    const variables = { SVC_INSTANCE_TOKEN: "t", SVC_GUEST_SOCKET: folder.at("guest.sock"), SVC_PROCESS_SPEC: spec };
+    const variables = { SVC_INSTANCE_TOKEN: "t", SVC_GUEST_SOCKET: directory.at("guest.sock"), SVC_PROCESS_SPEC: spec };
     const terminal = spawn("script", ["-qec", `exec bash '${script}'`, "/dev/null"], {
       env: { ...process.env, ...variables },
       stdio: ["ignore", "pipe", "inherit"],

@@ -14,11 +14,11 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { grpcJsClient } from "../../fixtures/rpc-clients.ts";
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
 const raw = grpcJsClient(agent);
 after(() => raw.close());
@@ -75,7 +75,7 @@ function flood(socket: Writable, piece: Buffer): { written: number } {
 
 describe("the bounds of tunnels", () => {
   it("a tunnel applies window frames although data before them is still waiting", async () => {
-    const path = folder.at("paused");
+    const path = directory.at("paused");
     await using server = await listener((socket) => socket.pause(), { path });
     const { requests, answers } = openNarrow(path);
     let halfBytes = 0;
@@ -108,7 +108,7 @@ describe("the bounds of tunnels", () => {
   });
 
   it("a tunnel exceeds its client's window by at most 64 KiB", async () => {
-    const path = folder.at("much");
+    const path = directory.at("much");
     await using _server = await listener((socket) => void socket.end(Buffer.alloc(2 * MIB)), { path });
     const { requests, answers } = openNarrow(path);
     // Steps of more than 64 KiB and less than the kernel holds.
@@ -162,7 +162,7 @@ describe("the bounds of tunnels", () => {
     await using echoes = await listener(echo);
     const piece = Buffer.alloc(MIB);
     // Over a unix socket, for which the kernel buffers little.
-    const path = folder.at("stuck.sock");
+    const path = directory.at("stuck.sock");
     const serve = (socket: Socket): void => void flood(socket.pause(), piece);
     await using _stuck = await listener(serve, { path });
     const clients = Array.from({ length: 3 }, () => clientOf(own));

@@ -10,14 +10,14 @@ import { buffer, text } from "node:stream/consumers";
 import type { GuestClient, GuestError, GuestTunnel } from "../../../src/node/client/index.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent, startSocketAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { inMountNamespace, NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 
 const MIB = 2 ** 20;
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
@@ -100,7 +100,7 @@ describe("a tunnel", () => {
   it("a tunnel reaches 127.0.0.1, then ::1, and unix sockets", async (t) => {
     const name = (told: string) => (socket: Socket) => void socket.end(told);
     await using v4 = await listener(name("v4"));
-    const path = folder.at("server.sock");
+    const path = directory.at("server.sock");
     await using unix = await listener(name("unix"), { path });
     assert.equal(await text(client.ports.connect(v4.port).end()), "v4");
     assert.equal(await text(client.ports.connect(path).end()), "unix");
@@ -117,7 +117,7 @@ describe("a tunnel", () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);
-    const tunnel = client.ports.connect(folder.at("nowhere"));
+    const tunnel = client.ports.connect(directory.at("nowhere"));
     const closed = new Promise((resolve) => tunnel.once("close", resolve));
     await assert.rejects(tunnel.opened, { code: "PATH_NOT_FOUND" });
     await closed;
@@ -129,16 +129,16 @@ describe("a tunnel", () => {
     await using closed = await listener();
     const { port } = closed;
     await closed[Symbol.asyncDispose]();
-    writeFileSync(folder.at("file"), "");
+    writeFileSync(directory.at("file"), "");
     assert.deepEqual(await reasonFor(port), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
-    assert.deepEqual(await reasonFor(folder.at("file")), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
-    assert.deepEqual(await reasonFor(folder.at("nothing")), ["NOT_FOUND", "PATH_NOT_FOUND"]);
+    assert.deepEqual(await reasonFor(directory.at("file")), ["FAILED_PRECONDITION", "PORT_REFUSED"]);
+    assert.deepEqual(await reasonFor(directory.at("nothing")), ["NOT_FOUND", "PATH_NOT_FOUND"]);
     for (const target of [0, 65_536, "relative.sock", "", "/with\0nul", `/${"x".repeat(107)}`])
       assert.deepEqual(await reasonFor(target), ["INVALID_ARGUMENT", "INVALID_FIELD"], String(target));
   });
 
   it("a tunnel to a full listener fails with PORT_UNREACHABLE", async () => {
-    const path = folder.at("full.sock");
+    const path = directory.at("full.sock");
     const script = `require("net").createServer().listen({ path: process.argv[1], backlog: 1 }, () => console.log("listens"))`;
     const stopped = spawn(process.execPath, ["-e", script, path], { stdio: ["ignore", "pipe", "inherit"] });
     const waiting: Socket[] = [];
@@ -170,7 +170,7 @@ describe("a tunnel", () => {
     };
     assert.match(await refused(own.port), /^INVALID_ARGUMENT port belongs to the agent/);
     for (const path of [own.socketPath, own.workloadSocket]) {
-      const names = ["symbolic", "hard"].map((name) => folder.at(`${name}-${path.length}`));
+      const names = ["symbolic", "hard"].map((name) => directory.at(`${name}-${path.length}`));
       symlinkSync(path, names[0] ?? "");
       linkSync(path, names[1] ?? "");
       // O_PATH, which node:fs has no name for: a descriptor of the socket's file.
@@ -182,9 +182,9 @@ describe("a tunnel", () => {
   });
 
   it("a tunnel to a bind-mounted agent socket is rejected", NEEDS_NAMESPACES, async () => {
-    const place = folder.at("bound");
+    const place = directory.at("bound");
     writeFileSync(place, "");
-    const socket = folder.at("own.sock");
+    const socket = directory.at("own.sock");
     // Mounted once the agent listens, in its namespace and below its root: these tests may run in a chroot.
     await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
     execFileSync("nsenter", ["-t", String(own.pid), "--mount", "--root", "mount", "--bind", socket, place]);

@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { type GuestUsage, usageMetrics, UsageScope } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
@@ -102,12 +102,12 @@ describe("usage, compared with other tools", NEEDS, () => {
   });
 
   it("a command's usage matches time -v within one percent", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     using client = clientOf(agent);
-    const timed = ["/usr/bin/time", "-v", "-o", folder.at("time"), ...LOAD];
+    const timed = ["/usr/bin/time", "-v", "-o", directory.at("time"), ...LOAD];
     const { exitCode, usage } = await client.run(timed);
     assert.equal(exitCode, 0);
-    const said = readFileSync(folder.at("time"), "utf8");
+    const said = readFileSync(directory.at("time"), "utf8");
     const told = (line: RegExp): number => Number(line.exec(said)?.[1]);
     const cpuSeconds = told(/User time \(seconds\): ([\d.]+)/) + told(/System time \(seconds\): ([\d.]+)/);
     const oursSeconds = inSeconds((usage?.cpuUserUs ?? NaN) + (usage?.cpuSystemUs ?? NaN));

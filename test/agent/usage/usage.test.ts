@@ -5,7 +5,7 @@ import { type GuestClient, type GuestUsage } from "../../../src/node/client/inde
 import { Usage, type UsageReport } from "../../../src/agent/usage/index.ts";
 import { AgentError } from "../../../src/agent/domain/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
@@ -84,14 +84,14 @@ describe("the usage of a guest", () => {
   });
 
   it("GetUsage names a hung file system and returns the others", NEEDS_FUSE_AND_ROOT, async () => {
-    await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
+    await using directory = await testDirectory();
+    await using mount = await fuseMount("hanging_mount", directory.at("hung"));
     await using own = await startAgent();
     using client = clientOf(own);
     const hung = async (): Promise<unknown> =>
-      (await client.usage()).fileSystems.filter(({ path }) => path === folder.at("hung"));
+      (await client.usage()).fileSystems.filter(({ path }) => path === directory.at("hung"));
     for (let time = 0; time < 3; time++)
-      assert.deepEqual(await hung(), [{ path: folder.at("hung"), type: "fuse", problem: "NO_ANSWER" }]);
+      assert.deepEqual(await hung(), [{ path: directory.at("hung"), type: "fuse", problem: "NO_ANSWER" }]);
     const { fileSystems } = await answered(client);
     assert.ok(fileSystems.some(({ path, totalBytes }) => path === "/" && (totalBytes ?? 0) > 0));
     await mount[Symbol.asyncDispose]();

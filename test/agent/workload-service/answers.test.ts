@@ -3,7 +3,7 @@ import net from "node:net";
 import { describe, test } from "node:test";
 import { Http1Reader } from "../../../src/agent/workload-service/http1.ts";
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { FLAG, FRAME, headerBlock, RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 import { systemClock } from "../../fixtures/clocks.ts";
@@ -39,8 +39,8 @@ describe("recorded answers of the workload's socket", () => {
     [2, overHttp2],
   ] as const) {
     test(`recorded requests over HTTP/${version} get the recorded answers`, async () => {
-      await using folder = await testFolder();
-      const path = folder.at("workload.sock");
+      await using directory = await testDirectory();
+      const path = directory.at("workload.sock");
       let calls = 0;
       const idle = { declare: () => (calls++, 1_700_000_000_123_456_789n) };
       const options = { idle, agentVersion: "9.9.9", log: recordingLog(), clock: systemClock };

@@ -11,7 +11,7 @@ import type { WorkloadLimits } from "../../../src/agent/workload-service/limits.
 import { WorkloadServer } from "../../../src/agent/workload-service/server.ts";
 import { until } from "../../fixtures/awake.ts";
 import { postJson } from "../../fixtures/declare-idle.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { CODE, envelope, type Field, FLAG, FRAME, frame, PREFACE, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 import { recordingLog } from "../../fixtures/recorders.ts";
 import { managementServices } from "../../fixtures/services.ts";
@@ -29,8 +29,8 @@ const DECLARED_AT_NS = 1_700_000_000_123_456_789n;
 type Rig = Awaited<ReturnType<typeof start>>;
 
 async function start(limits: Partial<WorkloadLimits> = {}, unforeseen?: Error) {
-  const folder = await testFolder();
-  const path = folder.at("missing/workload.sock");
+  const directory = await testDirectory();
+  const path = directory.at("missing/workload.sock");
   const log = recordingLog();
   let calls = 0;
   let served = 0;
@@ -53,7 +53,7 @@ async function start(limits: Partial<WorkloadLimits> = {}, unforeseen?: Error) {
     calls: () => calls,
     [Symbol.asyncDispose]: async () => {
       server.close();
-      await folder[Symbol.asyncDispose]();
+      await directory[Symbol.asyncDispose]();
     },
   };
 }

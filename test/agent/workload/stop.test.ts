@@ -7,7 +7,7 @@ import { describeEnd } from "../../../src/agent/workload/describe-end.ts";
 import { AGENT_COMMAND, AGENT_SCRIPT, type AgentCommand, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { fuseMount } from "../../fixtures/programs/index.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
@@ -20,9 +20,9 @@ function mark(fraction: number): string {
   return `46${process.pid}.${fraction}`;
 }
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const bundle = forAllTests(makeLauncherBundle());
-copyFileSync(buildNative(), join(bundle.folder, "agent.node"));
+copyFileSync(buildNative(), join(bundle.directory, "agent.node"));
 
 describe("the end of the grace period", () => {
   it("stopping kills a workload's daemons that ignore SIGTERM after the grace", async () => {
@@ -47,7 +47,7 @@ describe("Stop", () => {
   ];
 
   it("Stop answers with the grace period, and the workload cleans up", async () => {
-    const output = join(folder, "asked");
+    const output = join(directory, "asked");
     await using agent = await startAgent({ process: { args: cleaning(output), stopGraceMs: 60_000 } });
     await agent.printed(/up/);
     using client = clientOf(agent);
@@ -84,7 +84,7 @@ describe("a stop below the launcher as subreaper", () => {
   const forkedTwice = ["sh", "-c", '(setsid sh -c "$0" "$1" &); exec sleep 1000'];
 
   it("stopping gives doubly forked daemons their grace period", async () => {
-    const output = join(folder, "daemon");
+    const output = join(directory, "daemon");
     const daemon = `trap 'sleep 0.3; echo cleaned up >> "$0"; exit' TERM; echo up > "$0"; while :; do sleep 0.05; done`;
     await using agent = await startAgent({
       command: launched(),
@@ -115,7 +115,7 @@ describe("a workload whose start hangs in a dead file system", NEEDS_FUSE, () =>
     ["SIGINT", 130],
   ] as const) {
     it(`the agent exits with ${code} on ${signal} while the workload's start hangs`, async () => {
-      const mountPoint = join(folder, `hang-${code}`);
+      const mountPoint = join(directory, `hang-${code}`);
       await using _mount = await fuseMount("hanging_mount", mountPoint);
       await using agent = await startAgent({
         process: { args: ["sleep", "1000"], cwd: mountPoint },

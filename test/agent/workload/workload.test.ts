@@ -132,9 +132,9 @@ describe("an agent whose socket cannot be created", () => {
   }
 
   it("the agent exits with 71 if its socket's path is a file", async () => {
-    const noFolder = /a parent in its path is not a directory; choose another path/;
-    assert.equal(await startFailure("/etc/passwd/run/workload.sock", noFolder), "FILE_ERROR");
-    assert.equal(await startFailure("/etc/passwd/workload.sock", noFolder), "FILE_ERROR");
+    const noDirectory = /a parent in its path is not a directory; choose another path/;
+    assert.equal(await startFailure("/etc/passwd/run/workload.sock", noDirectory), "FILE_ERROR");
+    assert.equal(await startFailure("/etc/passwd/workload.sock", noDirectory), "FILE_ERROR");
     await startFailure("/etc/passwd", /already exists and is not a socket/);
   });
 

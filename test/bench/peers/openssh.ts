@@ -16,24 +16,24 @@ export const OPENSSH_PROGRAMS: readonly Program[] = [
 ];
 
 /** OpenSSH's server with keys and a port of its own, for tunnels by `ssh -L` and trees by tar(1). */
-export async function startOpenssh(folder: string): Promise<Running> {
+export async function startOpenssh(directory: string): Promise<Running> {
   // Where root's sshd locks its helper in.
   if (process.getuid?.() === 0) mkdirSync("/run/sshd", { recursive: true });
-  makeKey(join(folder, "host"));
-  makeKey(join(folder, "client"));
-  copyFileSync(join(folder, "client.pub"), join(folder, "authorized"));
+  makeKey(join(directory, "host"));
+  makeKey(join(directory, "client"));
+  copyFileSync(join(directory, "client.pub"), join(directory, "authorized"));
   const port = await freePort();
-  writeFileSync(join(folder, "sshd_config"), configuration(folder, port));
+  writeFileSync(join(directory, "sshd_config"), configuration(directory, port));
   const [version] = execaSync("ssh", ["-V"]).stderr.split(",", 1);
   await using starting = new AsyncDisposableStack();
-  const server = starting.use(new LineProcess(SSHD, "-D", "-e", "-f", join(folder, "sshd_config")));
+  const server = starting.use(new LineProcess(SSHD, "-D", "-e", "-f", join(directory, "sshd_config")));
   await server.untilListening(port);
   const started = starting.move();
   return {
     description: `tunnels and tar of ${version} by its own ssh`,
     // Without the user's own settings: as it comes.
     tool: () => {
-      const identity = ["-i", join(folder, "client"), "-p", String(port), "-o", "BatchMode=yes"];
+      const identity = ["-i", join(directory, "client"), "-p", String(port), "-o", "BatchMode=yes"];
       const anyHost = ["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"];
       return ["ssh", "-q", "-F", "none", ...identity, ...anyHost, "127.0.0.1"];
     },
@@ -46,10 +46,10 @@ function makeKey(file: string): void {
   execaSync("ssh-keygen", ["-q", "-t", "ed25519", "-N", "", "-f", file]);
 }
 
-function configuration(folder: string, port: number): string {
+function configuration(directory: string, port: number): string {
   return `ListenAddress 127.0.0.1:${port}
-HostKey ${folder}/host
-AuthorizedKeysFile ${folder}/authorized
+HostKey ${directory}/host
+AuthorizedKeysFile ${directory}/authorized
 PidFile none
 StrictModes no
 UsePAM no

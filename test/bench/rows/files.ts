@@ -23,7 +23,7 @@ const WRITE_NOTE = "temporary file, SHA-256, fsync, rename";
 export async function fileRows(bench: Bench): Promise<Row[]> {
   // Not in memory: file systems there have no page cache of their own kind.
   using source = mkdtempDisposableSync(join(tmpdir(), "guest-agent-bench-"));
-  using target = mkdtempDisposableSync(join(bench.folder, "written-"));
+  using target = mkdtempDisposableSync(join(bench.directory, "written-"));
   const { streamBytes, parallelBytes } = bench.scale;
   for (const sizeBytes of new Set([streamBytes, parallelBytes])) {
     fillFile(join(source.path, `read-${sizeBytes}`), sizeBytes);

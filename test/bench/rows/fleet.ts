@@ -45,7 +45,7 @@ export async function fleetRows(bench: Bench): Promise<Row[]> {
     bench.say(`not measured: the fleet ${provided}`);
     return [];
   }
-  const library = await libraryBefore(bench.folder);
+  const library = await libraryBefore(bench.directory);
   const run = async (
     options: Omit<FleetOptions, "program">,
     parts: Pick<NodeSideParts, "operation"> & Partial<NodeSideParts>,
@@ -136,8 +136,8 @@ export async function fleetRows(bench: Bench): Promise<Row[]> {
   for (const count of [100, 1_000]) rows.push(...(await watchRows(bench, provided, count, library)));
 
   bench.say(`${CREATES} creates at once`);
-  const agentArchive = join(bench.folder, "agent.tar.gz");
-  await makeArchive(bench.folder, agentArchive, ARCHIVE_BYTES);
+  const agentArchive = join(bench.directory, "agent.tar.gz");
+  await makeArchive(bench.directory, agentArchive, ARCHIVE_BYTES);
   const parts = { operation: "create", count: CREATES, agentArchive } as const;
   const options = { count: 0, writeMs: 200 };
   const creates = pairOf(await run(options, parts), await run(options, { ...parts, library }));
@@ -245,8 +245,8 @@ function uploadsOf({ calls }: FleetCounts): number {
 }
 
 /** Unpacks the library of the release before. Returns the path of its entry. */
-async function libraryBefore(folder: string): Promise<string> {
-  const target = join(folder, "before");
+async function libraryBefore(directory: string): Promise<string> {
+  const target = join(directory, "before");
   await mkdir(target);
   await execa("tar", ["-xzf", join(ROOT, `compat/v${BEFORE}/client.tgz`), "-C", target]);
   await symlink(join(ROOT, "node_modules"), join(target, "node_modules"));

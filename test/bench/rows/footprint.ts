@@ -80,7 +80,12 @@ export async function snapshotRows(bench: Bench): Promise<Row[]> {
   const guests = `QEMU wrote ${(withBytes / MB).toFixed(0)} MB with it and ${(withoutBytes / MB).toFixed(0)} MB without`;
   return [
     row("share of an idle guest's snapshot", withBytes - withoutBytes, 48, `${guests}, zero pages skipped; Linux 6.12`),
-    row("page cache of the folder after a cold start", afterStart.cachedBytes, 28, "after the first Health"),
-    row("resident at PRE_SNAPSHOT", resident, 36, "after a rest; anonymous, and pages of the folder in the page cache"),
+    row("page cache of the directory after a cold start", afterStart.cachedBytes, 28, "after the first Health"),
+    row(
+      "resident at PRE_SNAPSHOT",
+      resident,
+      36,
+      "after a rest; anonymous, and pages of the directory in the page cache",
+    ),
   ];
 }

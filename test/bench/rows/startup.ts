@@ -104,8 +104,8 @@ function ownProcesses(pid: number): number[] {
 }
 
 /** A bare Node of the agent's version as npm gives it, with a server on one port and nothing else. */
-function bareNetServer(folder: string): Program {
-  const script = join(folder, "net-server.cjs");
+function bareNetServer(directory: string): Program {
+  const script = join(directory, "net-server.cjs");
   writeFileSync(script, NET_SERVER);
   return {
     command: [process.execPath, script],
@@ -115,18 +115,18 @@ function bareNetServer(folder: string): Program {
 }
 
 /**
- * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' folders, a
+ * The built agent under its launcher, with all that it has on a substrate: mutual TLS, both sockets' directories, a
  * workload.
  */
-async function builtAgent(program: string, folder: string): Promise<() => Promise<Program>> {
-  await issueCertificates(folder);
+async function builtAgent(program: string, directory: string): Promise<() => Promise<Program>> {
+  await issueCertificates(directory);
   const env = {
     PATH,
     SVC_INSTANCE_TOKEN: "startup-0123456789",
-    SVC_TLS_CERT_FILE: join(folder, "server.pem"),
-    SVC_TLS_KEY_FILE: join(folder, "server.key"),
-    SVC_TLS_CLIENT_CA_FILE: join(folder, "ca.pem"),
-    SVC_WORKLOAD_SOCKET: join(folder, "workload.sock"),
+    SVC_TLS_CERT_FILE: join(directory, "server.pem"),
+    SVC_TLS_KEY_FILE: join(directory, "server.key"),
+    SVC_TLS_CLIENT_CA_FILE: join(directory, "ca.pem"),
+    SVC_WORKLOAD_SOCKET: join(directory, "workload.sock"),
     SVC_PROCESS_SPEC: JSON.stringify({ args: WORKLOAD }),
   };
   return async () => {
@@ -146,9 +146,9 @@ const NOTE =
 /** Times from the spawn to a workload and a port that answers, and the memory then, beside a bare Node server. */
 export async function startupRows({ agentProgram, scale, say }: Bench): Promise<Row[]> {
   say(`${scale.starts} starts`);
-  using folder = mkdtempDisposableSync(join(tmpdir(), "guest-agent-startup-"));
-  const bare = bareNetServer(folder.path);
-  const agent = await builtAgent(agentProgram, folder.path);
+  using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-startup-"));
+  const bare = bareNetServer(directory.path);
+  const agent = await builtAgent(agentProgram, directory.path);
   // The page cache holds both from here on.
   await measureStart(bare);
   await measureStart(await agent());

@@ -9,11 +9,11 @@ import { type Contender, type Goal, makeRow, type Peer, type Row, samplesOf } fr
 
 const KIB = 1024;
 const CONTENDERS = ["ours", "openssh", "exec-tar"] as const;
-/** 30,000 files in 3,000 folders are the shape of a node_modules folder. */
+/** 30,000 files in 3,000 directories are the shape of a node_modules directory. */
 const SHAPES = [
-  { files: 2_000, kibibytes: 2, filesOfFolder: 100 },
-  { files: 100, kibibytes: 10 * KIB, filesOfFolder: 10 },
-  { files: 30_000, kibibytes: 4, filesOfFolder: 10 },
+  { files: 2_000, kibibytes: 2, filesOfDirectory: 100 },
+  { files: 100, kibibytes: 10 * KIB, filesOfDirectory: 10 },
+  { files: 30_000, kibibytes: 4, filesOfDirectory: 10 },
 ] as const;
 type Shape = (typeof SHAPES)[number];
 const TIME_LIMIT = 1.3;
@@ -28,7 +28,7 @@ export async function treeRows(bench: Bench): Promise<Row[]> {
   const contenders = new Map([...bench.contenders, ...(ours ? [["exec-tar", ours] as const] : [])]);
   const rows: Row[] = [];
   for (const [place, parent] of [
-    ["in memory", bench.folder],
+    ["in memory", bench.directory],
     ["on the disk", tmpdir()],
   ] as const)
     for (const shape of SHAPES) {
@@ -54,15 +54,15 @@ export async function treeRows(bench: Bench): Promise<Row[]> {
   return rows;
 }
 
-/** Files of that size in folders. Returns their number. */
-function makeTree(root: string, { files, kibibytes, filesOfFolder }: Shape, part: number): number {
+/** Files of that size in directories. Returns their number. */
+function makeTree(root: string, { files, kibibytes, filesOfDirectory }: Shape, part: number): number {
   const content = randomFillSync(Buffer.alloc(kibibytes * KIB));
   const count = Math.ceil(files * part);
   for (let at = 0; at < count; at += 1) {
-    const folder = join(root, `package-${Math.floor(at / filesOfFolder)}`);
-    if (at % filesOfFolder === 0) mkdirSync(folder, { recursive: true });
+    const directory = join(root, `package-${Math.floor(at / filesOfDirectory)}`);
+    if (at % filesOfDirectory === 0) mkdirSync(directory, { recursive: true });
     content.writeUInt32LE(at);
-    writeFileSync(join(folder, `file-${at}`), content);
+    writeFileSync(join(directory, `file-${at}`), content);
   }
   return count;
 }

@@ -155,7 +155,7 @@ func (f *fleet) createInstance(w http.ResponseWriter, r *http.Request) {
 	a := &agent{name: body.Name, address: f.address(len(f.agents)), made: time.Now()}
 	f.agents = append(f.agents, a)
 	f.lock.Unlock()
-	set, err := readSet(filepath.Join(f.nodes[body.Tags["svc.node_id"]].folder, "credentials", body.Name))
+	set, err := readSet(filepath.Join(f.nodes[body.Tags["svc.node_id"]].directory, "credentials", body.Name))
 	if err == nil {
 		err = f.beginWith(a, set)
 	}

@@ -23,8 +23,8 @@ type credentialSet map[string][]byte
 
 var agentFiles = []string{"server.key", "server.pem", "ca.pem", "token"}
 
-// issue makes an authority, two certificates and a token in a folder, as the node side does.
-func issue(folder string) (credentialSet, error) {
+// issue makes an authority, two certificates and a token in a directory, as the node side does.
+func issue(directory string) (credentialSet, error) {
 	authority, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -70,22 +70,22 @@ func issue(folder string) (credentialSet, error) {
 		}
 		set[name+".pem"], set[name+".key"] = encoded("CERTIFICATE", der), encoded("PRIVATE KEY", pkcs8)
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return nil, err
 	}
 	for name, content := range set {
-		if err := os.WriteFile(filepath.Join(folder, name), content, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(directory, name), content, 0o600); err != nil {
 			return nil, err
 		}
 	}
 	return set, nil
 }
 
-// readSet reads what the node side has issued in a folder.
-func readSet(folder string) (credentialSet, error) {
+// readSet reads what the node side has issued in a directory.
+func readSet(directory string) (credentialSet, error) {
 	set := credentialSet{}
 	for _, name := range agentFiles {
-		content, err := os.ReadFile(filepath.Join(folder, name))
+		content, err := os.ReadFile(filepath.Join(directory, name))
 		if err != nil {
 			return nil, err
 		}

@@ -13,7 +13,7 @@ import (
 	pb "guest-agent/fleet/gen/svc/guest/v1alpha1"
 )
 
-type node struct{ folder, id, journal string }
+type node struct{ directory, id, journal string }
 
 // fleet is all agents, and what the API lists of them.
 type fleet struct {
@@ -63,7 +63,7 @@ func (f *fleet) addNode(n node, count int) error {
 		places <- struct{}{}
 		go func() {
 			defer all.Done()
-			failures[i] = f.begin(a, filepath.Join(n.folder, "credentials", name))
+			failures[i] = f.begin(a, filepath.Join(n.directory, "credentials", name))
 			<-places
 		}()
 	}
@@ -77,8 +77,8 @@ func (f *fleet) addNode(n node, count int) error {
 	return nil
 }
 
-func (f *fleet) begin(a *agent, folder string) error {
-	set, err := issue(folder)
+func (f *fleet) begin(a *agent, directory string) error {
+	set, err := issue(directory)
 	if err != nil {
 		return err
 	}

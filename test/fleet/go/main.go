@@ -1,9 +1,9 @@
 // A host's worth of sandboxes in one process: agents on addresses of the loopback, each with an authority of its own, and
 // a fake of the substrate's HTTP API that lists them. It keeps counts of what the node side asks of both.
 //
-// Usage: program [options] STATE-FOLDER=NODE-ID=JOURNAL-ID=COUNT...
+// Usage: program [options] STATE-DIRECTORY=NODE-ID=JOURNAL-ID=COUNT...
 //
-// Each argument is a node with that many sandboxes, whose credentials are written into its state folder. The program
+// Each argument is a node with that many sandboxes, whose credentials are written into its state directory. The program
 // prints the address of the API as its first line, and ends when its standard input does.
 package main
 
@@ -49,13 +49,13 @@ func main() {
 	for _, argument := range flag.Args() {
 		words := strings.Split(argument, "=")
 		if len(words) != 4 {
-			log.Fatalf("%q is not STATE-FOLDER=NODE-ID=JOURNAL-ID=COUNT", argument)
+			log.Fatalf("%q is not STATE-DIRECTORY=NODE-ID=JOURNAL-ID=COUNT", argument)
 		}
 		count, err := strconv.Atoi(words[3])
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := fleet.addNode(node{folder: words[0], id: words[1], journal: words[2]}, count); err != nil {
+		if err := fleet.addNode(node{directory: words[0], id: words[1], journal: words[2]}, count); err != nil {
 			log.Fatal(err)
 		}
 	}

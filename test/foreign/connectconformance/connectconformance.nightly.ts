@@ -26,9 +26,9 @@ foreignSuite("connectconformance, of the agent's gRPC, HTTP/2 and TLS", 199, asy
   const suite = await buildGoSuite(MODULE, `${MODULE}/cmd/connectconformance`);
   if (typeof suite === "string") return suite;
   await generate(suite);
-  await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-"));
+  await using directory = await mkdtempDisposable(join(tmpdir(), "conformance-"));
   // JSON is YAML. The agent takes nobody without a certificate.
-  const features = join(folder.path, "features.yaml");
+  const features = join(directory.path, "features.yaml");
   const excludeCases = [{ useTls: true, useTlsClientCerts: false }];
   await writeFile(features, JSON.stringify({ features: FEATURES, excludeCases }));
   const program = join(import.meta.dirname, "under-test/server.ts");
@@ -51,8 +51,8 @@ async function generate({ version, sources }: GoSuite): Promise<void> {
   const stamp = join(GENERATED, "version");
   if (existsSync(stamp) && readFileSync(stamp, "utf8") === version) return;
   const options = { cwd: import.meta.dirname, preferLocal: true, localDir: import.meta.dirname };
-  await using folder = await mkdtempDisposable(join(tmpdir(), "conformance-schema-"));
-  const image = join(folder.path, "suite.binpb");
+  await using directory = await mkdtempDisposable(join(tmpdir(), "conformance-schema-"));
+  const image = join(directory.path, "suite.binpb");
   await execa("buf", ["build", "--exclude-source-info", "-o", image, join(await sources(), "proto")], options);
   const types = TYPES.map((name) => `connectrpc.conformance.v1.${name}`);
   const out = {

@@ -1,6 +1,6 @@
 import { readFile } from "node:fs/promises";
 import { execa } from "execa";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
 import { buildGoSuite } from "../go.ts";
@@ -35,8 +35,8 @@ for (const [list, cases] of Object.entries(LISTS))
  */
 async function run(program: string, socketPath: string, list: string): Promise<Outcome> {
   await using relay = await relayTo({ path: socketPath });
-  await using folder = await testFolder();
-  const report = folder.at("report.xml");
+  await using directory = await testDirectory();
+  const report = directory.at("report.xml");
   const args = ["--strict", "--port", String(relay.port), "--timeout", String(CASE_LIMIT_S), "-j", report, list];
   // Its status says no more than the report does.
   await execa(program, args, { reject: false, timeout: RUN_LIMIT_MS });

@@ -5,7 +5,7 @@ import { Readable } from "node:stream";
 import { describe, test } from "node:test";
 import { promisify } from "node:util";
 import { connect, restoreDuties } from "../../../src/node/client/index.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { failureOf, thrownBy } from "../../fixtures/guest-client.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
@@ -13,7 +13,7 @@ import { startSocketAgent } from "../../fixtures/agent.ts";
 /** What a program without types may pass. */
 const anything = (value: unknown): never => value as never;
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startSocketAgent({ hooks: { pre_snapshot: { args: ["true"] } } }));
 const client = forAllTests(connect({ address: `unix:${agent.socketPath}`, token: agent.token }));
 
@@ -89,8 +89,8 @@ describe("arguments", () => {
       ],
       [/timeout_ms/, () => client.snapshots.prepare({ timeoutMs: 333.3 })],
       [/offset/, () => client.files.readFile("/etc/hosts", { offset: -1 })],
-      [/size/, () => client.files.writeFile(folder.at("x"), "x", { size: -1 })],
-      [/mode/, () => client.files.writeFile(folder.at("x"), "x", { mode: 0.5 })],
+      [/size/, () => client.files.writeFile(directory.at("x"), "x", { size: -1 })],
+      [/mode/, () => client.files.writeFile(directory.at("x"), "x", { mode: 0.5 })],
       [/write host:port/, () => connect({ address: "http://localhost:1", token, ...pem })],
       [/IPv6 address in brackets/, () => connect({ address: "::1:7071", token, ...pem })],
       [/keyPem is not PEM/, () => connect({ address: "127.0.0.1:1", token, ...pem, keyPem: "" })],
@@ -173,7 +173,7 @@ describe("arguments", () => {
 
   test("input and file content may be text instead of bytes", async () => {
     assert.equal((await client.run(["cat"], { input: "größer" })).stdout, "größer");
-    const path = folder.at("text");
+    const path = directory.at("text");
     await client.files.writeFile(path, "größer\n");
     assert.equal(await client.files.readFile(path, "utf8"), "größer\n");
     assert.deepEqual(await client.files.readFile(path, { offset: 2, length: 2 }), Buffer.from("ö"));

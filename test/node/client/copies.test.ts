@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import type { GuestClient } from "../../../src/node/client/index.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -19,9 +19,9 @@ type Copy = (from: string, to: string, options: object, through?: GuestClient) =
 
 /** Both directions, which must do the same. */
 const COPIES: readonly (readonly [string, Copy])[] = [
-  ["uploadFolder", (from, to, options, through = client) => through.files.upload(from, to, options)],
+  ["files.upload", (from, to, options, through = client) => through.files.upload(from, to, options)],
   [
-    "downloadFolder",
+    "files.download",
     (from, to, options, through = client) => through.files.download(from, to, { umask: 0, ...options }),
   ],
 ];
@@ -29,8 +29,8 @@ const COPIES: readonly (readonly [string, Copy])[] = [
 for (const [method, copy] of COPIES)
   describe(`client.${method}`, () => {
     it(`${method} keeps owners and hard links only on request`, NEEDS_ROOT, async () => {
-      await using folder = await testFolder();
-      const from = folder.at("from");
+      await using directory = await testDirectory();
+      const from = directory.at("from");
       await mkdir(`${from}/sub`, { recursive: true });
       await writeFile(`${from}/a`, "small");
       await writeFile(`${from}/b`, Buffer.alloc(200_000, "large"));
@@ -40,7 +40,7 @@ for (const [method, copy] of COPIES)
       await chown(`${from}/a`, 1234, 5678);
       await chown(`${from}/sub`, 7, 8);
       await lchown(`${from}/link`, 9, 10);
-      const kept = folder.at("kept");
+      const kept = directory.at("kept");
       const { files } = await copy(from, kept, { keepOwners: true, hardLinks: true });
       assert.equal(files, 4);
       const owners = async (root: string): Promise<unknown[]> =>
@@ -57,11 +57,11 @@ for (const [method, copy] of COPIES)
       ]);
       for (const name of ["a", "b"])
         assert.equal((await stat(`${kept}/${name}`)).ino, (await stat(`${kept}/sub/${name}`)).ino, name);
-      await copy(from, folder.at("plain"), {});
-      assert.deepEqual(new Set((await owners(folder.at("plain"))).flat() as number[]), new Set([0]));
-      assert.equal((await stat(folder.at("plain/b"))).nlink, 1);
-      await copy(from, folder.at("given"), { keepOwners: true, uid: 42 });
-      assert.deepEqual(await owners(folder.at("given")), [
+      await copy(from, directory.at("plain"), {});
+      assert.deepEqual(new Set((await owners(directory.at("plain"))).flat() as number[]), new Set([0]));
+      assert.equal((await stat(directory.at("plain/b"))).nlink, 1);
+      await copy(from, directory.at("given"), { keepOwners: true, uid: 42 });
+      assert.deepEqual(await owners(directory.at("given")), [
         [42, 5678],
         [42, 8],
         [42, 10],
@@ -69,14 +69,14 @@ for (const [method, copy] of COPIES)
     });
 
     it(`${method} copies a hard link whose first name is excluded`, async () => {
-      await using folder = await testFolder();
-      await mkdir(folder.at("from"));
-      await writeFile(folder.at("from/1"), "content");
-      for (const name of ["2", "3"]) await link(folder.at("from/1"), folder.at(`from/${name}`));
+      await using directory = await testDirectory();
+      await mkdir(directory.at("from"));
+      await writeFile(directory.at("from/1"), "content");
+      for (const name of ["2", "3"]) await link(directory.at("from/1"), directory.at(`from/${name}`));
       // The guest lists in an order of its own: whichever name is its first one is excluded once.
       for (const excluded of ["1", "2", "3"]) {
-        const to = folder.at(`without-${excluded}`);
-        await copy(folder.at("from"), to, { hardLinks: true, exclude: [excluded] });
+        const to = directory.at(`without-${excluded}`);
+        await copy(directory.at("from"), to, { hardLinks: true, exclude: [excluded] });
         const names = (await readdir(to)).toSorted();
         assert.deepEqual(
           names,
@@ -88,66 +88,66 @@ for (const [method, copy] of COPIES)
     });
 
     it(`${method} with keepExisting adds only missing entries`, async () => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       for (const side of ["from", "to"]) {
-        await mkdir(folder.at(`${side}/sub`), { recursive: true });
-        await writeFile(folder.at(`${side}/sub/both`), side);
+        await mkdir(directory.at(`${side}/sub`), { recursive: true });
+        await writeFile(directory.at(`${side}/sub/both`), side);
       }
-      await writeFile(folder.at("from/sub/new"), "new");
-      await symlink("elsewhere", folder.at("from/link"));
-      await writeFile(folder.at("to/link"), "a file");
-      assert.equal((await copy(folder.at("from"), folder.at("to"), { keepExisting: true })).files, 1);
-      assert.equal(await readFile(folder.at("to/sub/both"), "utf8"), "to");
-      assert.equal(await readFile(folder.at("to/sub/new"), "utf8"), "new");
-      assert.equal(await readFile(folder.at("to/link"), "utf8"), "a file");
+      await writeFile(directory.at("from/sub/new"), "new");
+      await symlink("elsewhere", directory.at("from/link"));
+      await writeFile(directory.at("to/link"), "a file");
+      assert.equal((await copy(directory.at("from"), directory.at("to"), { keepExisting: true })).files, 1);
+      assert.equal(await readFile(directory.at("to/sub/both"), "utf8"), "to");
+      assert.equal(await readFile(directory.at("to/sub/new"), "utf8"), "new");
+      assert.equal(await readFile(directory.at("to/link"), "utf8"), "a file");
     });
 
     it(`${method} with followLinks reports broken and looping links`, async () => {
-      await using folder = await testFolder();
-      await mkdir(folder.at("from/sub"), { recursive: true });
-      await mkdir(folder.at("outside"));
-      await writeFile(folder.at("outside/file"), "outside");
-      await symlink("file", folder.at("outside/inner"));
-      await symlink("../outside", folder.at("from/directory"));
-      await symlink("../../outside/file", folder.at("from/sub/link"));
-      await symlink("nowhere", folder.at("from/broken"));
-      await symlink("..", folder.at("from/sub/loop"));
+      await using directory = await testDirectory();
+      await mkdir(directory.at("from/sub"), { recursive: true });
+      await mkdir(directory.at("outside"));
+      await writeFile(directory.at("outside/file"), "outside");
+      await symlink("file", directory.at("outside/inner"));
+      await symlink("../outside", directory.at("from/directory"));
+      await symlink("../../outside/file", directory.at("from/sub/link"));
+      await symlink("nowhere", directory.at("from/broken"));
+      await symlink("..", directory.at("from/sub/loop"));
       const failed: string[] = [];
       const onFailure = ({ name, errno }: { name: string; errno: string }): number => failed.push(`${name}: ${errno}`);
-      const error = await failureOf(copy(folder.at("from"), folder.at("to"), { followLinks: true, onFailure }));
+      const error = await failureOf(copy(directory.at("from"), directory.at("to"), { followLinks: true, onFailure }));
       assert.equal(error.code, "COPY_INCOMPLETE");
       assert.deepEqual(failed.toSorted(), ["broken: ENOENT", "sub/loop: ELOOP"]);
       for (const name of ["directory/file", "directory/inner", "sub/link"]) {
-        assert.equal(await readFile(folder.at(`to/${name}`), "utf8"), "outside");
-        assert.ok((await lstat(folder.at(`to/${name}`))).isFile(), name);
+        assert.equal(await readFile(directory.at(`to/${name}`), "utf8"), "outside");
+        assert.ok((await lstat(directory.at(`to/${name}`))).isFile(), name);
       }
-      assert.ok((await lstat(folder.at("to/directory"))).isDirectory());
+      assert.ok((await lstat(directory.at("to/directory"))).isDirectory());
     });
 
     it(`${method} accepts non-UTF-8 local paths and exclude patterns`, async () => {
-      await using folder = await testFolder();
-      await mkdir(folder.at("from/node_modules/x"), { recursive: true });
-      await mkdir(folder.at("from/build"));
+      await using directory = await testDirectory();
+      await mkdir(directory.at("from/node_modules/x"), { recursive: true });
+      await mkdir(directory.at("from/build"));
       for (const name of ["kept", "a.log", "build/b.o", "node_modules/x/y"])
-        await writeFile(folder.at(`from/${name}`), "x");
-      const raw = Buffer.concat([Buffer.from(`${folder.path}/caf`), Buffer.from([0xe9])]);
+        await writeFile(directory.at(`from/${name}`), "x");
+      const raw = Buffer.concat([Buffer.from(`${directory.path}/caf`), Buffer.from([0xe9])]);
       const exclude = ["node_modules", "*.log", "build/*.o"];
-      if (method === "uploadFolder") {
-        await client.files.download(folder.at("from"), raw);
-        await client.files.upload(raw, folder.at("to"), { exclude });
+      if (method === "files.upload") {
+        await client.files.download(directory.at("from"), raw);
+        await client.files.upload(raw, directory.at("to"), { exclude });
       } else {
-        await client.files.download(folder.at("from"), raw, { exclude });
-        await client.files.upload(raw, folder.at("to"));
+        await client.files.download(directory.at("from"), raw, { exclude });
+        await client.files.upload(raw, directory.at("to"));
       }
-      assert.deepEqual((await readdir(folder.at("to"), { recursive: true })).toSorted(), ["build", "kept"]);
+      assert.deepEqual((await readdir(directory.at("to"), { recursive: true })).toSorted(), ["build", "kept"]);
     });
 
     it(`${method} resumes after a lost connection until its time limit`, async () => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });
-      await mkdir(folder.at("from"));
-      for (let at = 0; at < 200; at += 1) await writeFile(folder.at(`from/${at}`), `${at}`.repeat(5_000));
+      await mkdir(directory.at("from"));
+      for (let at = 0; at < 200; at += 1) await writeFile(directory.at(`from/${at}`), `${at}`.repeat(5_000));
       let [cuts, bytes] = [0, 0];
       const options = {
         onBytes: (count: number): void => {
@@ -159,10 +159,10 @@ for (const [method, copy] of COPIES)
         },
         onReconnect: (): number => (cuts += 10),
       };
-      const { files } = await copy(folder.at("from"), folder.at("to"), options, through);
+      const { files } = await copy(directory.at("from"), directory.at("to"), options, through);
       assert.deepEqual([files, cuts], [200, 11]);
       for (let at = 0; at < 200; at += 1)
-        assert.equal(await readFile(folder.at(`to/${at}`), "utf8"), `${at}`.repeat(5_000));
+        assert.equal(await readFile(directory.at(`to/${at}`), "utf8"), `${at}`.repeat(5_000));
       [bytes, cuts] = [0, 0];
       const away = {
         requestTimeoutMs: 3_000,
@@ -172,7 +172,7 @@ for (const [method, copy] of COPIES)
         },
         onReconnect: (): number => (cuts += 1),
       };
-      const { status } = await failureOf(copy(folder.at("from"), folder.at("never"), away, through));
+      const { status } = await failureOf(copy(directory.at("from"), directory.at("never"), away, through));
       // Without a limit for the whole call, each of ten attempts would have one of its own.
       assert.ok(cuts <= 1, `${cuts} attempts`);
       // The limit may be over before the connection is cut, or at that moment.
@@ -180,11 +180,11 @@ for (const [method, copy] of COPIES)
     });
 
     it(`${method} has one time limit for all attempts`, async (context) => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });
-      await mkdir(folder.at("from"));
-      for (let at = 0; at < 200; at += 1) await writeFile(folder.at(`from/${at}`), `${at}`.repeat(5_000));
+      await mkdir(directory.at("from"));
+      for (let at = 0; at < 200; at += 1) await writeFile(directory.at(`from/${at}`), `${at}`.repeat(5_000));
       // The clock of the limit: it passes during the third attempt, whatever time the attempts take.
       const now = performance.now.bind(performance);
       let passedMs = 0;
@@ -205,7 +205,7 @@ for (const [method, copy] of COPIES)
           if (reconnects === 3) passedMs = limited.requestTimeoutMs;
         },
       };
-      const { status } = await failureOf(copy(folder.at("from"), folder.at("to"), limited, through));
+      const { status } = await failureOf(copy(directory.at("from"), directory.at("to"), limited, through));
       assert.deepEqual([status, reconnects], ["DEADLINE_EXCEEDED", 3]);
     });
   });
@@ -213,27 +213,27 @@ for (const [method, copy] of COPIES)
 describe("a large file that becomes shorter while it is uploaded", () => {
   const BYTES = 30_000_000;
 
-  it("uploadFolder reports a file that shrinks and writes the others", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("from"));
-    for (const name of ["a", "z"]) await writeFile(folder.at(`from/${name}`), name);
-    await writeFile(folder.at("from/big"), Buffer.alloc(BYTES, "x"));
+  it("files.upload reports a file that shrinks and writes the others", async () => {
+    await using directory = await testDirectory();
+    await mkdir(directory.at("from"));
+    for (const name of ["a", "z"]) await writeFile(directory.at(`from/${name}`), name);
+    await writeFile(directory.at("from/big"), Buffer.alloc(BYTES, "x"));
     let isCut = false;
     const onBytes = (): void => {
-      if (!isCut) setImmediate(() => truncateSync(folder.at("from/big"), 0));
+      if (!isCut) setImmediate(() => truncateSync(directory.at("from/big"), 0));
       isCut = true;
     };
-    const error = await failureOf(client.files.upload(folder.at("from"), folder.at("to"), { onBytes }));
+    const error = await failureOf(client.files.upload(directory.at("from"), directory.at("to"), { onBytes }));
     assert.deepEqual([error.code, error.metadata["failed"]], ["COPY_INCOMPLETE", "1"]);
     assert.match(error.message, /big: ESTALE/);
-    assert.deepEqual((await readdir(folder.at("to"))).toSorted(), ["a", "z"]);
+    assert.deepEqual((await readdir(directory.at("to"))).toSorted(), ["a", "z"]);
   });
 
-  it("uploadFolder to an older agent retries without a shrinking file", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("from"));
-    for (const name of ["a", "z"]) await writeFile(folder.at(`from/${name}`), name);
-    await writeFile(folder.at("from/big"), Buffer.alloc(BYTES, "x"));
+  it("files.upload to an older agent retries without a shrinking file", async () => {
+    await using directory = await testDirectory();
+    await mkdir(directory.at("from"));
+    for (const name of ["a", "z"]) await writeFile(directory.at(`from/${name}`), name);
+    await writeFile(directory.at("from/big"), Buffer.alloc(BYTES, "x"));
     const calls: string[][] = [];
     const WriteTree = (call: StandInCall): void => {
       const names: string[] = [];
@@ -243,7 +243,7 @@ describe("a large file that becomes shorter while it is uploaded", () => {
         const { part } = message as WriteTreeRequest;
         if (part.case !== "items") return;
         names.push(...part.value.items.map(({ path }) => Buffer.from(path).toString()));
-        if (names.includes("big")) truncateSync(folder.at("from/big"), 0);
+        if (names.includes("big")) truncateSync(directory.at("from/big"), 0);
         else if (names.includes("z")) {
           call.send({ done: true, items: BigInt(names.length) });
           call.end();
@@ -253,7 +253,7 @@ describe("a large file that becomes shorter while it is uploaded", () => {
     const answers = { SetAttributes: () => ({ stat: {} }) };
     const serves = { WriteTree, List: (call: StandInCall): void => call.end() };
     await using older = await startStandIn({ service: FileTree, serves, answers });
-    const error = await failureOf(older.client.files.upload(folder.at("from"), "/there"));
+    const error = await failureOf(older.client.files.upload(directory.at("from"), "/there"));
     assert.deepEqual([error.code, error.metadata["failed"]], ["COPY_INCOMPLETE", "1"]);
     assert.deepEqual(calls, [
       ["a", "big"],

@@ -135,7 +135,7 @@ describe("the library's sources", () => {
         "client/exec/run.ts: CommandError", // the same
         "client/files/guest-file.ts: EntryError", // of one entry, which onFailure reports
         "client/files/read-tree.ts: EntryError", // FILE_CHANGED
-        "client/files/upload-folder.ts: EntryError", // SOURCE_FAILED
+        "client/files/upload-directory.ts: EntryError", // SOURCE_FAILED
         "client/files/write.ts: TypeError", // SOURCE_FAILED
         "client/grpc-texts.ts: Error", // the cause of DEADLINE_EXCEEDED
         "client/internals/grpc-js.ts: Error", // of a late write, whose call has its own status

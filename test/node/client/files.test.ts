@@ -7,7 +7,7 @@ import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { connect, type Files, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { listener } from "../../fixtures/listeners.ts";
@@ -15,7 +15,7 @@ import { FLAG, FRAME, frameReader, PREFACE } from "../../fixtures/raw-http2.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startSocketAgent());
 const client = forAllTests(clientOf(agent));
 
@@ -23,17 +23,17 @@ describe("files of a GuestClient", () => {
   const content = randomBytes(3 * 1024 * 1024 + 7);
 
   test("readFile reads a whole file or a range", async () => {
-    const path = join(folder, "read");
+    const path = join(directory, "read");
     await writeFile(path, content);
     assert.ok((await client.files.readFile(path)).equals(content));
     const range = await client.files.readFile(path, { offset: 1_000_000, length: 5 });
     assert.deepEqual(range, content.subarray(1_000_000, 1_000_005));
-    await writeFile(join(folder, "empty"), "");
-    assert.equal(await client.files.readFile(join(folder, "empty"), "utf8"), "");
+    await writeFile(join(directory, "empty"), "");
+    assert.equal(await client.files.readFile(join(directory, "empty"), "utf8"), "");
   });
 
   test("pieces of a sparse file contain holes instead of zeros", async () => {
-    const path = join(folder, "pieces");
+    const path = join(directory, "pieces");
     await writeFile(path, content);
     await truncate(path, 20_000_000);
     const pieces = await Array.fromAsync(client.files.readPieces(path));
@@ -90,7 +90,7 @@ describe("files of a GuestClient", () => {
   });
 
   test("attributes describe the opened file even after it was replaced", async () => {
-    const path = join(folder, "attributes");
+    const path = join(directory, "attributes");
     await writeFile(path, content);
     const opened = client.files.createReadStream(path);
     const chunks = opened[Symbol.asyncIterator]();
@@ -100,13 +100,13 @@ describe("files of a GuestClient", () => {
     const attributes = await opened.attributes;
     assert.deepEqual([attributes?.type, attributes?.size], ["file", content.length]);
     await chunks.return?.(undefined);
-    const absent = client.files.createReadStream(join(folder, "absent"));
+    const absent = client.files.createReadStream(join(directory, "absent"));
     await assert.rejects(buffer(absent), GuestError);
     await assert.rejects(absent.attributes, GuestError);
   });
 
   test("attributes of an abandoned read fail with CANCELLED", async () => {
-    const unread = client.files.createReadStream(join(folder, "unread"));
+    const unread = client.files.createReadStream(join(directory, "unread"));
     unread.destroy();
     const { status } = await failureOf(unread.attributes);
     assert.equal(status, "CANCELLED");
@@ -114,17 +114,17 @@ describe("files of a GuestClient", () => {
 
   test("writeFile writes bytes and streams with their attributes", async () => {
     const sha256 = createHash("sha256").update(content).digest();
-    const whole = await client.files.writeFile(join(folder, "whole"), content, { mode: 0o640, sha256 });
+    const whole = await client.files.writeFile(join(directory, "whole"), content, { mode: 0o640, sha256 });
     assert.equal(whole.bytesWritten, content.length);
     assert.deepEqual(Buffer.from(whole.sha256), sha256);
-    assert.ok((await readFile(join(folder, "whole"))).equals(content));
-    assert.equal((await stat(join(folder, "whole"))).mode & 0o777, 0o640);
+    assert.ok((await readFile(join(directory, "whole"))).equals(content));
+    assert.equal((await stat(join(directory, "whole"))).mode & 0o777, 0o640);
 
     async function* pieces(): AsyncGenerator<Uint8Array> {
       for (let start = 0; start < content.length; start += 100_000) yield content.subarray(start, start + 100_000);
     }
-    await client.files.writeFile(join(folder, "new", "streamed"), pieces(), { parents: true });
-    assert.ok((await readFile(join(folder, "new", "streamed"))).equals(content));
+    await client.files.writeFile(join(directory, "new", "streamed"), pieces(), { parents: true });
+    assert.ok((await readFile(join(directory, "new", "streamed"))).equals(content));
   });
 
   test("writeFile fails before all content is sent and closes its source", async () => {
@@ -136,12 +136,12 @@ describe("files of a GuestClient", () => {
         closed.resolve();
       }
     }
-    const refused = client.files.writeFile(join(folder, "no", "such", "folder"), endless());
+    const refused = client.files.writeFile(join(directory, "no", "such", "directory"), endless());
     assert.equal((await failureOf(refused)).status, "NOT_FOUND");
     await closed.promise;
-    const { status, reason } = await failureOf(buffer(client.files.createReadStream(join(folder, "absent"))));
+    const { status, reason } = await failureOf(buffer(client.files.createReadStream(join(directory, "absent"))));
     assert.deepEqual([status, reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
-    assert.ok(!(await readdir(folder)).includes("no"));
+    assert.ok(!(await readdir(directory)).includes("no"));
   });
 });
 
@@ -213,7 +213,7 @@ const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: P
 describe("a write that is broken off, if Node ends the request before the reset", () => {
   for (const [name, end] of Object.entries(ENDS)) {
     test(`a write that ${name} leaves no partial file`, async () => {
-      await using place = await testFolder();
+      await using place = await testDirectory();
       await writeFile(place.at("file"), "the old content");
       await using proxy = await withoutResets(agent.socketPath, `${place.path}.sock`);
       using writer = connect({ address: `unix:${place.path}.sock`, token: agent.token });

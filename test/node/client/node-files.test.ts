@@ -4,7 +4,7 @@ import { describe, it } from "node:test";
 import type { LeftEntry } from "../../../src/node/client/index.ts";
 import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -14,96 +14,99 @@ const { files } = forAllTests(clientOf(forAllTests(await startAgent())));
 
 describe("client.files with the options of node:fs", () => {
   it("readFile returns bytes, or text with an encoding", async () => {
-    await using folder = await testFolder();
-    await files.writeFile(folder.at("file"), "ä and more", "utf8");
-    assert.deepEqual(await files.readFile(folder.at("file")), Buffer.from("ä and more"));
-    assert.equal(await files.readFile(folder.at("file"), "utf8"), "ä and more");
-    assert.equal(await files.readFile(folder.at("file"), { encoding: "latin1", length: 2 }), "Ã¤");
-    assert.equal((await files.readFile(folder.at("file"), null)).length, 11);
-    const wrong = await failureOf(files.readFile(folder.at("file"), "utf-9" as "utf8"));
+    await using directory = await testDirectory();
+    await files.writeFile(directory.at("file"), "ä and more", "utf8");
+    assert.deepEqual(await files.readFile(directory.at("file")), Buffer.from("ä and more"));
+    assert.equal(await files.readFile(directory.at("file"), "utf8"), "ä and more");
+    assert.equal(await files.readFile(directory.at("file"), { encoding: "latin1", length: 2 }), "Ã¤");
+    assert.equal((await files.readFile(directory.at("file"), null)).length, 11);
+    const wrong = await failureOf(files.readFile(directory.at("file"), "utf-9" as "utf8"));
     assert.deepEqual([wrong.status, wrong.option], ["INVALID_ARGUMENT", "encoding"]);
   });
 
   it("a stream without a reader makes no call, and a failed one has the agent's error", async () => {
-    await using folder = await testFolder();
-    const unread = files.createReadStream(folder.at("absent"));
+    await using directory = await testDirectory();
+    const unread = files.createReadStream(directory.at("absent"));
     unread.destroy();
-    const error = await failureOf(files.createReadStream(folder.at("absent")).toArray());
+    const error = await failureOf(files.createReadStream(directory.at("absent")).toArray());
     assert.equal(error.reason, "PATH_NOT_FOUND");
   });
 
   it("writeFile with flag wx replaces nothing", async () => {
-    await using folder = await testFolder();
-    await files.writeFile(folder.at("file"), "first", { flag: "wx" });
-    assert.equal((await failureOf(files.writeFile(folder.at("file"), "x", { flag: "wx" }))).status, "ALREADY_EXISTS");
-    const appended = await failureOf(files.writeFile(folder.at("file"), "x", { flag: "a" as "w" }));
+    await using directory = await testDirectory();
+    await files.writeFile(directory.at("file"), "first", { flag: "wx" });
+    assert.equal(
+      (await failureOf(files.writeFile(directory.at("file"), "x", { flag: "wx" }))).status,
+      "ALREADY_EXISTS",
+    );
+    const appended = await failureOf(files.writeFile(directory.at("file"), "x", { flag: "a" as "w" }));
     assert.match(appended.message, /^flag is "a"; give "w" or "wx"/);
-    await files.writeFile(folder.at("file"), "second");
-    assert.equal(await readFile(folder.at("file"), "utf8"), "second");
+    await files.writeFile(directory.at("file"), "second");
+    assert.equal(await readFile(directory.at("file"), "utf8"), "second");
   });
 
   it("stat, lstat, readlink and exists see links, and what is beneath a directory", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "12345");
-    await symlink("file", folder.at("link"));
-    await symlink("nowhere", folder.at("dangling"));
-    const { name, rawName, type, size, mtime, linkTarget } = await files.stat(folder.at("link"));
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "12345");
+    await symlink("file", directory.at("link"));
+    await symlink("nowhere", directory.at("dangling"));
+    const { name, rawName, type, size, mtime, linkTarget } = await files.stat(directory.at("link"));
     assert.deepEqual([name, rawName, type, size, linkTarget], ["link", Buffer.from("link"), "file", 5, undefined]);
     assert.ok(mtime instanceof Date);
-    const link = await files.lstat("link", { beneath: folder.path });
+    const link = await files.lstat("link", { beneath: directory.path });
     assert.deepEqual([link.name, link.type, link.linkTarget], ["link", "symlink", Buffer.from("file")]);
-    assert.deepEqual(await files.readlink(folder.at("link"), { encoding: "buffer" }), Buffer.from("file"));
-    assert.equal(await files.readlink(folder.at("dangling")), "nowhere");
+    assert.deepEqual(await files.readlink(directory.at("link"), { encoding: "buffer" }), Buffer.from("file"));
+    assert.equal(await files.readlink(directory.at("dangling")), "nowhere");
     assert.match(
-      (await failureOf(files.readlink(folder.at("file")))).message,
+      (await failureOf(files.readlink(directory.at("file")))).message,
       /is not a symbolic link \(it is a file\)$/,
     );
-    const found = ["link", "dangling", "absent"].map((path) => files.exists(path, { beneath: folder.path }));
+    const found = ["link", "dangling", "absent"].map((path) => files.exists(path, { beneath: directory.path }));
     assert.deepEqual(await Promise.all(found), [true, false, false]);
     for (const call of ["stat", "lstat", "exists"] as const) {
-      const { reason } = await failureOf(files[call]("../outside", { beneath: folder.path }));
+      const { reason } = await failureOf(files[call]("../outside", { beneath: directory.path }));
       assert.equal(reason, "PATH_ESCAPES");
     }
   });
 
   it("readdir returns names, or entries with their types", async () => {
-    await using folder = await testFolder();
-    await files.mkdir(folder.at("a/b"), { recursive: true });
-    await files.writeFile(folder.at("a/b/file"), "123");
-    assert.deepEqual(await files.readdir(folder.at("a")), ["b"]);
-    assert.deepEqual(await files.readdir(folder.path, { recursive: true }), ["a", "a/b", "a/b/file"]);
-    const [entry] = await files.readdir(folder.at("a/b"), { withFileTypes: true });
+    await using directory = await testDirectory();
+    await files.mkdir(directory.at("a/b"), { recursive: true });
+    await files.writeFile(directory.at("a/b/file"), "123");
+    assert.deepEqual(await files.readdir(directory.at("a")), ["b"]);
+    assert.deepEqual(await files.readdir(directory.path, { recursive: true }), ["a", "a/b", "a/b/file"]);
+    const [entry] = await files.readdir(directory.at("a/b"), { withFileTypes: true });
     assert.deepEqual([entry?.name, entry?.type, entry?.size, entry?.mountPoint], ["file", "file", 3, false]);
     const names: string[] = [];
     // As after fs.promises.opendir, which returns a promise.
-    for await (const { name } of await Promise.resolve(files.opendir(folder.at("a")))) names.push(name);
+    for await (const { name } of await Promise.resolve(files.opendir(directory.at("a")))) names.push(name);
     assert.deepEqual(names, ["b"]);
   });
 
   it("mkdir without recursive requires a new path with a parent", async () => {
-    await using folder = await testFolder();
-    assert.equal((await failureOf(files.mkdir(folder.at("a/b")))).reason, "PATH_NOT_FOUND");
-    assert.equal(await files.mkdir(folder.at("a")), true);
-    assert.equal((await failureOf(files.mkdir(folder.at("a")))).status, "ALREADY_EXISTS");
-    assert.equal(await files.mkdir(folder.at("a"), { recursive: true }), false);
+    await using directory = await testDirectory();
+    assert.equal((await failureOf(files.mkdir(directory.at("a/b")))).reason, "PATH_NOT_FOUND");
+    assert.equal(await files.mkdir(directory.at("a")), true);
+    assert.equal((await failureOf(files.mkdir(directory.at("a")))).status, "ALREADY_EXISTS");
+    assert.equal(await files.mkdir(directory.at("a"), { recursive: true }), false);
   });
 
   it("chmod and chown follow a link, and lchown does not", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "");
-    await symlink("file", folder.at("link"));
-    await files.chmod(folder.at("link"), 0o604);
-    await files.chown(folder.at("link"), 1000, 1001);
-    await files.lchown(folder.at("link"), 1002, 1003);
-    const [file, link] = await Promise.all([lstat(folder.at("file")), lstat(folder.at("link"))]);
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "");
+    await symlink("file", directory.at("link"));
+    await files.chmod(directory.at("link"), 0o604);
+    await files.chown(directory.at("link"), 1000, 1001);
+    await files.lchown(directory.at("link"), 1002, 1003);
+    const [file, link] = await Promise.all([lstat(directory.at("file")), lstat(directory.at("link"))]);
     assert.deepEqual([file.mode & 0o777, file.uid, file.gid], [0o604, 1000, 1001]);
     assert.deepEqual([link.uid, link.gid], [1002, 1003]);
   });
 
   it("rm with force accepts a missing path", async () => {
-    await using folder = await testFolder();
-    assert.equal((await failureOf(files.rm(folder.at("absent")))).reason, "PATH_NOT_FOUND");
-    assert.equal(await files.rm(folder.at("absent"), { force: true }), 0);
+    await using directory = await testDirectory();
+    assert.equal((await failureOf(files.rm(directory.at("absent")))).reason, "PATH_NOT_FOUND");
+    assert.equal(await files.rm(directory.at("absent"), { force: true }), 0);
   });
 
   it("rm rejects if something is left, and reports each entry", async () => {
@@ -118,20 +121,21 @@ describe("client.files with the options of node:fs", () => {
   });
 
   it("upload and download copy what exclude leaves, beneath a directory", async () => {
-    await using folder = await testFolder();
-    for (const path of ["here/src", "here/node_modules/x", "there"]) await mkdir(folder.at(path), { recursive: true });
+    await using directory = await testDirectory();
+    for (const path of ["here/src", "here/node_modules/x", "there"])
+      await mkdir(directory.at(path), { recursive: true });
     for (const path of ["src/a.ts", "src/a.log", "node_modules/x/index.js"])
-      await writeFile(folder.at(`here/${path}`), path);
+      await writeFile(directory.at(`here/${path}`), path);
     const exclude = ["node_modules", "*.log"];
-    const beneath = folder.path;
-    const { files: count } = await files.upload(folder.at("here"), "there", { beneath, exclude });
+    const beneath = directory.path;
+    const { files: count } = await files.upload(directory.at("here"), "there", { beneath, exclude });
     const recursive = { recursive: true } as const;
-    assert.deepEqual([count, (await readdir(folder.at("there"), recursive)).toSorted()], [1, ["src", "src/a.ts"]]);
-    await files.download("here", folder.at("back"), { beneath, exclude });
-    assert.deepEqual((await readdir(folder.at("back"), recursive)).toSorted(), ["src", "src/a.ts"]);
-    await symlink("/", folder.at("out"));
-    const escaped = await failureOf(files.download("out/etc", folder.at("not"), { beneath }));
+    assert.deepEqual([count, (await readdir(directory.at("there"), recursive)).toSorted()], [1, ["src", "src/a.ts"]]);
+    await files.download("here", directory.at("back"), { beneath, exclude });
+    assert.deepEqual((await readdir(directory.at("back"), recursive)).toSorted(), ["src", "src/a.ts"]);
+    await symlink("/", directory.at("out"));
+    const escaped = await failureOf(files.download("out/etc", directory.at("not"), { beneath }));
     assert.equal(escaped.reason, "PATH_ESCAPES");
-    assert.equal(await readlink(folder.at("out")), "/");
+    assert.equal(await readlink(directory.at("out")), "/");
   });
 });

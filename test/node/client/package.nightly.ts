@@ -7,7 +7,7 @@ import { execa } from "execa";
 import { SERVER_NAME } from "../../fixtures/certificates.ts";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const PUBLINT = "publint@0.3.25";
@@ -72,7 +72,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
   ["Giving up, and trying again 1", /^CANCELLED no longer wanted\ntrue$/m],
 ];
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(
   await startSocketAgent({
     process: { args: ["sleep", "100000"], output: { keep: {} } },
@@ -85,14 +85,17 @@ describe("the package of the client library", { skip: typeof machine === "string
   const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
 
   before(async () => {
-    installed = await installClient(folder, path);
+    installed = await installClient(directory, path);
     await Promise.all(
       examples.map(({ code }, index) =>
-        writeFile(join(installed.folder, `example-${index}.ts`), code.replaceAll("/srv/example", join(folder, "srv"))),
+        writeFile(
+          join(installed.directory, `example-${index}.ts`),
+          code.replaceAll("/srv/example", join(directory, "srv")),
+        ),
       ),
     );
     const bridge = agent.bridge.map((word) => `'${word}'`).join(" ");
-    await writeFile(join(folder, "docker"), `#!/bin/sh\nexec ${bridge}\n`, { mode: 0o755 });
+    await writeFile(join(directory, "docker"), `#!/bin/sh\nexec ${bridge}\n`, { mode: 0o755 });
   });
 
   test("the package contains only modules, types, license and documentation", async () => {
@@ -104,18 +107,18 @@ describe("the package of the client library", { skip: typeof machine === "string
     );
     assert.deepEqual(declared, []);
     const manifest = JSON.parse(
-      await readFile(join(installed.folder, "node_modules/guest-agent-client/package.json"), "utf8"),
+      await readFile(join(installed.directory, "node_modules/guest-agent-client/package.json"), "utf8"),
     ) as Record<string, unknown>;
     assert.deepEqual(Object.keys(manifest["dependencies"] as object), ["@bufbuild/protobuf", "@grpc/grpc-js"]);
   });
 
   test("publint and arethetypeswrong report no problem in the package", async () => {
-    const [tarball = ""] = globSync(join(installed.folder, "*.tgz"));
-    const options = { cwd: folder, env: { PATH: path }, timeout: 250_000 } as const;
+    const [tarball = ""] = globSync(join(installed.directory, "*.tgz"));
+    const options = { cwd: directory, env: { PATH: path }, timeout: 250_000 } as const;
     const publint = await execa("npx", ["--yes", PUBLINT, tarball, "--strict"], options);
     assert.match(publint.stdout, /All good!/);
     // Into a file: attw ends before a pipe has taken all.
-    const report = join(folder, "report.json");
+    const report = join(directory, "report.json");
     const words = ["--yes", ATTW, tarball, "--format", "json"];
     await execa("sh", ["-c", 'exec npx "$@" > "$0"', report, ...words], { ...options, reject: false });
     const { analysis, problems } = JSON.parse(await readFile(report, "utf8")) as {
@@ -139,12 +142,12 @@ describe("the package of the client library", { skip: typeof machine === "string
   });
 
   test("sandboxes type-check without optional packages and report what is missing", async () => {
-    const program = join(installed.folder, "sandboxes.ts");
+    const program = join(installed.directory, "sandboxes.ts");
     const code = `import { connectHypeman, SandboxError, Sandboxes } from "guest-agent-client/sandboxes";
 const said = (error: unknown): void => console.log(error instanceof SandboxError ? error.code : error, String(error));
 await connectHypeman({ apiToken: "any" }).catch(said);
 const open: (options: Parameters<typeof Sandboxes.open>[0]) => Promise<Sandboxes> = (options) => Sandboxes.open(options);
-await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "state"))}, nodeId: "n" }).catch(said);
+await open({ substrate: {} as never, stateDirectory: ${JSON.stringify(join(directory, "state"))}, nodeId: "n" }).catch(said);
 `;
     await writeFile(program, code);
     assert.equal(await installed.compile(), "");
@@ -160,31 +163,31 @@ await open({ substrate: {} as never, folder: ${JSON.stringify(join(folder, "stat
   test("the package and its examples type-check in strict mode", async () => {
     assert.ok(examples.length >= 14, `${examples.length} examples`);
     assert.equal(await installed.compile(), "");
-    const wrong = join(installed.folder, "wrong.ts");
+    const wrong = join(installed.directory, "wrong.ts");
     await writeFile(wrong, 'import { connect } from "guest-agent-client";\nconnect({ address: "unix:/x" });\n');
     assert.match(await installed.compile(), /wrong\.ts.*token/s);
     await rm(wrong);
   });
 
   test("require and import load the same module", async () => {
-    const program = join(installed.folder, "both.cjs");
+    const program = join(installed.directory, "both.cjs");
     const code = `import("guest-agent-client").then((imported) =>
   console.log(require("guest-agent-client").GuestError === imported.GuestError));`;
     await writeFile(program, code);
-    const { stdout } = await execa(node, [program], { cwd: installed.folder, extendEnv: false });
+    const { stdout } = await execa(node, [program], { cwd: installed.directory, extendEnv: false });
     assert.equal(stdout, "true");
     await rm(program);
   });
 
   for (const [index, { title, code }] of examples.entries()) {
     test(`the example "${title}" runs on this machine's Node`, async () => {
-      const result = await execa(node, [join(installed.folder, `example-${index}.js`)], {
+      const result = await execa(node, [join(installed.directory, `example-${index}.js`)], {
         extendEnv: false,
         all: true,
         reject: false,
         timeout: 500_000,
         env: {
-          PATH: `${folder}${delimiter}${path}`,
+          PATH: `${directory}${delimiter}${path}`,
           CREDENTIALS: agent.credentialsDir,
           ADDRESS: `127.0.0.1:${agent.port}`,
           SERVER_NAME,

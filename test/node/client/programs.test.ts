@@ -4,7 +4,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { CommandError, type GuestClient, GuestError, isTransient } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { processGone } from "../../fixtures/proc.ts";
@@ -19,11 +19,11 @@ const client = forAllTests(clientOf(agent));
 
 describe("programs of a user", () => {
   it("tests run in a sandbox, stream their output and stop when they are aborted", async () => {
-    await using folder = await testFolder();
-    await client.files.writeFile(folder.at("test.sh"), "echo ok 1; echo ok 2; echo not ok 3 >&2; exit 1\n");
+    await using directory = await testDirectory();
+    await client.files.writeFile(directory.at("test.sh"), "echo ok 1; echo ok 2; echo not ok 3 >&2; exit 1\n");
     const lines: string[] = [];
     const tests = client.run(["sh", "test.sh"], {
-      cwd: folder.path,
+      cwd: directory.path,
       timeoutMs: 60_000,
       check: true,
       onStdout: (text) => lines.push(text),
@@ -44,20 +44,20 @@ describe("programs of a user", () => {
   });
 
   it("a project is uploaded and built, and its results are downloaded", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("project/src"), { recursive: true });
-    await mkdir(folder.at("project/node_modules"));
-    await writeFile(folder.at("project/src/main.txt"), "source\n");
-    await writeFile(folder.at("project/node_modules/large"), "not needed");
-    const guest = folder.at("guest");
-    await client.files.upload(folder.at("project"), guest, { exclude: ["node_modules"] });
+    await using directory = await testDirectory();
+    await mkdir(directory.at("project/src"), { recursive: true });
+    await mkdir(directory.at("project/node_modules"));
+    await writeFile(directory.at("project/src/main.txt"), "source\n");
+    await writeFile(directory.at("project/node_modules/large"), "not needed");
+    const guest = directory.at("guest");
+    await client.files.upload(directory.at("project"), guest, { exclude: ["node_modules"] });
     await client.run(["sh", "-c", "mkdir dist && tr a-z A-Z <src/main.txt >dist/main.txt"], {
       cwd: guest,
       check: true,
     });
-    const { files } = await client.files.download(`${guest}/dist`, folder.at("results"));
+    const { files } = await client.files.download(`${guest}/dist`, directory.at("results"));
     assert.equal(files, 1);
-    assert.equal(await readFile(folder.at("results/main.txt"), "utf8"), "SOURCE\n");
+    assert.equal(await readFile(directory.at("results/main.txt"), "utf8"), "SOURCE\n");
     assert.deepEqual((await client.files.readdir(guest)).toSorted(), ["dist", "src"]);
   });
 

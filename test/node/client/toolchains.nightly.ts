@@ -6,7 +6,7 @@ import { before, describe, test } from "node:test";
 import { execa } from "execa";
 import { startSocketAgent } from "../../fixtures/agent.ts";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { provideNpm } from "../../fixtures/toolchains.ts";
 
@@ -16,7 +16,7 @@ const PAGE = readFileSync(join(ROOT, "docs/node/client.md"), "utf8");
 const RELEASES: Readonly<Record<string, string>> = { "5.2": "5.2.2", "5.7": "5.7.3" };
 const DENO = "2.9.6";
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startSocketAgent());
 const machine = machineNode();
 
@@ -28,9 +28,9 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
 `;
 
   before(async () => {
-    installed = await installClient(folder, path);
+    installed = await installClient(directory, path);
     await writeFile(
-      join(installed.folder, "program.ts"),
+      join(installed.directory, "program.ts"),
       `${connected}console.log((await client.health()).alive);\nclient.close();\n`,
     );
   });
@@ -50,7 +50,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
         t.skip(provided);
         return;
       }
-      const tsc = [node, join(provided.folder, "typescript/bin/tsc"), ...options];
+      const tsc = [node, join(provided.directory, "typescript/bin/tsc"), ...options];
       assert.equal(await installed.compile("nodenext", ["program.ts"], tsc), "");
     });
   }
@@ -58,9 +58,9 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
   test("the library runs in an ES module bundle as documented", async () => {
     const [, command = ""] = /^(npx esbuild [\s\S]*?)\n```$/m.exec(PAGE) ?? [];
     const local = command.replace("npx esbuild", `'${join(ROOT, "node_modules/.bin/esbuild")}'`);
-    await execa(local, { shell: true, cwd: installed.folder });
-    const bundle = join(folder, "alone.mjs");
-    await writeFile(bundle, await readFile(join(installed.folder, "program.mjs")));
+    await execa(local, { shell: true, cwd: installed.directory });
+    const bundle = join(directory, "alone.mjs");
+    await writeFile(bundle, await readFile(join(installed.directory, "program.mjs")));
     assert.equal((await execa(node, [bundle], { extendEnv: false })).stdout, "true");
   });
 
@@ -70,16 +70,16 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
       t.skip(provided);
       return;
     }
-    const [source, target] = [join(folder, "source"), join(folder, "target")];
+    const [source, target] = [join(directory, "source"), join(directory, "target")];
     await execa("sh", ["-c", 'mkdir -p "$1/sub" && echo inside > "$1/sub/file"', "sh", source]);
     const code = `${connected}console.log((await client.files.download(${JSON.stringify(source)}, ${JSON.stringify(target)})).files);
 client.close();
 `;
-    await writeFile(join(installed.folder, "copy.mjs"), code);
-    const deno = join(provided.folder, `@deno/linux-${process.arch}-glibc/deno`);
+    await writeFile(join(installed.directory, "copy.mjs"), code);
+    const deno = join(provided.directory, `@deno/linux-${process.arch}-glibc/deno`);
     const { stdout } = await execa(deno, ["run", "--allow-all", "--node-modules-dir=manual", "copy.mjs"], {
-      cwd: installed.folder,
-      env: { DENO_DIR: join(folder, "deno"), DENO_NO_UPDATE_CHECK: "1" },
+      cwd: installed.directory,
+      env: { DENO_DIR: join(directory, "deno"), DENO_NO_UPDATE_CHECK: "1" },
     });
     assert.equal(stdout, "1");
     assert.equal(await readFile(join(target, "sub/file"), "utf8"), "inside\n");

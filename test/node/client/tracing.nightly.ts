@@ -10,9 +10,9 @@ import { freePort } from "../../../scripts/machine/free-port.ts";
 import { machinePath } from "../../../scripts/machine/npm.ts";
 import { makeClientLibrary } from "../../../scripts/package/client-library.ts";
 import { startSocketAgent } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { buildGoTool, cachedFolder, provideGo } from "../../fixtures/toolchains.ts";
+import { buildGoTool, cachedDirectory, provideGo } from "../../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 const PACKAGES = [
@@ -34,11 +34,14 @@ function programOfPage(): string {
 
 /** OpenTelemetry's packages from npm, once. */
 function openTelemetry(): Promise<string> {
-  return cachedFolder(`opentelemetry-${PACKAGES.map((name) => name.split("@").at(-1)).join("-")}`, async (folder) => {
-    await writeFile(join(folder, "package.json"), "{}");
-    const options = { cwd: folder, env: { PATH: machinePath() } };
-    await execa("npm", ["install", "--no-audit", "--no-fund", "--ignore-scripts", ...PACKAGES], options);
-  });
+  return cachedDirectory(
+    `opentelemetry-${PACKAGES.map((name) => name.split("@").at(-1)).join("-")}`,
+    async (directory) => {
+      await writeFile(join(directory, "package.json"), "{}");
+      const options = { cwd: directory, env: { PATH: machinePath() } };
+      await execa("npm", ["install", "--no-audit", "--no-fund", "--ignore-scripts", ...PACKAGES], options);
+    },
+  );
 }
 
 /** A span as OpenTelemetry's in-memory exporter has it, and as the collector received it. */
@@ -164,23 +167,23 @@ function printedSpan(text: string): Span {
 }
 
 describe("OpenTelemetry's instrumentation of gRPC", async () => {
-  const folder = forAllTests(await testFolder());
+  const directory = forAllTests(await testDirectory());
   const agent = forAllTests(await startSocketAgent());
   const go = await provideGo();
 
   /** Runs a program that imports the library and OpenTelemetry; resolves with what it prints. */
   async function run(name: string, program: string, env: Readonly<Record<string, string>>): Promise<string> {
-    await writeFile(folder.at(name), program);
+    await writeFile(directory.at(name), program);
     const of = { SOCKET: agent.socketPath, TOKEN: agent.token, ...env };
-    return (await execa(process.execPath, [name], { cwd: folder.path, env: of })).stdout;
+    return (await execa(process.execPath, [name], { cwd: directory.path, env: of })).stdout;
   }
 
   before(async () => {
-    await cp(join(await openTelemetry(), "node_modules"), folder.at("node_modules"), { recursive: true });
-    await makeClientLibrary(ROOT, folder.at("node_modules/guest-agent-client"));
+    await cp(join(await openTelemetry(), "node_modules"), directory.at("node_modules"), { recursive: true });
+    await makeClientLibrary(ROOT, directory.at("node_modules/guest-agent-client"));
     for (const scope of ["@bufbuild", "@grpc", "long", "protobufjs", "@js-sdsl", "lodash.camelcase", "yargs"]) {
       // What the library imports; the project's own copies serve.
-      await symlink(join(ROOT, "node_modules", scope), folder.at(`node_modules/${scope}`)).catch(() => {});
+      await symlink(join(ROOT, "node_modules", scope), directory.at(`node_modules/${scope}`)).catch(() => {});
     }
   });
 
@@ -202,9 +205,9 @@ describe("OpenTelemetry's instrumentation of gRPC", async () => {
   it("the OpenTelemetry collector receives spans of all calls with status", { skip }, async () => {
     if (typeof go === "string") return;
     const collector = await Collector.start(await buildGoTool(go, join(import.meta.dirname, "collector"), "."));
-    const site = folder.at("site");
+    const site = directory.at("site");
     await cp(import.meta.dirname, site, { recursive: true });
-    const env = { COLLECTOR: collector.url, SITE: site, TARGET: folder.at("target") };
+    const env = { COLLECTOR: collector.url, SITE: site, TARGET: directory.at("target") };
     let stdout = "";
     let received: Span[] = [];
     try {

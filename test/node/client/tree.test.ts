@@ -27,7 +27,7 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 import { until } from "../../fixtures/awake.ts";
-import { openFiles, testFolder } from "../../fixtures/files.ts";
+import { openFiles, testDirectory } from "../../fixtures/files.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { type StandInCall, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -43,37 +43,37 @@ async function all(path: string, options?: OpendirOptions): Promise<DirectoryEnt
 
 describe("client.list", () => {
   it("list yields entries with attributes on each iteration", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("sub"));
-    await writeFile(folder.at("sub/file"), "12345");
-    const listing = client.files.opendir(folder.path, { recursive: true });
+    await using directory = await testDirectory();
+    await mkdir(directory.at("sub"));
+    await writeFile(directory.at("sub/file"), "12345");
+    const listing = client.files.opendir(directory.path, { recursive: true });
     for (let time = 0; time < 2; time++) {
       const found: (readonly unknown[])[] = [];
       for await (const { name, type, size: bytes, errno } of listing) found.push([name, type, bytes, errno]);
-      const { size } = await stat(folder.at("sub"));
+      const { size } = await stat(directory.at("sub"));
       assert.deepEqual(found, [
         ["sub", "directory", size, undefined],
         ["sub/file", "file", 5, undefined],
       ]);
     }
     assert.equal(listing.truncated, false);
-    const short = client.files.opendir(folder.path, { depth: 2, maxEntries: 1 });
+    const short = client.files.opendir(directory.path, { depth: 2, maxEntries: 1 });
     for await (const { name } of short) assert.equal(name, "sub");
     assert.equal(short.truncated, true);
   });
 
   it("leaving or aborting a list closes the agent's directory", NEEDS_INSIGHT, async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
-    for (let index = 0; index < 10_000; index++) await writeFile(folder.at(`${index}`.padStart(200, "x")), "");
-    const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(folder.path);
-    for await (const { name } of client.files.opendir(folder.path)) {
+    for (let index = 0; index < 10_000; index++) await writeFile(directory.at(`${index}`.padStart(200, "x")), "");
+    const isOpen = async (): Promise<boolean> => (await openFiles(agent.pid)).includes(directory.path);
+    for await (const { name } of client.files.opendir(directory.path)) {
       assert.equal(name.length, 200);
       break;
     }
     await until(async () => !(await isOpen()), "it is closed");
     const abort = new AbortController();
-    const entries = client.files.opendir(folder.path, { signal: abort.signal })[Symbol.asyncIterator]();
+    const entries = client.files.opendir(directory.path, { signal: abort.signal })[Symbol.asyncIterator]();
     await entries.next();
     abort.abort();
     const read = async (): Promise<void> => {
@@ -84,7 +84,7 @@ describe("client.list", () => {
   });
 
   it("list rejects with GuestError", async () => {
-    const missing = await failureOf(all("/no/such/folder"));
+    const missing = await failureOf(all("/no/such/directory"));
     assert.deepEqual([missing.status, missing.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     assert.equal((await failureOf(all("/etc/passwd"))).reason, "NOT_A_FOLDER");
   });
@@ -92,8 +92,8 @@ describe("client.list", () => {
 
 describe("the client's changes of directories", () => {
   it("mkdir, symlink, rename, setAttributes and remove work beneath a directory", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    const beneath = folder.path;
+    await using directory = await testDirectory();
+    const beneath = directory.path;
     assert.equal(
       await client.files.mkdir("a/b", { beneath, recursive: true, mode: 0o700, uid: 1000, gid: 1001 }),
       true,
@@ -101,13 +101,13 @@ describe("the client's changes of directories", () => {
     assert.equal(await client.files.mkdir("a/b", { beneath, recursive: true }), false);
     assert.equal((await failureOf(client.files.mkdir("a/b", { beneath }))).status, "ALREADY_EXISTS");
     await client.files.symlink("b", "a/link", { beneath });
-    assert.equal(await readlink(folder.at("a/link")), "b");
+    assert.equal(await readlink(directory.at("a/link")), "b");
     const raw = Buffer.from([0xff, 0xfe]);
-    await client.files.writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "x");
-    assert.equal(await client.files.readFile(Buffer.concat([Buffer.from(`${folder.path}/`), raw]), "utf8"), "x");
-    assert.equal((await client.files.stat(Buffer.concat([Buffer.from(`${folder.path}/`), raw]))).size, 1);
+    await client.files.writeFile(Buffer.concat([Buffer.from(`${directory.path}/`), raw]), "x");
+    assert.equal(await client.files.readFile(Buffer.concat([Buffer.from(`${directory.path}/`), raw]), "utf8"), "x");
+    assert.equal((await client.files.stat(Buffer.concat([Buffer.from(`${directory.path}/`), raw]))).size, 1);
     await client.files.rename(raw, "a/named", { beneath });
-    assert.equal(await readFile(folder.at("a/named"), "utf8"), "x");
+    assert.equal(await readFile(directory.at("a/named"), "utf8"), "x");
     const mtime = new Date("1969-12-31T23:59:58.250Z");
     const told = await client.files.setAttributes(
       "a/named",
@@ -115,17 +115,17 @@ describe("the client's changes of directories", () => {
       { beneath },
     );
     assert.deepEqual([told.mode, told.mtime?.getTime(), told.mtimeNanos], [0o640, mtime.getTime(), 250_000_001]);
-    assert.equal((await lstat(folder.at("a/named"), { bigint: true })).mtimeNs, -1_749_999_999n);
+    assert.equal((await lstat(directory.at("a/named"), { bigint: true })).mtimeNs, -1_749_999_999n);
     assert.equal((await failureOf(client.files.rm("a", { beneath }))).reason, "FOLDER_NOT_EMPTY");
     assert.equal(await client.files.rm("a", { beneath, recursive: true }), 4);
-    assert.deepEqual(await folder.names(), []);
+    assert.deepEqual(await directory.names(), []);
   });
 });
 
-describe("client.uploadFolder and downloadFolder", () => {
-  it("uploadFolder and downloadFolder preserve a tree and report skipped entries", async () => {
-    await using folder = await testFolder();
-    const at = (path: string): string => folder.at(`here/${path}`);
+describe("client.files.upload and download", () => {
+  it("files.upload and files.download preserve a tree and report skipped entries", async () => {
+    await using directory = await testDirectory();
+    const at = (path: string): string => directory.at(`here/${path}`);
     await mkdir(at("sub/empty"), { recursive: true });
     const large = Buffer.alloc(3 * 1024 * 1024, "large");
     await writeFile(at("sub/large"), large);
@@ -135,15 +135,15 @@ describe("client.uploadFolder and downloadFolder", () => {
     await symlink("../none", at("sub/link"));
     await lutimes(at("sub/link"), 3, 3);
     spawnSync("mkfifo", [at("sub/fifo")]);
-    const there = folder.at("new/there");
-    await utimes(folder.at("here"), 2, 2);
-    const up = await client.files.upload(folder.at("here"), there);
+    const there = directory.at("new/there");
+    await utimes(directory.at("here"), 2, 2);
+    const up = await client.files.upload(directory.at("here"), there);
     assert.deepEqual(up, { files: 2, bytes: large.length, skipped: ["sub/fifo"] });
     assert.equal((await stat(there)).mtimeMs, 2_000);
     await writeFile(`${there}/none`, "changed");
-    await client.files.upload(folder.at("here"), there);
+    await client.files.upload(directory.at("here"), there);
     spawnSync("mkfifo", [`${there}/fifo`]);
-    const back = folder.at("back");
+    const back = directory.at("back");
     assert.deepEqual(await client.files.download(there, back), { ...up, skipped: ["fifo"] });
     const names = ["none", "sub", "sub/empty", "sub/large", "sub/link"];
     assert.deepEqual((await readdir(back, { recursive: true })).toSorted(), names);
@@ -157,11 +157,11 @@ describe("client.uploadFolder and downloadFolder", () => {
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
   });
 
-  it("a resumed uploadFolder writes no file twice", async () => {
-    await using folder = await testFolder();
+  it("a resumed files.upload writes no file twice", async () => {
+    await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
-    const [here, there] = [folder.at("here"), folder.at("there")];
+    const [here, there] = [directory.at("here"), directory.at("there")];
     await mkdir(here);
     const contentOf = (at: number): string => `${at}`.repeat(at === 7 ? 100_000 : 5_000);
     for (let at = 0; at < 300; at += 1) await writeFile(join(here, `${at}`), contentOf(at));
@@ -192,46 +192,46 @@ describe("client.uploadFolder and downloadFolder", () => {
   });
 
   for (const isRolledBack of [false, true])
-    it(`uploadFolder replaces equal-looking files after a lost connection${isRolledBack ? " and a rollback" : ""}`, async () => {
-      await using folder = await testFolder();
+    it(`files.upload replaces equal-looking files after a lost connection${isRolledBack ? " and a rollback" : ""}`, async () => {
+      await using directory = await testDirectory();
       await using relay = await relayTo(agent.port);
       using through = clientOf({ ...agent, port: relay.port });
       const write = async (name: string, content: string, mode: number): Promise<void> => {
-        await mkdir(folder.at(name), { recursive: true });
+        await mkdir(directory.at(name), { recursive: true });
         for (let at = 0; at < 400; at += 1) {
-          await writeFile(folder.at(`${name}/${at}`), content.repeat(3_000), { mode });
-          await utimes(folder.at(`${name}/${at}`), 499_162_500, 499_162_500);
+          await writeFile(directory.at(`${name}/${at}`), content.repeat(3_000), { mode });
+          await utimes(directory.at(`${name}/${at}`), 499_162_500, 499_162_500);
         }
       };
       await write("new", "new", 0o755);
       await write("before/app", "old", 0o644);
       await write("now/app", "old", 0o644);
-      await symlink("now", folder.at("guest"));
+      await symlink("now", directory.at("guest"));
       let isCut = false;
       const onProgress = ({ entries }: { entries: number }): void => {
         if (entries < 30 || isCut) return;
         isCut = true;
         if (isRolledBack) {
-          unlinkSync(folder.at("guest"));
-          symlinkSync("before", folder.at("guest"));
+          unlinkSync(directory.at("guest"));
+          symlinkSync("before", directory.at("guest"));
         }
         relay.cut();
         relay.mend();
       };
-      await through.files.upload(folder.at("new"), folder.at("guest/app"), { onProgress });
+      await through.files.upload(directory.at("new"), directory.at("guest/app"), { onProgress });
       assert.ok(isCut);
       for (let at = 0; at < 400; at += 1) {
-        const path = folder.at(`guest/app/${at}`);
+        const path = directory.at(`guest/app/${at}`);
         assert.equal((await readFile(path, "utf8")).slice(0, 3), "new", `${at}`);
         assert.equal((await stat(path)).mode & 0o777, 0o755, `${at}`);
       }
     });
 
   it("directory copies keep sparse files sparse, also on the wire", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
-    const [here, there, back] = ["here", "there", "back"].map((name) => folder.at(name)) as [string, string, string];
+    const [here, there, back] = ["here", "there", "back"].map((name) => directory.at(name)) as [string, string, string];
     await mkdir(here);
     const sizeBytes = 256 * 1024 * 1024;
     const islands = [0, 100_000_000, sizeBytes - 204_800].map((at) => [at, Buffer.alloc(204_800, `${at}`)] as const);
@@ -242,9 +242,11 @@ describe("client.uploadFolder and downloadFolder", () => {
     const up = relay.bytes;
     assert.deepEqual(await through.files.download(there, back), { files: 1, bytes: sizeBytes, skipped: [] });
     for (const bytes of [up, relay.bytes - up]) assert.ok(bytes < 2_000_000, `${bytes} bytes crossed the wire`);
-    const copied = await through.files.writeTree(folder.at("again"), through.files.readTree(there), { parents: true });
+    const copied = await through.files.writeTree(directory.at("again"), through.files.readTree(there), {
+      parents: true,
+    });
     assert.deepEqual([copied.entries, copied.failed], [1, 0]);
-    for (const copy of [there, back, folder.at("again")]) {
+    for (const copy of [there, back, directory.at("again")]) {
       await using read = await open(join(copy, "file"));
       const { size, blocks } = await read.stat();
       assert.equal(size, sizeBytes);
@@ -254,9 +256,9 @@ describe("client.uploadFolder and downloadFolder", () => {
     }
   });
 
-  it("uploadFolder continues although connections break while it checks existing files", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "content");
+  it("files.upload continues although connections break while it checks existing files", async () => {
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "content");
     const lost = { WriteTree: 0, List: 0 };
     const serves = {
       WriteTree: (call: StandInCall): void => {
@@ -277,15 +279,15 @@ describe("client.uploadFolder and downloadFolder", () => {
     };
     const answers = { SetAttributes: () => ({ stat: {} }) };
     await using agentOfTwoLives = await startStandIn({ service: FileTree, serves, answers });
-    assert.equal((await agentOfTwoLives.client.files.upload(folder.path, "/there")).files, 1);
+    assert.equal((await agentOfTwoLives.client.files.upload(directory.path, "/there")).files, 1);
     assert.deepEqual(lost, { WriteTree: 2, List: 4 });
   });
 
-  it("uploadFolder sends zeros to an agent that does not accept holes", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("here"));
-    await writeFile(folder.at("here/file"), "");
-    await truncate(folder.at("here/file"), 1_000_000);
+  it("files.upload sends zeros to an agent that does not accept holes", async () => {
+    await using directory = await testDirectory();
+    await mkdir(directory.at("here"));
+    await writeFile(directory.at("here/file"), "");
+    await truncate(directory.at("here/file"), 1_000_000);
     for (const holes of [false, true]) {
       const sent = { data: 0, hole: 0 };
       const writeTree = (call: StandInCall): void => {
@@ -305,12 +307,12 @@ describe("client.uploadFolder and downloadFolder", () => {
         serves: { WriteTree: writeTree },
         answers: { SetAttributes: () => ({ stat: {} }) },
       });
-      await older.client.files.upload(folder.at("here"), "/there");
+      await older.client.files.upload(directory.at("here"), "/there");
       assert.deepEqual(sent, holes ? { data: 0, hole: 1_000_000 } : { data: 1_000_000, hole: 0 });
     }
   });
 
-  it("downloadFolder rejects a sandbox's invalid names, sizes and holes", async () => {
+  it("files.download rejects a sandbox's invalid names, sizes and holes", async () => {
     const file = (size: bigint, data = "", name = "file"): object => ({
       case: "items",
       value: { items: [{ path: Buffer.from(name), type: FileType.REGULAR, size, data: Buffer.from(data) }] },
@@ -330,50 +332,51 @@ describe("client.uploadFolder and downloadFolder", () => {
       [/has the name "\.\.\/file", which leads out/, file(1n, "x", "../file")],
       [/has the name "file\\u0000", with a NUL/, file(1n, "x", "file\0")],
     ] as const) {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       const streams = { ReadTree: [...parts, { case: "result", value: {} }].map((part) => ({ part })) };
       const answers = { StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }) };
       await using hostile = await startStandIn({ service: [FileTree, GuestAgent], streams, answers });
-      const copied = hostile.client.files.download("/any", folder.at("back"));
+      const copied = hostile.client.files.download("/any", directory.at("back"));
       const { message, code } = await failureOf(copied);
       assert.match(message, says);
       assert.equal(code, /not copied/.test(message) ? "COPY_INCOMPLETE" : "ANSWER_UNREADABLE");
-      if (!/without a file/.test(String(says))) assert.equal(existsSync(folder.at("back/file")), false, String(says));
+      if (!/without a file/.test(String(says)))
+        assert.equal(existsSync(directory.at("back/file")), false, String(says));
     }
   });
 
   it("directory copies reject a missing or conflicting directory and create nothing", async () => {
-    await using folder = await testFolder();
-    const unread = await failureOf(client.files.upload(folder.at("missing"), folder.at("there")));
+    await using directory = await testDirectory();
+    const unread = await failureOf(client.files.upload(directory.at("missing"), directory.at("there")));
     assert.deepEqual([unread.code, (unread.cause as { code?: unknown }).code], ["SOURCE_FAILED", "ENOENT"]);
-    const { reason } = await failureOf(client.files.download(folder.at("missing"), folder.at("back")));
+    const { reason } = await failureOf(client.files.download(directory.at("missing"), directory.at("back")));
     assert.equal(reason, "PATH_NOT_FOUND");
-    await assert.rejects(lstat(folder.at("back")), { code: "ENOENT" });
+    await assert.rejects(lstat(directory.at("back")), { code: "ENOENT" });
     assert.equal(unread.status, "FAILED_PRECONDITION");
-    await writeFile(folder.at("plain"), "x");
-    const plain = await failureOf(client.files.upload(folder.at("plain"), folder.at("there")));
+    await writeFile(directory.at("plain"), "x");
+    const plain = await failureOf(client.files.upload(directory.at("plain"), directory.at("there")));
     assert.deepEqual([plain.code, /plain is not a directory/.test(plain.message)], ["SOURCE_FAILED", true]);
-    await assert.rejects(lstat(folder.at("there")), { code: "ENOENT" });
-    await mkdir(folder.at("no entries"), { mode: 0o700 });
-    await client.files.download(folder.at("no entries"), folder.at("back"));
-    assert.equal((await stat(folder.at("back"))).mode & 0o777, 0o700);
+    await assert.rejects(lstat(directory.at("there")), { code: "ENOENT" });
+    await mkdir(directory.at("no entries"), { mode: 0o700 });
+    await client.files.download(directory.at("no entries"), directory.at("back"));
+    assert.equal((await stat(directory.at("back"))).mode & 0o777, 0o700);
     for (const to of ["no/where", "back/file"]) {
-      await writeFile(folder.at("back/file"), "");
-      const refused = await failureOf(client.files.download(folder.at("no entries"), folder.at(to)));
+      await writeFile(directory.at("back/file"), "");
+      const refused = await failureOf(client.files.download(directory.at("no entries"), directory.at(to)));
       assert.equal(refused.code, "DESTINATION_FAILED");
-      assert.ok(refused.message.includes(folder.at(to)), refused.message);
+      assert.ok(refused.message.includes(directory.at(to)), refused.message);
     }
-    await mkdir(folder.at("here/name"), { recursive: true });
-    await mkdir(folder.at("there"));
-    await writeFile(folder.at("there/name"), "in the way");
-    await failureOf(client.files.upload(folder.at("here"), folder.at("there"), { overwrite: false }));
-    assert.equal(await readFile(folder.at("there/name"), "utf8"), "in the way");
+    await mkdir(directory.at("here/name"), { recursive: true });
+    await mkdir(directory.at("there"));
+    await writeFile(directory.at("there/name"), "in the way");
+    await failureOf(client.files.upload(directory.at("here"), directory.at("there"), { overwrite: false }));
+    assert.equal(await readFile(directory.at("there/name"), "utf8"), "in the way");
   });
 });
 
 describe("client.writeTree", () => {
   it("writeTree fails on a file longer than its declared size and closes it", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     let isClosed = false;
     async function* content(): AsyncGenerator<Buffer> {
       try {
@@ -387,9 +390,9 @@ describe("client.writeTree", () => {
       yield { ...head, name: Buffer.from("good"), size: 2, content: Readable.from([Buffer.from("ok")]) };
       yield await Promise.resolve({ ...head, name: Buffer.from("endless"), size: 5, content: content() });
     }
-    const { status, message } = await failureOf(client.files.writeTree(folder.path, entries()));
+    const { status, message } = await failureOf(client.files.writeTree(directory.path, entries()));
     assert.deepEqual([status, isClosed], ["INVALID_ARGUMENT", true]);
     assert.match(message, /^"endless" has more bytes than its size, 5; /);
-    assert.equal(existsSync(folder.at("endless")), false);
+    assert.equal(existsSync(directory.at("endless")), false);
   });
 });

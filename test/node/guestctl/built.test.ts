@@ -6,7 +6,7 @@ import { execa } from "execa";
 import { makeClientLibrary } from "../../../scripts/package/client-library.ts";
 import { makeGuestctl } from "../../../scripts/package/bundle.ts";
 import { LOWEST_NODE } from "../../../scripts/package/node.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { machineNode } from "../../fixtures/client-package.ts";
 import { provideNode } from "../../fixtures/toolchains.ts";
@@ -16,15 +16,15 @@ const ROOT = join(import.meta.dirname, "../../..");
 /** Debian 12's own is 18. */
 const OLD_NODE = "18.20.8";
 
-const folder = forAllTests(await testFolder()).path;
-await makeGuestctl(ROOT, join(folder, "guestctl"));
-const program = join(folder, "guestctl", "guestctl");
+const directory = forAllTests(await testDirectory()).path;
+await makeGuestctl(ROOT, join(directory, "guestctl"));
+const program = join(directory, "guestctl", "guestctl");
 const agent = forAllTests(await startIssuedAgent());
 
 describe("the guestctl of the build", () => {
   /** Runs it with a Node, as a person with that one in PATH would. */
   async function guestctl(node: string, ...args: readonly string[]): Promise<string> {
-    const bin = await mkdtemp(join(folder, "bin-"));
+    const bin = await mkdtemp(join(directory, "bin-"));
     await symlink(node, join(bin, "node"));
     const env = { ...guestctlVariables(agent), PATH: `${bin}:/usr/bin:/bin` };
     const { stdout } = await execa(program, args, { env, extendEnv: false, timeout: 120_000 });
@@ -46,7 +46,7 @@ describe("the guestctl of the build", () => {
   });
 
   test("guestctl's manual page contains the help of every command", async () => {
-    const manual = await readFile(join(folder, "guestctl/share/man/man1/guestctl.1"), "utf8");
+    const manual = await readFile(join(directory, "guestctl/share/man/man1/guestctl.1"), "utf8");
     const plain = manual.replaceAll("\\-", "-").replaceAll("\\&", "").replaceAll("\\e", "\\");
     for (const words of [["exec"], ["cp"], ["sandbox"], ["sandbox", "create"], ["sandbox", "sweep"]])
       assert.ok(plain.includes((await guestctl(process.execPath, "help", ...words)).trimEnd()), words.join(" "));
@@ -55,13 +55,13 @@ describe("the guestctl of the build", () => {
   });
 
   test("guestctl --version and --help load less than 13 KB of modules", async () => {
-    const entry = join(folder, "guestctl", "guestctl.mjs");
-    const modules = [entry, ...(await importedBy(join(folder, "guestctl", "lib/main.mjs")))];
+    const entry = join(directory, "guestctl", "guestctl.mjs");
+    const modules = [entry, ...(await importedBy(join(directory, "guestctl", "lib/main.mjs")))];
     assert.ok(modules.length < 8, modules.join());
     const sizes = await Promise.all(modules.map(async (path) => (await stat(path)).size));
     assert.ok(sizes.reduce((sum, size) => sum + size) < 13_000, `${sizes.join(" + ")} bytes`);
-    const small = join(folder, "small");
-    for (const path of modules) await cp(path, join(small, relative(join(folder, "guestctl"), path)));
+    const small = join(directory, "small");
+    for (const path of modules) await cp(path, join(small, relative(join(directory, "guestctl"), path)));
     const { stdout } = await execa(process.execPath, [join(small, "guestctl.mjs"), "--help"]);
     assert.equal(stdout, await guestctl(process.execPath, "--help"));
     assert.match((await execa(process.execPath, [join(small, "guestctl.mjs"), "--version"])).stdout, /^guestctl \d/);
@@ -69,7 +69,7 @@ describe("the guestctl of the build", () => {
 
   /** The client library for programs in the directory, and the packages that it imports. */
   async function makeLibrary(): Promise<void> {
-    const modules = join(folder, "node_modules");
+    const modules = join(directory, "node_modules");
     await makeClientLibrary(ROOT, join(modules, "guest-agent-client"));
     for (const name of ["@bufbuild", "@grpc", "@js-sdsl", "lodash.camelcase", "long", "protobufjs", "@protobufjs"]) {
       await rm(join(modules, name), { force: true });
@@ -79,7 +79,7 @@ describe("the guestctl of the build", () => {
 
   /** How a program of the build ends with a PATH that has these programs. */
   async function endOf(file: string, programs: readonly string[]): Promise<string> {
-    const bin = await mkdtemp(join(folder, "bin-"));
+    const bin = await mkdtemp(join(directory, "bin-"));
     for (const path of ["/bin/dirname", "/bin/readlink", ...programs]) await symlink(path, join(bin, basename(path)));
     const options = { env: { PATH: bin }, extendEnv: false, reject: false } as const;
     const { exitCode, stderr } = await execa(file, ["health"], options);
@@ -95,7 +95,7 @@ describe("the guestctl of the build", () => {
   });
 
   test("guestctl copied alone names its missing directory", async () => {
-    const alone = join(await mkdtemp(join(folder, "alone-")), "guestctl");
+    const alone = join(await mkdtemp(join(directory, "alone-")), "guestctl");
     await cp(program, alone);
     const said = await endOf(alone, [process.execPath]);
     assert.equal(
@@ -119,7 +119,7 @@ describe("the guestctl of the build", () => {
     for (const entry of ["", "/sandboxes", "/testing"]) {
       for (const load of ["require", "import"]) {
         const code = `${load}("guest-agent-client${entry}")`;
-        const { stderr } = await execa(node, ["-e", code], { cwd: folder, extendEnv: false, reject: false });
+        const { stderr } = await execa(node, ["-e", code], { cwd: directory, extendEnv: false, reject: false });
         assert.match(
           stderr,
           /Error: Node 18\.20\.8 is too old; .* require Node 20\.19, 22\.12 or later: install one/,
@@ -163,7 +163,7 @@ describe("the guestctl of the build", () => {
       ],
     ] as const) {
       const code = `${load} const how = "${how}"; ${use}`;
-      const options = { cwd: folder, env, timeout: 120_000 };
+      const options = { cwd: directory, env, timeout: 120_000 };
       const { stdout } = await execa(node, [`--input-type=${type}`, "-e", code], options);
       assert.equal(stdout, `by ${how}`);
     }

@@ -3,7 +3,7 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { guestctlVariablesOf, openNode, partsOf } from "../sandboxes/node.ts";
@@ -11,8 +11,8 @@ import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
 import { assertRefused, GUESTCTL, type GuestctlResult, runGuestctl, startGuestctl } from "./guestctl.ts";
 
 const substrate = forAllTests(await HttpSubstrate.start());
-const folder = forAllTests(await testFolder()).path;
-const env: Record<string, string> = { ...guestctlVariablesOf(substrate), HOME: folder };
+const directory = forAllTests(await testDirectory()).path;
+const env: Record<string, string> = { ...guestctlVariablesOf(substrate), HOME: directory };
 
 describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   before(async () => {
@@ -37,20 +37,20 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("cp accepts NAME:/PATH but not two sandboxes", async () => {
-    const there = join(folder, "there");
+    const there = join(directory, "there");
     await mkdir(there);
-    const local = join(folder, "local.txt");
+    const local = join(directory, "local.txt");
     await writeFile(local, "by name");
     assert.equal((await run("cp", local, `box:${there}/file`)).exitCode, 0);
-    const copied = join(folder, "copied.txt");
+    const copied = join(directory, "copied.txt");
     assert.equal((await run("cp", `box:${there}/file`, copied)).exitCode, 0);
     assert.equal(await readFile(copied, "utf8"), "by name");
     assert.equal((await run("cp", "--sandbox", "box", `:${there}/file`, copied)).exitCode, 0);
     assert.equal((await run("cp", `box:${there}/file`, "-")).exitCode, 0);
     // A local name with a colon is local if it cannot be a sandbox's path.
-    await writeFile(join(folder, "a:b"), "");
+    await writeFile(join(directory, "a:b"), "");
     const [file, ...words] = GUESTCTL;
-    await execa(file, [...words, "cp", "a:b", `box:${there}/colon`], { env, extendEnv: false, cwd: folder });
+    await execa(file, [...words, "cp", "a:b", `box:${there}/colon`], { env, extendEnv: false, cwd: directory });
     for (const [args, said] of [
       [
         [`box:${there}/file`, `twin:${there}/x`],
@@ -66,7 +66,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("the error for an unknown sandbox names the command to run next", async () => {
-    const state = join(folder, "empty");
+    const state = join(directory, "empty");
     for (const differences of [{ GUESTCTL_STATE: state, HYPEMAN_API_KEY: "" }, { GUESTCTL_STATE: state }]) {
       const said =
         /^guestctl: there is no sandbox "none" in the journal of \S+\/empty \[NOT_FOUND\]; guestctl sandbox ls/;
@@ -104,18 +104,18 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
 
   test("guestctl attach finds a kept command after standby and resume", async () => {
     using node = await openNode(partsOf(substrate));
-    const script = `echo began; until [ -e ${folder}/go ]; do sleep 0.05; done; echo done`;
+    const script = `echo began; until [ -e ${directory}/go ]; do sleep 0.05; done; echo done`;
     const kept = startGuestctl(["exec", "--sandbox", "box", "--name", "kept", "--", "sh", "-c", script], env);
     assert.equal((await kept.lines.next()).value, "began");
     await node.standby("box");
     await node.resume("box");
-    await writeFile(join(folder, "go"), "");
+    await writeFile(join(directory, "go"), "");
     assert.equal((await kept.lines.next()).value, "done");
     assert.equal(await kept.ended, 0);
   });
 
   test("shell completion offers sandbox names and their paths", async () => {
-    const paths = join(folder, "paths");
+    const paths = join(directory, "paths");
     await mkdir(paths);
     await writeFile(join(paths, "found"), "");
     for (const [line, part, offer] of [

@@ -6,11 +6,11 @@ import { before, describe, test, type TestContext } from "node:test";
 import { execa } from "execa";
 import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-/** Completes a command line's last word, given the line, its words, the script and a folder with a `guestctl`. */
+/** Completes a command line's last word, given the line, its words, the script and a directory with a `guestctl`. */
 const COMPLETER = `source "$SCRIPT"; COMP_LINE=$LINE; COMP_POINT=\${#LINE}; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _guestctl
 printf '%s\\n' "\${COMPREPLY[@]}"`;
 
@@ -20,25 +20,25 @@ function isMissing(t: TestContext, shell: string): boolean {
   return !isThere;
 }
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const env = {
-  PATH: `${join(folder, "bin")}:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
-  HOME: folder,
-  XDG_CONFIG_HOME: join(folder, "config"),
+  PATH: `${join(directory, "bin")}:${process.env["PATH"] ?? "/usr/bin:/bin"}`,
+  HOME: directory,
+  XDG_CONFIG_HOME: join(directory, "config"),
 };
 
 describe("guestctl completion", () => {
   before(async () => {
-    await mkdir(join(folder, "bin"));
-    await putGuestctl(join(folder, "bin"));
+    await mkdir(join(directory, "bin"));
+    await putGuestctl(join(directory, "bin"));
     for (const shell of SHELLS) {
       const { stdout, stderr, exitCode } = await runGuestctl(["completion", shell], env);
       assert.deepEqual([stderr, exitCode], ["", 0]);
-      await writeFile(join(folder, shell), stdout);
+      await writeFile(join(directory, shell), stdout);
     }
-    await mkdir(join(folder, "work/a folder"), { recursive: true });
-    await writeFile(join(folder, "work/a file"), "");
-    await symlink("a file", join(folder, "work/another"));
+    await mkdir(join(directory, "work/a directory"), { recursive: true });
+    await writeFile(join(directory, "work/a file"), "");
+    await symlink("a file", join(directory, "work/another"));
   });
 
   async function offers(line: string): Promise<string[]> {
@@ -46,9 +46,9 @@ describe("guestctl completion", () => {
     // bash splits words at colons and equals signs, and completes the part after the last.
     const parts = whole.split(/ |(?<=[:=])(?=[^ ])|(?=[:=])/);
     const { stdout } = await execa("bash", ["-c", COMPLETER, "bash", ...parts], {
-      env: { ...env, LINE: whole, SCRIPT: join(folder, "bash") },
+      env: { ...env, LINE: whole, SCRIPT: join(directory, "bash") },
       extendEnv: false,
-      cwd: join(folder, "work"),
+      cwd: join(directory, "work"),
     });
     return stdout.split("\n").filter((word) => word !== "");
   }
@@ -70,8 +70,8 @@ describe("guestctl completion", () => {
     assert.deepEqual(await offers("hook po"), ["post-restore"]);
     assert.deepEqual(await offers("completion z"), ["zsh"]);
     assert.deepEqual(await offers("health --address "), []);
-    const folders = (await offers("health --credentials a")).map((name) => name.replace(/\/$/, ""));
-    assert.deepEqual(folders, ["a folder"]);
+    const directories = (await offers("health --credentials a")).map((name) => name.replace(/\/$/, ""));
+    assert.deepEqual(directories, ["a directory"]);
   });
 
   test("completion offers names of kept commands and paths in the sandbox", async (t) => {
@@ -80,8 +80,8 @@ describe("guestctl completion", () => {
     const address = `127.0.0.1:${agent.port}`;
     const reach = ["-H", address, "-c", agent.credentialsDir];
     await runGuestctl(["exec", ...reach, "--name", "server", "-d", "sleep", "1000"], env);
-    const there = join(folder, "there");
-    await mkdir(join(there, "some folder"), { recursive: true });
+    const there = join(directory, "there");
+    await mkdir(join(there, "some directory"), { recursive: true });
     for (const name of ["some", "other", ".hidden"]) await writeFile(join(there, name), "");
     const connection = `-H ${address} -c ${agent.credentialsDir}`;
     const found = (names: readonly string[]): string[] =>
@@ -90,12 +90,12 @@ describe("guestctl completion", () => {
       assert.deepEqual(await offers(`${command} ${connection} s`), ["server"]);
     }
     for (const line of [`cat ${connection} ${there}/s`, `cp ${connection} :${there}/s`]) {
-      assert.deepEqual(found(await offers(line)), [`${there}/some`, `${there}/some folder/`]);
+      assert.deepEqual(found(await offers(line)), [`${there}/some`, `${there}/some directory/`]);
     }
     assert.deepEqual(found(await offers(`cp ${connection} a :${there}/`)), [
       `${there}/other`,
       `${there}/some`,
-      `${there}/some folder/`,
+      `${there}/some directory/`,
     ]);
     assert.deepEqual(await offers(`cat ${connection} ${there}/none/x`), []);
     await runGuestctl(["end", ...reach, "server"], env);
@@ -103,7 +103,7 @@ describe("guestctl completion", () => {
 
   test("bash completion offers local files to cp, not to exec", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual((await offers("cp a")).toSorted(), ["a file", "a folder", "another"]);
+    assert.deepEqual((await offers("cp a")).toSorted(), ["a file", "a directory", "another"]);
     assert.deepEqual((await offers("cp -H host:7071 one ano")).toSorted(), ["another"]);
     assert.deepEqual(await offers("exec -it a"), []);
     assert.deepEqual(await offers("exec ls --"), []);
@@ -113,8 +113,8 @@ describe("guestctl completion", () => {
 
   test("bash completion handles words split at the equals sign", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual(await offers("health --credentials="), ["a folder"]);
-    assert.deepEqual(await offers("health --credentials=a"), ["a folder"]);
+    assert.deepEqual(await offers("health --credentials="), ["a directory"]);
+    assert.deepEqual(await offers("health --credentials=a"), ["a directory"]);
     assert.deepEqual(await offers("hook --timeout=5s pre"), ["pre-snapshot"]);
   });
 

@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { type ConnectionValues, resolveTarget } from "../../../src/node/guestctl/connection/connection.ts";
 import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { AGENT_COMMAND } from "../../fixtures/agent.ts";
 import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
@@ -18,12 +18,12 @@ function resolved(values: ConnectionValues, env: Record<string, string> = {}): r
 
 const VARIABLES = { GUESTCTL_ADDRESS: "env:9", GUESTCTL_CREDENTIALS: "/env", GUESTCTL_SERVER_NAME: "env.example" };
 
-const folder = forAllTests(await testFolder()).path;
-const socket = join(folder, "guest.sock");
+const directory = forAllTests(await testDirectory()).path;
+const socket = join(directory, "guest.sock");
 const bridge = [...AGENT_COMMAND, "bridge", socket].map((word) => `'${word}'`).join(" ");
 const agent = forAllTests(await startIssuedAgent({ env: { SVC_GUEST_SOCKET: socket } }));
 const { GUESTCTL_ADDRESS: _, ...rest } = guestctlVariables(agent);
-const env = { ...rest, TMPDIR: folder };
+const env = { ...rest, TMPDIR: directory };
 
 describe("the agent that a command line selects", () => {
   test("guestctl connects to an IPv6 address with a zone", async () => {
@@ -78,7 +78,7 @@ describe("connections of guestctl", () => {
   });
 
   test("guestctl -v reports the addresses, each failure, each retry, and which address answers", async () => {
-    const gone = join(folder, "gone.sock");
+    const gone = join(directory, "gone.sock");
     const lost = await runGuestctl(["-v", "health", "-H", `unix:${gone}`], env);
     const refused = `connect ENOENT ${gone}`;
     const lines = [
@@ -114,7 +114,7 @@ describe("connections of guestctl", () => {
     assert.equal((await guestctl.lines.next()).value, "up");
     guestctl.kill("SIGHUP");
     assert.equal(await guestctl.ended, 129);
-    const left = (await readdir(folder)).filter((name) => name.startsWith("guest-agent-bridge-"));
+    const left = (await readdir(directory)).filter((name) => name.startsWith("guest-agent-bridge-"));
     assert.deepEqual(left, []);
   });
 
@@ -125,7 +125,7 @@ describe("connections of guestctl", () => {
       stderr,
       /^guestctl: the bridge command \/bin\/sh ended with status 3: no such box \[UNAVAILABLE, BRIDGE_FAILED\]; run the/,
     );
-    const { stderr: missing } = await runGuestctl(["health", "-H", `unix:${folder}/no.sock`], env);
+    const { stderr: missing } = await runGuestctl(["health", "-H", `unix:${directory}/no.sock`], env);
     assert.match(
       missing,
       /^guestctl: connect ENOENT .*no\.sock \[UNAVAILABLE, CONNECTION_REFUSED\]; check that the agent runs/,

@@ -14,7 +14,7 @@ import {
 } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { execa } from "execa";
-import { testFolder, tmpfsMount } from "../../fixtures/files.ts";
+import { testDirectory, tmpfsMount } from "../../fixtures/files.ts";
 import { NEEDS_OPEN_CLONE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import {
   agentForAllTests,
@@ -38,19 +38,19 @@ const AS_NOBODY = [
 
 describe("guestctl cp", () => {
   it("cp accepts non-UTF-8 names on both sides", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     // A shell makes the names: Node's own arguments are text.
     const script = `cd "$1" && n=$(printf 'caf\\351') && printf x > "$n" && mkdir up down "d$n" &&
       ${GUESTCTL_LINE} cp "$n" ":$1/up/" && ${GUESTCTL_LINE} cp ":$1/up/$n" "down/$n" &&
       ${GUESTCTL_LINE} cp "d$n" ":$1/up" && ${GUESTCTL_LINE} cp "$n" ":$1/up/d$n/" &&
       ${GUESTCTL_LINE} cp --exclude "caf$(printf '\\351')" ":$1/up" "down/all$n"`;
-    const { stderr, exitCode } = await execa("sh", ["-c", script, "sh", folder.path], {
+    const { stderr, exitCode } = await execa("sh", ["-c", script, "sh", directory.path], {
       env,
       extendEnv: false,
       reject: false,
     });
     assert.deepEqual([stderr, exitCode], ["", 0]);
-    const names = await readdir(folder.path, { recursive: true, encoding: "buffer" });
+    const names = await readdir(directory.path, { recursive: true, encoding: "buffer" });
     const found = names.map((name) => name.toString("latin1")).filter((name) => name.includes("/"));
     assert.deepEqual(found.toSorted(), [
       "down/allcaf\u00e9",
@@ -62,7 +62,7 @@ describe("guestctl cp", () => {
     ]);
     const odd = `cd "$1" && n=$(printf 'a\\033b\\351') && printf x > "$n" && ${GUESTCTL_LINE} cp ":$1/$n" - | tar -xO &&
       ${GUESTCTL_LINE} cp ":$1/"'a\\x1bb\\xe9' - | tar -xO`;
-    const archived = await execa("sh", ["-c", odd, "sh", folder.path], { env, extendEnv: false, reject: false });
+    const archived = await execa("sh", ["-c", odd, "sh", directory.path], { env, extendEnv: false, reject: false });
     assert.deepEqual([archived.stderr, archived.stdout], ["", "xx"]);
     const missing = await execa("sh", ["-c", `${GUESTCTL_LINE} cp "/none$(printf '\\351')" :/tmp`], {
       env,
@@ -73,25 +73,25 @@ describe("guestctl cp", () => {
   });
 
   it("cp keeps owners with -a and sets them with --chown", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("src"));
-    await writeFile(folder.at("src/a"), "x");
-    await link(folder.at("src/a"), folder.at("src/b"));
-    await chown(folder.at("src/a"), 1234, 5678);
+    await using directory = await testDirectory();
+    await mkdir(directory.at("src"));
+    await writeFile(directory.at("src/a"), "x");
+    await link(directory.at("src/a"), directory.at("src/b"));
+    await chown(directory.at("src/a"), 1234, 5678);
     const owner = async (path: string): Promise<unknown[]> => {
-      const { uid, gid, nlink } = await stat(folder.at(path));
+      const { uid, gid, nlink } = await stat(directory.at(path));
       return [uid, gid, nlink];
     };
     const cp = async (...args: string[]): Promise<void> => {
       const { stderr, exitCode } = await runGuestctl(["cp", ...args], env);
       assert.deepEqual([stderr, exitCode], ["", 0]);
     };
-    await cp("-a", folder.at("src"), `:${folder.at("up")}`);
-    await cp("-a", `:${folder.at("up")}`, folder.at("down"));
-    await cp("-a", folder.at("src/a"), `:${folder.at("one")}`);
-    await cp(folder.at("src"), `:${folder.at("plain")}`);
-    await cp("--chown", "daemon:", `:${folder.at("src")}`, folder.at("daemon"));
-    await cp("--chown", "7:8", folder.at("src"), `:${folder.at("numbers")}`);
+    await cp("-a", directory.at("src"), `:${directory.at("up")}`);
+    await cp("-a", `:${directory.at("up")}`, directory.at("down"));
+    await cp("-a", directory.at("src/a"), `:${directory.at("one")}`);
+    await cp(directory.at("src"), `:${directory.at("plain")}`);
+    await cp("--chown", "daemon:", `:${directory.at("src")}`, directory.at("daemon"));
+    await cp("--chown", "7:8", directory.at("src"), `:${directory.at("numbers")}`);
     assert.deepEqual(await Promise.all(["up/b", "down/b", "one", "plain/b", "daemon/b", "numbers/b"].map(owner)), [
       [1234, 5678, 2],
       [1234, 5678, 2],
@@ -101,7 +101,7 @@ describe("guestctl cp", () => {
       [7, 8, 1],
     ]);
     assertRefused(
-      await runGuestctl(["cp", "--chown", "no-such-user", folder.at("src"), `:${folder.at("x")}`], env),
+      await runGuestctl(["cp", "--chown", "no-such-user", directory.at("src"), `:${directory.at("x")}`], env),
       /\/etc\/passwd in the sandbox has no "no-such-user"; give its id/,
     );
     assertRefused(
@@ -111,15 +111,15 @@ describe("guestctl cp", () => {
   });
 
   it("cp archives contain owners, hard links and exact times", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("src"));
-    await writeFile(folder.at("src/a"), "x");
-    await link(folder.at("src/a"), folder.at("src/b"));
-    await chown(folder.at("src/a"), 1234, 5_678_901);
-    await utimes(folder.at("src/a"), 1_577_836_800.25, 1_577_836_800.25);
+    await using directory = await testDirectory();
+    await mkdir(directory.at("src"));
+    await writeFile(directory.at("src/a"), "x");
+    await link(directory.at("src/a"), directory.at("src/b"));
+    await chown(directory.at("src/a"), 1234, 5_678_901);
+    await utimes(directory.at("src/a"), 1_577_836_800.25, 1_577_836_800.25);
     const script = `cd "$1" && mkdir out in plain && ${GUESTCTL_LINE} cp ":$1/src" - > tar && tar xpf tar -C out &&
       ${GUESTCTL_LINE} cp -a - ":$1/in" < tar && ${GUESTCTL_LINE} cp - ":$1/plain" < tar`;
-    const { stderr, exitCode } = await execa("sh", ["-c", script, "sh", folder.path], {
+    const { stderr, exitCode } = await execa("sh", ["-c", script, "sh", directory.path], {
       env,
       extendEnv: false,
       reject: false,
@@ -130,43 +130,46 @@ describe("guestctl cp", () => {
       ["in", 1234, 5_678_901],
       ["plain", 0, 0],
     ] as const) {
-      const stats = await stat(folder.at(`${root}/src/b`), { bigint: true });
+      const stats = await stat(directory.at(`${root}/src/b`), { bigint: true });
       assert.deepEqual([Number(stats.uid), Number(stats.gid), Number(stats.nlink)], [uid, gid, 2], root);
       assert.equal(stats.mtimeNs, 1_577_836_800_250_000_000n, root);
     }
   });
 
   it("cp follows links with -L and keeps existing files with -n", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("src"));
-    await writeFile(folder.at("src/a"), "new");
-    await symlink("a", folder.at("src/link"));
+    await using directory = await testDirectory();
+    await mkdir(directory.at("src"));
+    await writeFile(directory.at("src/a"), "new");
+    await symlink("a", directory.at("src/link"));
     const cp = async (...args: string[]): Promise<unknown> => (await runGuestctl(["cp", ...args], env)).exitCode;
-    assert.equal(await cp("-aL", folder.at("src"), `:${folder.at("up")}`), 0);
-    assert.equal(await cp("-L", `:${folder.at("src")}`, folder.at("down")), 0);
+    assert.equal(await cp("-aL", directory.at("src"), `:${directory.at("up")}`), 0);
+    assert.equal(await cp("-L", `:${directory.at("src")}`, directory.at("down")), 0);
     for (const side of ["up", "down"]) {
-      assert.equal((await stat(folder.at(`${side}/link`))).ino === (await stat(folder.at(`${side}/a`))).ino, false);
-      await writeFile(folder.at(`${side}/a`), "old");
+      assert.equal(
+        (await stat(directory.at(`${side}/link`))).ino === (await stat(directory.at(`${side}/a`))).ino,
+        false,
+      );
+      await writeFile(directory.at(`${side}/a`), "old");
     }
-    assert.equal(await cp("-n", folder.at("src/a"), `:${folder.at("up")}`), 0);
-    assert.equal(await cp("-n", `:${folder.at("src/a")}`, folder.at("down")), 0);
-    assert.equal(await cp("-n", `${folder.at("src")}/.`, `:${folder.at("up")}`), 0);
-    for (const side of ["up", "down"]) assert.equal(await readFile(folder.at(`${side}/a`), "utf8"), "old", side);
+    assert.equal(await cp("-n", directory.at("src/a"), `:${directory.at("up")}`), 0);
+    assert.equal(await cp("-n", `:${directory.at("src/a")}`, directory.at("down")), 0);
+    assert.equal(await cp("-n", `${directory.at("src")}/.`, `:${directory.at("up")}`), 0);
+    for (const side of ["up", "down"]) assert.equal(await readFile(directory.at(`${side}/a`), "utf8"), "old", side);
   });
 
   it("cp -x does not enter other file systems", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("src/mounted"), { recursive: true });
-    await writeFile(folder.at("src/file"), "x");
-    using _mount = tmpfsMount(folder.at("src/mounted"));
-    await writeFile(folder.at("src/mounted/inner"), "x");
+    await using directory = await testDirectory();
+    await mkdir(directory.at("src/mounted"), { recursive: true });
+    await writeFile(directory.at("src/file"), "x");
+    using _mount = tmpfsMount(directory.at("src/mounted"));
+    await writeFile(directory.at("src/mounted/inner"), "x");
     for (const [name, args] of [
-      ["up", [folder.at("src"), `:${folder.at("up")}`]],
-      ["down", [`:${folder.at("src")}`, folder.at("down")]],
+      ["up", [directory.at("src"), `:${directory.at("up")}`]],
+      ["down", [`:${directory.at("src")}`, directory.at("down")]],
     ] as const) {
       assert.equal((await runGuestctl(["cp", "-x", ...args], env)).exitCode, 0);
       assert.deepEqual(
-        (await readdir(folder.at(name), { recursive: true })).filter((each) => each !== "mounted"),
+        (await readdir(directory.at(name), { recursive: true })).filter((each) => each !== "mounted"),
         ["file"],
       );
     }
@@ -175,10 +178,10 @@ describe("guestctl cp", () => {
 
 describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
   it("cp -a to an unprivileged agent keeps all but owners", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     await using agent = await startIssuedAgent({ through: AS_NOBODY });
     const variables = guestctlVariables(agent);
-    const from = folder.at("from");
+    const from = directory.at("from");
     await mkdir(`${from}/closed`, { recursive: true });
     await writeFile(`${from}/small`, "small", { mode: 0o640 });
     await writeFile(`${from}/large`, Buffer.alloc(200_000, "large"), { mode: 0o751 });
@@ -189,14 +192,14 @@ describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
     await chmod(`${from}/small`, 0o640);
     await chmod(`${from}/closed`, 0o550);
     for (const name of ["small", "large", "closed/file", "closed"]) await utimes(`${from}/${name}`, 1_000, 2_000.25);
-    await chmod(folder.path, 0o755);
-    await mkdir(folder.at("to"));
-    await chown(folder.at("to"), NOBODY, NOBODY);
+    await chmod(directory.path, 0o755);
+    await mkdir(directory.at("to"));
+    await chown(directory.at("to"), NOBODY, NOBODY);
     for (const [source, target] of [
       [from, "to/tree"],
       [`${from}/small`, "to/alone"],
     ] as const) {
-      const { stderr, exitCode } = await runGuestctl(["cp", "-a", source, `:${folder.at(target)}`], variables);
+      const { stderr, exitCode } = await runGuestctl(["cp", "-a", source, `:${directory.at(target)}`], variables);
       assert.deepEqual([stderr, exitCode], ["", 0]);
     }
     for (const [source, target] of [
@@ -206,17 +209,20 @@ describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
       ["closed/file", "tree/closed/file"],
       ["small", "alone"],
     ] as const) {
-      const [given, made] = [await stat(`${from}/${source}`), await stat(folder.at(`to/${target}`))];
+      const [given, made] = [await stat(`${from}/${source}`), await stat(directory.at(`to/${target}`))];
       assert.deepEqual(
         [made.mode & 0o7777, made.mtimeMs, made.uid, made.gid],
         [given.mode & 0o7777, given.mtimeMs, NOBODY, NOBODY],
         target,
       );
     }
-    assert.equal(await readlink(folder.at("to/tree/link")), "small");
-    assert.equal((await stat(folder.at("to/tree/second"))).ino, (await stat(folder.at("to/tree/small"))).ino);
+    assert.equal(await readlink(directory.at("to/tree/link")), "small");
+    assert.equal((await stat(directory.at("to/tree/second"))).ino, (await stat(directory.at("to/tree/small"))).ino);
     // An owner that was asked for is not silently another.
-    const asked = await runGuestctl(["cp", "--chown", "1234", `${from}/small`, `:${folder.at("to/given")}`], variables);
+    const asked = await runGuestctl(
+      ["cp", "--chown", "1234", `${from}/small`, `:${directory.at("to/given")}`],
+      variables,
+    );
     assertRefused(asked, /EPERM|permission|not permitted/i, 1);
   });
 });

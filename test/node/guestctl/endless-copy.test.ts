@@ -10,7 +10,7 @@ import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { BLOCK_BYTES, writeHeader } from "../../../src/node/tar/index.ts";
 import { until } from "../../fixtures/awake.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type TestDirectory, testDirectory } from "../../fixtures/files.ts";
 import { type StandInCall, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { agentForAllTests, GUESTCTL } from "./guestctl.ts";
 
@@ -24,15 +24,15 @@ const HALF_A_MESSAGE = 256;
 const [LINKS, LEVELS] = [16, 16];
 
 /** A tree without an end to those who follow its links: it has LINKS to the power of LEVELS directories. */
-async function endlessTree(folder: TestFolder, files = 0): Promise<string> {
+async function endlessTree(directory: TestDirectory, files = 0): Promise<string> {
   for (let level = 0; level <= LEVELS; level++) {
-    const directory = folder.at(`tree/${level}`);
-    await mkdir(directory, { recursive: true });
-    for (let at = 0; at < files; at++) await writeFile(`${directory}/file${at}`, "");
+    const levelPath = directory.at(`tree/${level}`);
+    await mkdir(levelPath, { recursive: true });
+    for (let at = 0; at < files; at++) await writeFile(`${levelPath}/file${at}`, "");
     if (level === LEVELS) continue;
-    for (let at = 0; at < LINKS; at++) await symlink(`../${level + 1}`, `${directory}/${at}`);
+    for (let at = 0; at < LINKS; at++) await symlink(`../${level + 1}`, `${levelPath}/${at}`);
   }
-  return folder.at("tree/0");
+  return directory.at("tree/0");
 }
 
 function startCopy(args: readonly string[], stdout: number | "ignore" = "ignore", variables = env): ChildProcess {
@@ -65,33 +65,33 @@ function entriesIn(directory: string): number {
 }
 
 /** The agent may write what it has received for a moment longer. */
-async function endlessFolder(): Promise<TestFolder> {
-  const folder = await testFolder();
-  const remove = (): Promise<void> => rm(folder.path, { recursive: true, force: true, maxRetries: 20 });
-  return { ...folder, [Symbol.asyncDispose]: remove };
+async function endlessDirectory(): Promise<TestDirectory> {
+  const directory = await testDirectory();
+  const remove = (): Promise<void> => rm(directory.path, { recursive: true, force: true, maxRetries: 20 });
+  return { ...directory, [Symbol.asyncDispose]: remove };
 }
 
 describe("guestctl cp of an endless source ends at SIGINT", () => {
   it("cp ends at SIGINT while it walks an endless local tree", async () => {
-    await using folder = await endlessFolder();
-    const tree = await endlessTree(folder, 20);
-    const copying = startCopy(["-L", tree, `:${folder.at("in")}`]);
-    const after = await takenAfterSignal(copying, () => entriesIn(folder.at("in")));
+    await using directory = await endlessDirectory();
+    const tree = await endlessTree(directory, 20);
+    const copying = startCopy(["-L", tree, `:${directory.at("in")}`]);
+    const after = await takenAfterSignal(copying, () => entriesIn(directory.at("in")));
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
   it("cp ends at SIGINT while it skips every file of a tree", async () => {
-    await using folder = await endlessFolder();
-    const tree = await endlessTree(folder, 1_000);
-    const copying = startCopy(["-L", "--exclude", "file*", tree, `:${folder.at("in")}`]);
-    const after = await takenAfterSignal(copying, () => entriesIn(folder.at("in")), 10);
+    await using directory = await endlessDirectory();
+    const tree = await endlessTree(directory, 1_000);
+    const copying = startCopy(["-L", "--exclude", "file*", tree, `:${directory.at("in")}`]);
+    const after = await takenAfterSignal(copying, () => entriesIn(directory.at("in")), 10);
     assert.ok(after < HALF_A_MESSAGE, `${after} directories after the signal`);
   });
 
   it("cp ends at SIGINT while it unpacks an archive in the sandbox", async () => {
-    await using folder = await endlessFolder();
-    await mkdir(folder.at("in"));
-    const copying = startCopy(["-", `:${folder.at("in")}`]);
+    await using directory = await endlessDirectory();
+    await mkdir(directory.at("in"));
+    const copying = startCopy(["-", `:${directory.at("in")}`]);
     const over = new AbortController();
     const archive = async (): Promise<void> => {
       for (let at = 0; !over.signal.aborted; at += 64) {
@@ -103,25 +103,25 @@ describe("guestctl cp of an endless source ends at SIGINT", () => {
     copying.stdin?.on("error", () => over.abort());
     copying.once("exit", () => over.abort());
     const sent = archive();
-    const after = await takenAfterSignal(copying, () => entriesIn(folder.at("in")));
+    const after = await takenAfterSignal(copying, () => entriesIn(directory.at("in")));
     await sent;
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
   it("cp ends at SIGINT while it archives through the sandbox's symlinks", async () => {
-    await using folder = await endlessFolder();
-    const tree = await endlessTree(folder, 20);
-    const archive = openSync(folder.at("archive"), "w");
+    await using directory = await endlessDirectory();
+    const tree = await endlessTree(directory, 20);
+    const archive = openSync(directory.at("archive"), "w");
     const copying = startCopy(["-L", `:${tree}`, "-"], archive);
     closeSync(archive);
-    const after = await takenAfterSignal(copying, () => statSync(folder.at("archive")).size / BLOCK_BYTES);
+    const after = await takenAfterSignal(copying, () => statSync(directory.at("archive")).size / BLOCK_BYTES);
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
   for (const to of ["a directory", "an archive"] as const)
     it(`cp ends at SIGINT while an agent sends endless entries into ${to}`, async () => {
-      await using folder = await endlessFolder();
-      await writeFile(folder.at("token"), "any");
+      await using directory = await endlessDirectory();
+      await writeFile(directory.at("token"), "any");
       let sent = 0;
       const ReadTree = (call: StandInCall): void => {
         void (async () => {
@@ -141,15 +141,15 @@ describe("guestctl cp of an endless source ends at SIGINT", () => {
         },
         serves: { ReadTree },
       });
-      const archive = openSync(folder.at("archive"), "w");
+      const archive = openSync(directory.at("archive"), "w");
       const isArchive = to === "an archive";
       const copying = startCopy(
-        [":/any", isArchive ? "-" : folder.at("out"), "-H", agent.address, "-c", folder.path],
+        [":/any", isArchive ? "-" : directory.at("out"), "-H", agent.address, "-c", directory.path],
         archive,
       );
       closeSync(archive);
       const taken = (): number =>
-        isArchive ? statSync(folder.at("archive")).size / BLOCK_BYTES : entriesIn(folder.at("out"));
+        isArchive ? statSync(directory.at("archive")).size / BLOCK_BYTES : entriesIn(directory.at("out"));
       const after = await takenAfterSignal(copying, taken);
       assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
     });

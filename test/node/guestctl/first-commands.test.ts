@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { guestctlVariables, putGuestctl, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 /** A command line of a user of another tool, its output with the exit status, and the keys typed then. */
@@ -12,8 +12,8 @@ type FirstCommand = readonly [typed: string, shows: RegExp, keys?: string];
 
 /**
  * Command lines of other tools, with guestctl in the tool's place. They work, or name the command that does it here.
- * Each is typed in a folder with `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a folder of the
- * sandbox.
+ * Each is typed in a directory with `notes.txt` and `site/`, beside a kept command "build"; $REMOTE is a directory of
+ * the sandbox.
  */
 const FIRST_COMMANDS: readonly FirstCommand[] = [
   // docker
@@ -144,24 +144,24 @@ const COLS = 400;
 /** Writes a step at once, and goes on at a SIGHUP. */
 const BUILD = "trap 'echo step 2' HUP; echo step 1; while :; do sleep 0.05; done";
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startIssuedAgent());
-const local = join(folder.path, "local");
-const remote = join(folder.path, "remote");
-const bin = join(folder.path, "bin");
+const local = join(directory.path, "local");
+const remote = join(directory.path, "remote");
+const bin = join(directory.path, "bin");
 for (const each of [join(local, "site"), remote, bin]) await mkdir(each, { recursive: true });
 await writeFile(join(local, "notes.txt"), "notes\n");
 await writeFile(join(local, "site/index.html"), "<p>\n");
 await putGuestctl(bin);
 const variables = guestctlVariables(agent);
-const env = { ...variables, PATH: `${bin}:${variables["PATH"] ?? ""}`, REMOTE: remote, HOME: folder.path, PS1: "" };
+const env = { ...variables, PATH: `${bin}:${variables["PATH"] ?? ""}`, REMOTE: remote, HOME: directory.path, PS1: "" };
 
 describe("first commands of those who know another tool", () => {
   for (const [typed, shows, keys] of FIRST_COMMANDS) {
     test(`a first command prints a useful answer: ${typed}`, async () => {
       await runGuestctl(["exec", "--name", "build", "--replace", "-d", "sh", "-c", BUILD], env);
       await using terminal = new Terminal({ command: ["sh"], cols: COLS, rows: 50, env });
-      terminal.type(`cd ${join(folder.path, "local")}; stty -echo; echo ready-$((1))\n`);
+      terminal.type(`cd ${join(directory.path, "local")}; stty -echo; echo ready-$((1))\n`);
       await terminal.read(/ready-1\r\n/);
       // A guestctl that ends by SIGINT ends the list of commands around it, as it shall; not where the shell traps it.
       terminal.type(keys === undefined ? `${typed}; echo status-$?\n` : `(trap : INT; ${typed}; echo status-$?)\n`);

@@ -5,7 +5,7 @@ import { appendFile, mkdir } from "node:fs/promises";
 import { basename, resolve } from "node:path";
 import { describe, it } from "node:test";
 import { execa } from "execa";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { agentForAllTests, GUESTCTL } from "./guestctl.ts";
 
@@ -123,8 +123,8 @@ const NAMED_DOWN: ReadonlySet<string> = new Set([
 describe("guestctl cp -a of another project's tree", NEEDS_ROOT, () => {
   for (const tree of TREES)
     it(`cp -a copies ${basename(tree)} both ways like cp -a and rsync -aH`, async () => {
-      await using folder = await testFolder();
-      const [snapshot, up, down, synced] = ["snapshot", "up", "down", "synced"].map((name) => folder.at(name)) as [
+      await using directory = await testDirectory();
+      const [snapshot, up, down, synced] = ["snapshot", "up", "down", "synced"].map((name) => directory.at(name)) as [
         string,
         string,
         string,
@@ -160,8 +160,8 @@ describe("guestctl cp -a of another project's tree", NEEDS_ROOT, () => {
     });
 
   it("cp -a copies hard links, FIFOs, sockets, deep names and odd bytes", async () => {
-    await using folder = await testFolder();
-    const tree = folder.at("made");
+    await using directory = await testDirectory();
+    const tree = directory.at("made");
     await mkdir(tree);
     const make = `
 import os, socket
@@ -173,7 +173,7 @@ os.chown("two", 1234, 5678); os.chmod("d", 0o2750)
 for i in range(40): os.mkdir("n" * 60); os.chdir("n" * 60)
 open("deep", "w").write("deep")`;
     assert.equal(await status("python3", ["-c", make]), 0);
-    const [up, down] = [folder.at("up"), folder.at("down")];
+    const [up, down] = [directory.at("up"), directory.at("down")];
     const [file, ...args] = GUESTCTL;
     assert.equal(await status(file, [...args, "cp", "-a", tree, `:${up}`]), 1);
     assert.equal(await status(file, [...args, "cp", "-a", `:${up}`, down]), 0);
@@ -185,8 +185,8 @@ open("deep", "w").write("deep")`;
 
   for (const direction of ["in", "out"] as const)
     it(`cp -a ${direction} copies a tree whose files keep changing`, async () => {
-      await using folder = await testFolder();
-      const [tree, copy] = [folder.at("used"), folder.at("copy")];
+      await using directory = await testDirectory();
+      const [tree, copy] = [directory.at("used"), directory.at("copy")];
       await mkdir(tree);
       const make = `
 import os

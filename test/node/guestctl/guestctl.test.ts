@@ -113,7 +113,7 @@ describe("guestctl", () => {
       ],
       [["-H", "x", "--bridge=y", "health"], "--address and --bridge cannot be combined"],
       [["health", "-H", "x:99999", "-c", "."], "x:99999 has no port from 1 to 65535"],
-      [["cp", "-", "-"], "- is a tar archive, either of one path, as in :/srv -, or for one folder, as in - :/srv"],
+      [["cp", "-", "-"], "- is a tar archive, either of one path, as in :/srv -, or for one directory, as in - :/srv"],
       [["exec", "--timeout", "soon", "ls"], "--timeout requires a duration above 0, such as 500ms, 5s or 2m"],
       [["exec", "-e", "=x", "ls"], "--env requires NAME=value or NAME"],
       [["health", "extra"], "health takes no arguments"],
@@ -177,9 +177,9 @@ describe("guestctl", () => {
       [["cp", "/etc/passwd"], "cp requires a source and a destination"],
       [["issue"], "issue requires one directory"],
       [["issue", ""], "issue requires one directory"],
-      [["issue", "folder", "more"], "issue requires one directory"],
-      [["issue", "--days", "0", "folder"], "--days must be a whole number, at least 1"],
-      [["issue", "--days", "99999999", "folder"], "--days leads beyond the year 9999"],
+      [["issue", "directory", "more"], "issue requires one directory"],
+      [["issue", "--days", "0", "directory"], "--days must be a whole number, at least 1"],
+      [["issue", "--days", "99999999", "directory"], "--days leads beyond the year 9999"],
       [["health"], "no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS"],
       [["health", "-H", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
     ] as const) {
@@ -189,7 +189,7 @@ describe("guestctl", () => {
       assert.match(stderr, whole);
       assert.match(stderr, / \(see --help\)\n$/);
     }
-    assert.equal(existsSync("folder"), false, "no credentials were issued");
+    assert.equal(existsSync("directory"), false, "no credentials were issued");
   });
 
   test("guestctl reports a wrong command line as JSON with --json", async () => {
@@ -199,11 +199,11 @@ describe("guestctl", () => {
   });
 
   test("guestctl names the credential file that it cannot read", async () => {
-    const { stderr, exitCode } = await runGuestctl(["health", "-H", "x", "-c", "/no/such/folder"], ENV);
+    const { stderr, exitCode } = await runGuestctl(["health", "-H", "x", "-c", "/no/such/directory"], ENV);
     assert.equal(exitCode, 125);
     assert.match(
       stderr,
-      /^guestctl: cannot read \/no\/such\/folder\/\S+ \(ENOENT\); name a directory that "guestctl issue" made/,
+      /^guestctl: cannot read \/no\/such\/directory\/\S+ \(ENOENT\); name a directory that "guestctl issue" made/,
     );
   });
 });

@@ -95,9 +95,9 @@ export function startGuestctl(
   };
 }
 
-/** Puts a program `guestctl` into a folder, for PATH. */
-export function putGuestctl(folder: string): Promise<void> {
-  return writeFile(join(folder, "guestctl"), `#!/bin/sh\nexec ${GUESTCTL_LINE} "$@"\n`, { mode: 0o755 });
+/** Puts a program `guestctl` into a directory, for PATH. */
+export function putGuestctl(directory: string): Promise<void> {
+  return writeFile(join(directory, "guestctl"), `#!/bin/sh\nexec ${GUESTCTL_LINE} "$@"\n`, { mode: 0o755 });
 }
 
 /** What `--json` wrote, an object for each line. */

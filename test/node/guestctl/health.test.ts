@@ -17,7 +17,7 @@ import {
   startGuestctl,
   startIssuedAgent,
 } from "./guestctl.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
@@ -148,12 +148,12 @@ describe("guestctl health --watch", () => {
   });
 
   test("health --watch fails at once on a wrong token", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     for (const name of ["ca.pem", "client.pem", "client.key"]) {
-      await copyFile(join(agent.credentialsDir, name), folder.at(name));
+      await copyFile(join(agent.credentialsDir, name), directory.at(name));
     }
-    await writeFile(folder.at("token"), "that-of-another-sandbox");
-    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: folder.path };
+    await writeFile(directory.at("token"), "that-of-another-sandbox");
+    const env = { ...guestctlVariables(agent), GUESTCTL_CREDENTIALS: directory.path };
     const { stdout, stderr, exitCode } = await runGuestctl(["health", "--watch"], env);
     assert.deepEqual([stdout, exitCode], ["", 125]);
     assert.match(

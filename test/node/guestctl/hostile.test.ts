@@ -7,7 +7,7 @@ import { AgentError } from "../../../src/agent/domain/index.ts";
 import { FileTree } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type TestDirectory, testDirectory } from "../../fixtures/files.ts";
 import { type StandIn, type StandInOptions, startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { GUESTCTL } from "./guestctl.ts";
 
@@ -23,16 +23,18 @@ interface Result {
 /** A sandbox whose agent says anything, and guestctl for it. */
 async function hostile(
   options: Omit<StandInOptions, "service">,
-): Promise<AsyncDisposable & { readonly folder: TestFolder; guestctl(...args: readonly string[]): Promise<Result> }> {
-  const folder = await testFolder();
-  await writeFile(folder.at("token"), "any");
+): Promise<
+  AsyncDisposable & { readonly directory: TestDirectory; guestctl(...args: readonly string[]): Promise<Result> }
+> {
+  const directory = await testDirectory();
+  await writeFile(directory.at("token"), "any");
   const service = [GuestAgent, FileTree];
   const answers = { Health: () => ({ alive: true }), ...options.answers };
   const standIn: StandIn = await startStandIn({ ...options, service, answers });
   return {
-    folder,
+    directory,
     guestctl: async (...args) => {
-      const [file, ...line] = [...GUESTCTL, ...args, "-H", standIn.address, "-c", folder.path];
+      const [file, ...line] = [...GUESTCTL, ...args, "-H", standIn.address, "-c", directory.path];
       const { stdout, stderr, exitCode } = await execa(file, line, {
         reject: false,
         encoding: "buffer",
@@ -42,12 +44,12 @@ async function hostile(
     },
     [Symbol.asyncDispose]: async () => {
       await standIn[Symbol.asyncDispose]();
-      await folder[Symbol.asyncDispose]();
+      await directory[Symbol.asyncDispose]();
     },
   };
 }
 
-const directory = { StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }) };
+const directoryStat = { StatPath: () => ({ type: FileType.DIRECTORY, mode: 0o755 }) };
 const item = (name: string, data: string, more: object = {}): Fields => ({
   path: Buffer.from(name),
   type: FileType.REGULAR,
@@ -76,29 +78,29 @@ describe("a tree of a hostile sandbox", () => {
     ["more bytes than declared", [items(item("a", "12", { size: 1n })), result()], /more bytes than 1 of "a"/],
   ] as const)
     it(`cp exits with 125 on a tree with ${what}, also into an archive`, async () => {
-      await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
-      const { folder } = sandbox;
-      await mkdir(folder.at("place"));
-      for (const to of [folder.at("place/here"), "-"]) {
+      await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
+      const { directory } = sandbox;
+      await mkdir(directory.at("place"));
+      for (const to of [directory.at("place/here"), "-"]) {
         const { stderr, exitCode, stdout } = await sandbox.guestctl("cp", ":/any", to);
         assert.match(stderr, message, to);
         assert.equal(exitCode, 125, to);
         assert.equal(stdout.includes("evil"), false);
       }
       assert.deepEqual(
-        (await readdir(folder.at("place"))).filter((name) => name !== "here"),
+        (await readdir(directory.at("place"))).filter((name) => name !== "here"),
         [],
       );
     });
 
   it("cp writes nothing through a symlink that it copied, also into an archive", async () => {
     const stream = [items(item("link", "", link), item("link/evil", "x"), item("last", "x")), result()];
-    await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
-    const { folder } = sandbox;
-    const copied = await sandbox.guestctl("cp", ":/any", folder.at("here"));
+    await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
+    const { directory } = sandbox;
+    const copied = await sandbox.guestctl("cp", ":/any", directory.at("here"));
     assert.match(copied.stderr, /^guestctl: skipped \S+here\/link\/evil: not a directory \(ENOTDIR\)\n$/);
     assert.equal(copied.exitCode, 1);
-    assert.deepEqual((await readdir(folder.at("here"))).toSorted(), ["last", "link"]);
+    assert.deepEqual((await readdir(directory.at("here"))).toSorted(), ["last", "link"]);
     const archived = await sandbox.guestctl("cp", ":/any", "-");
     assert.match(archived.stderr, /"link\/evil" behind a symbolic link/);
     assert.equal(archived.exitCode, 125);
@@ -107,11 +109,11 @@ describe("a tree of a hostile sandbox", () => {
 
   it("cp skips a name that is too long for this machine", async () => {
     const stream = [items(item(`${"n/".repeat(2_100)}n`, "x"), item("last", "x")), result()];
-    await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
-    const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", sandbox.folder.at("here"));
+    await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
+    const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", sandbox.directory.at("here"));
     assert.match(stderr, /name too long \(ENAMETOOLONG\)\n$/);
     assert.equal(exitCode, 1);
-    assert.deepEqual(await readdir(sandbox.folder.at("here")), ["last"]);
+    assert.deepEqual(await readdir(sandbox.directory.at("here")), ["last"]);
   });
 
   it("cp counts failures that the agent's result does not name", async () => {
@@ -121,8 +123,8 @@ describe("a tree of a hostile sandbox", () => {
       [{ failed: 5n }, 1, /^guestctl: skipped 5 more, which the sandbox's agent does not name$/],
     ] as const) {
       const stream = [items(item("last", "x")), result(fields)];
-      await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
-      for (const to of [sandbox.folder.at("here"), "-"]) {
+      await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
+      for (const to of [sandbox.directory.at("here"), "-"]) {
         const { stderr, exitCode } = await sandbox.guestctl("cp", ":/any", to);
         const told = stderr.trimEnd().split("\n");
         assert.equal(told.length, lines);
@@ -145,20 +147,20 @@ describe("a tree of a hostile sandbox", () => {
         items(item("last", "whole")),
         result({ failed: BigInt(cut.length) }),
       ];
-      await using sandbox = await hostile({ answers: directory, streams: { ReadTree: stream } });
-      const { folder } = sandbox;
+      await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
+      const { directory } = sandbox;
       const why = cut.length === 0 ? /short: changed while/ : /short: i\/o error \(EIO\)/;
-      const copied = await sandbox.guestctl("cp", ":/any", folder.at("here"));
+      const copied = await sandbox.guestctl("cp", ":/any", directory.at("here"));
       assert.match(copied.stderr, why);
       assert.equal(copied.exitCode, 1);
-      assert.deepEqual(await readdir(folder.at("here")), ["last"]);
+      assert.deepEqual(await readdir(directory.at("here")), ["last"]);
       const archived = await sandbox.guestctl("cp", ":/any", "-");
       assert.match(archived.stderr, why);
       assert.equal(archived.exitCode, 1);
-      await mkdir(folder.at("out"));
-      execFileSync("tar", ["-x", "-C", folder.at("out")], { input: archived.stdout });
-      assert.equal(await readFile(folder.at("out/any/last"), "utf8"), "whole");
-      const padded = await readFile(folder.at("out/any/short"));
+      await mkdir(directory.at("out"));
+      execFileSync("tar", ["-x", "-C", directory.at("out")], { input: archived.stdout });
+      assert.equal(await readFile(directory.at("out/any/last"), "utf8"), "whole");
+      const padded = await readFile(directory.at("out/any/short"));
       assert.deepEqual([padded.length, padded.toString("latin1", 0, 6)], [100_000, "begin\0"]);
     }
   });
@@ -170,13 +172,13 @@ describe("a single file of a hostile sandbox", () => {
   it("a single file cannot add archive members with surplus bytes", async () => {
     const streams = { ReadFile: [{ data: Buffer.alloc(512, "a") }, { data: Buffer.from("forged header") }] };
     await using sandbox = await hostile({ answers: file, streams });
-    for (const to of ["-", sandbox.folder.at("here")]) {
+    for (const to of ["-", sandbox.directory.at("here")]) {
       const { stdout, stderr, exitCode } = await sandbox.guestctl("cp", ":/etc/motd", to);
       assert.match(stderr, /more bytes than/);
       assert.equal(exitCode, 125);
       assert.equal(stdout.includes("forged"), false);
     }
-    await assert.rejects(lstat(sandbox.folder.at("here")), { code: "ENOENT" });
+    await assert.rejects(lstat(sandbox.directory.at("here")), { code: "ENOENT" });
   });
 
   it("cp reports a single file that became shorter and pads it in an archive", async () => {
@@ -184,7 +186,7 @@ describe("a single file of a hostile sandbox", () => {
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);
     assert.equal(execFileSync("tar", ["-xO"], { input: archived.stdout }).toString("latin1"), "less".padEnd(512, "\0"));
-    const copied = await sandbox.guestctl("cp", ":/etc/motd", sandbox.folder.at("here"));
+    const copied = await sandbox.guestctl("cp", ":/etc/motd", sandbox.directory.at("here"));
     assert.match(copied.stderr, /^guestctl: :\/etc\/motd became shorter while it was being copied; copy it again\n$/);
     assert.equal(copied.exitCode, 1);
   });

@@ -4,7 +4,7 @@ import { chmod, chown, mkdtemp, readdir, readFile, stat, writeFile } from "node:
 import { join } from "node:path";
 import { beforeEach, describe, test } from "node:test";
 import { readBootstrap, tokenDigest } from "../../../src/agent/config/index.ts";
-import { testFolder, testMount } from "../../fixtures/files.ts";
+import { testDirectory, testMount } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { addon } from "../../fixtures/spawning.ts";
 import { assertRefused, runGuestctl } from "./guestctl.ts";
@@ -13,16 +13,16 @@ import { forAllTests } from "../../fixtures/for-all-tests.ts";
 const FILES = ["ca.pem", "client.key", "client.pem", "server.key", "server.pem", "token"];
 const ENV = { PATH: "/usr/bin:/bin" };
 
-const all = forAllTests(await testFolder());
+const all = forAllTests(await testDirectory());
 
 describe("guestctl issue", () => {
-  let folder: string;
+  let directory: string;
   beforeEach(async () => {
-    folder = await mkdtemp(all.at("issue-"));
+    directory = await mkdtemp(all.at("issue-"));
   });
 
   test("issue writes all files into a directory that only its owner can enter", async () => {
-    const path = join(folder, "nested/creds");
+    const path = join(directory, "nested/creds");
     const { exitCode, stdout, stderr } = await runGuestctl(["issue", path], ENV);
     assert.deepEqual([exitCode, stderr], [0, ""]);
     assert.deepEqual((await readdir(path)).toSorted(), FILES);
@@ -36,10 +36,10 @@ describe("guestctl issue", () => {
   });
 
   test("issue creates separate server and client certificates valid since 1970", async () => {
-    await runGuestctl(["issue", "--days", "7", folder], ENV);
+    await runGuestctl(["issue", "--days", "7", directory], ENV);
     const [ca, server, client] = await Promise.all(
       ["ca.pem", "server.pem", "client.pem"].map(
-        async (name) => new X509Certificate(await readFile(join(folder, name))),
+        async (name) => new X509Certificate(await readFile(join(directory, name))),
       ),
     );
     assert.ok(ca && server && client);
@@ -59,39 +59,39 @@ describe("guestctl issue", () => {
   });
 
   test("issue gives the agent what its bootstrap channel requires", async () => {
-    const { stdout } = await runGuestctl(["issue", "--json", folder], ENV);
+    const { stdout } = await runGuestctl(["issue", "--json", directory], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
     const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));
     const environ = [...entries, Buffer.from("SVC_GUEST_PORT=7071")];
     const { credentials } = await readBootstrap(environ, (paths, limitBytes) => addon.readFiles(paths, limitBytes));
-    const token = (await readFile(join(folder, "token"), "utf8")).trim();
+    const token = (await readFile(join(directory, "token"), "utf8")).trim();
     assert.ok(credentials.matchesToken(tokenDigest(Buffer.from(token))));
   });
 
   test("issue does not replace existing credentials by default", async () => {
-    await runGuestctl(["issue", folder], ENV);
-    const before = await readFile(join(folder, "ca.pem"), "utf8");
-    assertRefused(await runGuestctl(["issue", folder], ENV), /ca\.pem already exists; .*--force\n$/);
-    assert.equal(await readFile(join(folder, "ca.pem"), "utf8"), before);
-    assert.equal((await runGuestctl(["issue", "--force", folder], ENV)).exitCode, 0);
-    assert.notEqual(await readFile(join(folder, "ca.pem"), "utf8"), before);
-    assert.deepEqual((await readdir(folder)).toSorted(), FILES);
+    await runGuestctl(["issue", directory], ENV);
+    const before = await readFile(join(directory, "ca.pem"), "utf8");
+    assertRefused(await runGuestctl(["issue", directory], ENV), /ca\.pem already exists; .*--force\n$/);
+    assert.equal(await readFile(join(directory, "ca.pem"), "utf8"), before);
+    assert.equal((await runGuestctl(["issue", "--force", directory], ENV)).exitCode, 0);
+    assert.notEqual(await readFile(join(directory, "ca.pem"), "utf8"), before);
+    assert.deepEqual((await readdir(directory)).toSorted(), FILES);
   });
 
   test("issue refuses a directory that other users can read", async () => {
-    await chmod(folder, 0o755);
-    assertRefused(await runGuestctl(["issue", folder], ENV), /can be read by other users; .*chmod 700/);
-    assert.deepEqual(await readdir(folder), []);
+    await chmod(directory, 0o755);
+    assertRefused(await runGuestctl(["issue", directory], ENV), /can be read by other users; .*chmod 700/);
+    assert.deepEqual(await readdir(directory), []);
   });
 
   test("issue refuses a directory that another user owns", NEEDS_ROOT, async () => {
-    await chown(folder, 65_534, 65_534);
-    assertRefused(await runGuestctl(["issue", folder], ENV), /is the directory of user 65534; name one of your own/);
-    assert.deepEqual(await readdir(folder), []);
+    await chown(directory, 65_534, 65_534);
+    assertRefused(await runGuestctl(["issue", directory], ENV), /is the directory of user 65534; name one of your own/);
+    assert.deepEqual(await readdir(directory), []);
   });
 
   test("issue says why it cannot create the directory", async () => {
-    const file = join(folder, "file");
+    const file = join(directory, "file");
     await writeFile(file, "");
     for (const [path, problem] of [
       [file, /file is not a directory; name another\n$/],

@@ -8,7 +8,7 @@ import { execa } from "execa";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { type Identity, issueCertificates, SERVER_NAME } from "../../fixtures/certificates.ts";
-import { replaceFile, testFolder } from "../../fixtures/files.ts";
+import { replaceFile, testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
@@ -20,7 +20,7 @@ const DAY_MS = 86_400_000;
 const FIRST_TOKEN = "token-one-0123456789";
 const SECOND_TOKEN = "token-two-0123456789";
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const server = forAllTests(await listener(echo));
 
 /** An agent with a credential volume and a workload that writes a line at each step, behind a relay. */
@@ -37,7 +37,7 @@ interface Guest extends AsyncDisposable {
 }
 
 async function startGuest(name: string): Promise<Guest> {
-  const place = folder.at(name);
+  const place = directory.at(name);
   const credentials = join(place, "credentials");
   await mkdir(credentials, { recursive: true });
   const guestToken = join(place, "token");

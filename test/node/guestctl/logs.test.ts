@@ -3,12 +3,12 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { relayTo } from "../../fixtures/relay.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { guestctlVariables, jsonLines, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
 
-const folder = forAllTests(await testFolder()).path;
-const go = join(folder, "go");
+const directory = forAllTests(await testDirectory()).path;
+const go = join(directory, "go");
 /** 1,000 lines, of which the ring holds the last; then more when told, and the end when told again. */
 const LINE = `seq 1000; printf 'err\\nhalf' >&2; ${["more", "end"].map((step) => `until test -e ${go}.${step}; do sleep 0.02; done; echo ${step}`).join("; ")}; exit 4`;
 const agent = forAllTests(

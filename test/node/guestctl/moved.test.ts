@@ -4,7 +4,7 @@ import { appendFile, writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { until } from "../../fixtures/awake.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
@@ -15,7 +15,7 @@ import { echoes, forwardedPort } from "./forwarded.ts";
 import { GUESTCTL } from "./guestctl.ts";
 
 const substrate = forAllTests(await HttpSubstrate.start());
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const server = forAllTests(await listener(echo));
 /** Addresses at which the sandbox is reached, one after the other. Nothing else has them in this network. */
 const [FIRST, SECOND] = ["127.1.0.1", "127.1.0.2"] as const;
@@ -42,7 +42,7 @@ interface Lasting {
   readonly reconnected: RegExp;
 }
 
-const lines = folder.at("lines");
+const lines = directory.at("lines");
 const count = (text: string, pattern: RegExp): number => text.match(pattern)?.length ?? 0;
 
 /** Waits for more of some text than there is now. */
@@ -102,7 +102,7 @@ describe("commands that last", NEEDS_NAMESPACES, () => {
     await node.create({ image: IMAGE, name: "box", process });
     const first = await moveTo(FIRST);
     const [file, ...before] = GUESTCTL;
-    const env = { ...guestctlVariablesOf(substrate), HOME: folder.path };
+    const env = { ...guestctlVariablesOf(substrate), HOME: directory.path };
     const started = COMMANDS.map((command) => {
       const args = [...before, "--sandbox", "box", "--connect-timeout", "1s", ...command.args];
       const running = execa(file, args, { env, extendEnv: false, reject: false, all: true, stdin: "ignore" });

@@ -11,13 +11,13 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { agentForAllTests, assertRefused, GUESTCTL, jsonLines, runGuestctl, startGuestctl } from "./guestctl.ts";
 import { until } from "../../fixtures/awake.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const { agent, env } = await agentForAllTests();
 
 /** Sends bytes and an end. Resolves with what comes back. */
@@ -31,7 +31,7 @@ async function answer(at: number | string, sent: Buffer): Promise<Buffer> {
 describe("guestctl forward", () => {
   test("forward connects local ports to a port and a unix socket until SIGTERM", async () => {
     await using server = await listener(echo);
-    const path = folder.at("server.sock");
+    const path = directory.at("server.sock");
     await using _unix = await listener((socket) => void socket.end("from the socket"), { path });
     const running = startGuestctl(["forward", `0:${server.port}`, `127.0.0.1:0:${path}`], env);
     const told = [(await running.lines.next()).value, (await running.lines.next()).value].map(String);
@@ -51,7 +51,7 @@ describe("guestctl forward", () => {
 
   test("forward replaces a stale local unix socket and removes its own", async () => {
     await using server = await listener(echo);
-    const path = folder.at("local.sock");
+    const path = directory.at("local.sock");
     const sent = Buffer.from("over a unix socket");
     for (const signal of ["SIGKILL", "SIGTERM"] as const) {
       const running = startGuestctl(["forward", `${path}:${server.port}`], env);
@@ -67,7 +67,7 @@ describe("guestctl forward", () => {
 
   test("forward continues after a connection over a unix socket failed", async () => {
     const port = await freePort();
-    const path = folder.at("failing.sock");
+    const path = directory.at("failing.sock");
     const running = startGuestctl(["forward", `${path}:${port}`], env);
     assert.equal((await running.lines.next()).value, `${path} -> ${port}`);
     assert.equal(String(await answer(path, Buffer.from("nobody listens")).catch(() => "")), "");
@@ -79,16 +79,16 @@ describe("guestctl forward", () => {
 
   test("forward does not replace files, directories or symlinks with its socket", async () => {
     await using server = await listener(echo);
-    const file = folder.at("precious");
+    const file = directory.at("precious");
     await writeFile(file, "precious");
-    await mkdir(folder.at("directory"));
-    await symlink(file, folder.at("link"));
+    await mkdir(directory.at("directory"));
+    await symlink(file, directory.at("link"));
     for (const name of ["precious", "directory", "link"]) {
-      const refused = await runGuestctl(["forward", `${folder.at(name)}:${server.port}`], env);
+      const refused = await runGuestctl(["forward", `${directory.at(name)}:${server.port}`], env);
       assertRefused(refused, new RegExp(`^guestctl: cannot listen on \\S+/${name}: .*EADDRINUSE`));
     }
     assert.equal(await readFile(file, "utf8"), "precious");
-    assert.ok((await stat(folder.at("directory"))).isDirectory());
+    assert.ok((await stat(directory.at("directory"))).isDirectory());
   });
 
   test("forward --wait listens once a program listens in the sandbox", async () => {
@@ -124,7 +124,7 @@ describe("guestctl forward", () => {
 
   test("forward rereads credentials after the agent rejects them", async () => {
     await using server = await listener(echo);
-    const credentials = folder.at("renewed");
+    const credentials = directory.at("renewed");
     await mkdir(credentials);
     for (const name of ["ca.pem", "client.pem", "client.key"])
       await copyFile(join(agent.credentialsDir, name), join(credentials, name));

@@ -6,7 +6,7 @@ import { clientOf } from "../../fixtures/guest-client.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { ReleasedSchema } from "../../fixtures/released-schema.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { agentForAllTests, assertRefused, GUESTCTL, jsonLines, runGuestctl } from "./guestctl.ts";
 
 const { agent, env } = await agentForAllTests({ process: { args: ["sleep", "1000"] } });
@@ -59,14 +59,14 @@ describe("guestctl ps", () => {
   });
 
   test("guestctl ps, top and kill say how to list processes of an older agent", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     await using old = await startStandIn({
       service: new ReleasedSchema().service(),
       answers: { Health: () => ({ alive: true }) },
       version: "0.1.0",
     });
-    const its = { ...env, GUESTCTL_ADDRESS: old.address, GUESTCTL_CREDENTIALS: folder.path };
-    await writeFile(folder.at("token"), "token");
+    const its = { ...env, GUESTCTL_ADDRESS: old.address, GUESTCTL_CREDENTIALS: directory.path };
+    await writeFile(directory.at("token"), "token");
     for (const args of [["ps"], ["top"], ["kill", "12"]])
       assertRefused(
         await runGuestctl(args, its),

@@ -24,10 +24,10 @@ const POLL_MS = 100;
 
 describe("guestctl sandbox metrics --listen", NEEDS, async () => {
   const substrate = forAllTests(await HttpSubstrate.start());
-  const folder = join(substrate.stateFolder, "../cli");
-  await mkdir(folder, { mode: 0o700 });
+  const directory = join(substrate.stateDirectory, "../cli");
+  await mkdir(directory, { mode: 0o700 });
   const { GUESTCTL_STATE: _, ...variables } = guestctlVariablesOf(substrate);
-  const env: Record<string, string> = { ...variables, HOME: folder, GUESTCTL_NODE_ID: "node-7" };
+  const env: Record<string, string> = { ...variables, HOME: directory, GUESTCTL_NODE_ID: "node-7" };
   for (const name of NAMES) {
     const words = ["--agent-port", String(substrate.agentPort), "--name", name, IMAGE, "--", "sleep", "100000"];
     const { exitCode, stderr } = await runGuestctl(["sandbox", "create", ...words], env);
@@ -41,12 +41,12 @@ describe("guestctl sandbox metrics --listen", NEEDS, async () => {
     const checked = await execa("promtool", ["check", "metrics"], { input, reject: false });
     assert.deepEqual([checked.exitCode, checked.stdout, checked.stderr], [0, "", ""]);
 
-    const configuration = join(folder, "prometheus.yml");
+    const configuration = join(directory, "prometheus.yml");
     const scrape = { job_name: "sandboxes", metrics_path: url.pathname, static_configs: [{ targets: [url.host] }] };
     // JSON is YAML.
     await writeFile(configuration, JSON.stringify({ global: { scrape_interval: "1s" }, scrape_configs: [scrape] }));
     const address = `127.0.0.1:${await freePort()}`;
-    const options = [`--config.file=${configuration}`, `--storage.tsdb.path=${join(folder, "tsdb")}`];
+    const options = [`--config.file=${configuration}`, `--storage.tsdb.path=${join(directory, "tsdb")}`];
     const prometheus = spawn("prometheus", [...options, `--web.listen-address=${address}`], {
       stdio: ["ignore", "ignore", "pipe"],
     });

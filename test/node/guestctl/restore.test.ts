@@ -3,7 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
@@ -18,8 +18,8 @@ const HOOKS = {
   post_restore: { args: ["sh", "-c", "echo restored; sleep ${PAUSE:-0}"] },
 };
 
-/** A credential folder for an agent that checks none. */
-const credentials = forAllTests(await testFolder());
+/** A credential directory for an agent that checks none. */
+const credentials = forAllTests(await testDirectory());
 await writeFile(credentials.at("token"), "any");
 
 describe("guestctl hook", () => {
@@ -46,13 +46,13 @@ describe("guestctl hook", () => {
   });
 
   test("hook shows on a terminal that it waits, and at the end how long it took", async () => {
-    await using folder = await testFolder();
-    const script = `echo begun > ${folder.at("begun")}; until test -e ${folder.at("go")}; do sleep 0.05; done; echo out`;
+    await using directory = await testDirectory();
+    const script = `echo begun > ${directory.at("begun")}; until test -e ${directory.at("go")}; do sleep 0.05; done; echo out`;
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
     await using terminal = new Terminal({ command: ["sh"], cols: 100, rows: 10, env: guestctlVariables(agent) });
     terminal.type(`${GUESTCTL.join(" ")} hook pre-snapshot; echo status-$?\n`);
     await terminal.read(/\rhook pre-snapshot {2}0 s\p{Cc}\[K[^\n]*\rhook pre-snapshot {2}1 s\p{Cc}\[K/u);
-    await writeFile(folder.at("go"), "");
+    await writeFile(directory.at("go"), "");
     await terminal.read(/\r\p{Cc}\[Kguestctl: the pre-snapshot hook took \d+\.\d s\r\nout\r\nstatus-0\r\n/u);
   });
 

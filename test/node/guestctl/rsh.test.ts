@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import {
@@ -36,7 +36,7 @@ describe("guestctl rsh", () => {
   });
 
   test("rsh starts in the user's home although the workload's directory is gone", async () => {
-    await using gone = await testFolder();
+    await using gone = await testDirectory();
     const cwd = join(gone.path, "workload");
     await mkdir(cwd);
     await using agent = await startIssuedAgent({ process: { cwd } });
@@ -84,20 +84,20 @@ describe("guestctl rsh", () => {
       t.skip("needs scp and sftp-server (Debian: openssh-client openssh-sftp-server)");
       return;
     }
-    await using folder = await testFolder();
-    await putGuestctl(folder.path);
-    const ssh = folder.at("ssh");
-    await writeFile(ssh, `#!/bin/sh\nexec '${folder.at("guestctl")}' rsh "$@"\n`, { mode: 0o755 });
-    await writeFile(folder.at("file"), "content");
+    await using directory = await testDirectory();
+    await putGuestctl(directory.path);
+    const ssh = directory.at("ssh");
+    await writeFile(ssh, `#!/bin/sh\nexec '${directory.at("guestctl")}' rsh "$@"\n`, { mode: 0o755 });
+    await writeFile(directory.at("file"), "content");
     for (const [program, ...args] of [
-      ["scp", "-S", ssh, "-p", folder.at("file"), `any:${folder.at("one")}`],
-      ["scp", "-O", "-S", ssh, "-P", "2222", folder.at("file"), `any:${folder.at("two")}`],
-      ["sh", "-c", `echo "get ${folder.at("one")} ${folder.at("three")}" | sftp -b - -S ${ssh} any`],
+      ["scp", "-S", ssh, "-p", directory.at("file"), `any:${directory.at("one")}`],
+      ["scp", "-O", "-S", ssh, "-P", "2222", directory.at("file"), `any:${directory.at("two")}`],
+      ["sh", "-c", `echo "get ${directory.at("one")} ${directory.at("three")}" | sftp -b - -S ${ssh} any`],
     ] as const) {
       const { stderr } = await execa(program, args, { env, extendEnv: false });
       assert.doesNotMatch(stderr, /guestctl/);
     }
-    for (const name of ["one", "two", "three"]) assert.equal(await readFile(folder.at(name), "utf8"), "content");
+    for (const name of ["one", "two", "three"]) assert.equal(await readFile(directory.at(name), "utf8"), "content");
     const { stderr, exitCode } = await rsh(["-s", "any", "absent"]);
     assert.match(stderr, /^guestctl: the image has no absent-server /);
     assert.deepEqual([exitCode, (await rsh(["-s", "any", "a;b"])).exitCode], [127, 255]);

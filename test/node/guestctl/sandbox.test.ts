@@ -18,12 +18,12 @@ import { assertRefused, type GuestctlResult, runGuestctl, startGuestctl } from "
 type Json = Readonly<Record<string, unknown>>;
 
 const substrate = forAllTests(await HttpSubstrate.start());
-const folder = join(substrate.stateFolder, "../cli");
-await mkdir(folder, { mode: 0o700 });
-const idle = join(folder, "process.json");
+const directory = join(substrate.stateDirectory, "../cli");
+await mkdir(directory, { mode: 0o700 });
+const idle = join(directory, "process.json");
 await writeFile(idle, JSON.stringify({ args: ["sh", "-c", `${DECLARE_IDLE_LINE}; exec sleep 100000`] }));
 const { GUESTCTL_STATE: _, ...variables } = guestctlVariablesOf(substrate);
-const env: Record<string, string> = { ...variables, HOME: folder, GUESTCTL_NODE_ID: "node-7" };
+const env: Record<string, string> = { ...variables, HOME: directory, GUESTCTL_NODE_ID: "node-7" };
 
 describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   const ofCreate = ["--agent-port", String(substrate.agentPort)];
@@ -312,7 +312,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("sandbox create passes variables and takes the command after the image", async () => {
-    const file = join(folder, "variables.env");
+    const file = join(directory, "variables.env");
     await writeFile(file, "FROM_FILE=1\n");
     const command = ["sh", "-c", 'echo "$FROM_FILE $GIVEN"; exec sleep 100000'];
     const binary = `${file}.binary`;
@@ -360,7 +360,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("sandbox sweep suggests --take-over for another journal's sandboxes", async () => {
-    const other = { ...env, GUESTCTL_STATE: join(substrate.stateFolder, "../other-cli") };
+    const other = { ...env, GUESTCTL_STATE: join(substrate.stateDirectory, "../other-cli") };
     assertRefused(await runGuestctl(["sandbox", "sweep"], other), /\[NODE_ID_CONFLICT\]; .*sweep with --take-over\n/);
   });
 

@@ -9,14 +9,14 @@ import { execa } from "execa";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { UsageService } from "../../../src/shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { until } from "../../fixtures/awake.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startStandIn } from "../../fixtures/stand-in-agent.ts";
 import { assertRefused, GUESTCTL, runGuestctl, startGuestctl } from "./guestctl.ts";
 
-const folder = forAllTests(await testFolder());
-const path = folder.at("agent.sock");
-await writeFile(folder.at("token"), "secret");
+const directory = forAllTests(await testDirectory());
+const path = directory.at("agent.sock");
+await writeFile(directory.at("token"), "secret");
 
 /** Speaks HTTP/2, and answers no call. */
 const silent = createServer().listen(path);
@@ -25,7 +25,7 @@ forAllTests({ [Symbol.asyncDispose]: async () => void silent.close() });
 const env = {
   PATH: process.env["PATH"] ?? "/usr/bin:/bin",
   GUESTCTL_ADDRESS: `unix:${path}`,
-  GUESTCTL_CREDENTIALS: folder.path,
+  GUESTCTL_CREDENTIALS: directory.path,
 };
 
 test("usage --watch continues if an agent accepts a connection without answering", async () => {
@@ -92,7 +92,7 @@ test("usage --watch ends at the first SIGINT although its output is not read", a
       },
     },
   });
-  const pipe = folder.at("stdout.pipe");
+  const pipe = directory.at("stdout.pipe");
   await execa("mkfifo", [pipe]);
   const reader = openSync(pipe, constants.O_RDWR | constants.O_NONBLOCK);
   const stdout = openSync(pipe, constants.O_WRONLY);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { chmodSync, lstatSync, mkdirSync, writeFileSync } from "node:fs";
 import { describe, test } from "node:test";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { parseModeChange } from "../../../src/node/guestctl/cli/symbolic-mode.ts";
 import { UsageError } from "../../../src/node/guestctl/cli/errors.ts";
 
@@ -14,12 +14,12 @@ const MODES = [0o644, 0o755, 0o600, 0o4755, 0o2770, 0o1777, 0o7777, 0];
 
 describe("a symbolic mode", () => {
   test("a symbolic mode sets the bits that chmod(1) sets", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const cases = ["file", "directory"].flatMap((type) =>
       MODES.flatMap((mode) => CHANGES.map((change) => ({ type, mode, change }))),
     );
     const lines = cases.map(({ type, mode, change }, index) => {
-      const path = folder.at(String(index));
+      const path = directory.at(String(index));
       if (type === "file") writeFileSync(path, "");
       else mkdirSync(path);
       chmodSync(path, mode);
@@ -30,7 +30,7 @@ describe("a symbolic mode", () => {
     const { status, stderr } = spawnSync("sh", ["-e"], { input: ["umask 0", ...lines].join("\n"), encoding: "utf8" });
     assert.deepEqual([status, stderr], [0, ""]);
     for (const [index, { type, mode, change }] of cases.entries()) {
-      const expected = lstatSync(folder.at(String(index))).mode & 0o7777;
+      const expected = lstatSync(directory.at(String(index))).mode & 0o7777;
       const changed = parseModeChange(change)(mode, type === "directory");
       assert.equal(changed.toString(8), expected.toString(8), `${type} ${mode.toString(8)} ${change}`);
     }

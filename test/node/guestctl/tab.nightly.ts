@@ -17,38 +17,38 @@ for (const [shell, command, begin] of [
       t.skip(`needs ${shell} (Debian: ${shell})`);
       return;
     }
-    const folder = await mkdtemp(join(tmpdir(), "guestctl-tab-"));
-    t.after(() => rm(folder, { recursive: true }));
+    const directory = await mkdtemp(join(tmpdir(), "guestctl-tab-"));
+    t.after(() => rm(directory, { recursive: true }));
     await using agent = await startIssuedAgent();
-    await putGuestctl(folder);
-    const env = { HOME: folder, PATH: `${folder}:${process.env["PATH"] ?? "/usr/bin:/bin"}` };
-    const script = join(folder, "script");
+    await putGuestctl(directory);
+    const env = { HOME: directory, PATH: `${directory}:${process.env["PATH"] ?? "/usr/bin:/bin"}` };
+    const script = join(directory, "script");
     await writeFile(script, (await runGuestctl(["completion", shell], env)).stdout);
     assert.deepEqual(spawnSync(shell, ["-n", script], { encoding: "utf8", env }).stderr, "");
-    await mkdir(join(folder, "work/a folder"), { recursive: true });
-    await writeFile(join(folder, "work/a file"), "");
-    await mkdir(join(folder, "far/away"), { recursive: true });
-    await mkdir(join(folder, "wide/with space"), { recursive: true });
+    await mkdir(join(directory, "work/a directory"), { recursive: true });
+    await writeFile(join(directory, "work/a file"), "");
+    await mkdir(join(directory, "far/away"), { recursive: true });
+    await mkdir(join(directory, "wide/with space"), { recursive: true });
     const reaching = { ...guestctlVariables(agent), ...env };
     await runGuestctl(["exec", "--name", "server", "-d", "sleep", "1000"], reaching);
 
     await using terminal = new Terminal({ cols: 200, rows: 24, env: reaching, command });
-    terminal.type(`${begin} . '${script}'; cd '${join(folder, "work")}'; expr 41 + 1\n`);
+    terminal.type(`${begin} . '${script}'; cd '${join(directory, "work")}'; expr 41 + 1\n`);
     await terminal.expect(/^42$/m);
     for (const [typed, completed] of [
       ["guestctl heal", /guestctl health$/m],
       ["guestctl health --cred", /guestctl health --credentials/],
-      ["guestctl health --credentials a", /guestctl health --credentials a\\ folder/m],
+      ["guestctl health --credentials a", /guestctl health --credentials a\\ directory/m],
       ["guestctl hook post", /guestctl hook post-restore$/m],
       ["guestctl cp a\\ fi", /guestctl cp a\\ file$/m],
       ["guestctl attach ser", /guestctl attach server$/m],
-      [`guestctl cp :${folder}/fa`, /guestctl cp :\/[^:]+\/far\/$/m],
-      [`guestctl cp :${folder}/far/`, /guestctl cp :\/[^:]+\/far\/away\/$/m],
+      [`guestctl cp :${directory}/fa`, /guestctl cp :\/[^:]+\/far\/$/m],
+      [`guestctl cp :${directory}/far/`, /guestctl cp :\/[^:]+\/far\/away\/$/m],
       ...(shell === "bash"
         ? ([
-            [`guestctl cp ":${folder}/wide/wi`, /guestctl cp ":\/[^:]+\/wide\/with space\/"?$/m],
-            [`guestctl ls '${folder}/wide/wi`, /guestctl ls '\/[^:]+\/wide\/with space\/'?$/m],
-            [`guestctl ls ${folder}/wide/wi`, /guestctl ls \/[^:]+\/wide\/with\\ space\/$/m],
+            [`guestctl cp ":${directory}/wide/wi`, /guestctl cp ":\/[^:]+\/wide\/with space\/"?$/m],
+            [`guestctl ls '${directory}/wide/wi`, /guestctl ls '\/[^:]+\/wide\/with space\/'?$/m],
+            [`guestctl ls ${directory}/wide/wi`, /guestctl ls \/[^:]+\/wide\/with\\ space\/$/m],
           ] as const)
         : []),
     ] as const) {

@@ -5,13 +5,13 @@ import { chmod, chown, mkdir, readdir, readFile, rm, symlink, truncate, utimes, 
 import { join } from "node:path";
 import { describe, it, type TestContext } from "node:test";
 import { providePrograms } from "../../../scripts/machine/programs.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import { guestctlVariables, runGuestctl, startGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 const agent = forAllTests(await startIssuedAgent({ process: { env: { PATH: "/nowhere" } } }));
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const env = guestctlVariables(agent);
 const TEMPORARY = /svc-guest|guestctl-|\.tmp/;
 
@@ -41,7 +41,7 @@ function lacks(t: TestContext, ...names: readonly string[]): boolean {
   return missing.length > 0;
 }
 
-/** 5,000 small files in 500 folders, and all shapes that a copy keeps. */
+/** 5,000 small files in 500 directories, and all shapes that a copy keeps. */
 async function makeTree(root: string): Promise<void> {
   const old = new Date("2001-02-03T04:05:06Z");
   for (let at = 0; at < 500; at += 1) {
@@ -90,7 +90,7 @@ async function makeTree(root: string): Promise<void> {
 describe("guestctl cp of trees", NEEDS_ROOT, () => {
   it("cp of a git tree satisfies rsync --checksum, diff -r and git fsck", async (t) => {
     if (lacks(t, "rsync", "git")) return;
-    const [source, guest, back] = ["source", "guest", "back"].map((name) => folder.at(name)) as [
+    const [source, guest, back] = ["source", "guest", "back"].map((name) => directory.at(name)) as [
       string,
       string,
       string,
@@ -108,13 +108,13 @@ describe("guestctl cp of trees", NEEDS_ROOT, () => {
       assert.equal(git(at, "status", "--porcelain"), "");
     }
     await writeFile(join(source, "size-1"), "changed");
-    // Into the folder that is there, as cp(1).
+    // Into the directory that is there, as cp(1).
     await copy(`${source}/.`, `:${guest}`);
     assertSame(source, guest);
   });
 
   it("a killed cp leaves no partial file and can be repeated", async () => {
-    const [source, guest] = [folder.at("cut"), folder.at("cut-guest")];
+    const [source, guest] = [directory.at("cut"), directory.at("cut-guest")];
     const small = Buffer.alloc(3_000, "x");
     const large = Buffer.alloc(300_000, "y");
     await mkdir(source);
@@ -142,9 +142,9 @@ describe("guestctl cp of trees", NEEDS_ROOT, () => {
   });
 });
 
-/** Resolves when the agent holds none of the test's files: its descriptors of the folder are those of calls. */
+/** Resolves when the agent holds none of the test's files: its descriptors of the directory are those of calls. */
 async function agentHasNoCalls(): Promise<void> {
   const held = (): string =>
-    spawnSync("find", [`/proc/${agent.pid}/fd`, "-lname", `${folder.path}*`], { encoding: "utf8" }).stdout;
+    spawnSync("find", [`/proc/${agent.pid}/fd`, "-lname", `${directory.path}*`], { encoding: "utf8" }).stdout;
   while (held() !== "") await new Promise((resolve) => setImmediate(resolve));
 }

@@ -34,7 +34,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     assert.equal(await seenIn("later"), `${FORKS}-2`);
     assert.equal(await seenIn("box"), `${SOURCES} test`);
     // In another process: closing a file of SQLite's here would drop this process's locks on it (fcntl(2)).
-    const { status, stdout } = spawnSync("grep", ["-rlaE", `${SOURCES}|${FORKS}`, sharedSubstrate.stateFolder]);
+    const { status, stdout } = spawnSync("grep", ["-rlaE", `${SOURCES}|${FORKS}`, sharedSubstrate.stateDirectory]);
     assert.deepEqual([status, stdout.toString()], [1, ""], "no file of the node has them");
     for (const name of ["twin", "later", "taken"]) await sharedNode.remove(name);
   });
@@ -44,7 +44,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     await sharedNode.resume("box", { env: { API_KEY: "resumed" } });
     assert.equal(await seenIn("box"), "resumed test");
     await sharedNode.standby("box");
-    const file = join(sharedSubstrate.stateFolder, "../variables");
+    const file = join(sharedSubstrate.stateDirectory, "../variables");
     writeFileSync(file, "# a comment\n\nSTAGE=from the file\nAPI_KEY=overwritten\n");
     const env = { ...guestctlVariablesOf(sharedSubstrate), API_KEY: "guestctl's own" };
     // This node froze nothing.

@@ -19,7 +19,7 @@ import {
   warningsOf,
 } from "./node.ts";
 import { HttpSubstrate, IMAGE, INTERNAL } from "./substrate.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 const STANDBY = "POST /instances/{id}/standby";
@@ -28,7 +28,7 @@ const SNAPSHOTS = "POST /instances/{id}/snapshots";
 const FORK = "POST /instances/{id}/fork";
 /** Longer than any test takes. */
 const LONG_MS = 600_000;
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 
 let names = 0;
 
@@ -36,7 +36,7 @@ let names = 0;
 class Box implements AsyncDisposable {
   readonly substrate: HttpSubstrate;
   readonly node: Sandboxes;
-  readonly workload: Ticking = new Ticking(folder.path, `rounds-${++names}`);
+  readonly workload: Ticking = new Ticking(directory.path, `rounds-${++names}`);
 
   private constructor(substrate: HttpSubstrate, node: Sandboxes) {
     this.substrate = substrate;
@@ -64,7 +64,7 @@ class Box implements AsyncDisposable {
   /** A connection that bypasses the node, for moments at which the node admits nobody. */
   async dial(): Promise<GuestClient> {
     const { ip } = this.substrate.instances.get("box").network;
-    const credentials = await readClientCredentials(join(this.substrate.stateFolder, "credentials/box"));
+    const credentials = await readClientCredentials(join(this.substrate.stateDirectory, "credentials/box"));
     return connect({ address: `${ip}:${this.substrate.agentPort}`, ...credentials });
   }
 
@@ -144,7 +144,7 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
 
   test('a session that cannot be frozen is still suspended, unless freeze is "required"', async (t) => {
     const args = ["sh", "-c", `${LEAVE_CGROUP}; exec sleep 100000`];
-    const woken = folder.at("woken");
+    const woken = directory.at("woken");
     const hooks = { post_restore: { args: ["sh", "-c", `echo >> '${woken}'`] } };
     await using box = await Box.open(t, { spec: { process: { args }, hooks } });
     if (box === undefined) return;
@@ -212,7 +212,7 @@ describe("freeze during a suspension", NEEDS_NAMESPACES, () => {
   });
 
   test("resume and snapshot warn if the session thawed before its restore steps", async (t) => {
-    const workload = new Ticking(folder.path, "thawed-early");
+    const workload = new Ticking(directory.path, "thawed-early");
     const args = ["sh", "-c", `trap '' INT; exec "$@"`, "sh", ...workload.args];
     await using box = await Box.open(t, { spec: { process: { args } } });
     if (box === undefined) return;

@@ -137,7 +137,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await node.unpublish("box", "other.example.com", listenPort);
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
     await node.remove("box");
-    assert.deepEqual([substrate.left(), await traces(node, substrate.stateFolder)], [[], []]);
+    assert.deepEqual([substrate.left(), await traces(node, substrate.stateDirectory)], [[], []]);
   });
 });
 
@@ -237,7 +237,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
       assert.match(message, /ingress somebodys .* old: web\.example\.com would lead to this one/);
       assert.match(nextStep ?? "", /sweep.*another name/);
     }
-    assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
+    assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);
     await substrate.ingresses.delete(ingress);
     await node.create({ image: IMAGE, name: "old" });
     await node.remove("old");

@@ -12,8 +12,8 @@ const LONG_AGO = "2026-01-02T03:04:05Z";
 const DIGEST = `sha256:${"a".repeat(64)}`;
 
 const substrate = forAllTests(await HttpSubstrate.start());
-const daemonFolder = join(substrate.stateFolder, "../daemon");
-const node = forAllTests(await openNode(partsOf(substrate), { daemonFolder }));
+const daemonDirectory = join(substrate.stateDirectory, "../daemon");
+const node = forAllTests(await openNode(partsOf(substrate), { daemonDirectory }));
 
 describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
   afterEach(() => {
@@ -21,9 +21,9 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
   });
 
   test("images() returns each image's apparent size and its allocated bytes", async () => {
-    const folder = join(daemonFolder, `images/docker.io/library/app/${"a".repeat(64)}`);
-    await mkdir(folder, { recursive: true });
-    await using disk = await open(join(folder, "rootfs.erofs"), "w");
+    const directory = join(daemonDirectory, `images/docker.io/library/app/${"a".repeat(64)}`);
+    await mkdir(directory, { recursive: true });
+    await using disk = await open(join(directory, "rootfs.erofs"), "w");
     await disk.write(Buffer.alloc(MEBIBYTE, 1), 0, MEBIBYTE, 0);
     await disk.truncate(100 * MEBIBYTE);
     const ready = { digest: DIGEST, size_bytes: 100 * MEBIBYTE };
@@ -36,7 +36,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
     assert.ok(allocated > 0 && allocated < 50 * MEBIBYTE, `${allocated}`);
     assert.equal(outside?.allocatedBytes, undefined, "never outside of the daemon's images");
     using elsewhere = await openNode(partsOf(substrate), { readOnly: true });
-    assert.equal((await elsewhere.images())[1]?.allocatedBytes, undefined, "the daemon's folder is not known");
+    assert.equal((await elsewhere.images())[1]?.allocatedBytes, undefined, "the daemon's directory is not known");
     const created = codeOf(elsewhere.create({ name: "unwritten", image: IMAGE }));
     assert.equal(await created, "JOURNAL_FAILED", "what was opened to read writes nothing");
   });

@@ -25,11 +25,11 @@ function entryOf(name: string, createdMs: number = 1): SandboxEntry {
   };
 }
 
-/** A test with a folder, two connections to the journal in it, as of two processes, and a connection of SQLite's. */
+/** A test with a directory, two connections to the journal in it, as of two processes, and a connection of SQLite's. */
 function it(
   title: string,
   run: (place: {
-    readonly folder: string;
+    readonly directory: string;
     readonly journal: Journal;
     readonly other: Journal;
     readonly database: DatabaseSync;
@@ -37,12 +37,12 @@ function it(
 ): void {
   void test(title, async () => {
     await using place = await mkdtempDisposable(join(tmpdir(), "journal-"));
-    const folder = join(place.path, "state");
-    const journal = await Journal.open(folder, false);
-    const other = await Journal.open(folder, false);
-    using database = new DatabaseSync(join(folder, "journal.sqlite"), { timeout: 0 });
+    const directory = join(place.path, "state");
+    const journal = await Journal.open(directory, false);
+    const other = await Journal.open(directory, false);
+    using database = new DatabaseSync(join(directory, "journal.sqlite"), { timeout: 0 });
     try {
-      await run({ folder, journal, other, database });
+      await run({ directory, journal, other, database });
     } finally {
       journal.close();
       other.close();
@@ -91,11 +91,11 @@ describe("the journal in memory", () => {
   });
 
   it("a journal without a change counter still shows another process's changes", async (place) => {
-    const { folder, database, journal } = place;
+    const { directory, database, journal } = place;
     await journal.add(entryOf("one"));
     database.exec("DROP TRIGGER entry_insert; DROP TRIGGER entry_update; DROP TRIGGER entry_delete");
     database.exec("DELETE FROM meta WHERE key = 'changes'; DROP TABLE lock");
-    const reader = await Journal.open(folder, true);
+    const reader = await Journal.open(directory, true);
     try {
       assert.equal(reader.all().length, 1);
       database.prepare("UPDATE entry SET body = ?").run(JSON.stringify(entryOf("one", 2)));
@@ -127,9 +127,9 @@ describe("journal writes while another process writes", () => {
     assert.deepEqual([done, journal.get("one")?.createdMs], [["put", "take", "put again"], 3]);
   });
 
-  it("another process's journal write does not prevent opening the journal", async ({ folder, database }) => {
+  it("another process's journal write does not prevent opening the journal", async ({ directory, database }) => {
     database.exec("BEGIN IMMEDIATE");
-    const opening = Journal.open(folder, false);
+    const opening = Journal.open(directory, false);
     await turn();
     database.exec("COMMIT");
     (await opening).close();

@@ -39,7 +39,7 @@ async function checkSwept(substrate: HttpSubstrate, operation: string, when: str
   for (const { hostname, listenPort } of published) await node.unpublish("box", hostname, listenPort);
   assert.deepEqual(substrate.left(), keeps ? ["instance box", "volume box-credentials"] : [], when);
   const known = keeps ? ["box ready", "credentials of box"] : [];
-  assert.deepEqual(await traces(node, substrate.stateFolder), known, when);
+  assert.deepEqual(await traces(node, substrate.stateDirectory), known, when);
   if (keeps) {
     await assertAnswers(node, "box");
   }

@@ -92,8 +92,11 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
       message,
       /^box is removed, but not the volume box-credentials: the daemon lists it as in use by an instance that does not exist/,
     );
-    assert.match(nextStep ?? "", /stop the daemon, delete volumes\/box-credentials in its data folder, and start it/);
-    assert.deepEqual(await traces(node, substrate.stateFolder), []);
+    assert.match(
+      nextStep ?? "",
+      /stop the daemon, delete volumes\/box-credentials in its data directory, and start it/,
+    );
+    assert.deepEqual(await traces(node, substrate.stateDirectory), []);
     const told = ["box-credentials LEFT_BEHIND: a daemon that was killed"];
     assert.deepEqual([await failuresOf(node), await failuresOf(node)], [told, told]);
     const { volumeId } = await node.create(SPEC);
@@ -114,8 +117,8 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     await node.list();
     await node.sweep();
     await node.remove("box");
-    // A copy of its source's record in another folder (hypeman 8853445, lib/instances/snapshot.go:415): 404 by its id,
-    // and two of them are ambiguous. The name is taken (lib/network/allocate.go:195).
+    // A copy of its source's record in another directory (hypeman 8853445, lib/instances/snapshot.go:415): 404 by its
+    // id, and two of them are ambiguous. The name is taken (lib/network/allocate.go:195).
     substrate.edits.set("GET /instances", (all: readonly object[]) => [...all, ghost]);
     const told = ["box LEFT_BEHIND: a daemon that was killed"];
     assert.deepEqual(await failuresOf(node), told);
@@ -188,7 +191,7 @@ describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
     substrate.fail("GET /instances/{id}", MISSING);
     assert.equal((await failureOf(node.remove("box"))).code, "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;
-    assert.deepEqual(await traces(node, substrate.stateFolder), ["box removing", "credentials of box"]);
+    assert.deepEqual(await traces(node, substrate.stateDirectory), ["box removing", "credentials of box"]);
     await node.remove("box");
     assert.deepEqual(substrate.left(), []);
   });

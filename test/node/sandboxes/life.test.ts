@@ -13,7 +13,7 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { failureOf as guestFailureOf } from "../../fixtures/guest-client.ts";
 import { codeOf, openNode, partsOf, SWEPT_NOTHING, traces, warningsOf } from "./node.ts";
 import { HttpSubstrate, IMAGE } from "./substrate.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 
 const SECRET = "a-declared-secret";
 const HOOKS = {
@@ -55,7 +55,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.equal(keys.template, substrate.images.get(IMAGE).digest);
     assert.match(agentVersion ?? "", /^\d+\.\d+\.\d+/);
     assert.ok((runEpochMs ?? 0) <= Date.now());
-    assert.equal((await stat(substrate.stateFolder)).mode & 0o777, 0o700);
+    assert.equal((await stat(substrate.stateDirectory)).mode & 0o777, 0o700);
     assert.equal((await stat(join(credentials, "token"))).mode & 0o777, 0o600);
     const [body = {}] = substrate.created;
     const { token } = await credentialsOf("box");
@@ -202,7 +202,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.ok(substrate.volumes.has("box-credentials") && !substrate.volumes.has(another.volumeId));
     for (const name of ["taken", "of-snapshot", "of-box"]) await node.remove(name);
     assert.deepEqual(substrate.left(), []);
-    assert.deepEqual(await traces(node, substrate.stateFolder), []);
+    assert.deepEqual(await traces(node, substrate.stateDirectory), []);
     assert.deepEqual(await node.sweep(), SWEPT_NOTHING);
     assert.equal(await codeOf(node.remove("box")), "NOT_FOUND");
     assert.equal(await codeOf(node.get("box")), "NOT_FOUND");
@@ -217,14 +217,14 @@ describe("docs/node/sandboxes.md", () => {
     const [, code = ""] = /^```ts\n([\s\S]*?)^```$/m.exec(document) ?? [];
     await using own = await HttpSubstrate.start();
     const library = join(ROOT, "src/node/sandboxes/index.ts");
-    await using folder = await testFolder();
-    const program = folder.at("example.mts");
+    await using directory = await testDirectory();
+    const program = directory.at("example.mts");
     await writeFile(program, code.replace('"guest-agent-client/sandboxes"', JSON.stringify(library)));
     const { stdout } = await execa(process.execPath, [program], {
       env: {
         API: own.baseUrl,
         API_TOKEN: own.apiToken,
-        STATE: own.stateFolder,
+        STATE: own.stateDirectory,
         AGENT: own.agentArchive,
         AGENT_PORT: String(own.agentPort),
       },

@@ -55,7 +55,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     await second.said(/wait for the standby/);
     {
       // As if a living process had got the pid: this one.
-      using database = new DatabaseSync(join(substrate.stateFolder, "journal.sqlite"), { timeout: 600_000 });
+      using database = new DatabaseSync(join(substrate.stateDirectory, "journal.sqlite"), { timeout: 600_000 });
       const { changes } = database
         .prepare("UPDATE lock SET pid = ? WHERE pid = ?")
         .run(process.pid, first.child.pid ?? 0);
@@ -69,7 +69,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
       assert.deepEqual(await node.sweep(), SWEPT_NOTHING);
       await node.create({ image: IMAGE, name: "box" });
     }
-    const files = await readdir(join(substrate.stateFolder, "processes"));
+    const files = await readdir(join(substrate.stateDirectory, "processes"));
     assert.deepEqual(files, [], "the next one that works removes the files of the dead, and at its end its own");
   });
 

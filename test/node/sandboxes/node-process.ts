@@ -28,7 +28,7 @@ try {
   else if (operation === "publish") await node.publish("box", 80, "web.example.com", { listenPort: known.agentPort });
   else if (operation === "unpublish") await node.unpublish("box", "web.example.com", known.agentPort);
   else if (operation === "create-on-full-disk") {
-    fill(join(known.stateFolder, "filler"));
+    fill(join(known.stateDirectory, "filler"));
     await node.create({ image: "debian:12", name: "made" });
   } else throw new Error(`there is no operation ${operation}`);
   process.stdout.write("done\n");

@@ -46,21 +46,21 @@ export interface NodeParts {
   readonly apiToken: string;
   readonly agentPort: number;
   readonly agentArchive: string;
-  readonly stateFolder: string;
+  readonly stateDirectory: string;
   /** Default: more than any test takes. */
   readonly timeoutMs?: number;
 }
 
 /** The parts of the one node of a test. */
-export function partsOf({ baseUrl, apiToken, agentPort, agentArchive, stateFolder }: HttpSubstrate): NodeParts {
-  return { baseUrl, apiToken, agentPort, agentArchive, stateFolder };
+export function partsOf({ baseUrl, apiToken, agentPort, agentArchive, stateDirectory }: HttpSubstrate): NodeParts {
+  return { baseUrl, apiToken, agentPort, agentArchive, stateDirectory };
 }
 
 /** Opens a node over the official client. Close it. */
 export async function openNode(parts: NodeParts, options: Partial<NodeOptions> = {}): Promise<Sandboxes> {
   return Sandboxes.open({
     substrate: await connectHypeman({ timeoutMs: 600_000, ...parts }),
-    folder: parts.stateFolder,
+    stateDirectory: parts.stateDirectory,
     nodeId: "node-1",
     agent: { archive: parts.agentArchive },
     agentPort: parts.agentPort,
@@ -95,7 +95,7 @@ export function guestctlVariablesOf(substrate: HttpSubstrate): Record<string, st
     PATH: process.env["PATH"] ?? "",
     HYPEMAN_BASE_URL: substrate.baseUrl,
     HYPEMAN_API_KEY: substrate.apiToken,
-    GUESTCTL_STATE: substrate.stateFolder,
+    GUESTCTL_STATE: substrate.stateDirectory,
     GUESTCTL_AGENT: substrate.agentArchive,
     GUESTCTL_NODE_ID: "node-1",
   };
@@ -193,9 +193,9 @@ export function warningsOf(awakening: Awakening | undefined): Warning[] {
 }
 
 /** What a node has of sandboxes and snapshots, in its journal and on disk. */
-export async function traces(node: Sandboxes, stateFolder: string): Promise<string[]> {
-  const folder = join(stateFolder, "credentials");
-  await mkdir(folder, { recursive: true });
+export async function traces(node: Sandboxes, stateDirectory: string): Promise<string[]> {
+  const directory = join(stateDirectory, "credentials");
+  await mkdir(directory, { recursive: true });
   const entries = [...(await node.list()), ...node.snapshots()].map(({ name, phase }) => `${name} ${phase}`);
-  return [...entries, ...(await readdir(folder)).map((name) => `credentials of ${name}`)];
+  return [...entries, ...(await readdir(directory)).map((name) => `credentials of ${name}`)];
 }

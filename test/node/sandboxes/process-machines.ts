@@ -54,20 +54,20 @@ export class ProcessMachines extends Machines {
   /** What the init of machines that boot from now on prints in place of starting the entrypoint. */
   complaint: string | undefined;
 
-  constructor(folder: string, host: Host, agentPort: number) {
-    super(folder, host);
+  constructor(directory: string, host: Host, agentPort: number) {
+    super(directory, host);
     this.#host = host;
     this.#agentPort = agentPort;
   }
 
   override of(id: string): ProcessMachine {
-    const machine = this.#all.get(id) ?? new ProcessMachine(this.folderOf(id), async () => this.whileWritten());
+    const machine = this.#all.get(id) ?? new ProcessMachine(this.directoryOf(id), async () => this.whileWritten());
     this.#all.set(id, machine);
     return machine;
   }
 
   override makeDisk(id: string): Promise<InstanceRecord["own"]["pinned"]> {
-    mkdirSync(join(this.folderOf(id), DISK));
+    mkdirSync(join(this.directoryOf(id), DISK));
     return Promise.resolve({ kernelImage: "", accelerator: "" });
   }
 
@@ -91,7 +91,7 @@ export class ProcessMachines extends Machines {
   override async continue(record: InstanceRecord): Promise<void> {
     const machine = this.of(record.id);
     await (machine.hasBooted ? machine.continue() : this.boot(record));
-    rmSync(join(this.folderOf(record.id), MEMORY));
+    rmSync(join(this.directoryOf(record.id), MEMORY));
   }
 
   /** No test is about the time that a delete leaves the entrypoint. */
@@ -110,7 +110,7 @@ export class ProcessMachines extends Machines {
  * loopback, and no right to step the clock. "Standby" stops its processes and takes the address away.
  */
 class ProcessMachine extends Vm {
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #whileWritten: () => Promise<void>;
   #process: ChildProcess | undefined;
   #parts: Parts | undefined;
@@ -122,9 +122,9 @@ class ProcessMachine extends Vm {
   breaksStandbyOff = false;
 
   /** @param whileWritten what it waits for while its memory is written */
-  constructor(folder: string, whileWritten: () => Promise<void>) {
-    super(folder);
-    this.#folder = folder;
+  constructor(directory: string, whileWritten: () => Promise<void>) {
+    super(directory);
+    this.#directory = directory;
     this.#whileWritten = whileWritten;
   }
 
@@ -143,11 +143,11 @@ class ProcessMachine extends Vm {
 
   /** Output of init, the agent and its workload. */
   get console(): string {
-    return readFileSync(join(this.#folder, CONSOLE_LOG), "utf8");
+    return readFileSync(join(this.#directory, CONSOLE_LOG), "utf8");
   }
 
   say(text: string): void {
-    appendFileSync(join(this.#folder, CONSOLE_LOG), text);
+    appendFileSync(join(this.#directory, CONSOLE_LOG), text);
   }
 
   /** Makes an empty file in the guest. */
@@ -164,7 +164,7 @@ class ProcessMachine extends Vm {
     const places = mounts.map(({ path, source, isWritable }, index) => {
       // A fork's volume can be deleted under it.
       statSync(source);
-      const own = join(this.#folder, DISK, `layer-${index}`);
+      const own = join(this.#directory, DISK, `layer-${index}`);
       if (isWritable && !existsSync(own)) cpSync(source, own, { recursive: true });
       return bindInGuest(isWritable ? own : source, path);
     });
@@ -184,8 +184,8 @@ class ProcessMachine extends Vm {
     const command = ["env", "-i", `PATH=${process.env["PATH"] ?? ""}`, "HOME=/", ...variables, ...words];
     const namespaces = ["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"];
     const shell = ["setpriv", "--bounding-set=-sys_time", "--inh-caps=-sys_time", "sh", "-ec", lines.join("\n"), "sh"];
-    rmSync(join(this.#folder, CONSOLE_LOG), { force: true });
-    const console = openSync(join(this.#folder, CONSOLE_LOG), "a");
+    rmSync(join(this.#directory, CONSOLE_LOG), { force: true });
+    const console = openSync(join(this.#directory, CONSOLE_LOG), "a");
     const child = spawn("unshare", [...namespaces, ...shell, ...command], {
       stdio: ["ignore", console, console, "pipe"],
     });
@@ -204,11 +204,11 @@ class ProcessMachine extends Vm {
     signal?.addEventListener("abort", () => cancelled.resolve());
     await Promise.race([this.#whileWritten(), cancelled.promise]);
     if (this.breaksStandbyOff || signal?.aborted === true) {
-      writeFileSync(join(this.#folder, PAUSED), "");
+      writeFileSync(join(this.#directory, PAUSED), "");
       throw new Error("context deadline exceeded");
     }
     this.#isAsleep = true;
-    writeFileSync(join(this.#folder, MEMORY), "of a guest");
+    writeFileSync(join(this.#directory, MEMORY), "of a guest");
   }
 
   /** As when a machine loses its processor: its connections break, and nothing in it notices. */
@@ -277,7 +277,8 @@ class ProcessMachine extends Vm {
   #signal(signal: NodeJS.Signals): void {
     const signalled = new Set<number>();
     for (;;) {
-      // Not unshare itself: its end would be missed. Again, because one that had no signal yet may have started another.
+      // Not unshare itself: its end would be missed. Again, because one that had no signal yet may have started
+      // another.
       const others = this.#tree()
         .slice(1)
         .filter((pid) => !signalled.has(pid));

@@ -21,7 +21,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
   afterEach(async () => {
     substrate.interfere = () => undefined;
     assert.deepEqual(substrate.left(), [], "nothing is left at the substrate");
-    assert.deepEqual(await traces(node, substrate.stateFolder), [], "nor here");
+    assert.deepEqual(await traces(node, substrate.stateDirectory), [], "nor here");
   });
 
   test("create without a daemon fails with SUBSTRATE_UNAVAILABLE", async () => {
@@ -92,7 +92,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     const { baseUrl } = substrate;
     using other = await openNode(partsOf(substrate), {
       substrate: await connectHypeman({ baseUrl, apiToken: "a-wrong-token" }),
-      folder: join(substrate.stateFolder, "../other-state"),
+      stateDirectory: join(substrate.stateDirectory, "../other-state"),
     });
     const failure = await assertRefused(other.create(SPEC), "SUBSTRATE_UNAUTHORIZED");
     assert.ok(!`${failure.message}${String(failure.cause)}`.includes("a-wrong-token"));
@@ -123,7 +123,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     const baseUrl = `http://127.0.0.1:${endless.port}`;
     using other = await openNode(partsOf(substrate), {
       substrate: await connectHypeman({ baseUrl, apiToken: "any", timeoutMs: 300 }),
-      folder: join(substrate.stateFolder, "../other-state"),
+      stateDirectory: join(substrate.stateDirectory, "../other-state"),
     });
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
@@ -215,9 +215,9 @@ describe("create failures", NEEDS_NAMESPACES, () => {
   });
 
   test("AGENT_UNREACHABLE has the console's last lines if the agent never answers", async () => {
-    const folder = join(substrate.stateFolder, "../silent-state");
+    const directory = join(substrate.stateDirectory, "../silent-state");
     const agent = { archive: substrate.agentOf("silent", "seq 3 9; exec sleep 100000") };
-    using silent = await openNode(partsOf(substrate), { folder, agent, reachTimeoutMs: 1 });
+    using silent = await openNode(partsOf(substrate), { stateDirectory: directory, agent, reachTimeoutMs: 1 });
     // The node waits once the instance is made: its console is complete by then.
     substrate.interfere = async (request, when) => {
       if (request === CREATE && when === "after") await substrate.said("box", /^9$/m);
@@ -225,15 +225,15 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     };
     const { code, consoleTail } = await failureOf(silent.create(SPEC));
     assert.deepEqual([code, consoleTail], ["AGENT_UNREACHABLE", ["3", "4", "5", "6", "7", "8", "9"]]);
-    assert.deepEqual(await traces(silent, folder), []);
+    assert.deepEqual(await traces(silent, directory), []);
   });
 
   test("create fails with JOURNAL_FAILED if the node's disk is full", NEEDS_NAMESPACES, async () => {
-    const folder = join(substrate.stateFolder, "../full");
-    await mkdir(folder);
-    const parts = { ...partsOf(substrate), stateFolder: join(folder, "state") };
+    const directory = join(substrate.stateDirectory, "../full");
+    await mkdir(directory);
+    const parts = { ...partsOf(substrate), stateDirectory: join(directory, "state") };
     const run = nodeCommand(parts, "create-on-full-disk");
-    const mount = `mount -t tmpfs -o size=256k tmpfs '${folder}' && exec "$@"`;
+    const mount = `mount -t tmpfs -o size=256k tmpfs '${directory}' && exec "$@"`;
     const { stdout } = await promisify(execFile)("unshare", ["-m", "sh", "-c", mount, "sh", ...run]);
     assert.equal(stdout, "JOURNAL_FAILED\n");
   });

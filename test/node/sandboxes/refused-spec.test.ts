@@ -19,7 +19,7 @@ const ANYHOW = { acceptUnfrozen: true };
 /** A connection that bypasses the node, while the node admits nobody. */
 async function dial(substrate: HttpSubstrate): Promise<GuestClient> {
   const { ip } = substrate.instances.get("box").network;
-  const credentials = await readClientCredentials(join(substrate.stateFolder, "credentials/box"));
+  const credentials = await readClientCredentials(join(substrate.stateDirectory, "credentials/box"));
   return connect({ address: `${ip}:${substrate.agentPort}`, ...credentials });
 }
 

@@ -19,24 +19,24 @@ async function isAccepted(address: string | undefined, credentials: ClientCreden
   );
 }
 
-function foldersIn(substrate: HttpSubstrate): Promise<string[]> {
-  return readdir(join(substrate.stateFolder, "credentials"));
+function directoriesIn(substrate: HttpSubstrate): Promise<string[]> {
+  return readdir(join(substrate.stateDirectory, "credentials"));
 }
 
 describe("credential rotation", NEEDS_NAMESPACES, () => {
   it("rotate gives a running sandbox new credentials and deletes the old ones", async ({ node, substrate }) => {
-    const { credentials: folder, address } = await node.get("box");
-    const old = await readClientCredentials(folder);
+    const { credentials: directory, address } = await node.get("box");
+    const old = await readClientCredentials(directory);
     const rotated = await node.rotate("box");
-    assert.equal(rotated.credentials, folder);
-    const fresh = await readClientCredentials(folder);
+    assert.equal(rotated.credentials, directory);
+    const fresh = await readClientCredentials(directory);
     assert.ok(!fresh.caPem.equals(old.caPem) && fresh.token !== old.token);
     await assertAnswers(node, "box");
     assert.deepEqual(
       [await isAccepted(address, old), await isAccepted(address, { ...fresh, token: old.token })],
       [false, false],
     );
-    assert.deepEqual(await foldersIn(substrate), ["box"]);
+    assert.deepEqual(await directoriesIn(substrate), ["box"]);
     // What is suspended keeps them, and so does what boots from its disk.
     await node.standby("box");
     await assertRefused(node.rotate("box"), "WRONG_STATE", /box is Standby; only a running sandbox/);
@@ -62,7 +62,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
         if (finish === "rotate") await node.rotate("box");
         else assert.deepEqual((await node.sweep()).failed, [], `killed before step ${step}`);
         await assertAnswers(node, "box");
-        assert.deepEqual(await foldersIn(substrate), ["box"], `killed before step ${step}`);
+        assert.deepEqual(await directoriesIn(substrate), ["box"], `killed before step ${step}`);
         const again = await node.sweep();
         assert.deepEqual([again.failed, again.awakened], [[], []]);
       }

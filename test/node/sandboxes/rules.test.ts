@@ -12,7 +12,7 @@ import {
 import { checkSpec, type SandboxSpec } from "../../../src/node/sandboxes/substrate/spec.ts";
 import { SandboxError } from "../../../src/node/sandboxes/index.ts";
 import { decide } from "../../../src/node/sandboxes/api/verdict.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { codeOf } from "./node.ts";
 
 describe("the sandbox spec", () => {
@@ -110,17 +110,17 @@ describe("the keys of suspended sandboxes", () => {
   }
 
   test("the CPU class depends on the processor's flags, not on their order", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const classOf = async (text: string): Promise<string> => {
-      await writeFile(folder.at("cpuinfo"), text);
-      return hostCpuClass(folder.at("cpuinfo"));
+      await writeFile(directory.at("cpuinfo"), text);
+      return hostCpuClass(directory.at("cpuinfo"));
     };
     const one = await classOf("processor\t: 0\nflags\t\t: fpu sse avx2\nbugs\t\t:\n");
     assert.equal(await classOf("processor : 0\nflags : avx2 fpu sse sse\n"), one);
     assert.notEqual(await classOf("flags : fpu sse\n"), one);
     assert.equal(await classOf("Features\t: avx2 fpu sse\n"), one);
     assert.equal(await codeOf(classOf("processor: 0\n")), "CAPABILITY_MISSING");
-    assert.equal(await codeOf(hostCpuClass(folder.at("none"))), "CAPABILITY_MISSING");
+    assert.equal(await codeOf(hostCpuClass(directory.at("none"))), "CAPABILITY_MISSING");
     assert.match(await hostCpuClass(), /^[\da-f]{16}$/);
   });
 });
@@ -179,13 +179,13 @@ describe("the watch's decisions", () => {
 
 describe("the journal on disk", () => {
   test("the journal rejects a directory open to others and a damaged file", async () => {
-    await using folder = await testFolder();
-    (await Journal.open(folder.at("state"), false)).close();
-    await chmod(folder.at("state"), 0o755);
-    assert.equal(await codeOf(Journal.open(folder.at("state"), false)), "JOURNAL_FAILED");
-    await chmod(folder.at("state"), 0o700);
-    await writeFile(folder.at("state/journal.sqlite"), (await readFile(process.execPath)).subarray(0, 8192));
-    assert.equal(await codeOf(Journal.open(folder.at("state"), false)), "JOURNAL_FAILED");
-    assert.equal(await codeOf(Journal.open(folder.at("state"), false)), "JOURNAL_FAILED", "its lock is let go of");
+    await using directory = await testDirectory();
+    (await Journal.open(directory.at("state"), false)).close();
+    await chmod(directory.at("state"), 0o755);
+    assert.equal(await codeOf(Journal.open(directory.at("state"), false)), "JOURNAL_FAILED");
+    await chmod(directory.at("state"), 0o700);
+    await writeFile(directory.at("state/journal.sqlite"), (await readFile(process.execPath)).subarray(0, 8192));
+    assert.equal(await codeOf(Journal.open(directory.at("state"), false)), "JOURNAL_FAILED");
+    assert.equal(await codeOf(Journal.open(directory.at("state"), false)), "JOURNAL_FAILED", "its lock is let go of");
   });
 });

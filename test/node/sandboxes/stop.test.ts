@@ -116,7 +116,7 @@ describe("an agent that ends right after it was restored", NEEDS_NAMESPACES, () 
       assert.match(message, /the agent of twin ended before it answered/);
       assert.equal(consoleTail.at(-1), "guest-agent: last words");
       assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
-      assert.deepEqual((await traces(node, substrate.stateFolder)).slice(0, 2), ["box ready", "taken ready"]);
+      assert.deepEqual((await traces(node, substrate.stateDirectory)).slice(0, 2), ["box ready", "taken ready"]);
       await assertAnswers(node, "box");
     });
   }

@@ -74,7 +74,7 @@ export class HttpSubstrate implements AsyncDisposable {
     ["GET /capabilities", (answer) => this.#capabilities(answer)],
   ]);
   interfere: Interference = () => undefined;
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #imageRecords: Records<ImageRecord>;
   readonly #proxy: Proxy | undefined;
   readonly #sockets = new AsyncLocalStorage<Socket>();
@@ -82,22 +82,24 @@ export class HttpSubstrate implements AsyncDisposable {
   readonly #callers = new Map<Socket, number>();
   #port = 0;
 
-  private constructor(folder: string, agentPort: number, hasProxy: boolean) {
-    this.#folder = folder;
+  private constructor(directory: string, agentPort: number, hasProxy: boolean) {
+    this.#directory = directory;
     this.agentPort = agentPort;
     const log = (): void => undefined;
-    this.#imageRecords = new Records(join(folder, "images"));
+    this.#imageRecords = new Records(join(directory, "images"));
     this.images = new Images(this.#imageRecords, undefined, log);
-    this.volumes = new Volumes(join(folder, "volumes"), (disk, content) => cpSync(content, disk, { recursive: true }));
+    this.volumes = new Volumes(join(directory, "volumes"), (disk, content) =>
+      cpSync(content, disk, { recursive: true }),
+    );
     const guest = (): Promise<never> => Promise.reject(new Error("nothing is booted here"));
     const host = { images: this.images, volumes: this.volumes, guest, rules: this.rules, log };
-    const instancesFolder = join(folder, "instances");
-    this.machines = new ProcessMachines(instancesFolder, host, agentPort);
-    this.instances = new Instances(instancesFolder, this.machines, host);
-    this.snapshots = new Snapshots(join(folder, "snapshots"), this.instances);
+    const instancesDirectory = join(directory, "instances");
+    this.machines = new ProcessMachines(instancesDirectory, host, agentPort);
+    this.instances = new Instances(instancesDirectory, this.machines, host);
+    this.snapshots = new Snapshots(join(directory, "snapshots"), this.instances);
     this.#proxy = hasProxy ? new Proxy(upstreams(this.instances), log) : undefined;
     const nameOf = (reference: string): string => this.instances.get(reference).name;
-    this.ingresses = new Ingresses(join(folder, "ingresses"), nameOf, this.#proxy);
+    this.ingresses = new Ingresses(join(directory, "ingresses"), nameOf, this.#proxy);
     const api = createApiServer(this.#watched(routesOf(this)), API_TOKEN, this.rules, log);
     this.#server.on("request", (request, response) =>
       this.#sockets.run(request.socket, () => api.emit("request", request, response)),
@@ -122,13 +124,13 @@ export class HttpSubstrate implements AsyncDisposable {
     return substrate;
   }
 
-  /** An archive with a shell script as its agent, in a folder of that name. */
+  /** An archive with a shell script as its agent, in a directory of that name. */
   agentOf(name: string, script: string): string {
-    const bundle = join(this.#folder, name, "guest-agent-test");
+    const bundle = join(this.#directory, name, "guest-agent-test");
     mkdirSync(bundle, { recursive: true });
     writeFileSync(join(bundle, "guest-agent"), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
-    const archive = join(this.#folder, name, "guest-agent.tar.gz");
-    execFileSync("tar", ["-czf", archive, "-C", join(this.#folder, name), "guest-agent-test"]);
+    const archive = join(this.#directory, name, "guest-agent.tar.gz");
+    execFileSync("tar", ["-czf", archive, "-C", join(this.#directory, name), "guest-agent-test"]);
     return archive;
   }
 
@@ -136,9 +138,9 @@ export class HttpSubstrate implements AsyncDisposable {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** Folder for the test's node; removed with the substrate. */
-  get stateFolder(): string {
-    return join(this.#folder, "state");
+  /** Directory for the test's node; removed with the substrate. */
+  get stateDirectory(): string {
+    return join(this.#directory, "state");
   }
 
   async listen(): Promise<void> {
@@ -224,7 +226,7 @@ export class HttpSubstrate implements AsyncDisposable {
     if (this.#server.listening) await this.shut();
     await this.#proxy?.[Symbol.asyncDispose]();
     await this.machines.endAll();
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 
   #watched(routes: Routes): Routes {

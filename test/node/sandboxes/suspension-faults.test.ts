@@ -41,7 +41,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
       await assertAnswers(node, "box");
     }
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
-    assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
+    assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);
   });
 
   it("after an aborted standby every operation fails with PAUSED and a next step", async (place) => {
@@ -124,7 +124,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
       assert.deepEqual([source.state, (source.runEpochMs ?? 0) > runEpochMs], ["Running", true]);
       await assertAnswers(node, "box");
       assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
-      assert.deepEqual(await traces(node, substrate.stateFolder), ["box ready", "credentials of box"]);
+      assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);
     });
 
   it("SOURCE_ASLEEP names the call that resumes a source left suspended", async (place) => {

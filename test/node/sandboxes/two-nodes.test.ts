@@ -10,12 +10,12 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
   test("two nodes cannot create sandboxes with the same name", async () => {
     await using substrate = await HttpSubstrate.start();
     using first = await openNode(partsOf(substrate));
-    const folder = join(substrate.stateFolder, "../second-state");
+    const directory = join(substrate.stateDirectory, "../second-state");
     const deleted: string[] = [];
     const onStep = ({ name, step }: Step): void => {
       if (name === "box" && step.startsWith("delete the ")) deleted.push(step);
     };
-    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2", onStep });
+    using second = await openNode(partsOf(substrate), { stateDirectory: directory, nodeId: "node-2", onStep });
     let hasVolume = true;
     substrate.interfere = async (request, when) => {
       // Once while the first node has made its volume and nothing that uses and once when all of it is there.
@@ -33,7 +33,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
       await assertAnswers(first, name);
     }
     assert.deepEqual(substrate.left(), ["instance box", "instance twin", "volume box-credentials"]);
-    assert.deepEqual(await traces(second, folder), []);
+    assert.deepEqual(await traces(second, directory), []);
     assert.deepEqual(
       [...new Set(deleted)],
       ["delete the credentials"],
@@ -42,8 +42,8 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
   });
 
   it("operations on another node's sandbox fail and name that node", async ({ substrate }) => {
-    const folder = join(substrate.stateFolder, "../second-state");
-    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    const directory = join(substrate.stateDirectory, "../second-state");
+    using second = await openNode(partsOf(substrate), { stateDirectory: directory, nodeId: "node-2" });
     for (const operation of [
       () => second.get("box"),
       () => second.reach("box"),
@@ -65,10 +65,12 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
   });
 
   it("nodes with one id do not sweep each other's sandboxes without takeOver", async ({ node: first, substrate }) => {
-    using second = await openNode(partsOf(substrate), { folder: join(substrate.stateFolder, "../second-state") });
+    using second = await openNode(partsOf(substrate), {
+      stateDirectory: join(substrate.stateDirectory, "../second-state"),
+    });
     await assertRefused(second.sweep(), "NODE_ID_CONFLICT", /node-1/, /takeOver/);
     using third = await openNode(partsOf(substrate), {
-      folder: join(substrate.stateFolder, "../third-state"),
+      stateDirectory: join(substrate.stateDirectory, "../third-state"),
       nodeId: "node-2",
     });
     assert.deepEqual((await third.sweep()).orphans, []);
@@ -82,13 +84,13 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
   });
 
   it("a failed create does not adopt another node's sandbox of the same name", async ({ substrate }) => {
-    const folder = join(substrate.stateFolder, "../second-state");
-    using second = await openNode(partsOf(substrate), { folder, nodeId: "node-2" });
+    const directory = join(substrate.stateDirectory, "../second-state");
+    using second = await openNode(partsOf(substrate), { stateDirectory: directory, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);
     substrate.volumes.remove(substrate.volumes.get("box-credentials"));
     assert.equal(await codeOf(second.create(SPEC)), "SUBSTRATE_FAILED");
     const owners = substrate.instances.list({}).map(({ tags }) => tags["svc.node_id"]);
     assert.deepEqual(owners, ["node-1"]);
-    assert.deepEqual(await traces(second, folder), []);
+    assert.deepEqual(await traces(second, directory), []);
   });
 });

@@ -26,12 +26,12 @@ const DELETE_VOLUME = "DELETE /volumes/{id}";
 
 /** The agent's archive with another content, as of another release. */
 async function release(substrate: HttpSubstrate, version: string): Promise<{ readonly archive: string }> {
-  const folder = join(substrate.stateFolder, `../release-${version}`);
-  await mkdir(folder, { recursive: true });
-  execFileSync("tar", ["-xzf", substrate.agentArchive, "-C", folder]);
-  await writeFile(join(folder, "guest-agent-test/version"), version);
-  const archive = join(folder, "guest-agent.tar.gz");
-  execFileSync("tar", ["-czf", archive, "-C", folder, "guest-agent-test"]);
+  const directory = join(substrate.stateDirectory, `../release-${version}`);
+  await mkdir(directory, { recursive: true });
+  execFileSync("tar", ["-xzf", substrate.agentArchive, "-C", directory]);
+  await writeFile(join(directory, "guest-agent-test/version"), version);
+  const archive = join(directory, "guest-agent.tar.gz");
+  execFileSync("tar", ["-czf", archive, "-C", directory, "guest-agent-test"]);
   return { archive };
 }
 
@@ -47,8 +47,12 @@ async function twoReleases(substrate: HttpSubstrate): Promise<{
   const [oldVolume = ""] = agents(substrate);
   // Made long ago: two volumes of one millisecond would have no order.
   Object.assign(substrate.volumes.get(oldVolume), { created_at: new Date(0).toISOString() });
-  const folder = join(substrate.stateFolder, "../newer-state");
-  const newer = await openNode(partsOf(substrate), { folder, nodeId: "node-2", agent: await release(substrate, "2") });
+  const directory = join(substrate.stateDirectory, "../newer-state");
+  const newer = await openNode(partsOf(substrate), {
+    stateDirectory: directory,
+    nodeId: "node-2",
+    agent: await release(substrate, "2"),
+  });
   await newer.create({ image: IMAGE, name: "new" });
   assert.equal(agents(substrate).length, 2);
   const dispose = (): void => {
@@ -100,7 +104,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await older.sweep()).orphans, [], "the newer one");
     await older.remove("old");
     using none = await openNode(partsOf(substrate), {
-      folder: join(substrate.stateFolder, "../third-state"),
+      stateDirectory: join(substrate.stateDirectory, "../third-state"),
       nodeId: "node-3",
       agent: undefined,
     });

@@ -19,7 +19,7 @@ import {
   writeHeader,
   writePax,
 } from "../../../src/node/tar/index.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 
 type Entry = Partial<Omit<TarHeader, "name" | "linkTarget">> & { name: string; linkTarget?: string; content?: string };
@@ -65,26 +65,27 @@ describe("an archive from a sandbox", () => {
     ],
   ] as const) {
     it(`unpacking does not leave the directory through ${what}`, async () => {
-      await using folder = await testFolder();
-      await writeFile(folder.at("secret"), "secret");
-      await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), { name: /^(?:Tar|Unpack)Error$/ });
-      const names = (await folder.names()).toSorted().filter((name) => name !== "root");
+      await using directory = await testDirectory();
+      await writeFile(directory.at("secret"), "secret");
+      await assert.rejects(unpack(directory.at("root"), readTar(archive(entries))), { name: /^(?:Tar|Unpack)Error$/ });
+      const names = (await directory.names()).toSorted().filter((name) => name !== "root");
       assert.deepEqual(names, ["secret"]);
-      if ((await folder.names()).includes("root")) assert.ok(!(await readdir(folder.at("root"))).includes("evil"));
+      if ((await directory.names()).includes("root"))
+        assert.ok(!(await readdir(directory.at("root"))).includes("evil"));
     });
   }
 
   it("unpacking replaces an existing symlink instead of writing through it", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("secret"), "secret");
+    await using directory = await testDirectory();
+    await writeFile(directory.at("secret"), "secret");
     const entries = [
       { name: "l", type: "symlink", linkTarget: "../secret" },
       { name: "l", content: "mine" },
     ] as const;
-    const unpacked = await unpack(folder.at("root"), readTar(archive(entries)));
+    const unpacked = await unpack(directory.at("root"), readTar(archive(entries)));
     assert.deepEqual(unpacked, { files: 1, bytes: 4 });
-    assert.equal(await readFile(folder.at("secret"), "utf8"), "secret");
-    assert.equal(await readFile(folder.at("root/l"), "utf8"), "mine");
+    assert.equal(await readFile(directory.at("secret"), "utf8"), "secret");
+    assert.equal(await readFile(directory.at("root/l"), "utf8"), "mine");
   });
 
   it("a global pax header applies to entries without their own header", async () => {
@@ -114,8 +115,8 @@ describe("an archive from a sandbox", () => {
       [{ name: "pax", type: "pax", content: major }, { name: "holes" }],
       [{ name: "holes", type: "gnu-sparse" }],
     ] as const) {
-      await using folder = await testFolder();
-      await assert.rejects(unpack(folder.at("root"), readTar(archive(entries))), /sparse.*without --sparse/);
+      await using directory = await testDirectory();
+      await assert.rejects(unpack(directory.at("root"), readTar(archive(entries))), /sparse.*without --sparse/);
     }
   });
 
@@ -241,8 +242,8 @@ describe("an archive from a sandbox", () => {
 
 describe("fileContent", () => {
   it("fileContent returns at most the size that the file had before", async () => {
-    await using folder = await testFolder();
-    const path = folder.at("file");
+    await using directory = await testDirectory();
+    const path = directory.at("file");
     for (const [now, had, given] of [
       [8 * 2 ** 30, 10, 10],
       [8 * 2 ** 30, 100_000, 100_000],
@@ -278,7 +279,7 @@ describe("unpacking a file whose content ends early", () => {
   // Up to 4 MiB: the content is in another batch of the thread than the file's name.
   for (const sizeBytes of [0, 1_000, 4 * 1024 * 1024])
     it(`unpacking names a file that fails after ${sizeBytes} bytes, and continues`, async () => {
-      await using folder = await testFolder();
+      await using directory = await testDirectory();
       const head = { type: "file", linkTarget: Buffer.alloc(0), mode: 0o644, uid: 0, gid: 0, mtimeSeconds: 0 } as const;
       async function* failing(): AsyncGenerator<Buffer> {
         for (let at = 0; at < sizeBytes; at += 1_000) yield Buffer.alloc(1_000, "x");
@@ -292,16 +293,16 @@ describe("unpacking a file whose content ends early", () => {
       const failures: string[] = [];
       const onFailure = (name: Buffer, { errno }: EntryError): void =>
         void failures.push(`${name.toString()} ${errno}`);
-      assert.deepEqual(await unpack(folder.at("root"), entries, { onFailure }), { files: 2, bytes: 8 });
+      assert.deepEqual(await unpack(directory.at("root"), entries, { onFailure }), { files: 2, bytes: 8 });
       assert.deepEqual(failures, ["one-failing ESTALE", "two-failing ESTALE"]);
-      assert.deepEqual((await readdir(folder.at("root"))).toSorted(), ["one", "two"]);
+      assert.deepEqual((await readdir(directory.at("root"))).toSorted(), ["one", "two"]);
     });
 });
 
 it("a disposed reading fails at once within the content of a file", async () => {
-  await using folder = await testFolder();
-  await writeFile(folder.at("large"), Buffer.alloc(32 * 1024 * 1024, "x"));
-  using reading = new LocalReading(folder.path);
+  await using directory = await testDirectory();
+  await writeFile(directory.at("large"), Buffer.alloc(32 * 1024 * 1024, "x"));
+  using reading = new LocalReading(directory.path);
   assert.equal((await reading.next()).done, false, "the root");
   const { value } = await reading.next();
   assert.ok(value !== undefined && "entry" in value);

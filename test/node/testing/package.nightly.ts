@@ -5,9 +5,9 @@ import { join } from "node:path";
 import { before, describe, test } from "node:test";
 import { execa } from "execa";
 import { type InstalledClient, installClient, machineNode } from "../../fixtures/client-package.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { standaloneFolder } from "../../fixtures/bundles.ts";
+import { standaloneDirectory } from "../../fixtures/bundles.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 const machine = machineNode();
@@ -15,7 +15,7 @@ const PAGE = readFileSync(join(ROOT, "docs/node/client.md"), "utf8");
 /** The page's example of five lines. */
 const [, EXAMPLE = ""] = /^```ts\n(import [^\n]*guest-agent-client\/testing[\s\S]*?)^```$/m.exec(PAGE) ?? [];
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 
 describe(
   "an agent for tests, of the installed package",
@@ -24,10 +24,10 @@ describe(
     const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
     let installed: InstalledClient;
     before(async () => {
-      installed = await installClient(folder, path);
-      await writeFile(join(installed.folder, "example.ts"), EXAMPLE);
+      installed = await installClient(directory, path);
+      await writeFile(join(installed.directory, "example.ts"), EXAMPLE);
       await writeFile(
-        join(installed.folder, "required.cts"),
+        join(installed.directory, "required.cts"),
         `import { startTestAgent, type TestAgent } from "guest-agent-client/testing";
        export const start: () => Promise<TestAgent> = () => startTestAgent();`,
       );
@@ -36,7 +36,7 @@ describe(
     const run = async (agent?: string): Promise<string> => {
       const env = { PATH: path, ...(agent !== undefined && { GUEST_AGENT: agent }) };
       const { all } = await execa(node, ["example.js"], {
-        cwd: installed.folder,
+        cwd: installed.directory,
         extendEnv: false,
         env,
         all: true,
@@ -55,8 +55,8 @@ describe(
         await run(),
         /there is no agent to start: set GUEST_AGENT, or the option agent, to the program guest-agent/,
       );
-      assert.match(await run(folder), /the variable GUEST_AGENT names a directory, .*: name the program in it/);
-      const agent = join(standaloneFolder(), "guest-agent");
+      assert.match(await run(directory), /the variable GUEST_AGENT names a directory, .*: name the program in it/);
+      const agent = join(standaloneDirectory(), "guest-agent");
       assert.match(
         await run(agent),
         /cannot issue certificates without two packages: npm install @peculiar\/x509 reflect-metadata/,
@@ -65,11 +65,11 @@ describe(
 
     test("the testing page's example runs with the built agent", async () => {
       for (const name of ["@peculiar", "reflect-metadata"]) {
-        await symlink(join(ROOT, "node_modules", name), join(installed.folder, "node_modules", name));
+        await symlink(join(ROOT, "node_modules", name), join(installed.directory, "node_modules", name));
       }
-      const built = standaloneFolder();
+      const built = standaloneDirectory();
       assert.equal(await run(join(built, "guest-agent")), "0 hello\n");
-      await symlink(built, join(installed.folder, "node_modules", `linux-${process.arch}`));
+      await symlink(built, join(installed.directory, "node_modules", `linux-${process.arch}`));
       assert.equal(await run(), "0 hello\n");
     });
   },

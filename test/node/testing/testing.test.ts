@@ -6,18 +6,18 @@ import { describe, test } from "node:test";
 import { execa } from "execa";
 import { startTestAgent, TestAgentError, type TestAgentOptions } from "../../../src/node/testing/index.ts";
 import { AGENT_COMMAND } from "../../fixtures/agent.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { noProcessWith, processGone } from "../../fixtures/proc.ts";
 
 const TESTING = join(import.meta.dirname, "../../../src/node/testing/index.ts");
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 /** The agent under test, as one program. */
 const program = await script("guest-agent", `exec ${AGENT_COMMAND.map((word) => `'${word}'`).join(" ")} "$@"`);
 
 async function script(name: string, text: string): Promise<string> {
-  const file = join(folder, name);
+  const file = join(directory, name);
   await writeFile(file, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
   return file;
 }
@@ -39,7 +39,7 @@ describe("an agent for tests", () => {
     process.env["OF_THE_TEST"] = "secret";
     await using agent = await startTestAgent({
       agent: program,
-      workload: ["sh", "-c", 'echo up; : >"$0"; exec sleep 1000', join(folder, "up")],
+      workload: ["sh", "-c", 'echo up; : >"$0"; exec sleep 1000', join(directory, "up")],
       process: { env: { COLOUR: "blue" } },
     });
     delete process.env["OF_THE_TEST"];
@@ -47,7 +47,7 @@ describe("an agent for tests", () => {
     const { stdout, exitCode: code } = await client.run(["sh", "-c", "echo $COLOUR $OF_THE_TEST$SVC_INSTANCE_TOKEN"]);
     assert.deepEqual([stdout, code], ["blue\n", 0]);
     assert.equal((await client.health()).ready, true);
-    await client.run(["sh", "-c", waitFor(join(folder, "up"))]);
+    await client.run(["sh", "-c", waitFor(join(directory, "up"))]);
     const { exitCode } = await agent.stop();
     assert.equal(exitCode, 143);
     assert.equal(agent.output.stdout, "up\n");
@@ -66,7 +66,7 @@ describe("an agent for tests", () => {
   });
 
   test("a test agent ends with its workload's status", async () => {
-    const go = join(folder, "go");
+    const go = join(directory, "go");
     await using agent = await startTestAgent({ agent: program, workload: ["sh", "-c", `${waitFor(go)}; exit 5`] });
     await agent.client().files.writeFile(go, "");
     assert.deepEqual(await agent.ended, { exitCode: 5, signal: null });
@@ -122,7 +122,7 @@ describe("an agent for tests", () => {
   });
 
   test("a test agent chooses another port if its own is taken", async () => {
-    const taker = join(folder, "taker.mjs");
+    const taker = join(directory, "taker.mjs");
     const [file, ...args] = AGENT_COMMAND;
     await writeFile(
       taker,
@@ -132,7 +132,7 @@ describe("an agent for tests", () => {
         process.exit(spawnSync(${JSON.stringify(file)}, ${JSON.stringify(args)}, { stdio: "inherit" }).status);
       });`,
     );
-    const once = join(folder, "once");
+    const once = join(directory, "once");
     const late = await script("late", `mkdir '${once}' && exec '${process.execPath}' '${taker}'\nexec '${program}'`);
     await using agent = await startTestAgent({ agent: late });
     assert.ok(existsSync(once));
@@ -140,10 +140,10 @@ describe("an agent for tests", () => {
   });
 
   for (const [what, options, says] of [
-    ["a missing program", () => ({ agent: join(folder, "none") }), /^AGENT_NOT_FOUND .*none, which is no/],
+    ["a missing program", () => ({ agent: join(directory, "none") }), /^AGENT_NOT_FOUND .*none, which is no/],
     [
       "a directory as the program",
-      () => ({ agent: folder }),
+      () => ({ agent: directory }),
       /^AGENT_NOT_FOUND .* a directory, .*: name the program in it, .*\/guest-agent/,
     ],
     [

@@ -4,23 +4,23 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { DEPEND_ON_BUILDER, scriptPieces } from "../../../scripts/package/agent/code-cache.ts";
 import { bundleScript } from "../../../scripts/package/bundle.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { inMountNamespace, NEEDS_NAMESPACES, UNMOUNT_CGROUPS } from "../../fixtures/namespaces.ts";
 import { NEEDS_OPEN_CLONE } from "../../fixtures/privileges.ts";
 
 const ROOT = join(import.meta.dirname, "../../..");
 const PROGRAM = join(import.meta.dirname, "../../fixtures/programs/called-functions.ts");
-const ADDON_FOLDER = join(ROOT, "dist/native", `linux-${process.arch}`);
+const ADDON_DIRECTORY = join(ROOT, "dist/native", `linux-${process.arch}`);
 const NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 const skip = NEEDS_NAMESPACES.skip === false ? NEEDS_OPEN_CLONE.skip : NEEDS_NAMESPACES.skip;
 
 test("the code cache excludes every source whose calls depend on the builder", { skip }, async () => {
-  await using folder = await testFolder();
-  const script = folder.at("agent.js");
+  await using directory = await testDirectory();
+  const script = directory.at("agent.js");
   await bundleScript(ROOT, script);
-  execFileSync("chmod", ["-R", "go+rX", folder.path]);
+  execFileSync("chmod", ["-R", "go+rX", directory.path]);
   const called = (builder: readonly string[]): Set<number> => {
-    const [program, ...words] = [...builder, process.execPath, PROGRAM, script, ADDON_FOLDER];
+    const [program, ...words] = [...builder, process.execPath, PROGRAM, script, ADDON_DIRECTORY];
     return new Set(JSON.parse(execFileSync(program, words, { encoding: "utf8" })) as number[]);
   };
   const byRoot = called([]);

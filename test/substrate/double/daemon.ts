@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { missingPrograms } from "../../../scripts/machine/programs.ts";
 import { GUEST_ARCHITECTURE } from "../../vm/harness/architecture.ts";
-import { writeFolderDisk } from "../../vm/harness/guest-files.ts";
+import { writeDirectoryDisk } from "../../vm/harness/guest-files.ts";
 import { type GuestParts, prepareGuests } from "./guest.ts";
 import { Images } from "./images.ts";
 import { Ingresses } from "./ingresses.ts";
@@ -26,7 +26,7 @@ export interface DaemonOptions {
   /** On the loopback; 0: any free one. */
   readonly port: number;
   /** Root file systems that images are made of. */
-  readonly imagesFolder: string | undefined;
+  readonly imagesDirectory: string | undefined;
   readonly rules: Rules;
   readonly log: (line: string) => void;
 }
@@ -40,13 +40,13 @@ export interface Daemon {
 }
 
 /** Starts a daemon. @throws Error where another has the port */
-export async function startDaemon({ port, imagesFolder, rules, log }: DaemonOptions): Promise<Daemon> {
+export async function startDaemon({ port, imagesDirectory, rules, log }: DaemonOptions): Promise<Daemon> {
   const state = mkdtempSync(join(tmpdir(), "substrate-"));
   const token = randomBytes(24).toString("hex");
   const tokenFile = join(state, "token");
   writeFileSync(tokenFile, token, { mode: 0o600 });
-  const images = new Images(new Records(join(state, "images")), imagesFolder && resolve(imagesFolder), log);
-  const volumes = new Volumes(join(state, "volumes"), writeFolderDisk);
+  const images = new Images(new Records(join(state, "images")), imagesDirectory && resolve(imagesDirectory), log);
+  const volumes = new Volumes(join(state, "volumes"), writeDirectoryDisk);
   const version = hypervisorVersion();
   let parts: Promise<GuestParts> | undefined;
   const guest = (): Promise<GuestParts> =>
@@ -56,8 +56,8 @@ export async function startDaemon({ port, imagesFolder, rules, log }: DaemonOpti
       throw error;
     }));
   const host = { images, volumes, guest, rules, log };
-  const folder = join(state, "instances");
-  const instances = new Instances(folder, new Machines(folder, host), host);
+  const directory = join(state, "instances");
+  const instances = new Instances(directory, new Machines(directory, host), host);
   const snapshots = new Snapshots(join(state, "snapshots"), instances);
   const proxy = new Proxy(upstreams(instances), log);
   const nameOf = (reference: string): string => instances.get(reference).name;

@@ -28,7 +28,7 @@ export interface GuestParts {
 }
 
 /** Builds them, and fetches programs and kernel where they are missing. @throws Error that says what cannot be had */
-export async function prepareGuests(folder: string): Promise<GuestParts> {
+export async function prepareGuests(directory: string): Promise<GuestParts> {
   const problem = provideQemu();
   if (problem !== undefined) throw new Error(problem);
   provideTools();
@@ -36,9 +36,9 @@ export async function prepareGuests(folder: string): Promise<GuestParts> {
   const given = process.env["GUEST_VM_ACCELERATOR"];
   const accelerator: Accelerator =
     given === "kvm" || given === "tcg" ? { name: given, reason: "as asked for" } : await probeAccelerator();
-  mkdirSync(folder, { recursive: true });
-  const files = [...modules(kernel.modulesFolder, MODULES), ...initFiles(folder)];
-  return { kernel, accelerator, files, agent: readFileSync(buildGuestProgram("substrate", folder)) };
+  mkdirSync(directory, { recursive: true });
+  const files = [...modules(kernel.modulesDirectory, MODULES), ...initFiles(directory)];
+  return { kernel, accelerator, files, agent: readFileSync(buildGuestProgram("substrate", directory)) };
 }
 
 /** Writes an instance's own disk, which takes the guest's writes. At first it has only the substrate's agent. */

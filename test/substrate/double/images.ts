@@ -16,7 +16,7 @@ import { join } from "node:path";
 import type { Hypeman } from "@onkernel/hypeman";
 import { execa, execaSync } from "execa";
 import { messageOf } from "../../../src/shared/errors.ts";
-import { writeFolderDisk } from "../../vm/harness/guest-files.ts";
+import { writeDirectoryDisk } from "../../vm/harness/guest-files.ts";
 import { provideBusybox } from "../../vm/harness/provision.ts";
 import { notFound } from "./failure.ts";
 import type { Records } from "./records.ts";
@@ -46,7 +46,7 @@ export class Images {
   readonly #conversions = new Set<Promise<void>>();
 
   /**
-   * @param sources folder of NAME/, and perhaps a NAME.json beside it with entrypoint, cmd, env and working_dir;
+   * @param sources directory of NAME/, and perhaps a NAME.json beside it with entrypoint, cmd, env and working_dir;
    *   undefined: busybox is the only image
    */
   constructor(records: Records<ImageRecord>, sources: string | undefined, log: (line: string) => void) {
@@ -89,7 +89,7 @@ export class Images {
   }
 
   diskOf({ id }: ImageRecord): string {
-    return join(this.#records.folderOf(id), "disk");
+    return join(this.#records.directoryOf(id), "disk");
   }
 
   /** Removes an image. Guests that run with it keep its file open. */
@@ -137,7 +137,7 @@ export class Images {
   }
 
   async #convert(image: ImageRecord): Promise<void> {
-    const work = mkdtempSync(join(this.#records.folderOf(image.id), "work-"));
+    const work = mkdtempSync(join(this.#records.directoryOf(image.id), "work-"));
     try {
       this.#update(image, { status: "converting" });
       const source = this.#sourceOf(image.name);
@@ -145,7 +145,7 @@ export class Images {
       const digest = `sha256:${createHash("sha256").update(image.name).digest("hex")}`;
       const { stdout } = await execa("du", ["-s", "-B1", root]);
       const disk = this.diskOf(image);
-      writeFolderDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
+      writeDirectoryDisk(disk, root, Number.parseInt(stdout, 10) * SPARE.share + SPARE.bytes);
       this.#update(image, { ...configOf(source), status: "ready", digest, size_bytes: statSync(disk).blocks * 512 });
       this.#log(`image ${image.name} is ready: ${digest}`);
     } finally {
@@ -153,10 +153,10 @@ export class Images {
     }
   }
 
-  /** The folder of an image, by its plain name. */
+  /** The directory of an image, by its plain name. */
   #sourceOf(name: string): string | undefined {
-    const folder = join(this.#sources ?? "", name.replace(/^docker\.io\/library\/(.*):latest$/, "$1"));
-    return this.#sources !== undefined && existsSync(folder) ? folder : undefined;
+    const directory = join(this.#sources ?? "", name.replace(/^docker\.io\/library\/(.*):latest$/, "$1"));
+    return this.#sources !== undefined && existsSync(directory) ? directory : undefined;
   }
 }
 
@@ -174,8 +174,8 @@ function configOf(source: string | undefined): ImageConfig {
 }
 
 function busyboxRoot(work: string): string {
-  const folders = ["bin", "etc", "home", "proc", "root", "run", "srv", "sys", "tmp", "dev"];
-  for (const folder of folders) mkdirSync(join(work, folder));
+  const directories = ["bin", "etc", "home", "proc", "root", "run", "srv", "sys", "tmp", "dev"];
+  for (const directory of directories) mkdirSync(join(work, directory));
   chmodSync(work, 0o755);
   chmodSync(join(work, "tmp"), 0o1777);
   const program = join(work, "bin", "busybox");

@@ -24,8 +24,8 @@ export class Ingresses {
   readonly #proxy: Proxy | undefined;
   readonly #turn = new Mutex();
 
-  constructor(folder: string, nameOf: NameOf, proxy: Proxy | undefined) {
-    this.#records = new Records(folder);
+  constructor(directory: string, nameOf: NameOf, proxy: Proxy | undefined) {
+    this.#records = new Records(directory);
     this.#nameOf = nameOf;
     this.#proxy = proxy;
   }

@@ -6,12 +6,12 @@ import { copyDisk } from "../../vm/harness/guest-files.ts";
 import type { Command } from "./records.ts";
 import { MEMORY } from "./vm.ts";
 
-/** The instance's own disk, in its folder. */
+/** The instance's own disk, in its directory. */
 export const DISK = "disk";
 /** What its machine boots from. */
 export const INITRAMFS = "initramfs";
 
-/** The API's fields of an instance, except for those that its folder and its machine show. */
+/** The API's fields of an instance, except for those that its directory and its machine show. */
 type Told = Required<
   Pick<
     Hypeman.Instance,
@@ -46,7 +46,7 @@ export interface InstanceRecord extends Readonly<Told> {
 /** A standby that was broken off leaves "Paused". */
 export type InstanceState = "Initializing" | "Running" | "Paused" | "Standby" | "Stopped";
 
-/** Copies disk, initramfs and memory into the folder of a snapshot or a fork; returns their size on disk in bytes. */
+/** Copies disk, initramfs and memory into the directory of a snapshot or a fork; returns their size on disk in bytes. */
 export function copyInstanceFiles(from: string, to: string): number {
   let sizeBytes = 0;
   for (const name of [INITRAMFS, DISK, MEMORY].filter((each) => existsSync(join(from, each)))) {

@@ -24,9 +24,9 @@ export class Instances {
   /** Memory of machines that are about to run, by id. */
   readonly #reserved = new Map<string, number>();
 
-  /** @param machines of the same folder */
-  constructor(folder: string, machines: Machines, host: Host) {
-    this.#records = new Records(folder);
+  /** @param machines of the same directory */
+  constructor(directory: string, machines: Machines, host: Host) {
+    this.#records = new Records(directory);
     this.machines = machines;
     this.#host = host;
   }
@@ -163,7 +163,7 @@ export class Instances {
   /**
    * Makes a new instance from the files of another instance or of a snapshot, with a name, id and address of its own.
    *
-   * @param files folder with disk, initramfs and perhaps memory; nobody may write to them meanwhile
+   * @param files directory with disk, initramfs and perhaps memory; nobody may write to them meanwhile
    * @param taken code of the answer where the name is taken
    * @throws ApiFailure
    */
@@ -173,10 +173,10 @@ export class Instances {
     { name, taken }: { readonly name: string; readonly taken: string },
     signal: AbortSignal,
   ): Promise<InstanceRecord> {
-    return this.#make(name, { status: 409, code: taken }, signal, async (id, folder) => {
-      copyInstanceFiles(files, folder);
+    return this.#make(name, { status: 409, code: taken }, signal, async (id, directory) => {
+      copyInstanceFiles(files, directory);
       const { started_at: _startedAt, stopped_at: _stoppedAt, network, own, ...kept } = source;
-      const hasMemory = existsSync(join(folder, MEMORY));
+      const hasMemory = existsSync(join(directory, MEMORY));
       const fork = this.#records.save({
         ...kept,
         id,
@@ -256,12 +256,12 @@ export class Instances {
     });
   }
 
-  /** Makes an instance under a name that is free. Where that fails, machine and folder are gone again. */
+  /** Makes an instance under a name that is free. Where that fails, machine and directory are gone again. */
   #make(
     name: string,
     taken: { readonly status: number; readonly code: string },
     signal: AbortSignal,
-    action: (id: string, folder: string) => Promise<InstanceRecord>,
+    action: (id: string, directory: string) => Promise<InstanceRecord>,
   ): Promise<InstanceRecord> {
     return this.#making.run(async () => {
       if (this.#records.all().some((instance) => instance.name === name))

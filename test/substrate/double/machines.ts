@@ -24,17 +24,17 @@ export interface Host {
 
 /** The machines of a daemon's instances: boots, suspends, continues and ends them. */
 export class Machines {
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #host: Host;
 
-  constructor(folder: string, host: Host) {
-    this.#folder = folder;
+  constructor(directory: string, host: Host) {
+    this.#directory = directory;
     this.#host = host;
   }
 
   /** Ends all machines. */
   async endAll(): Promise<void> {
-    await Promise.all(qemusBelow(this.#folder).map((machine) => new Vm(machine.folder).kill()));
+    await Promise.all(qemusBelow(this.#directory).map((machine) => new Vm(machine.directory).kill()));
   }
 
   stateOf(instance: InstanceRecord): InstanceState {
@@ -47,23 +47,23 @@ export class Machines {
   }
 
   hasMemory({ id }: InstanceRecord): boolean {
-    return existsSync(join(this.folderOf(id), MEMORY));
+    return existsSync(join(this.directoryOf(id), MEMORY));
   }
 
   /** The machine of an instance, whether it runs or not. */
   of(id: string): Vm {
-    return new Vm(this.folderOf(id));
+    return new Vm(this.directoryOf(id));
   }
 
-  /** The folder that an instance's machine runs in. */
-  folderOf(id: string): string {
-    return join(this.#folder, id);
+  /** The directory that an instance's machine runs in. */
+  directoryOf(id: string): string {
+    return join(this.#directory, id);
   }
 
   /** Makes the disk of a new instance; returns what the instance is pinned to from now on. */
   async makeDisk(id: string, overlayBytes: number): Promise<InstanceRecord["own"]["pinned"]> {
     const guest = await this.#host.guest();
-    writeInstanceDisk(guest, join(this.folderOf(id), DISK), overlayBytes);
+    writeInstanceDisk(guest, join(this.directoryOf(id), DISK), overlayBytes);
     return { kernelImage: guest.kernel.image, accelerator: guest.accelerator.name };
   }
 
@@ -76,7 +76,12 @@ export class Machines {
 
   /** Boots an instance from its disk. Resolves when its machine runs; init may still be running. */
   async boot(record: InstanceRecord): Promise<void> {
-    writeInitramfs(await this.#host.guest(), join(this.folderOf(record.id), INITRAMFS), record, this.imageOf(record));
+    writeInitramfs(
+      await this.#host.guest(),
+      join(this.directoryOf(record.id), INITRAMFS),
+      record,
+      this.imageOf(record),
+    );
     await this.of(record.id).start(this.#options(record));
   }
 
@@ -84,10 +89,10 @@ export class Machines {
   async continue(record: InstanceRecord): Promise<void> {
     const options = this.#options(record);
     await this.of(record.id).start({ ...options, incoming: MEMORY });
-    rmSync(join(this.folderOf(record.id), MEMORY));
+    rmSync(join(this.directoryOf(record.id), MEMORY));
   }
 
-  /** Writes a running guest's memory into its folder, and ends the machine. If that fails, the guest runs on. */
+  /** Writes a running guest's memory into its directory, and ends the machine. If that fails, the guest runs on. */
   async suspend(record: InstanceRecord, signal: AbortSignal): Promise<void> {
     const state = this.stateOf(record);
     // lib/instances/standby.go:53: the caller has to wait for init.

@@ -4,26 +4,26 @@ import type { Hypeman } from "@onkernel/hypeman";
 import { Mutex } from "../../../src/agent/domain/index.ts";
 import { notFound } from "./failure.ts";
 
-/** Things of one kind: a folder on the daemon's disk for each, and a record, mostly in the API's form. */
+/** Things of one kind: a directory on the daemon's disk for each, and a record, mostly in the API's form. */
 export class Records<T extends { readonly id: string }> {
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #all = new Map<string, T>();
   readonly #turns = new Map<string, Mutex>();
 
-  constructor(folder: string) {
-    this.#folder = folder;
-    mkdirSync(folder, { recursive: true, mode: 0o700 });
+  constructor(directory: string) {
+    this.#directory = directory;
+    mkdirSync(directory, { recursive: true, mode: 0o700 });
   }
 
   /** Where a thing's files are. */
-  folderOf(id: string): string {
-    return join(this.#folder, id);
+  directoryOf(id: string): string {
+    return join(this.#directory, id);
   }
 
-  /** Makes the folder of a thing that has no record yet. */
+  /** Makes the directory of a thing that has no record yet. */
   begin(id: string): string {
-    mkdirSync(this.folderOf(id), { mode: 0o700 });
-    return this.folderOf(id);
+    mkdirSync(this.directoryOf(id), { mode: 0o700 });
+    return this.directoryOf(id);
   }
 
   /** Adds a thing's record, or replaces it. */
@@ -36,7 +36,7 @@ export class Records<T extends { readonly id: string }> {
   remove(id: string): void {
     this.#all.delete(id);
     this.#turns.delete(id);
-    rmSync(this.folderOf(id), { recursive: true, force: true });
+    rmSync(this.directoryOf(id), { recursive: true, force: true });
   }
 
   get(id: string): T | undefined {

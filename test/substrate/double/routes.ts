@@ -139,7 +139,7 @@ async function forked(
   if (isRunning ? from_running !== true : state !== "Stopped" && state !== "Standby")
     throw invalidState(`cannot fork from state ${state} (Stopped, Standby, or Running with from_running=true)`);
   return instances.suspended(source, signal, async (current) => {
-    const files = instances.machines.folderOf(current.id);
+    const files = instances.machines.directoryOf(current.id);
     const made = await instances.fork(current, files, { name, taken: "name_conflict" }, signal);
     if (isRunning) instances.rotateCid(current);
     return made;

@@ -18,8 +18,8 @@ export class Snapshots {
   readonly #records: Records<SnapshotRecord>;
   readonly #instances: Instances;
 
-  constructor(folder: string, instances: Instances) {
-    this.#records = new Records(folder);
+  constructor(directory: string, instances: Instances) {
+    this.#records = new Records(directory);
     this.#instances = instances;
   }
 
@@ -58,7 +58,7 @@ export class Snapshots {
           source_instance_id: current.id,
           source_instance_name: current.name,
           source_hypervisor: "qemu",
-          size_bytes: copyInstanceFiles(this.#instances.machines.folderOf(current.id), this.#records.begin(id)),
+          size_bytes: copyInstanceFiles(this.#instances.machines.directoryOf(current.id), this.#records.begin(id)),
           created_at: new Date().toISOString(),
           compression_state: "none",
           source: current,
@@ -75,7 +75,7 @@ export class Snapshots {
   /** Makes an instance of a snapshot, which cannot be removed meanwhile. @throws ApiFailure */
   fork(id: string, name: string, signal: AbortSignal): Promise<InstanceRecord> {
     return this.#records.alone(id, () =>
-      this.#instances.fork(this.get(id).source, this.#records.folderOf(id), { name, taken: "conflict" }, signal),
+      this.#instances.fork(this.get(id).source, this.#records.directoryOf(id), { name, taken: "conflict" }, signal),
     );
   }
 

@@ -16,7 +16,7 @@ import {
 } from "../../vm/harness/qemu.ts";
 import { Qmp } from "../../vm/harness/qmp.ts";
 
-/** The guest's memory in the instance's folder, while it is on standby. */
+/** The guest's memory in the instance's directory, while it is on standby. */
 export const MEMORY = "memory";
 /** Its presence says that a standby was broken off, after which the guest stays stopped. */
 export const PAUSED = "paused";
@@ -32,12 +32,12 @@ const STARTED = "GUEST-ENTRYPOINT-STARTED";
 const ENDED = /GUEST-ENTRYPOINT-ENDED (exit|signal) (\d+)/;
 const NEVER_STARTED = "GUEST-SUBSTRATE-NOT-READY";
 
-/** The QEMU process of an instance. It is known by its working folder. */
+/** The QEMU process of an instance. It is known by its working directory. */
 export class Vm {
-  readonly #folder: string;
+  readonly #directory: string;
 
-  constructor(folder: string) {
-    this.#folder = folder;
+  constructor(directory: string) {
+    this.#directory = directory;
   }
 
   /**
@@ -63,7 +63,7 @@ export class Vm {
     for (const name of [QMP_SOCKET, CONSOLE_SOCKET, PAUSED, ...(isBoot ? [CONSOLE_LOG] : [])])
       rmSync(this.#at(name), { force: true });
     const args = [...qemuArguments(options), "-pidfile", PID];
-    const child = startLastingQemu(args, this.#folder, this.#at(COMPLAINTS));
+    const child = startLastingQemu(args, this.#directory, this.#at(COMPLAINTS));
     try {
       using qmp = await Qmp.connect(this.#at(QMP_SOCKET), endOf(child, this.#at(COMPLAINTS), ANSWER_LIMIT_MS));
       if (!isBoot) await continueIncoming(qmp);
@@ -82,16 +82,16 @@ export class Vm {
     return existsSync(this.#at(PAUSED));
   }
 
-  /** The id of the process until all of it is gone. Compares its folder, as another process may have got the id. */
+  /** The id of the process until all of it is gone. Compares its directory, as another process may have got the id. */
   get pid(): number | undefined {
     const pid = Number(textOf(this.#at(PID)));
-    return runsIn(this.#folder, pid) ? pid : undefined;
+    return runsIn(this.#directory, pid) ? pid : undefined;
   }
 
   /**
-   * Stops the guest, writes its memory into the folder, and ends the machine. If that fails, the guest runs on. If it
-   * is aborted, the guest stays stopped (lib/instances/standby.go:163-168 resumes it by the call's own context, which
-   * is over).
+   * Stops the guest, writes its memory into the directory, and ends the machine. If that fails, the guest runs on. If
+   * it is aborted, the guest stays stopped (lib/instances/standby.go:163-168 resumes it by the call's own context,
+   * which is over).
    */
   async standby(signal?: AbortSignal): Promise<void> {
     using qmp = await this.#qmp();
@@ -153,7 +153,7 @@ export class Vm {
   }
 
   #at(name: string): string {
-    return join(this.#folder, name);
+    return join(this.#directory, name);
   }
 
   async #isGone(limitMs: number): Promise<boolean> {

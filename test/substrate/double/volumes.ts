@@ -15,11 +15,11 @@ export type VolumeRecord = Readonly<Hypeman.Volume>;
 /** The volumes of a daemon: disks made from an archive, and never changed by it. */
 export class Volumes {
   readonly #records: Records<VolumeRecord>;
-  readonly #writeDisk: (file: string, folder: string, sizeBytes: number) => void;
+  readonly #writeDisk: (file: string, directory: string, sizeBytes: number) => void;
 
-  /** @param writeDisk makes a disk of a folder's content */
-  constructor(folder: string, writeDisk: (file: string, folder: string, sizeBytes: number) => void) {
-    this.#records = new Records(folder);
+  /** @param writeDisk makes a disk of a directory's content */
+  constructor(directory: string, writeDisk: (file: string, directory: string, sizeBytes: number) => void) {
+    this.#records = new Records(directory);
     this.#writeDisk = writeDisk;
   }
 
@@ -38,7 +38,7 @@ export class Volumes {
 
   /** The volume's file. */
   diskOf(id: string): string {
-    return join(this.#records.folderOf(id), "disk");
+    return join(this.#records.directoryOf(id), "disk");
   }
 
   remove({ id }: VolumeRecord): void {
@@ -55,8 +55,8 @@ export class Volumes {
     const { id, name, size_gb } = request;
     if (this.#records.get(id) !== undefined)
       throw new ApiFailure(409, "already_exists", "volume with this ID already exists");
-    const folder = this.#records.begin(id);
-    const content = join(folder, "content");
+    const directory = this.#records.begin(id);
+    const content = join(directory, "content");
     try {
       mkdirSync(content);
       await pipeline(archive, createGunzip(), (bytes: AsyncIterable<Uint8Array>) => unpack(content, readTar(bytes)));

@@ -34,32 +34,32 @@ export interface ContainerStatus {
 
 /** containerd with its Container Runtime Interface, in a directory of its own, and crictl, which speaks that interface. */
 export class Containerd implements AsyncDisposable {
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #process: ChildProcess;
   readonly #crictl: string;
   readonly #ctr: string;
   #pod = "";
 
-  private constructor(folder: string, process: ChildProcess, crictl: string, ctr: string) {
-    this.#folder = folder;
+  private constructor(directory: string, process: ChildProcess, crictl: string, ctr: string) {
+    this.#directory = directory;
     this.#process = process;
     this.#crictl = crictl;
     this.#ctr = ctr;
   }
 
   /** Debian's containerd and runc, without installing them, and crictl of the Go proxy; or why they cannot be had. */
-  static async start(folder: string): Promise<Containerd | string> {
+  static async start(directory: string): Promise<Containerd | string> {
     const go = await provideGo();
     if (typeof go === "string") return go;
     const crictl = await buildGoTool(go, import.meta.dirname, "sigs.k8s.io/cri-tools/cmd/crictl");
     const [containerd, runc] = [join(unpacked("containerd"), "usr/bin"), join(unpacked("runc"), "usr/sbin/runc")];
-    const at = (name: string): string => join(folder, name);
-    writeFileSync(at("config.toml"), configuration(folder, runc));
+    const at = (name: string): string => join(directory, name);
+    writeFileSync(at("config.toml"), configuration(directory, runc));
     const process = spawn(join(containerd, "containerd"), ["--config", at("config.toml")], {
       stdio: "ignore",
       env: { PATH: `${containerd}:/usr/sbin:/usr/bin:/sbin:/bin` },
     });
-    const started = new Containerd(folder, process, crictl, join(containerd, "ctr"));
+    const started = new Containerd(directory, process, crictl, join(containerd, "ctr"));
     for (;;) {
       assert.equal(process.exitCode, null, "containerd has ended");
       if (!(await execa(crictl, [...started.#endpoint, "version"], { reject: false })).failed) break;
@@ -82,7 +82,7 @@ export class Containerd implements AsyncDisposable {
   async runPod(): Promise<void> {
     const pod = {
       metadata: { name: "box", uid: "box-1", namespace: "default", attempt: 1 },
-      log_directory: join(this.#folder, "logs"),
+      log_directory: join(this.#directory, "logs"),
       linux: { security_context: { namespace_options: { network: NETWORK_OF_NODE } } },
     };
     writeFileSync(this.#podFile, JSON.stringify(pod));
@@ -92,7 +92,7 @@ export class Containerd implements AsyncDisposable {
   /** Creates and starts a container. Resolves with its id. */
   async start(spec: ContainerSpec): Promise<string> {
     const { name, image, ...rest } = spec;
-    const file = join(this.#folder, `${name}.json`);
+    const file = join(this.#directory, `${name}.json`);
     writeFileSync(file, JSON.stringify({ metadata: { name }, image: { image }, log_path: `${name}.log`, ...rest }));
     const id = await this.#run("create", "--no-pull", this.#pod, file, this.#podFile);
     await this.#run("start", id);
@@ -130,7 +130,7 @@ export class Containerd implements AsyncDisposable {
   }
 
   log(name: string): string {
-    return readFileSync(join(this.#folder, "logs", `${name}.log`), "utf8");
+    return readFileSync(join(this.#directory, "logs", `${name}.log`), "utf8");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -144,12 +144,12 @@ export class Containerd implements AsyncDisposable {
   }
 
   get #endpoint(): readonly string[] {
-    const socket = `unix://${join(this.#folder, "containerd.sock")}`;
+    const socket = `unix://${join(this.#directory, "containerd.sock")}`;
     return ["--runtime-endpoint", socket, "--image-endpoint", socket, "--timeout", "60s"];
   }
 
   get #podFile(): string {
-    return join(this.#folder, "pod.json");
+    return join(this.#directory, "pod.json");
   }
 
   async #run(...words: readonly string[]): Promise<string> {
@@ -157,19 +157,19 @@ export class Containerd implements AsyncDisposable {
   }
 
   async #import(name: string, directory: string, command: readonly string[] = []): Promise<void> {
-    const work = join(this.#folder, `image-${name.replaceAll(/\W/g, "-")}`);
+    const work = join(this.#directory, `image-${name.replaceAll(/\W/g, "-")}`);
     const archive = await imageArchive(name, directory, command, work);
-    const socket = join(this.#folder, "containerd.sock");
+    const socket = join(this.#directory, "containerd.sock");
     await execa(this.#ctr, ["--address", socket, "--namespace", "k8s.io", "images", "import", archive]);
   }
 }
 
-function configuration(folder: string, runc: string): string {
+function configuration(directory: string, runc: string): string {
   return `version = 2
-root = "${folder}/root"
-state = "${folder}/state"
+root = "${directory}/root"
+state = "${directory}/state"
 [grpc]
-  address = "${folder}/containerd.sock"
+  address = "${directory}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "${PAUSE_IMAGE}"
   # This machine may not allow a score below that of containerd.
@@ -208,22 +208,22 @@ async function imageArchive(
 }
 
 /** The first container of each pod only waits. */
-function pauseImage(folder: string): string {
-  mkdirSync(folder);
-  cpSync(busybox(), join(folder, "busybox"));
+function pauseImage(directory: string): string {
+  mkdirSync(directory);
+  cpSync(busybox(), join(directory, "busybox"));
   // containerd starts the image's own command.
-  symlinkSync("busybox", join(folder, "sleep"));
-  return folder;
+  symlinkSync("busybox", join(directory, "sleep"));
+  return directory;
 }
 
 /** The root of an image that has BusyBox and nothing else. */
-export function workloadImage(folder: string): string {
-  mkdirSync(join(folder, "bin"), { recursive: true });
-  for (const name of ["tmp", "run", "srv"]) mkdirSync(join(folder, name));
-  chmodSync(join(folder, "tmp"), 0o1777);
-  cpSync(busybox(), join(folder, "bin/busybox"));
-  for (const applet of APPLETS) symlinkSync("busybox", join(folder, "bin", applet));
-  return folder;
+export function workloadImage(directory: string): string {
+  mkdirSync(join(directory, "bin"), { recursive: true });
+  for (const name of ["tmp", "run", "srv"]) mkdirSync(join(directory, name));
+  chmodSync(join(directory, "tmp"), 0o1777);
+  cpSync(busybox(), join(directory, "bin/busybox"));
+  for (const applet of APPLETS) symlinkSync("busybox", join(directory, "bin", applet));
+  return directory;
 }
 
 function busybox(): string {

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { describe, it } from "node:test";
 import { execa } from "execa";
 import { connect, type GuestClient } from "../../../src/node/client/index.ts";
-import { standaloneFolder } from "../../fixtures/bundles.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { standaloneDirectory } from "../../fixtures/bundles.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { pythonPackages } from "../../fixtures/toolchains.ts";
 import { Containerd, type ContainerSpec, workloadImage } from "./containerd.ts";
@@ -66,8 +66,8 @@ describe(
   "the documented pod, run by containerd",
   { skip: process.getuid?.() === 0 ? false : "needs root" },
   async () => {
-    const folder = forAllTests(await testFolder());
-    const runtime = await Containerd.start(folder.path);
+    const directory = forAllTests(await testDirectory());
+    const runtime = await Containerd.start(directory.path);
     if (typeof runtime === "string") {
       it("the documented pod starts under containerd", { skip: runtime }, () => {});
       return;
@@ -81,15 +81,15 @@ describe(
       command,
       envs: env.map(({ name: key, value }) => ({ key, value: value ?? TOKEN })),
       mounts: volumeMounts.map(({ name: volume, mountPath, readOnly = false }) => {
-        const host = folder.at(`volume-${volume}`);
+        const host = directory.at(`volume-${volume}`);
         mkdirSync(host, { recursive: true });
         return { container_path: mountPath, host_path: host, readonly: readOnly };
       }),
     });
     const [init, main] = [initContainers[0], containers[0]];
-    await cp(standaloneFolder(), folder.at("agent-image/guest-agent"), { recursive: true });
-    await runtime.addImage(init.image, folder.at("agent-image"));
-    await runtime.addImage(main.image, workloadImage(folder.at("app-image")));
+    await cp(standaloneDirectory(), directory.at("agent-image/guest-agent"), { recursive: true });
+    await runtime.addImage(init.image, directory.at("agent-image"));
+    await runtime.addImage(main.image, workloadImage(directory.at("app-image")));
     await runtime.runPod();
     let id = "";
     const bridge = (): string[] => [...runtime.execWords(id), "/opt/guest-agent/guest-agent", "bridge"];
@@ -118,9 +118,9 @@ describe(
       assert.equal(exitCode, 4);
       assert.match(stdout, /^hello\n/);
       assert.doesNotMatch(stdout, /SVC_|token/);
-      mkdirSync(folder.at("site/sub"), { recursive: true });
-      writeFileSync(folder.at("site/sub/page"), "content\n");
-      await client.files.upload(folder.at("site"), "/srv/site");
+      mkdirSync(directory.at("site/sub"), { recursive: true });
+      writeFileSync(directory.at("site/sub/page"), "content\n");
+      await client.files.upload(directory.at("site"), "/srv/site");
       assert.equal(await client.files.readFile("/srv/site/sub/page", "utf8"), "content\n");
       const { ran, frozen } = await client.snapshots.prepare();
       assert.deepEqual([ran, frozen], [false, false]);

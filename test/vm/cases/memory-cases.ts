@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, test } from "node:test";
 import { type GuestClient } from "../../../src/node/client/index.ts";
-import { AGENT_FOLDER, shippedAgent } from "../harness/sandbox.ts";
+import { AGENT_DIRECTORY, shippedAgent } from "../harness/sandbox.ts";
 import { Stage } from "./stage.ts";
 
 /** What fills a guest, by an exec's script; each begins again when the kernel has killed its program. */
@@ -46,7 +46,7 @@ export function fullMemoryCases(memoryMib: number, hogs: readonly Hog[], contain
   const command = [
     "/bin/sh",
     "-c",
-    `echo ${containerScore} > /proc/self/oom_score_adj; exec ${AGENT_FOLDER}/guest-agent`,
+    `echo ${containerScore} > /proc/self/oom_score_adj; exec ${AGENT_DIRECTORY}/guest-agent`,
   ];
   const hooks = { preSnapshot: { args: ["/bin/sh", "-c", OVER_ITS_LIMIT] } };
   const stage = new Stage({ memoryMib, hooks, agent: { ...shippedAgent(), command } });

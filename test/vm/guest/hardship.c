@@ -144,11 +144,11 @@ static _Noreturn void step_through(void) {
   fail("ptrace");
 }
 
-static void look_for_ever(const char *folder) {
+static void look_for_ever(const char *directory) {
   char file[300];
   struct stat found;
   for (unsigned n = 0;; n++) {
-    snprintf(file, sizeof file, "%s/file-%u", folder, n);
+    snprintf(file, sizeof file, "%s/file-%u", directory, n);
     if (stat(file, &found) == 0 || errno != ENOENT)
       fail(file);
     count_round();
@@ -156,17 +156,17 @@ static void look_for_ever(const char *folder) {
 }
 
 /* An empty file system, slow with each request, so that the client waits for it nearly always. */
-static _Noreturn void serve(const char *folder) {
+static _Noreturn void serve(const char *directory) {
   static char taken[64 * 1024], options[100];
   int device = open("/dev/fuse", O_RDWR | O_CLOEXEC);
   snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
-  mkdir(folder, 0755);
-  if (device < 0 || mount("none", folder, "fuse", 0, options))
+  mkdir(directory, 0755);
+  if (device < 0 || mount("none", directory, "fuse", 0, options))
     fail("fuse");
   if (fork() == 0) {
     /* Otherwise the file system would live as long as its client, which waits for it unkillably. */
     close(device);
-    look_for_ever(folder);
+    look_for_ever(directory);
   }
   for (int count = 0;; count++) {
     ssize_t length = read(device, taken, sizeof taken);

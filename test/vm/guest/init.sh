@@ -14,7 +14,7 @@ disk() {
   mount -t ext4 -o "$3" "/dev/$1" "$2"
 }
 
-# above LOWER NAME PATH: what is written to PATH goes to the instance's disk, in a folder of that name.
+# above LOWER NAME PATH: what is written to PATH goes to the instance's disk, in a directory of that name.
 above() {
   mkdir -p "/disk/$2/upper" "/disk/$2/work" "$3"
   mount -t overlay -o "lowerdir=$1,upperdir=/disk/$2/upper,workdir=/disk/$2/work" overlay "$3"

@@ -5,7 +5,7 @@
  * - clocks: CLOCK_REALTIME and CLOCK_BOOTTIME in nanoseconds
  * - reseed: makes the kernel's generator reseed from itself; 0 or the errno
  * - memory: resident bytes of the agent, anonymous ones and those of files (0 where none runs). Then those of its
- *   folder that are in the page cache
+ *   directory that are in the page cache
  * - made: number of records that each thread of the drawer has made (test/vm/guest/drawer.c)
  * - halt: stops the drawer; then as "made"
  * - draws N…: up to 4,096 records of each thread, from its number N on, in hex. Each has thread, number, kernel, vDSO,
@@ -41,7 +41,7 @@
 #define BYTES 32
 #define DRAWS 64
 #define MOST_TOLD 4096
-#define AGENT_FOLDER "/sandbox/opt/guest-agent"
+#define AGENT_DIRECTORY "/sandbox/opt/guest-agent"
 
 static struct vdso vdso;
 
@@ -120,7 +120,7 @@ static void answer_memory(FILE *out) {
     for (size_t i = 0; i < processes.gl_pathc; i++) {
       char path[300], target[300] = "";
       snprintf(path, sizeof path, "%s/exe", processes.gl_pathv[i]);
-      if (readlink(path, target, sizeof target - 1) < 0 || strncmp(target, AGENT_FOLDER, strlen(AGENT_FOLDER)))
+      if (readlink(path, target, sizeof target - 1) < 0 || strncmp(target, AGENT_DIRECTORY, strlen(AGENT_DIRECTORY)))
         continue;
       anonymous += status_bytes(processes.gl_pathv[i], "RssAnon:");
       of_files += status_bytes(processes.gl_pathv[i], "RssFile:");
@@ -128,7 +128,7 @@ static void answer_memory(FILE *out) {
     globfree(&processes);
   }
   cached_bytes = 0;
-  nftw(AGENT_FOLDER, count_cached, 16, FTW_PHYS);
+  nftw(AGENT_DIRECTORY, count_cached, 16, FTW_PHYS);
   fprintf(out, "%ld %ld %ld\n", anonymous, of_files, cached_bytes);
 }
 

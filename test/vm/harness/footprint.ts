@@ -14,7 +14,7 @@ interface AgentMemory {
   readonly anonymousBytes: number;
   /** Pages of files that are mapped there. */
   readonly mappedBytes: number;
-  /** Pages of its folder in the page cache, mapped or not. */
+  /** Pages of its directory in the page cache, mapped or not. */
   readonly cachedBytes: number;
 }
 
@@ -23,7 +23,7 @@ export interface Footprint {
   /** The guest's snapshot as QEMU writes it, without zero pages: with the agent, and without. */
   readonly withBytes: number;
   readonly withoutBytes: number;
-  /** After the first Health of a guest whose page cache had none of the folder. */
+  /** After the first Health of a guest whose page cache had none of the directory. */
   readonly afterStart: AgentMemory;
   /** After a rest and PRE_SNAPSHOT: as in the snapshot. */
   readonly atSnapshot: AgentMemory;
@@ -61,7 +61,7 @@ async function withoutAgent(agent: AgentBuild): Promise<number> {
 }
 
 /** Measures two guests that differ only in the agent, one after the other. Default agent: dist's. */
-export async function measureFootprint(agentFolder?: string): Promise<Footprint> {
-  const agent = shippedAgent(agentFolder);
+export async function measureFootprint(agentDirectory?: string): Promise<Footprint> {
+  const agent = shippedAgent(agentDirectory);
   return { ...(await withAgent(agent)), withoutBytes: await withoutAgent(agent) };
 }

@@ -12,21 +12,21 @@ export interface GuestFile {
 }
 
 const MEBIBYTE = 2 ** 20;
-/** Debian has mke2fs in a folder of root's PATH only. */
+/** Debian has mke2fs in a directory of root's PATH only. */
 const PATH = `${process.env["PATH"] ?? ""}:/usr/sbin:/sbin`;
 /** Room for ext4 itself, and on the instance's disk for all that its guest writes. */
 const SPARE_BYTES = 192 * MEBIBYTE;
 
 /**
- * Runs an action on a folder beside the output that holds these files, and is removed then. Files of one and the same
- * array are links to one file: a small guest has no memory for copies in its initramfs.
+ * Runs an action on a directory beside the output that holds these files, and is removed then. Files of one and the
+ * same array are links to one file: a small guest has no memory for copies in its initramfs.
  */
-function laidOut(output: string, files: readonly GuestFile[], action: (folder: string) => void): void {
-  const folder = mkdtempSync(`${output}-`);
+function laidOut(output: string, files: readonly GuestFile[], action: (directory: string) => void): void {
+  const directory = mkdtempSync(`${output}-`);
   const written = new Map<GuestFile["content"], string>();
   try {
     for (const { path, content, mode = 0o755 } of files) {
-      const file = join(folder, path);
+      const file = join(directory, path);
       mkdirSync(dirname(file), { recursive: true });
       const same = typeof content === "string" ? undefined : written.get(content);
       if (same !== undefined) linkSync(same, file);
@@ -34,40 +34,40 @@ function laidOut(output: string, files: readonly GuestFile[], action: (folder: s
       written.set(content, file);
       chmodSync(file, mode);
     }
-    chmodSync(folder, 0o755);
-    action(folder);
+    chmodSync(directory, 0o755);
+    action(directory);
   } finally {
-    rmSync(folder, { recursive: true, force: true });
+    rmSync(directory, { recursive: true, force: true });
   }
 }
 
-/** Writes files and folders as an initramfs, owned by root. The kernel brings a /dev/console. */
-export function writeInitramfs(output: string, folders: readonly string[], files: readonly GuestFile[]): void {
-  laidOut(output, files, (folder) => {
-    for (const path of folders) mkdirSync(join(folder, path), { recursive: true });
+/** Writes files and directories as an initramfs, owned by root. The kernel brings a /dev/console. */
+export function writeInitramfs(output: string, directories: readonly string[], files: readonly GuestFile[]): void {
+  laidOut(output, files, (directory) => {
+    for (const path of directories) mkdirSync(join(directory, path), { recursive: true });
     const pack = 'find . | cpio --create --format=newc --owner=0:0 --quiet > "$0"';
-    execFileSync("sh", ["-c", pack, output], { cwd: folder });
+    execFileSync("sh", ["-c", pack, output], { cwd: directory });
   });
 }
 
 /** Writes the files as a disk with one ext4 file system, owned by root; sparse, so that free space costs nothing. */
 export function writeDisk(output: string, files: readonly GuestFile[], spareBytes: number = SPARE_BYTES): void {
   const sizeBytes = files.reduce((sum, { content }) => sum + content.length, spareBytes);
-  laidOut(output, files, (folder) => writeFolderDisk(output, folder, sizeBytes));
+  laidOut(output, files, (directory) => writeDirectoryDisk(output, directory, sizeBytes));
 }
 
-/** Writes a folder as such a disk, with owners and modes as they are there. Throws if it does not fit. */
-export function writeFolderDisk(output: string, folder: string, sizeBytes: number): void {
+/** Writes a directory as such a disk, with owners and modes as they are there. Throws if it does not fit. */
+export function writeDirectoryDisk(output: string, directory: string, sizeBytes: number): void {
   const kibibytes = `${Math.ceil(sizeBytes / 1024)}k`;
   // An inode for every 4 KiB: images are made of small files.
   execFileSync(
     "mke2fs",
-    ["-q", "-F", "-t", "ext4", "-i", "4096", "-E", "root_owner=0:0", "-d", folder, output, kibibytes],
+    ["-q", "-F", "-t", "ext4", "-i", "4096", "-E", "root_owner=0:0", "-d", directory, output, kibibytes],
     { env: { ...process.env, PATH }, stdio: ["ignore", "ignore", "pipe"] },
   );
 }
 
-/** Copies a disk that nobody writes to, with its holes. In tests without machines it is a folder. */
+/** Copies a disk that nobody writes to, with its holes. In tests without machines it is a directory. */
 export function copyDisk(from: string, to: string): void {
   execFileSync("cp", ["-R", "--sparse=always", "--reflink=auto", from, to], { stdio: ["ignore", "ignore", "pipe"] });
 }
@@ -80,13 +80,13 @@ export function withLibraries(program: string): GuestFile[] {
 }
 
 /** The named modules of a kernel and their dependencies, in loading order. Leaves out built-in ones. */
-export function modules(kernelFolder: string, names: readonly string[]): GuestFile[] {
+export function modules(kernelDirectory: string, names: readonly string[]): GuestFile[] {
   const files = new Map(
-    globSync("**/*.ko*", { cwd: kernelFolder }).map((path) => [
+    globSync("**/*.ko*", { cwd: kernelDirectory }).map((path) => [
       basename(path)
         .replace(/\.ko.*$/, "")
         .replaceAll("-", "_"),
-      join(kernelFolder, path),
+      join(kernelDirectory, path),
     ]),
   );
   const loaded = new Map<string, GuestFile>();

@@ -14,7 +14,7 @@ import { provideKernel } from "./provision.ts";
 import {
   type AgentBuild,
   diskFiles,
-  FOLDERS,
+  DIRECTORIES,
   guestFiles,
   type SandboxOptions,
   shippedAgent,
@@ -48,17 +48,17 @@ export class Guest implements Disposable {
   readonly certificates: Certificates;
   /** The clients' token; a test may renew it in the guest. */
   token: string = TOKEN;
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #machine: Omit<MachineOptions, "snapshot">;
   readonly #vsock: SandboxOptions["vsock"];
 
   private constructor(
-    folder: string,
+    directory: string,
     certificates: Certificates,
     machine: Omit<MachineOptions, "snapshot">,
     vsock: SandboxOptions["vsock"],
   ) {
-    this.#folder = folder;
+    this.#directory = directory;
     this.#vsock = vsock;
     this.certificates = certificates;
     this.#machine = machine;
@@ -79,15 +79,15 @@ export class Guest implements Disposable {
       ...machine
     } = others;
     const kernel = provideKernel(series);
-    const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
-    const initramfs = join(folder, "initramfs");
+    const directory = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
+    const initramfs = join(directory, "initramfs");
     const certificates = await issueCertificates();
     const volumes = volumesOf(agent, certificates, options);
-    writeInitramfs(initramfs, FOLDERS, guestFiles(kernel, agent, volumes, options, folder));
-    const disk = join(folder, "disk");
-    writeDisk(disk, diskFiles(options, folder));
+    writeInitramfs(initramfs, DIRECTORIES, guestFiles(kernel, agent, volumes, options, directory));
+    const disk = join(directory, "disk");
+    writeDisk(disk, diskFiles(options, directory));
     const volumeFiles = volumes.map(({ files }, n) => {
-      const file = join(folder, `volume-${n}`);
+      const file = join(directory, `volume-${n}`);
       writeDisk(file, files);
       return file;
     });
@@ -101,7 +101,7 @@ export class Guest implements Disposable {
       vsock: vsock !== undefined,
       ...machine,
     };
-    return new Guest(folder, certificates, machineOptions, vsock);
+    return new Guest(directory, certificates, machineOptions, vsock);
   }
 
   /** Boots a machine, or continues a snapshot, perhaps with another generation than its own. */
@@ -125,7 +125,7 @@ export class Guest implements Disposable {
 
   /** Cuts a machine off, boots another one from its disk, and waits until its agent answers. */
   async reboot(machine: Machine): Promise<Machine> {
-    const disk = join(this.#folder, "disk-after-a-hard-stop");
+    const disk = join(this.#directory, "disk-after-a-hard-stop");
     await machine.cutOff(disk);
     return this.#booted(await Machine.start({ ...this.#machine, disk }));
   }
@@ -145,7 +145,7 @@ export class Guest implements Disposable {
 
   /** Writes a snapshot of a machine, which stays stopped. Returns the file. */
   async snapshot(machine: Machine, name = "snapshot"): Promise<string> {
-    const file = join(this.#folder, name);
+    const file = join(this.#directory, name);
     await machine.snapshot(file);
     if (statSync(file).size === 0) throw new Error("the snapshot is empty");
     return file;
@@ -187,7 +187,7 @@ export class Guest implements Disposable {
   }
 
   [Symbol.dispose](): void {
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }
 

@@ -59,7 +59,7 @@ export class Machine implements AsyncDisposable {
   /** Port on the host's loopback that leads to the guest's port 7071. */
   readonly agentPort: number;
   readonly oraclePort: number;
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #process: ChildProcess;
   readonly #qmp: Qmp;
   readonly #hasMemoryFile: boolean;
@@ -67,46 +67,46 @@ export class Machine implements AsyncDisposable {
 
   private constructor(
     ports: readonly [number, number],
-    folder: string,
+    directory: string,
     child: ChildProcess,
     qmp: Qmp,
     hasMemoryFile: boolean,
   ) {
     this.#hasMemoryFile = hasMemoryFile;
     [this.agentPort, this.oraclePort] = ports;
-    this.#folder = folder;
+    this.#directory = directory;
     this.#process = child;
     this.#qmp = qmp;
   }
 
   static async start(options: MachineOptions): Promise<Machine> {
-    const folder = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
+    const directory = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
     const ports = [await freePort(), await freePort()] as const;
-    copyDisk(options.snapshot === undefined ? options.disk : diskOf(options.snapshot), join(folder, DISK));
-    const complaints = join(folder, "qemu.log");
+    copyDisk(options.snapshot === undefined ? options.disk : diskOf(options.snapshot), join(directory, DISK));
+    const complaints = join(directory, "qemu.log");
     const { volumes = [], slowDisks = [], snapshot } = options;
-    for (const [n] of slowDisks.entries()) writeDisk(join(folder, `slow-${n}`), []);
+    for (const [n] of slowDisks.entries()) writeDisk(join(directory, `slow-${n}`), []);
     const args = qemuArguments({
       ...options,
       disks: [
         { file: DISK, isReadonly: false },
         ...volumes.map((file) => ({ file, isReadonly: true })),
-        ...slowDisks.map((writeMs, n) => ({ file: join(folder, `slow-${n}`), isReadonly: false, writeMs })),
+        ...slowDisks.map((writeMs, n) => ({ file: join(directory, `slow-${n}`), isReadonly: false, writeMs })),
       ],
       forwards: GUEST_PORTS.map((guestPort, n) => ({ address: "127.0.0.1", port: ports[n] ?? 0, guestPort })),
       ...(snapshot !== undefined && { incoming: snapshot }),
     });
-    const child = startQemu(args, folder, complaints);
+    const child = startQemu(args, directory, complaints);
     const limit = endOf(child, complaints, START_LIMIT_MS);
     let qmp: Qmp;
     try {
-      qmp = await Qmp.connect(join(folder, QMP_SOCKET), limit);
+      qmp = await Qmp.connect(join(directory, QMP_SOCKET), limit);
     } catch (error) {
       child.kill("SIGKILL");
-      rmSync(folder, { recursive: true, force: true });
+      rmSync(directory, { recursive: true, force: true });
       throw error;
     }
-    const machine = new Machine(ports, folder, child, qmp, options.memory !== undefined);
+    const machine = new Machine(ports, directory, child, qmp, options.memory !== undefined);
     if (snapshot !== undefined) {
       if (options.memory !== undefined) await readDevices(qmp, snapshot);
       options.beforeResume?.(child.pid ?? 0);
@@ -122,7 +122,7 @@ export class Machine implements AsyncDisposable {
 
   /** The host's end of the virtio-serial port: a unix socket for one connection at a time. */
   get serialAddress(): `unix:/${string}` {
-    return `unix:/${join(this.#folder, SERIAL_SOCKET).slice(1)}`;
+    return `unix:/${join(this.#directory, SERIAL_SOCKET).slice(1)}`;
   }
 
   /** The agent's address over the vsock device that was plugged in last. */
@@ -132,7 +132,7 @@ export class Machine implements AsyncDisposable {
 
   /** The guest's output on its console. */
   get console(): string {
-    return readFileSync(join(this.#folder, CONSOLE_LOG), "latin1");
+    return readFileSync(join(this.#directory, CONSOLE_LOG), "latin1");
   }
 
   /** Resolves when the guest has written the text to its console that many times. */
@@ -147,7 +147,7 @@ export class Machine implements AsyncDisposable {
   /** Stops the guest and writes its memory and devices to a file, and its disk to another one. */
   async snapshot(file: string): Promise<void> {
     await saveMemory(this.#qmp, file, undefined, this.#hasMemoryFile);
-    copyDisk(join(this.#folder, DISK), diskOf(file));
+    copyDisk(join(this.#directory, DISK), diskOf(file));
   }
 
   /**
@@ -187,8 +187,8 @@ export class Machine implements AsyncDisposable {
   /** Ends the machine like a hard stop of its host, without asking the guest. Keeps its disk as the named file. */
   async cutOff(disk: string): Promise<void> {
     await this.#end();
-    renameSync(join(this.#folder, DISK), disk);
-    rmSync(this.#folder, { recursive: true, force: true });
+    renameSync(join(this.#directory, DISK), disk);
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 
   /** Lets a guest that was stopped for a snapshot run on. */
@@ -209,6 +209,6 @@ export class Machine implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#end();
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }

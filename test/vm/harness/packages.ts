@@ -56,12 +56,12 @@ export function search(pattern: string): string[] {
 }
 
 /**
- * Folder of a package's files, without installing it; downloaded once into the cache, under the package's name or the
- * given one. The name is asked for, and the package fetched, again with fresh lists of apt's where that fails.
+ * Directory of a package's files, without installing it; downloaded once into the cache, under the package's name or
+ * the given one. The name is asked for, and the package fetched, again with fresh lists of apt's where that fails.
  */
 export function unpacked(name: string | (() => string), cachedAs: string = String(name)): string {
-  const folder = join(DOWNLOADS, IS_FOREIGN ? `${cachedAs}-${GUEST_ARCHITECTURE.name}` : cachedAs);
-  if (existsSync(folder)) return folder;
+  const directory = join(DOWNLOADS, IS_FOREIGN ? `${cachedAs}-${GUEST_ARCHITECTURE.name}` : cachedAs);
+  if (existsSync(directory)) return directory;
   mkdirSync(DOWNLOADS, { recursive: true });
   const work = mkdtempSync(join(DOWNLOADS, "unfinished-"));
   const download = (): string => run("apt-get", ["download", "-qq", typeof name === "string" ? name : name()], work);
@@ -77,9 +77,9 @@ export function unpacked(name: string | (() => string), cachedAs: string = Strin
     }
     const [archive = ""] = globSync("*.deb", { cwd: work });
     run("dpkg", ["-x", archive, "files"], work);
-    if (!existsSync(folder)) renameSync(join(work, "files"), folder);
+    if (!existsSync(directory)) renameSync(join(work, "files"), directory);
   } finally {
     rmSync(work, { recursive: true, force: true });
   }
-  return folder;
+  return directory;
 }

@@ -11,8 +11,8 @@ export const SERIES: readonly string[] = GUEST_ARCHITECTURE.series;
 /** A kernel that guests boot. */
 export interface GuestKernel {
   readonly image: string;
-  /** Folder of its modules. */
-  readonly modulesFolder: string;
+  /** Directory of its modules. */
+  readonly modulesDirectory: string;
 }
 
 /** Programs that guests need. */
@@ -46,9 +46,9 @@ export function provideTools(): void {
 
 /** A static busybox: init's programs, and those of most images. */
 export function provideBusybox(): string {
-  const folder = unpacked("busybox-static");
-  const path = ["bin/busybox", "usr/bin/busybox"].map((name) => join(folder, name)).find((name) => existsSync(name));
-  if (path === undefined) throw new Error(`the package busybox-static has no busybox; look into ${folder}`);
+  const directory = unpacked("busybox-static");
+  const path = ["bin/busybox", "usr/bin/busybox"].map((name) => join(directory, name)).find((name) => existsSync(name));
+  if (path === undefined) throw new Error(`the package busybox-static has no busybox; look into ${directory}`);
   return path;
 }
 
@@ -73,10 +73,10 @@ export function newerSeries(): string | undefined {
 /** The newest Debian cloud kernel of a series, downloaded once. Throws if it is not available. */
 export function provideKernel(series: string): GuestKernel {
   const name = `kernel-${series}`;
-  const folder = unpacked(() => packageOf(series), name);
-  const [image] = globSync("boot/vmlinuz-*", { cwd: folder });
-  if (image === undefined) throw new Error(`no kernel in ${folder}: remove that folder and try again`);
-  return { image: join(folder, image), modulesFolder: join(folder, "lib/modules") };
+  const directory = unpacked(() => packageOf(series), name);
+  const [image] = globSync("boot/vmlinuz-*", { cwd: directory });
+  if (image === undefined) throw new Error(`no kernel in ${directory}: remove that directory and try again`);
+  return { image: join(directory, image), modulesDirectory: join(directory, "lib/modules") };
 }
 
 function packageOf(series: string): string {
@@ -89,8 +89,8 @@ function packageOf(series: string): string {
 }
 
 /** Compiles a program of test/vm/guest, statically; returns its path. */
-export function buildGuestProgram(name: string, folder: string): string {
-  const output = join(folder, name);
+export function buildGuestProgram(name: string, directory: string): string {
+  const output = join(directory, name);
   const sources = join(import.meta.dirname, "../guest");
   compile(GUEST_ARCHITECTURE.name, sources, ["-O2", "-static", "-s", `${name}.c`, "-o", output]);
   return output;

@@ -6,7 +6,7 @@ import type { Qmp } from "./qmp.ts";
 
 const PARENT_CHECK_MS = 500;
 
-/** Files of every machine, in its own folder, in which QEMU is started. */
+/** Files of every machine, in its own directory, in which QEMU is started. */
 export const CONSOLE_LOG = "console.log";
 export const QMP_SOCKET = "qmp.sock";
 export const SERIAL_SOCKET = "serial.sock";
@@ -66,7 +66,7 @@ export interface QemuOptions {
 /** Where a vsock device may be plugged in. */
 export const VSOCK_BUS = "vsock-port";
 
-/** QEMU's command line, for a process that is started in the machine's folder. */
+/** QEMU's command line, for a process that is started in the machine's directory. */
 export function qemuArguments(options: QemuOptions): string[] {
   const { board, kernelArguments: always, processor: emulated } = GUEST_ARCHITECTURE;
   const { accelerator, processors = 1, memoryMib = 768, mac, incoming, memory } = options;
@@ -133,17 +133,23 @@ function driveArguments({ file, isReadonly, writeMs }: DiskOptions, n: number): 
 }
 
 /**
- * Starts QEMU in a machine's folder, with its errors in a file there. It ends with this process, however that ends: the
- * kernel kills a QEMU whose starter is gone (PR_SET_PDEATHSIG).
+ * Starts QEMU in a machine's directory, with its errors in a file there. It ends with this process, however that ends:
+ * the kernel kills a QEMU whose starter is gone (PR_SET_PDEATHSIG).
  */
-export function startQemu(args: readonly string[], folder: string, complaints: string): ChildProcess {
+export function startQemu(args: readonly string[], directory: string, complaints: string): ChildProcess {
   endWithParent();
-  return spawned("setpriv", ["--pdeathsig", "KILL", GUEST_ARCHITECTURE.qemu.name, ...args], folder, complaints, false);
+  return spawned(
+    "setpriv",
+    ["--pdeathsig", "KILL", GUEST_ARCHITECTURE.qemu.name, ...args],
+    directory,
+    complaints,
+    false,
+  );
 }
 
 /** The same in a session of its own, where it outlives this process: the caller must end it. */
-export function startLastingQemu(args: readonly string[], folder: string, complaints: string): ChildProcess {
-  const child = spawned(GUEST_ARCHITECTURE.qemu.name, args, folder, complaints, true);
+export function startLastingQemu(args: readonly string[], directory: string, complaints: string): ChildProcess {
+  const child = spawned(GUEST_ARCHITECTURE.qemu.name, args, directory, complaints, true);
   child.unref();
   return child;
 }
@@ -212,34 +218,36 @@ export async function continueIncoming(qmp: Qmp): Promise<void> {
   await qmp.execute("cont");
 }
 
-/** A running QEMU and its folder, which identifies its machine. */
+/** A running QEMU and its directory, which identifies its machine. */
 interface RunningQemu {
   readonly pid: number;
-  readonly folder: string;
+  readonly directory: string;
 }
 
-/** All QEMUs in folders below this one, whoever started them. */
-export function qemusBelow(folder: string): RunningQemu[] {
+/** All QEMUs in directories below this one, whoever started them. */
+export function qemusBelow(directory: string): RunningQemu[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
-    .map((name) => ({ pid: Number(name), folder: folderOfQemu(Number(name)) ?? "" }))
-    .filter((each) => each.folder.startsWith(`${folder}/`));
+    .map((name) => ({ pid: Number(name), directory: directoryOfQemu(Number(name)) ?? "" }))
+    .filter((each) => each.directory.startsWith(`${directory}/`));
 }
 
 /**
- * Whether a process still has a thread that runs in the folder. A killed process loses its program and memory first,
+ * Whether a process still has a thread that runs in the directory. A killed process loses its program and memory first,
  * and closes its descriptors later. Its ports and disks are taken until the last thread has ended (do_exit of
  * kernel/exit.c).
  */
-export function runsIn(folder: string, pid: number): boolean {
+export function runsIn(directory: string, pid: number): boolean {
   try {
-    return readdirSync(`/proc/${pid}/task`).some((thread) => folderOfTask(`/proc/${pid}/task/${thread}`) === folder);
+    return readdirSync(`/proc/${pid}/task`).some(
+      (thread) => directoryOfTask(`/proc/${pid}/task/${thread}`) === directory,
+    );
   } catch {
     return false;
   }
 }
 
-function folderOfTask(task: string): string | undefined {
+function directoryOfTask(task: string): string | undefined {
   try {
     return readlinkSync(`${task}/cwd`);
   } catch {
@@ -247,8 +255,8 @@ function folderOfTask(task: string): string | undefined {
   }
 }
 
-/** The folder of a process, if it is QEMU; undefined for any other, and for one that has ended. */
-function folderOfQemu(pid: number): string | undefined {
+/** The directory of a process, if it is QEMU; undefined for any other, and for one that has ended. */
+function directoryOfQemu(pid: number): string | undefined {
   try {
     const isQemu = basename(readlinkSync(`/proc/${pid}/exe`)).startsWith(GUEST_ARCHITECTURE.qemu.name);
     return isQemu ? readlinkSync(`/proc/${pid}/cwd`) : undefined;

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { execaSync } from "execa";
-import { AGENT_FOLDER, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts";
+import { AGENT_DIRECTORY, type AgentBuild, CREDENTIALS, TOKEN } from "./sandbox.ts";
 import { Guest, type GuestOptions } from "./guest.ts";
 import { withLibraries } from "./guest-files.ts";
 import type { Machine } from "./machine.ts";
@@ -13,7 +13,7 @@ import { pass } from "./oracle.ts";
 /** Memory of the guests. */
 export const MEMORY_MIB = 768;
 /** A file system in memory, whose pages the kernel counts one by one; on a disk it counts their neighbours too. */
-const MEMORY_FOLDER = "/dev/shm";
+const MEMORY_DIRECTORY = "/dev/shm";
 /** In guest time: the agent counts as resting after ten seconds, and checks every ten. */
 export const REST_MS = 30_000;
 /** For what a guest does by itself after a resume. */
@@ -50,7 +50,7 @@ export function goAgent(program: string): AgentBuild {
   return {
     files: [{ path: "program", content: readFileSync(program) }],
     inImage: withLibraries(program),
-    command: [`${AGENT_FOLDER}/program`, "serve", CREDENTIALS, TOKEN, ":7071"],
+    command: [`${AGENT_DIRECTORY}/program`, "serve", CREDENTIALS, TOKEN, ":7071"],
   };
 }
 
@@ -59,8 +59,8 @@ export function goAgent(program: string): AgentBuild {
  * resumed machine maps the memory's file for itself, with no page of it at first.
  */
 export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
-  const folders = [MEMORY_FOLDER, tmpdir()].map((parent) => mkdtempSync(join(parent, "guest-agent-resume-")));
-  const [file = "", diskFile = ""] = folders.map((folder) => join(folder, "memory"));
+  const directories = [MEMORY_DIRECTORY, tmpdir()].map((parent) => mkdtempSync(join(parent, "guest-agent-resume-")));
+  const [file = "", diskFile = ""] = directories.map((directory) => join(directory, "memory"));
   try {
     using guest = await Guest.prepare({ agent, hooks: HOOKS });
     const snapshot = await snapshotOf(guest, file);
@@ -82,7 +82,7 @@ export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
     const pages = await touched(touchedPages, forgetTouched);
     return { pages, frames: await touched(touchedFrames), warmMs, coldMs };
   } finally {
-    for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+    for (const directory of directories) rmSync(directory, { recursive: true, force: true });
   }
 }
 

@@ -10,11 +10,11 @@ import { VSOCK_PORT } from "./vsock.ts";
 export const TOKEN = "vm-token-0123456789abcdef";
 /** Socket of an agent with a bridge. */
 const GUEST_SOCKET = "/run/guest.sock";
-/** init's folders, and those that the image has before anything is mounted or written. */
-export const FOLDERS: readonly string[] = [
+/** init's directories, and those that the image has before anything is mounted or written. */
+export const DIRECTORIES: readonly string[] = [
   "proc",
   "sandbox",
-  ...["proc", "sys", "dev", "tmp", "run", "root", "home/guest", "srv/app"].map((folder) => `image/${folder}`),
+  ...["proc", "sys", "dev", "tmp", "run", "root", "home/guest", "srv/app"].map((directory) => `image/${directory}`),
 ];
 /** The image's working directory. */
 export const WORKING_DIRECTORY = "/srv/app";
@@ -82,7 +82,7 @@ export function volumesOf(agent: AgentBuild, { ca, server }: Certificates, optio
       : []),
   ];
   return [
-    { files: agent.files, path: AGENT_FOLDER, mode: "ro" },
+    { files: agent.files, path: AGENT_DIRECTORY, mode: "ro" },
     { files: credentials, path: CREDENTIALS, mode: "overlay" },
   ];
 }
@@ -93,18 +93,18 @@ export function guestFiles(
   agent: AgentBuild,
   volumes: readonly Volume[],
   options: SandboxOptions,
-  workFolder: string,
+  workDirectory: string,
 ): GuestFile[] {
   const busybox = readFileSync(provideBusybox());
   const words = agent.command.map((word) => `'${word}'`).join(" ");
   const bridge = options.bridge === undefined ? [] : [...agent.command, "bridge", GUEST_SOCKET];
   return [
-    ...modules(kernel.modulesFolder, [
+    ...modules(kernel.modulesDirectory, [
       ...MODULES,
       ...(options.bridge === undefined ? [] : ["virtio_console"]),
       ...(options.modules ?? (options.vsock === undefined ? [] : VSOCK_MODULES)),
     ]),
-    ...initFiles(workFolder, busybox),
+    ...initFiles(workDirectory, busybox),
     ...["busybox", "sh"].map((name) => ({ path: `image/bin/${name}`, content: busybox })),
     { path: "image/etc/passwd", content: USERS, mode: 0o644 },
     { path: "image/etc/group", content: GROUPS, mode: 0o644 },
@@ -117,13 +117,13 @@ export function guestFiles(
 }
 
 /** Files of the instance's disk: programs beside the sandbox and in it. An initramfs would take memory for each. */
-export function diskFiles(options: SandboxOptions, workFolder: string): GuestFile[] {
+export function diskFiles(options: SandboxOptions, workDirectory: string): GuestFile[] {
   const { programs = [], hostPrograms = {}, files = [] } = options;
   const built = [
     ["oracle", "oracle"],
     ["substrate", `${IMAGE_ON_DISK}opt/substrate/agent`],
     ...["workload", ...programs].map((name) => [name, `${IMAGE_ON_DISK}bin/${name}`]),
-  ].map(([name = "", path = ""]) => ({ path, content: readFileSync(buildGuestProgram(name, workFolder)) }));
+  ].map(([name = "", path = ""]) => ({ path, content: readFileSync(buildGuestProgram(name, workDirectory)) }));
   const ofHost = Object.entries(hostPrograms).flatMap(([path, program]) => [
     { path, content: readFileSync(program) },
     ...withLibraries(program),
@@ -138,10 +138,10 @@ export function diskFiles(options: SandboxOptions, workFolder: string): GuestFil
 const IMAGE_ON_DISK = "root/upper/";
 
 /** What a guest starts with: a script with busybox for its programs, and the program that it becomes. */
-export function initFiles(workFolder: string, busybox: Buffer = readFileSync(provideBusybox())): GuestFile[] {
+export function initFiles(workDirectory: string, busybox: Buffer = readFileSync(provideBusybox())): GuestFile[] {
   return [
     { path: "init", content: readFileSync(join(import.meta.dirname, "../guest/init.sh")) },
-    { path: "launch", content: readFileSync(buildGuestProgram("launch", workFolder)) },
+    { path: "launch", content: readFileSync(buildGuestProgram("launch", workDirectory)) },
     { path: "bin/busybox", content: busybox },
   ];
 }
@@ -191,11 +191,11 @@ function environment(options: SandboxOptions): string[] {
 const DISTRIBUTION = join(import.meta.dirname, "../../../dist", `linux-${GUEST_ARCHITECTURE.name}`);
 
 /** Where the agent's volume is mounted in the sandbox. */
-export const AGENT_FOLDER = "/opt/guest-agent";
+export const AGENT_DIRECTORY = "/opt/guest-agent";
 
 /** An agent in the form in which a guest has it. */
 export interface AgentBuild {
-  /** Files of its folder, by relative paths. */
+  /** Files of its directory, by relative paths. */
   readonly files: readonly GuestFile[];
   /** Files that it needs in the image, by paths from the image's root. Default: none. */
   readonly inImage?: readonly GuestFile[];
@@ -204,14 +204,14 @@ export interface AgentBuild {
 }
 
 /** The distribution as it is shipped, with its launcher: by default dist/linux-<arch>. */
-export function shippedAgent(folder: string = DISTRIBUTION): AgentBuild {
-  const files = globSync("**/*", { cwd: folder, exclude: ["LICENSES"], withFileTypes: true })
+export function shippedAgent(directory: string = DISTRIBUTION): AgentBuild {
+  const files = globSync("**/*", { cwd: directory, exclude: ["LICENSES"], withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
     .map((path) => ({
-      path: relative(folder, path),
+      path: relative(directory, path),
       content: readFileSync(path),
       mode: statSync(path).mode & 0o777,
     }));
-  return { files, command: [`${AGENT_FOLDER}/guest-agent`] };
+  return { files, command: [`${AGENT_DIRECTORY}/guest-agent`] };
 }

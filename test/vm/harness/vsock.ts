@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { missingPrograms, providePrograms } from "../../../scripts/machine/programs.ts";
 import { execa } from "execa";
-import { cachedFolder } from "../../fixtures/toolchains.ts";
+import { cachedDirectory } from "../../fixtures/toolchains.ts";
 
 /** The agent's vsock port in guests. */
 export const VSOCK_PORT = 7071;
@@ -27,13 +27,13 @@ function hasCargo(): boolean {
 /** Builds the back end of crates.io, once. Returns the program, else what is missing. */
 export async function provideVsockBackEnd(): Promise<{ readonly program: string } | { readonly missing: string }> {
   try {
-    const folder = await cachedFolder(`${BACK_END.name}-${BACK_END.version}`, async (target) => {
+    const directory = await cachedDirectory(`${BACK_END.name}-${BACK_END.version}`, async (target) => {
       // Debian's own Rust is too old; cargo-web is the one that it builds browsers with.
       if (!hasCargo()) providePrograms([{ name: "cargo-web", package: "cargo-web" }], "for the vsock tests");
       const crate = `${BACK_END.name}@${BACK_END.version}`;
       await execa("cargo", ["install", "--quiet", "--locked", "--root", target, crate], { timeout: BUILD_LIMIT_MS });
     });
-    return { program: join(folder, "bin", BACK_END.name) };
+    return { program: join(directory, "bin", BACK_END.name) };
   } catch (error) {
     const [why = ""] = error instanceof Error ? error.message.split("\n") : [];
     const rust = `Rust ${OLDEST_RUST.major}.${OLDEST_RUST.minor} or later (Debian: cargo-web)`;
@@ -54,11 +54,11 @@ export interface VsockDevice {
 export class VsockHost implements AsyncDisposable {
   /** In the order of their CIDs as given. */
   readonly devices: readonly VsockDevice[];
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #process: ChildProcess;
 
-  private constructor(folder: string, devices: readonly VsockDevice[], child: ChildProcess) {
-    this.#folder = folder;
+  private constructor(directory: string, devices: readonly VsockDevice[], child: ChildProcess) {
+    this.#directory = directory;
     this.devices = devices;
     this.#process = child;
   }
@@ -68,24 +68,24 @@ export class VsockHost implements AsyncDisposable {
     const backEnd = await provideVsockBackEnd();
     if ("missing" in backEnd) throw new Error(backEnd.missing);
     const { program } = backEnd;
-    const folder = mkdtempSync(join(tmpdir(), "vsock-"));
+    const directory = mkdtempSync(join(tmpdir(), "vsock-"));
     const devices = cids.map((cid) => ({
       cid,
-      control: join(folder, `${cid}.control`),
-      socket: join(folder, `${cid}.sock`),
+      control: join(directory, `${cid}.control`),
+      socket: join(directory, `${cid}.sock`),
     }));
     const args = devices.flatMap(({ cid, control, socket }) => [
       "--vm",
       `guest-cid=${cid},socket=${control},uds-path=${socket},groups=all`,
     ]);
-    const log = openSync(join(folder, "log"), "w");
+    const log = openSync(join(directory, "log"), "w");
     const child = spawn("setpriv", ["--pdeathsig", "KILL", program, ...args], { stdio: ["ignore", log, log] });
     closeSync(log);
-    const host = new VsockHost(folder, devices, child);
+    const host = new VsockHost(directory, devices, child);
     const limit = AbortSignal.timeout(START_LIMIT_MS);
     while (!devices.every(({ control }) => existsSync(control))) {
       if (child.exitCode !== null || limit.aborted) {
-        const said = readFileSync(join(folder, "log"), "utf8");
+        const said = readFileSync(join(directory, "log"), "utf8");
         await host[Symbol.asyncDispose]();
         throw new Error(`${program} does not listen: ${said}`);
       }
@@ -110,6 +110,6 @@ export class VsockHost implements AsyncDisposable {
       this.#process.kill("SIGKILL");
       await once(this.#process, "exit");
     }
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }

@@ -23,14 +23,14 @@ async function main(): Promise<number> {
   }
   const absent = positionals.find((file) => !existsSync(file));
   if (absent !== undefined) throw new UsageError(`${absent}: no such file`);
-  process.env["TMPDIR"] = folder.path;
+  process.env["TMPDIR"] = directory.path;
   if (arch !== undefined) process.env["GUEST_VM_ARCH"] = arch;
   // The guests' modules read the architecture when they load.
   const { runVmTests } = await import("./run.ts");
   return runVmTests(positionals);
 }
 
-/** Waits for the end of its input, kills every QEMU that runs below the folder, and removes that. */
+/** Waits for the end of its input, kills every QEMU that runs below the directory, and removes that. */
 const REAPER = `cat
 for process in /proc/[0-9]*; do
   case $(readlink "$process/cwd") in "$1"/*) ;; *) continue ;; esac
@@ -39,10 +39,10 @@ done
 rm -rf -- "$1"`;
 
 /**
- * Makes a folder whose machines end with this process, however it ends. The development substrate's machines outlive
+ * Makes a directory whose machines end with this process, however it ends. The development substrate's machines outlive
  * their starter, and a run that a time limit kills can end nothing: a process in its own session does.
  */
-async function machinesFolder(): Promise<AsyncDisposable & { readonly path: string }> {
+async function machinesDirectory(): Promise<AsyncDisposable & { readonly path: string }> {
   const path = mkdtempSync(join(tmpdir(), "guest-agent-vm-"));
   const reaper = spawn("sh", ["-c", REAPER, "reaper", path], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
   await once(reaper, "spawn");
@@ -56,5 +56,5 @@ async function machinesFolder(): Promise<AsyncDisposable & { readonly path: stri
 }
 
 // Snapshots are large: removes those of aborted cases too.
-await using folder = await machinesFolder();
+await using directory = await machinesDirectory();
 await runScript("test:vm", USAGE, main);

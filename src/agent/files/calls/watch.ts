@@ -232,13 +232,13 @@ class Watch {
     const { crossMounts, recursive } = this.#parts.request;
     const isRoot = places[0]?.parent === undefined;
     const bytes = paths.map((path) => Buffer.from(path, "latin1"));
-    const answer = await this.#inRoot(async (folder) => {
-      const mounts = crossMounts ? folder.findMounts() : undefined;
+    const answer = await this.#inRoot(async (directory) => {
+      const mounts = crossMounts ? directory.findMounts() : undefined;
       const { below, end } = mounts?.first(0, bytes.length, (index) => bytes[index] ?? Buffer.alloc(0)) ?? {
         below: undefined,
         end: bytes.length,
       };
-      const how = BENEATH | (crossMounts && !folder.refusesMounts(below?.mount) ? 0 : RESOLVE_NO_XDEV);
+      const how = BENEATH | (crossMounts && !directory.refusesMounts(below?.mount) ? 0 : RESOLVE_NO_XDEV);
       const listed = places.slice(0, end).map(({ report }, index) => {
         const lists = report === "created" ? "*" : "/";
         return `${recursive ? lists : "-"}${paths[index] === "" ? "." : paths[index]}\0`;
@@ -246,7 +246,7 @@ class Watch {
       const request = Buffer.from((isRoot ? "" : "-.\0") + listed.join(""), "latin1");
       const mask = MASK | AND_MORE | (isRoot ? IN.MOVE_SELF : 0);
       const { descriptor } = inotify;
-      return folder.descriptor.nativeBytes(
+      return directory.descriptor.nativeBytes(
         "watch",
         (addon, fd) => addon.watchEach(fd, descriptor.fd, request, mask, how),
         below?.mount,
@@ -281,11 +281,11 @@ class Watch {
    * Opens the watched directory for as long as `use` runs: while it is open, the kernel does not report that it is
    * removed, and its file system cannot be unmounted.
    */
-  #inRoot<Value>(use: (folder: OpenDirectory) => Promise<Value>): Promise<Value> {
+  #inRoot<Value>(use: (directory: OpenDirectory) => Promise<Value>): Promise<Value> {
     const { fileSystem, request } = this.#parts;
     return inTree(fileSystem, "watch", request, async (tree) => {
-      await using folder = await openTree(tree, request);
-      return await use(folder);
+      await using directory = await openTree(tree, request);
+      return await use(directory);
     });
   }
 }

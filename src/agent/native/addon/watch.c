@@ -45,10 +45,10 @@ static int watch_open(const struct watching *watching, int fd) {
   return watch < 0 && errno == ENOENT ? fail_with(ENOSYS) : watch;
 }
 
-static bool is_directory(int folder, const struct kernel_entry *entry) {
+static bool is_directory(int directory, const struct kernel_entry *entry) {
   struct stat seen;
   if (entry->type != DT_UNKNOWN) return entry->type == DT_DIR;
-  return fstatat(folder, entry->name, &seen, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && S_ISDIR(seen.st_mode);
+  return fstatat(directory, entry->name, &seen, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT) == 0 && S_ISDIR(seen.st_mode);
 }
 
 static int list(int fd, bool all, struct argument *answer, size_t *room) {

@@ -8,7 +8,7 @@ import type { KeptOptions } from "../exec/keep.ts";
 import type { Health } from "../messages.ts";
 import type { Names } from "../options.ts";
 import { type DirectoryEntry, Listing, OPENDIR, type OpendirOptions } from "./listing.ts";
-import type { DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from "./folder.ts";
+import type { DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from "./directory-copy.ts";
 import {
   beneathFields,
   type GuestPath,
@@ -301,8 +301,8 @@ export class Files {
    * call has written already, and that still exist, are not written again.
    */
   async upload(local: LocalPath, path: GuestPath, options: UploadOptions = {}): Promise<DirectoryCopy> {
-    const { uploadFolder } = await import("./upload-folder.ts");
-    return uploadFolder({ files: this, channel: this.#channel, health: this.#parts.health }, local, path, options);
+    const { uploadDirectory } = await import("./upload-directory.ts");
+    return uploadDirectory({ files: this, channel: this.#channel, health: this.#parts.health }, local, path, options);
   }
 
   /**
@@ -313,8 +313,8 @@ export class Files {
    * DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async download(path: GuestPath, local: LocalPath, options: DownloadOptions = {}): Promise<DirectoryCopy> {
-    const { downloadFolder } = await import("./download-folder.ts");
-    return downloadFolder({ files: this, path }, local, options);
+    const { downloadDirectory } = await import("./download-directory.ts");
+    return downloadDirectory({ files: this, path }, local, options);
   }
 
   /**

@@ -22,7 +22,7 @@ export class BridgeLink implements Link {
     "grpc.initial_reconnect_backoff_ms": 250,
     "grpc.max_reconnect_backoff_ms": 10_000,
   };
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #server: Server;
   #failure: string | undefined;
   /** Whether `#failure` is the end of a command. */
@@ -32,8 +32,8 @@ export class BridgeLink implements Link {
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
     if (!program) throw invalidOption("bridge", "bridge must be a list with the command and its arguments");
-    this.#folder = privateFolder();
-    const path = join(this.#folder, "bridge.sock");
+    this.#directory = privateDirectory();
+    const path = join(this.#directory, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
       // This is the reported failure until the agent answers. The end of an earlier command says more than what its
@@ -58,11 +58,11 @@ export class BridgeLink implements Link {
 
   close(): void {
     this.#server.close();
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#directory, { recursive: true, force: true });
   }
 }
 
-function privateFolder(): string {
+function privateDirectory(): string {
   try {
     return mkdtempSync(join(tmpdir(), "guest-agent-bridge-"));
   } catch (cause) {

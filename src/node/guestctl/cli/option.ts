@@ -4,7 +4,7 @@ import { parseArgs } from "node:util";
  * What a shell offers for a word: local files or directories, names of kept commands or of sandboxes, paths in the
  * sandbox ("path"), fixed words, or nothing. "either": paths in the sandbox after a colon, else local files.
  */
-export type Completes = "file" | "folder" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
+export type Completes = "file" | "directory" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
 
 /** An option of a command. The parser, the help text and the shell completion use it. */
 export interface Option {

@@ -73,14 +73,14 @@ on standard output.`,
   takesRawNames: ["exclude"],
   completes: ["either"],
   elsewhere: [
-    ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/FOLDER copies between two"],
+    ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/DIR copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
     ["-R", "directories are always copied with everything in them"],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
     ["--dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
     ["-q --quiet --progress", "progress is shown on a terminal alone; 2> /dev/null hides it"],
-    ["--delete", "cp removes nothing; first: guestctl rm -r FOLDER"],
+    ["--delete", "cp removes nothing; first: guestctl rm -r DIR"],
   ],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);

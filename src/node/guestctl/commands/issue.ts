@@ -1,5 +1,5 @@
 import { DEFAULT_PORT, DEFAULT_SERVER_NAME } from "../../client/index.ts";
-import { agentVariables, issueFolder, prepareFolder } from "../../credentials/index.ts";
+import { agentVariables, issueCredentials, prepareDirectory } from "../../credentials/index.ts";
 import { type Command, defineCommand, parseCount, quoted, UsageError } from "../cli/index.ts";
 
 const DAY_MS = 86_400_000;
@@ -18,16 +18,16 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
   statuses: "0 if they were issued, 125 if guestctl failed.",
   examples: ["issue ./creds", "issue --days 7 --force ./creds"],
   takes: { one: "one directory" },
-  completes: ["folder", "nothing"],
+  completes: ["directory", "nothing"],
   async run({ values, positionals }) {
-    const [folder = ""] = positionals;
-    if (folder === "") throw new UsageError("issue requires one directory");
+    const [directory = ""] = positionals;
+    if (directory === "") throw new UsageError("issue requires one directory");
     const notAfter = lastDay(parseCount(values.days, "--days", 1) ?? DEFAULT_DAYS);
-    prepareFolder(folder, values.force === true);
-    await issueFolder(folder, DEFAULT_SERVER_NAME, notAfter);
-    const variables = agentVariables(folder);
-    const json = { folder, not_after: notAfter.toISOString(), agent_variables: variables };
-    return { text: asText(folder, notAfter, variables), json };
+    prepareDirectory(directory, values.force === true);
+    await issueCredentials(directory, DEFAULT_SERVER_NAME, notAfter);
+    const variables = agentVariables(directory);
+    const json = { folder: directory, not_after: notAfter.toISOString(), agent_variables: variables };
+    return { text: asText(directory, notAfter, variables), json };
   },
 });
 
@@ -38,13 +38,13 @@ function lastDay(days: number): Date {
   return date;
 }
 
-function asText(folder: string, notAfter: Date, agent: Readonly<Record<string, string>>): string {
+function asText(directory: string, notAfter: Date, agent: Readonly<Record<string, string>>): string {
   const variables = Object.entries({ ...agent, SVC_GUEST_PORT: String(DEFAULT_PORT) });
-  return `Issued the credentials of one sandbox in ${folder}, valid until ${notAfter.toISOString().slice(0, 10)}.
+  return `Issued the credentials of one sandbox in ${directory}, valid until ${notAfter.toISOString().slice(0, 10)}.
 
 Start the agent with
 ${variables.map(([name, value]) => `  ${name}=${quoted(value)}\n`).join("")}
 and talk to it with
-  guestctl health --address HOST:${DEFAULT_PORT} --credentials ${quoted(folder)}
+  guestctl health --address HOST:${DEFAULT_PORT} --credentials ${quoted(directory)}
 `;
 }

@@ -89,7 +89,7 @@ that form in a path of the sandbox.`,
           all.push(entry);
         }
         const heads = positionals.length > 1 || values.recursive === true;
-        await writeFolders(host, { path, entries: all, style, heads, isFirst: index === 0 });
+        await writeDirectories(host, { path, entries: all, style, heads, isFirst: index === 0 });
       }
     }
     return unread === 0 ? 0 : STATUS_NOT_AS_INTENDED;
@@ -130,7 +130,7 @@ interface Style {
   readonly isHuman: boolean;
 }
 
-interface FolderText {
+interface DirectoryText {
   readonly path: string;
   readonly entries: readonly DirectoryEntry[];
   readonly style: Style;
@@ -140,19 +140,19 @@ interface FolderText {
 }
 
 /** Writes the entries of each directory, sorted by name, as ls(1) does. */
-async function writeFolders(host: Host, { path, entries, style, heads, isFirst }: FolderText): Promise<void> {
-  const folders = new Map<string, DirectoryEntry[]>([["", []]]);
+async function writeDirectories(host: Host, { path, entries, style, heads, isFirst }: DirectoryText): Promise<void> {
+  const directories = new Map<string, DirectoryEntry[]>([["", []]]);
   for (const entry of entries) {
     // A directory that could not be read completely appears a second time, with the error.
     const parent = entry.name.slice(0, Math.max(0, entry.name.lastIndexOf("/")));
-    const holder = folders.get(parent) ?? [];
+    const holder = directories.get(parent) ?? [];
     const isTwice = entry.size === undefined && holder.some(({ name }) => name === entry.name);
     if (!isTwice) holder.push(entry);
-    folders.set(parent, holder);
-    if (entry.type === "directory" && entry.size !== undefined) folders.set(entry.name, []);
+    directories.set(parent, holder);
+    if (entry.type === "directory" && entry.size !== undefined) directories.set(entry.name, []);
   }
   let isTop = isFirst;
-  for (const [name, held] of [...folders].toSorted(([one], [other]) => (one < other ? -1 : 1))) {
+  for (const [name, held] of [...directories].toSorted(([one], [other]) => (one < other ? -1 : 1))) {
     const lists = heads && (name === "" || held.length > 0);
     if (lists) await writeAll(host.stdout, `${isTop ? "" : "\n"}${printable(posix.join(path, name))}:\n`);
     isTop = false;
@@ -184,11 +184,11 @@ function modeLetters(mode: number): string {
   return letters.join("");
 }
 
-function asJson(folder: string, entry: DirectoryEntry): string {
+function asJson(directory: string, entry: DirectoryEntry): string {
   const { name, rawName, errno, mountPoint, type } = entry;
-  const path = posix.join(folder, name);
+  const path = posix.join(directory, name);
   const isText = Buffer.from(name).equals(rawName);
-  const rawPath = Buffer.concat([Buffer.from(`${folder}/`), rawName]).toString("base64");
+  const rawPath = Buffer.concat([Buffer.from(`${directory}/`), rawName]).toString("base64");
   return jsonLine({
     path,
     ...(!isText && { raw_path: rawPath }),

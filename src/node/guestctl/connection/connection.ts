@@ -153,7 +153,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     short: "c",
     argument: "DIR",
-    completes: "folder",
+    completes: "directory",
     help: 'directory made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
   },
   "server-name": {
@@ -174,7 +174,7 @@ export const CONNECTION_OPTIONS = {
   state: {
     topic: "connection",
     argument: "DIR",
-    completes: "folder",
+    completes: "directory",
     help: 'with a sandbox: its node\'s journal, as of "guestctl sandbox" (or GUESTCTL_STATE)',
   },
   api: {

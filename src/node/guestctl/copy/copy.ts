@@ -40,17 +40,17 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
   const isDirectoryThere = isUpload
     ? (await statIfThere(client, destination))?.type === "directory"
     : (await stat(nameOf(destination)).catch(() => undefined))?.isDirectory() === true;
-  const intoFolder = isDirectoryThere || (await madeFolder(order, context));
-  if (sources.length > 1 && !intoFolder)
+  const intoDirectory = isDirectoryThere || (await madeDirectory(order, context));
+  if (sources.length > 1 && !intoDirectory)
     throw new CliError(`${destination} is not a directory; several sources need one`);
   for (const source of sources) {
     const name = basename(source);
     // As in cp(1), the content of `..` goes into the directory itself, not above it.
     const below = name === ".." ? "" : name;
-    const target = intoFolder ? (isUpload ? posix : { join }).join(destination, below) : destination;
-    const folder = intoFolder ? destination : undefined;
+    const target = intoDirectory ? (isUpload ? posix : { join }).join(destination, below) : destination;
+    const directory = intoDirectory ? destination : undefined;
     try {
-      await (isUpload ? upload(source, target, folder, context) : download(source, target, context));
+      await (isUpload ? upload(source, target, directory, context) : download(source, target, context));
     } catch (error) {
       const why = options.failFast ? undefined : sourceFailure(error);
       if (why === undefined) throw error;
@@ -60,7 +60,7 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
 }
 
 /** Creates a missing destination that must be a directory, because it ends with a slash. Requires --parents. */
-async function madeFolder({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
+async function madeDirectory({ direction, sources, destination }: CopyOrder, context: CopyContext): Promise<boolean> {
   const { client, options } = context;
   if (!destination.endsWith("/")) return false;
   const [source = ""] = sources;
@@ -77,7 +77,12 @@ async function madeFolder({ direction, sources, destination }: CopyOrder, contex
   return true;
 }
 
-async function upload(local: string, remote: string, folder: string | undefined, context: CopyContext): Promise<void> {
+async function upload(
+  local: string,
+  remote: string,
+  directory: string | undefined,
+  context: CopyContext,
+): Promise<void> {
   const isLink = (await lstat(nameOf(local)).catch(() => undefined))?.isSymbolicLink() === true;
   const isKept = async (): Promise<boolean> => context.options.keepExisting && (await isThere(context, remote));
   if (isLink && context.options.copiesLinks) {
@@ -93,13 +98,13 @@ async function upload(local: string, remote: string, folder: string | undefined,
       `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
     );
   // The total is only shown on a terminal, and all of the directory must be read to compute it.
-  const ofFolder = stats.isDirectory() && context.host.stderr.isTTY ? await measureLocal(nameOf(local)) : undefined;
-  const totalBytes = stats.isFile() ? Number(stats.size) : ofFolder;
+  const ofDirectory = stats.isDirectory() && context.host.stderr.isTTY ? await measureLocal(nameOf(local)) : undefined;
+  const totalBytes = stats.isFile() ? Number(stats.size) : ofDirectory;
   using progress = new Progress(context.host.stderr, basename(local), totalBytes);
   const parts = { ...context, progress };
   await (stats.isFile()
-    ? resumed(context, () => uploadFile(parts, local, remote, folder))
-    : uploadTree(parts, local, remote, folder));
+    ? resumed(context, () => uploadFile(parts, local, remote, directory))
+    : uploadTree(parts, local, remote, directory));
 }
 
 /** Whether the name is taken, even by a dangling symlink. */
@@ -118,9 +123,9 @@ function brokenLink(path: string, target: string): CliError {
 }
 
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {
-  const folder = dirname(local);
+  const directory = dirname(local);
   const { client, options } = context;
-  if (options.makesParents) await locally(folder, mkdir(nameOf(folder), { recursive: true }));
+  if (options.makesParents) await locally(directory, mkdir(nameOf(directory), { recursive: true }));
   const isTaken = options.keepExisting && (await lstat(nameOf(local)).catch(() => undefined)) !== undefined;
   if (options.copiesLinks) {
     const link = await client.files.lstat(nameOf(remote));
@@ -198,7 +203,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   throw new UsageError(
     first === undefined || second === undefined
       ? `name the sandbox ${first ?? second} in all paths, or in none and with --sandbox`
-      : `between two sandboxes: guestctl cp ${first}:/PATH - | guestctl cp - ${second}:/FOLDER`,
+      : `between two sandboxes: guestctl cp ${first}:/PATH - | guestctl cp - ${second}:/DIR`,
   );
 }
 
@@ -219,7 +224,7 @@ function parseStream(sources: readonly string[], destination: string): Omit<Copy
   if (more.length === 0 && source === STREAM && isRemote(destination)) {
     return { direction: "tar in", sources, destination: remotePath(destination) };
   }
-  throw new UsageError("- is a tar archive, either of one path, as in :/srv -, or for one folder, as in - :/srv");
+  throw new UsageError("- is a tar archive, either of one path, as in :/srv -, or for one directory, as in - :/srv");
 }
 
 function remotePath(argument: string): string {

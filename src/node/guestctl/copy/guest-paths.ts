@@ -21,8 +21,9 @@ export function isReason(error: unknown, reason: string): boolean {
 }
 
 /** The path, or its nearest ancestor that exists. */
-export async function existingFolder(client: GuestClient, remote: string): Promise<string> {
-  let folder = remote;
-  while (folder !== "/" && (await statIfThere(client, folder)) === undefined) folder = posix.dirname(folder);
-  return folder;
+export async function existingDirectory(client: GuestClient, remote: string): Promise<string> {
+  let directory = remote;
+  while (directory !== "/" && (await statIfThere(client, directory)) === undefined)
+    directory = posix.dirname(directory);
+  return directory;
 }

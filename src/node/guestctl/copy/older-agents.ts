@@ -36,7 +36,7 @@ export class GuestTarget {
    * Modes and times of directories, which are set at the end: writing into a directory changes its time, and its mode
    * may forbid writing.
    */
-  readonly #folders: ({ readonly path: Buffer; readonly name: Buffer } & NewAttributes)[] = [];
+  readonly #directories: ({ readonly path: Buffer; readonly name: Buffer } & NewAttributes)[] = [];
   readonly #onFailure: OnFailure;
 
   constructor(context: CopyContext, beneath: string, top: Buffer, onFailure: OnFailure) {
@@ -52,8 +52,8 @@ export class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Wait for each directory and symlink: the next entry may be inside the directory or replace the symlink. Also for
-      // content that is not in memory, which must be read before the next entry.
+      // Wait for each directory and symlink: the next entry may be inside the directory or replace the symlink. Also
+      // for content that is not in memory, which must be read before the next entry.
       const mayWait = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };
@@ -66,7 +66,7 @@ export class GuestTarget {
     }
     await Promise.all(writing);
     if (failure !== undefined) throw failure.error;
-    for (const { path, name, ...attributes } of this.#folders.toReversed())
+    for (const { path, name, ...attributes } of this.#directories.toReversed())
       await this.#orFailed(name, this.#client.files.setAttributes(path, attributes, { beneath: this.#beneath }));
   }
 
@@ -88,7 +88,7 @@ export class GuestTarget {
     if (type === "directory") {
       if (!path.equals(HERE))
         await this.#client.files.mkdir(path, { beneath, recursive: true, mode: (mode & 0o7777) | 0o700 });
-      this.#folders.push({ path, name, mode: mode & 0o7777, uid, gid, mtime: new Date(mtimeSeconds * 1_000) });
+      this.#directories.push({ path, name, mode: mode & 0o7777, uid, gid, mtime: new Date(mtimeSeconds * 1_000) });
     } else if (type === "file") await writeFile(this.#context, path, entry, true, beneath);
     else if (type === "symlink") await this.#link(path, linkTarget, { uid, gid });
     else if (type === "hard-link") {

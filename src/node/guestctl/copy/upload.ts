@@ -14,7 +14,7 @@ import {
 } from "../../tar/index.ts";
 import { CliError, isRawName, nameBytes, nameOf } from "../cli/index.ts";
 import { decompressed } from "./decompressed.ts";
-import { existingFolder, statIfThere } from "./guest-paths.ts";
+import { existingDirectory, statIfThere } from "./guest-paths.ts";
 import { GuestTarget, ifTooOld } from "./older-agents.ts";
 import { type CopyContext, type CopyParts, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 import { onReconnect } from "./resumed.ts";
@@ -29,16 +29,16 @@ const HOW = { parents: true, overwrite: true, specialBits: true } as const;
 /**
  * Copies a file into the sandbox, with its mode, time and holes, and compares the checksums of both sides.
  *
- * @param folder the directory that the user named, if the file is below it: the workload may have created symlinks
+ * @param directory the directory that the user named, if the file is below it: the workload may have created symlinks
  *   there, and the agent follows none that leads out of it
  */
-export async function uploadFile(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
-  const path = nameOf(folder === undefined ? remote : posix.relative(folder, remote));
+export async function uploadFile(parts: CopyParts, local: string, remote: string, directory?: string): Promise<void> {
+  const path = nameOf(directory === undefined ? remote : posix.relative(directory, remote));
   using reading = new LocalReading(nameOf(local), { owners: parts.options.owners, followLinks: true });
   const file = await fileOf(reading, parts);
-  const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, folder);
+  const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, directory);
   // A call for a single file would send holes as zeros, and it requires a UTF-8 directory name.
-  await (file.type === "file" && (file.sparse === true || (folder !== undefined && isRawName(folder)))
+  await (file.type === "file" && (file.sparse === true || (directory !== undefined && isRawName(directory)))
     ? uploadAlone(parts, { ...file, type: file.type }, remote).catch(ifTooOld(write))
     : write());
 }
@@ -81,11 +81,11 @@ async function uploadAlone(
 }
 
 /** Copies a directory into the sandbox, with modes, times and links. Needs no program of the image. */
-export async function uploadTree(parts: CopyParts, local: string, remote: string, folder?: string): Promise<void> {
+export async function uploadTree(parts: CopyParts, local: string, remote: string, directory?: string): Promise<void> {
   const { client, report, options, progress } = parts;
   const above = posix.dirname(remote);
-  const beneath = folder ?? (await existingFolder(client, above));
-  if (!options.makesParents && folder === undefined && beneath !== above)
+  const beneath = directory ?? (await existingDirectory(client, above));
+  if (!options.makesParents && directory === undefined && beneath !== above)
     throw new CliError(`cannot create ${remote} in the sandbox: its parent directory does not exist; add --parents`);
   const top = posix.relative(beneath, remote);
   const { failFast, exclude, oneFileSystem, owners, hardLinks, followLinks, keepExisting } = options;

@@ -6,7 +6,7 @@ import { type Reporter, reporterOf } from "../verbose/index.ts";
 import type { SandboxProgress } from "./progress.ts";
 
 /** hypeman 8853445, config.example.yaml:17. */
-const USUAL_DAEMON_FOLDER = "/var/lib/hypeman";
+const USUAL_DAEMON_DIRECTORY = "/var/lib/hypeman";
 
 const USUAL_API = "http://localhost:4973";
 
@@ -18,7 +18,7 @@ export const NODE_OPTIONS = {
   },
   state: {
     argument: "DIR",
-    completes: "folder",
+    completes: "directory",
     help: "directory with the journal and credentials of this node (default $XDG_STATE_HOME/guestctl/sandboxes; or GUESTCTL_STATE)",
   },
   "node-id": {
@@ -59,7 +59,7 @@ export async function openNode(
   const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
   if (baseUrl !== undefined) checkBaseUrl(baseUrl, "--api");
   const archive = setting(values.agent, env["GUESTCTL_AGENT"]);
-  const state = stateFolder(values.state, env);
+  const state = stateDirectoryOf(values.state, env);
   const nodeId = setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname();
   if (how.report !== undefined) {
     // Imported only here, because few command lines need it.
@@ -68,11 +68,11 @@ export async function openNode(
   }
   return Sandboxes.open({
     substrate: await connectHypeman({ baseUrl, apiToken }),
-    folder: state,
+    stateDirectory: state,
     nodeId,
     agent: archive === undefined ? undefined : { archive: resolve(archive) },
     agentPort: parseCount(values["agent-port"], "--agent-port", 1),
-    daemonFolder: setting(values["daemon-folder"], USUAL_DAEMON_FOLDER),
+    daemonDirectory: setting(values["daemon-folder"], USUAL_DAEMON_DIRECTORY),
     ingressHost: setting(values["ingress-host"]),
     hookTimeoutMs: parseDurationMs(values.timeout, "--timeout"),
     reachTimeoutMs: parseWaitMs(values.wait, "--wait"),
@@ -86,7 +86,7 @@ export async function openNode(
  * Directory of the journal and the credentials. A relative XDG_STATE_HOME is ignored, as the XDG Base Directory
  * Specification requires.
  */
-function stateFolder(flag: string | undefined, env: NodeJS.ProcessEnv): string {
+function stateDirectoryOf(flag: string | undefined, env: NodeJS.ProcessEnv): string {
   const named = setting(flag, env["GUESTCTL_STATE"]);
   if (named !== undefined) return resolve(named);
   const configured = env["XDG_STATE_HOME"] ?? "";
@@ -105,7 +105,7 @@ export interface SandboxTarget {
 
 /** Names of this node's sandboxes. */
 export async function sandboxNames(state: string | undefined, { env }: NodeJS.Process): Promise<readonly string[]> {
-  return Sandboxes.names(stateFolder(state, env));
+  return Sandboxes.names(stateDirectoryOf(state, env));
 }
 
 /**
@@ -117,10 +117,10 @@ export async function targetOfSandbox(
   host: NodeJS.Process,
   isVerbose: boolean = false,
 ): Promise<Reach> {
-  const folder = stateFolder(values.state, host.env);
+  const directory = stateDirectoryOf(values.state, host.env);
   // Report an unknown sandbox before a missing token: a user without sandboxes does not need the token.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
-    throw noSandbox(sandbox, folder);
+    throw noSandbox(sandbox, directory);
   const report = isVerbose ? reporterOf(host) : undefined;
   using node = await openNode(values, host, { readOnly: true, report });
   return await node.reach(sandbox);

@@ -1,7 +1,7 @@
 import { type JournalEntry, type Needs, NODE_TAG, type SandboxEntry } from "../state/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 
-type Known = Needs<"folder" | "substrate" | "journal">;
+type Known = Needs<"stateDirectory" | "substrate" | "journal">;
 
 /**
  * Returns the entry of a sandbox. Rejects with NOT_FOUND; the error names the owner if another node has a sandbox of
@@ -10,7 +10,7 @@ type Known = Needs<"folder" | "substrate" | "journal">;
 export async function ownSandbox(node: Known, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);
   if (entry?.kind === "sandbox") return entry;
-  if (entry === undefined) throw await unknown(node, name, noSandbox(name, node.folder));
+  if (entry === undefined) throw await unknown(node, name, noSandbox(name, node.stateDirectory));
   const remedy = { kind: "fork", name } as const;
   throw new SandboxError("NOT_FOUND", `${name} is a snapshot: no agent runs in it`, undefined, { remedy });
 }
@@ -19,13 +19,13 @@ export async function ownSandbox(node: Known, name: string): Promise<SandboxEntr
 export async function ownEntry(node: Known, name: string): Promise<JournalEntry> {
   const entry = node.journal.get(name);
   if (entry !== undefined) return entry;
-  const message = `there is no sandbox or snapshot ${JSON.stringify(name)} in the journal of ${node.folder}`;
+  const message = `there is no sandbox or snapshot ${JSON.stringify(name)} in the journal of ${node.stateDirectory}`;
   throw await unknown(node, name, notFound(message, name));
 }
 
 /** The error about a name without an entry in the journal. */
-export function noSandbox(name: string, folder: string): SandboxError {
-  return notFound(`there is no sandbox ${JSON.stringify(name)} in the journal of ${folder}`, name);
+export function noSandbox(name: string, stateDirectory: string): SandboxError {
+  return notFound(`there is no sandbox ${JSON.stringify(name)} in the journal of ${stateDirectory}`, name);
 }
 
 function notFound(message: string, name: string): SandboxError {

@@ -17,7 +17,7 @@ export interface Reach {
  * address.
  */
 export async function reach(
-  node: Needs<"folder" | "substrate" | "journal" | "credentials" | "instances">,
+  node: Needs<"stateDirectory" | "substrate" | "journal" | "credentials" | "instances">,
   name: string,
 ): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));
@@ -31,7 +31,7 @@ export async function reach(
   if (entry.runEpochMs === undefined)
     throw asleep(name, `is ${state}, and its restore steps have not run since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
-  return { address: addressOf(entry, ip), credentials: node.credentials.folderOf(name) };
+  return { address: addressOf(entry, ip), credentials: node.credentials.directoryOf(name) };
 }
 
 function asleep(name: string, how: string): SandboxError {

@@ -106,12 +106,12 @@ export class Sandboxes {
   /** Opens the node's journal until `close`; other processes may have it open too. Sends no request. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
-    return new Sandboxes(nodeOf(options, await Journal.open(options.folder, options.readOnly === true)));
+    return new Sandboxes(nodeOf(options, await Journal.open(options.stateDirectory, options.readOnly === true)));
   }
 
   /** Names of the sandboxes in a journal. Sends no request. */
-  static async names(folder: string): Promise<readonly string[]> {
-    const journal = await Journal.open(folder, true);
+  static async names(stateDirectory: string): Promise<readonly string[]> {
+    const journal = await Journal.open(stateDirectory, true);
     try {
       return journal.all().flatMap(({ kind, name }) => (kind === "sandbox" ? [name] : []));
     } finally {
@@ -140,7 +140,7 @@ export class Sandboxes {
 
   /** Lists all images of the substrate, which all nodes share, with a next step for each that is not ready. */
   async images(): Promise<readonly ImageInfo[]> {
-    return imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonFolder);
+    return imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonDirectory);
   }
 
   /** Creates a sandbox and waits for its agent's Health. If a step fails, everything created so far is removed. */
@@ -361,7 +361,7 @@ export class Sandboxes {
   #infoOf(entry: SandboxEntry, instance: Instance | undefined): SandboxInfo {
     const { ip, state, stateError } = instance ?? {};
     const address = ip === undefined ? undefined : addressOf(entry, ip);
-    return { ...entry, state, stateError, address, credentials: this.#node.credentials.folderOf(entry.name) };
+    return { ...entry, state, stateError, address, credentials: this.#node.credentials.directoryOf(entry.name) };
   }
 }
 

@@ -2,7 +2,7 @@ import { SandboxError } from "../substrate/index.ts";
 import {
   AGENT_VOLUME_TAG,
   bounded,
-  credentialFolders,
+  credentialDirectories,
   type JournalEntry,
   type Needs,
   type NodeParts,
@@ -171,17 +171,17 @@ async function isAgentUsed({ journal, substrate }: Needs<"substrate" | "journal"
 
 /** Removes credential directories without an entry in the journal. */
 async function sweepCredentials(node: Needs<"journal" | "credentials">, report: Report): Promise<void> {
-  const owned = new Set(node.journal.all().flatMap((entry) => foldersOf(entry)));
+  const owned = new Set(node.journal.all().flatMap((entry) => directoriesOf(entry)));
   for (const name of await node.credentials.names()) {
     // Check again: the entry may have been added since. An entry is always written before its directories.
-    if (owned.has(name) || node.journal.all().some((entry) => foldersOf(entry).includes(name))) continue;
+    if (owned.has(name) || node.journal.all().some((entry) => directoriesOf(entry).includes(name))) continue;
     await report.attempt(name, () => node.credentials.remove(name));
   }
 }
 
 /** Names of the credential directories that an entry has in its current phase. */
-function foldersOf(entry: JournalEntry): readonly string[] {
+function directoriesOf(entry: JournalEntry): readonly string[] {
   const { name, phase } = entry;
   if (phase === "creating") return [name, parentOf(name)];
-  return entry.kind === "sandbox" && entry.rotatingSinceMs !== undefined ? credentialFolders(name) : [name];
+  return entry.kind === "sandbox" && entry.rotatingSinceMs !== undefined ? credentialDirectories(name) : [name];
 }

@@ -29,14 +29,14 @@ export interface ImageInfo {
  * Describes all images and their problems. The API reports only the files' lengths; the space that they use comes from
  * the daemon's data directory.
  */
-export function imageInfos(images: readonly Image[], daemonFolder: string | undefined): Promise<ImageInfo[]> {
+export function imageInfos(images: readonly Image[], daemonDirectory: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(
     images.map(async (image) => ({
       name: image.name,
       digest: image.digest,
       status: image.status,
       apparentBytes: image.sizeBytes,
-      allocatedBytes: daemonFolder === undefined ? undefined : await allocatedBytes(daemonFolder, image),
+      allocatedBytes: daemonDirectory === undefined ? undefined : await allocatedBytes(daemonDirectory, image),
       problem: undefined,
       nextStep: undefined,
       ...obstacle(image, images),
@@ -104,14 +104,14 @@ function obstacle(
 }
 
 /** Disk space of an image, from the file in the daemon's data directory (hypeman 8853445, lib/paths/paths.go:145-158). */
-async function allocatedBytes(daemonFolder: string, { name, digest }: Image): Promise<number | undefined> {
+async function allocatedBytes(daemonDirectory: string, { name, digest }: Image): Promise<number | undefined> {
   const [, hex] = /^sha256:([0-9a-f]+)$/.exec(digest) ?? [];
   const repository = withoutTag(name);
   if (hex === undefined || repository.split("/").includes("..")) return undefined;
-  const folder = join(daemonFolder, "images", repository, hex);
+  const directory = join(daemonDirectory, "images", repository, hex);
   try {
-    const disk = (await readdir(folder)).find((file) => file.startsWith("rootfs."));
-    return disk === undefined ? undefined : (await stat(join(folder, disk))).blocks * BLOCK_BYTES;
+    const disk = (await readdir(directory)).find((file) => file.startsWith("rootfs."));
+    return disk === undefined ? undefined : (await stat(join(directory, disk))).blocks * BLOCK_BYTES;
   } catch {
     // The file is missing or unreadable for this user, for example because the daemon is on another host.
     return undefined;

@@ -156,7 +156,7 @@ async function readArchive(path: string): Promise<KnownArchive> {
       hash.update(chunk);
       sizeBytes += chunk.length;
     }
-    const entrypoint = join(AGENT_MOUNT, topFolder(beginning), "guest-agent");
+    const entrypoint = join(AGENT_MOUNT, topDirectory(beginning), "guest-agent");
     return { id: `guest-agent-${hash.digest("hex").slice(0, 16)}`, entrypoint, path, sizeBytes, mark };
   } catch (error) {
     const message = `cannot read the agent's archive ${path}: ${messageOf(error)}; name a .tar.gz of the build`;
@@ -170,10 +170,10 @@ async function markOf(path: string): Promise<string> {
 }
 
 /** Returns the first path component of an archive's first entry. @param beginning first bytes of the .gz */
-function topFolder(beginning: Buffer): string {
+function topDirectory(beginning: Buffer): string {
   const unpacked = gunzipSync(beginning, { finishFlush: constants.Z_SYNC_FLUSH });
   const name = readHeader(unpacked.subarray(0, BLOCK_BYTES))?.name.toString() ?? "";
-  const [folder = ""] = name.replace(/^\.\//, "").split("/");
-  if (folder === "") throw new Error("it does not begin with a folder");
-  return folder;
+  const [directory = ""] = name.replace(/^\.\//, "").split("/");
+  if (directory === "") throw new Error("it does not begin with a directory");
+  return directory;
 }

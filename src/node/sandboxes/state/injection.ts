@@ -7,9 +7,9 @@ import {
   agentVariables,
   type ClientCredentials,
   CredentialsError,
-  issueFolder,
+  issueCredentials,
   isWhole,
-  prepareFolder,
+  prepareDirectory,
   readClientCredentials,
   readExpiry,
   readForRestore,
@@ -82,16 +82,16 @@ export interface GuestFile {
  * expects.
  */
 export class CredentialStore {
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #lifetimeMs: number;
 
-  constructor(folder: string, lifetimeMs: number = CREDENTIAL_LIFETIME_MS) {
-    this.#folder = join(folder, "credentials");
+  constructor(directory: string, lifetimeMs: number = CREDENTIAL_LIFETIME_MS) {
+    this.#directory = join(directory, "credentials");
     this.#lifetimeMs = lifetimeMs;
   }
 
-  folderOf(name: string): string {
-    return join(this.#folder, name);
+  directoryOf(name: string): string {
+    return join(this.#directory, name);
   }
 
   /**
@@ -99,9 +99,9 @@ export class CredentialStore {
    * with a wrong clock. Rejects with SandboxError (MISSING_PACKAGE) if the packages for it are not installed.
    */
   async issue(name: string): Promise<void> {
-    prepareFolder(this.folderOf(name), true);
+    prepareDirectory(this.directoryOf(name), true);
     try {
-      await issueFolder(this.folderOf(name), DEFAULT_SERVER_NAME, new Date(Date.now() + this.#lifetimeMs));
+      await issueCredentials(this.directoryOf(name), DEFAULT_SERVER_NAME, new Date(Date.now() + this.#lifetimeMs));
     } catch (error) {
       if (!(error instanceof CredentialsError) || error.code !== "MISSING_PACKAGE") throw error;
       throw new SandboxError(error.code, error.message, error);
@@ -110,27 +110,27 @@ export class CredentialStore {
 
   /** Copies a credential directory, because a snapshot or fork wakes up with the credentials of its origin. */
   async copy(from: string, to: string): Promise<void> {
-    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
-    await cp(this.folderOf(from), this.folderOf(to), { recursive: true });
+    await mkdir(this.#directory, { recursive: true, mode: 0o700 });
+    await cp(this.directoryOf(from), this.directoryOf(to), { recursive: true });
   }
 
   client(name: string): Promise<ClientCredentials> {
-    return readClientCredentials(this.folderOf(name));
+    return readClientCredentials(this.directoryOf(name));
   }
 
   /** Reads synchronously what a restore needs of a credential set. */
   forRestore(name: string): RestoreCredentials {
-    return readForRestore(this.folderOf(name));
+    return readForRestore(this.directoryOf(name));
   }
 
   /** The certificate of a sandbox's agent. Its key identifies the agent even after the certificate has expired. */
   serverCertificate(name: string): Promise<Buffer> {
-    return readServerCertificate(this.folderOf(name));
+    return readServerCertificate(this.directoryOf(name));
   }
 
   /** When the first certificate of a sandbox's set expires, in milliseconds of the epoch. */
   async expiryMs(name: string): Promise<number> {
-    return (await readExpiry(this.folderOf(name))).getTime();
+    return (await readExpiry(this.directoryOf(name))).getTime();
   }
 
   /**
@@ -143,12 +143,12 @@ export class CredentialStore {
 
   /** Whether a rotation has issued credentials that this node has not yet recorded as in force. */
   hasNext(name: string): boolean {
-    return isWhole(this.folderOf(nextOf(name)));
+    return isWhole(this.directoryOf(nextOf(name)));
   }
 
   /** Replaces the current credentials by the next ones and deletes the old ones. Idempotent after a crash. */
   async replace(name: string): Promise<void> {
-    const [present, next, old] = [name, nextOf(name), oldOf(name)].map((each) => this.folderOf(each)) as [
+    const [present, next, old] = [name, nextOf(name), oldOf(name)].map((each) => this.directoryOf(each)) as [
       string,
       string,
       string,
@@ -167,17 +167,17 @@ export class CredentialStore {
   /** Removes a credential set and the leftovers of an interrupted rotation. */
   async remove(name: string): Promise<void> {
     for (const each of [name, nextOf(name), oldOf(name)])
-      await rm(this.folderOf(each), { recursive: true, force: true });
+      await rm(this.directoryOf(each), { recursive: true, force: true });
   }
 
   /** Names of all credential directories. */
   async names(): Promise<readonly string[]> {
-    return readdir(this.#folder).catch(() => []);
+    return readdir(this.#directory).catch(() => []);
   }
 
   /** The files of a credential set that belong in the guest, with their paths there. */
   guestFiles(name: string): Promise<readonly GuestFile[]> {
-    const here = agentVariables(this.folderOf(name));
+    const here = agentVariables(this.directoryOf(name));
     const there = agentVariables(CREDENTIALS_MOUNT);
     return Promise.all(
       FILE_VARIABLES.map(async (variable) => ({
@@ -217,6 +217,6 @@ function oldOf(name: string): string {
 }
 
 /** Names of all directories that a sandbox's credentials may be in during a rotation. */
-export function credentialFolders(name: string): readonly string[] {
+export function credentialDirectories(name: string): readonly string[] {
   return [name, nextOf(name), oldOf(name)];
 }

@@ -210,14 +210,14 @@ export class Journal {
    * journal reads as empty. Rejects with SandboxError: JOURNAL_FAILED, or MISSING_PACKAGE if this Node has no
    * node:sqlite.
    */
-  static async open(folder: string, readOnly: boolean): Promise<Journal> {
+  static async open(directory: string, readOnly: boolean): Promise<Journal> {
     const { DatabaseSync: Database } = await loadSqlite();
     const open = (): Journal => {
-      const path = join(folder, "journal.sqlite");
+      const path = join(directory, "journal.sqlite");
       const isMissing = readOnly && !existsSync(path);
-      if (!isMissing) mkdirSync(folder, { recursive: true, mode: 0o700 });
-      if (!isMissing && (statSync(folder).mode & 0o077) !== 0)
-        throw new Error(`it is open to others; chmod 700 ${folder}`);
+      if (!isMissing) mkdirSync(directory, { recursive: true, mode: 0o700 });
+      if (!isMissing && (statSync(directory).mode & 0o077) !== 0)
+        throw new Error(`it is open to others; chmod 700 ${directory}`);
       const isWritten = !readOnly || isMissing;
       const database = new Database(isMissing ? ":memory:" : path, { readOnly: !isWritten });
       try {
@@ -230,13 +230,13 @@ export class Journal {
           database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());
           database.exec("COMMIT");
         }
-        return new Journal(database, new Locks(Database, database, folder));
+        return new Journal(database, new Locks(Database, database, directory));
       } catch (error) {
         database.close();
         throw error;
       }
     };
-    return attempted(`open the journal in ${folder}`, () => retried(open));
+    return attempted(`open the journal in ${directory}`, () => retried(open));
   }
 
   /**

@@ -32,7 +32,7 @@ export class Locks {
   readonly #Database: typeof Sqlite.DatabaseSync;
   readonly #journal: Sqlite.DatabaseSync;
   /** Directory of the files that the processes lock. */
-  readonly #folder: string;
+  readonly #directory: string;
   readonly #process = randomUUID();
   /** Prepared at the first use: a journal that is opened read-only may be older than the table. */
   readonly #statements = new Map<string, Sqlite.StatementSync>();
@@ -40,10 +40,10 @@ export class Locks {
   #life: Sqlite.DatabaseSync | undefined;
 
   /** @param journal the database with the lock table */
-  constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, folder: string) {
+  constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, directory: string) {
     this.#Database = Database;
     this.#journal = journal;
-    this.#folder = join(folder, "processes");
+    this.#directory = join(directory, "processes");
   }
 
   /**
@@ -80,10 +80,10 @@ export class Locks {
   /** Creates and locks the file of this process, and removes the files of dead processes. */
   #live(): void {
     if (this.#life !== undefined) return;
-    mkdirSync(this.#folder, { recursive: true, mode: 0o700 });
-    for (const file of readdirSync(this.#folder)) {
+    mkdirSync(this.#directory, { recursive: true, mode: 0o700 });
+    for (const file of readdirSync(this.#directory)) {
       if (file.endsWith(ENDING) && !this.#isAlive(file.slice(0, -ENDING.length)))
-        rmSync(join(this.#folder, file), { force: true });
+        rmSync(join(this.#directory, file), { force: true });
     }
     const life = new this.#Database(this.#pathOf(this.#process));
     // The rollback journal is kept in memory: as a file, it would remain when the process is killed.
@@ -108,7 +108,7 @@ export class Locks {
   }
 
   #pathOf(id: string): string {
-    return join(this.#folder, `${id}${ENDING}`);
+    return join(this.#directory, `${id}${ENDING}`);
   }
 
   #prepared(text: string): Sqlite.StatementSync {

@@ -17,7 +17,7 @@ const DEFAULT_REACH_MS = 60_000;
 export interface NodeOptions {
   readonly substrate: Substrate;
   /** Directory of the journal and the credentials, used by this node alone; created with mode 0700. */
-  readonly folder: string;
+  readonly stateDirectory: string;
   /**
    * Value of the tag `svc.node_id` on everything that this node creates. It must be unique among the nodes of a
    * substrate.
@@ -28,7 +28,7 @@ export interface NodeOptions {
   /** Port of the agent in newly created sandboxes; the journal records it. Default: DEFAULT_PORT. */
   readonly agentPort?: number | undefined;
   /** The daemon's data directory, if this process can read it, to measure the disk space of images. Default: not known. */
-  readonly daemonFolder?: string | undefined;
+  readonly daemonDirectory?: string | undefined;
   /** Host at which this node reaches the daemon's ingress, to check whether the ingress serves. Default: 127.0.0.1. */
   readonly ingressHost?: string | undefined;
   /** How long an agent may take to answer, including the boot, in milliseconds. Default: 60 s. */
@@ -61,7 +61,7 @@ export const AGENT_VOLUME_TAG = "svc.agent_volume";
 export interface NodeParts {
   readonly nodeId: string;
   /** Directory of the journal and the credentials. */
-  readonly folder: string;
+  readonly stateDirectory: string;
   /** The tags on everything that this node creates. */
   readonly tags: Tags;
   readonly substrate: Substrate;
@@ -77,7 +77,7 @@ export interface NodeParts {
   readonly dials: Dials;
   readonly cpuClass: () => Promise<string>;
   readonly ingressHost: string;
-  readonly daemonFolder: string | undefined;
+  readonly daemonDirectory: string | undefined;
   /** Called before each step, to show progress. */
   readonly step: OnStep;
 }
@@ -90,7 +90,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   const {
     substrate,
     nodeId,
-    folder,
+    stateDirectory,
     onStep,
     settleTimeoutMs,
     lockTimeoutMs,
@@ -99,7 +99,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   const step: OnStep = (operation, name, what, bytes) =>
     onStep?.({ operation, name, step: what, ...(bytes !== undefined && { bytes }) });
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
-  const credentials = new CredentialStore(folder, options.credentialLifetimeMs);
+  const credentials = new CredentialStore(stateDirectory, options.credentialLifetimeMs);
   const turns = new Turns(journal, step, lockTimeoutMs);
   const instances = new Instances(substrate, tags, turns, settleTimeoutMs);
   const guests = new GuestAccess({
@@ -114,7 +114,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   });
   return {
     nodeId,
-    folder,
+    stateDirectory,
     tags,
     substrate,
     journal,
@@ -127,7 +127,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     dials: new Dials(),
     cpuClass: async () => options.cpuClass ?? hostCpuClass(),
     ingressHost: options.ingressHost ?? "127.0.0.1",
-    daemonFolder: options.daemonFolder,
+    daemonDirectory: options.daemonDirectory,
     step,
   };
 }

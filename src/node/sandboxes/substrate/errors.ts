@@ -42,7 +42,7 @@ export const NEXT_STEPS = {
   INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
   SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
   SANDBOX_BUSY: "wait until it has ended; if that process hangs, end it, and sweep",
-  JOURNAL_FAILED: "look at the file system of the state folder: space, mode, owner",
+  JOURNAL_FAILED: "look at the file system of the state directory: space, mode, owner",
   NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
   MISSING_PACKAGE: undefined,
 } as const;

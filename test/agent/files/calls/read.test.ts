@@ -12,7 +12,7 @@ import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
 import { activityNs, clientOf } from "../../../fixtures/guest-client.ts";
-import { failureOf, FileCalls, openFiles, testFolder, failsWith, besides } from "../../../fixtures/files.ts";
+import { failureOf, FileCalls, openFiles, testDirectory, failsWith, besides } from "../../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { memoryOf } from "../../../fixtures/proc.ts";
 
@@ -21,7 +21,7 @@ const GIB = 1024 ** 3;
 /** Four times the memory that the agent may use while it transfers such a file. */
 const LARGE = 400 * 1024 ** 2;
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
@@ -29,8 +29,8 @@ describe("ReadFile", () => {
   for (const size of [0, 1, 4096, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 17]) {
     it(`ReadFile returns ${size} bytes in full chunks, with the attributes first`, async () => {
       const content = randomBytes(size);
-      await writeFile(folder.at(`of-${size}`), content, { mode: 0o640 });
-      const { data, stat, sizes } = await files.read(folder.at(`of-${size}`));
+      await writeFile(directory.at(`of-${size}`), content, { mode: 0o640 });
+      const { data, stat, sizes } = await files.read(directory.at(`of-${size}`));
       assert.ok(data.equals(content));
       assert.deepEqual([stat.type, stat.size, stat.mode], [FileType.REGULAR, BigInt(size), 0o640]);
       const isFull = (length: number, at: number): boolean =>
@@ -41,7 +41,7 @@ describe("ReadFile", () => {
 
   it("ReadFile returns the requested range up to the end of the file", async () => {
     const content = randomBytes(2 * CHUNK);
-    const path = folder.at("part");
+    const path = directory.at("part");
     await writeFile(path, content);
     for (const [offset, length] of [
       [0, 10],
@@ -63,7 +63,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile reads beyond 4 GiB in a sparse file", async () => {
-    const path = folder.at("sparse");
+    const path = directory.at("sparse");
     await using file = await open(path, "w");
     const position = 4 * GIB + 12_345;
     await file.write("far out", position);
@@ -74,7 +74,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile sends holes to clients that accept them, also in a range", async () => {
-    const path = folder.at("holes");
+    const path = directory.at("holes");
     const [first, second] = [randomBytes(70_000), randomBytes(300_000)];
     const size = 6_000_000;
     await using file = await open(path, "w");
@@ -136,7 +136,7 @@ describe("ReadFile", () => {
 
   it("ReadFile returns a growing file only up to its size when opened", async () => {
     const content = randomBytes(8 * CHUNK);
-    const path = folder.at("growing");
+    const path = directory.at("growing");
     await writeFile(path, content);
     const parts: Uint8Array[] = [];
     for await (const chunk of files.chunks({ path })) {
@@ -147,7 +147,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile of a shrinking file stops at its new end", async () => {
-    const path = folder.at("shrinking");
+    const path = directory.at("shrinking");
     const original = 64 * 1024 * 1024;
     await writeFile(path, "");
     await truncate(path, original);
@@ -163,7 +163,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile with holes stops at the new end of a file that shrinks", async () => {
-    const path = folder.at("shrinking-holes");
+    const path = directory.at("shrinking-holes");
     await using file = await open(path, "w");
     const [island, apart, islands] = [randomBytes(CHUNK), 4 * CHUNK, 64];
     for (let at = 0; at < islands; at++) await file.write(island, 0, island.length, at * apart);
@@ -178,14 +178,14 @@ describe("ReadFile", () => {
 
   it("ReadFile rejects everything but regular files and reports the type", async () => {
     // A failure must not leave a server that keeps this process alive.
-    await using socket = createServer().listen(folder.at("socket"));
+    await using socket = createServer().listen(directory.at("socket"));
     await once(socket, "listening");
-    await mkdir(folder.at("directory"));
-    assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
+    await mkdir(directory.at("directory"));
+    assert.equal(spawnSync("mkfifo", [directory.at("fifo")]).status, 0);
     for (const [path, type] of [
-      [folder.at("socket"), "socket"],
-      [folder.at("directory"), "directory"],
-      [folder.at("fifo"), "fifo"],
+      [directory.at("socket"), "socket"],
+      [directory.at("directory"), "directory"],
+      [directory.at("fifo"), "fifo"],
       ["/dev/zero", "character_device"],
       ["/", "directory"],
     ] as const) {
@@ -195,7 +195,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile does not open a FIFO, so its writer keeps waiting", async () => {
-    const path = folder.at("written");
+    const path = directory.at("written");
     assert.equal(spawnSync("mkfifo", [path]).status, 0);
     await using writer = besides("sh", "-c", 'exec 3> "$0"', path);
     // Asleep in the kernel while it opens the FIFO.
@@ -207,7 +207,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile closes the file when the call is cancelled", NEEDS_ROOT, async () => {
-    const path = folder.at("cancelled");
+    const path = directory.at("cancelled");
     await using file = await open(path, "w");
     await file.truncate(8 * GIB);
     const abort = new AbortController();
@@ -221,7 +221,7 @@ describe("ReadFile", () => {
   });
 
   it("ReadFile reads no further ahead than its client, in constant memory", async () => {
-    const path = folder.at("large");
+    const path = directory.at("large");
     await using file = await open(path, "w");
     await file.truncate(LARGE);
     const before = memoryOf(agent.pid).ownBytes;
@@ -238,12 +238,12 @@ describe("ReadFile", () => {
   it("ReadFile and WriteFile count as user activity, StatPath does not", async () => {
     using client = clientOf(agent);
     const atFirst = await activityNs(client);
-    await files.stat(folder.path);
+    await files.stat(directory.path);
     assert.equal(await activityNs(client), atFirst);
     await files.read("/proc/version");
     const afterRead = await activityNs(client);
     assert.ok(afterRead > atFirst);
-    await files.write({ path: folder.at("active") }, "x");
+    await files.write({ path: directory.at("active") }, "x");
     assert.ok((await activityNs(client)) > afterRead);
   });
 });

@@ -8,17 +8,17 @@ import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
-import { directory, file, type Item, link, TreeStreams } from "../../../fixtures/tree-streams.ts";
+import { dir, file, type Item, link, TreeStreams } from "../../../fixtures/tree-streams.ts";
 
 const agent = forAllTests(await startAgent());
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const trees = forAllTests(new TreeStreams(agent));
 let count = 0;
-const newFolder = (): string => {
-  const path = folder.at(`tree-${count++}`);
+const newDirectory = (): string => {
+  const path = directory.at(`tree-${count++}`);
   fs.mkdirSync(path);
   return path;
 };
@@ -30,7 +30,7 @@ const statOf = (path: string): readonly [mode: number, uid: number, gid: number]
 
 describe("owners of what a tree writes", NEEDS_ROOT, () => {
   it("WriteTree gives large and small files the group of a setgid directory", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
     const content = randomBytes(100_000);
@@ -43,7 +43,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
   it("WriteTree keeps a replaced file's owner and mode unless others are given", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
-    const path = newFolder();
+    const path = newDirectory();
     for (const name of ["small", "large", "given"]) {
       fs.writeFileSync(join(path, name), "of root", { mode: 0o640 });
       fs.chownSync(join(path, name), 0, 7);
@@ -59,7 +59,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
   });
 
   it("WriteTree removes setuid from a file whose content it replaces", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.writeFileSync(join(path, "program"), "old");
     fs.chmodSync(join(path, "program"), 0o4755);
     await trees.write({ path: Buffer.from(path), overwrite: true }, [file("program", "new")]);
@@ -67,10 +67,10 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
   });
 
   it("WriteTree changes an existing directory's owner only if the item has one", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     for (const name of ["given", "kept"]) fs.mkdirSync(join(path, name));
     for (const name of ["given", "kept"]) fs.chownSync(join(path, name), 5, 6);
-    await trees.write({ path: Buffer.from(path) }, [directory("given", { uid: 7, gid: 8 }), directory("kept")]);
+    await trees.write({ path: Buffer.from(path) }, [dir("given", { uid: 7, gid: 8 }), dir("kept")]);
     assert.deepEqual(statOf(join(path, "given")).slice(1), [7, 8]);
     assert.deepEqual(statOf(join(path, "kept")).slice(1), [5, 6]);
   });
@@ -78,29 +78,27 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
 
 describe("directories of a tree", NEEDS_ROOT, () => {
   it("WriteTree keeps an existing directory's special bits unless they are requested", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     for (const [name, mode] of Object.entries({ tmp: 0o1777, shared: 0o2775, asked: 0o1777 })) {
       fs.mkdirSync(join(path, name));
       fs.chmodSync(join(path, name), mode);
     }
-    const items = [directory("tmp", { mode: 0o777 }), directory("shared", { mode: 0o755 })];
+    const items = [dir("tmp", { mode: 0o777 }), dir("shared", { mode: 0o755 })];
     await trees.write({ path: Buffer.from(path) }, items);
-    await trees.write({ path: Buffer.from(path), specialBits: true }, [directory("asked", { mode: 0o755 })]);
+    await trees.write({ path: Buffer.from(path), specialBits: true }, [dir("asked", { mode: 0o755 })]);
     const modes = ["tmp", "shared", "asked"].map((name) => statOf(join(path, name))[0]);
     assert.deepEqual(modes, [0o1777, 0o2755, 0o755]);
   });
 
   it("WriteTree sets directory mode and time after all entries are written", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const mtime = timestampFromMs(1_000_000_000_000);
     const header = { path: Buffer.from(path) };
     // More than 4 MiB of attributes wait.
     const long = "x".repeat(200);
-    const parts: Item[][] = [[directory("top", { mode: 0o555, mtime })]];
+    const parts: Item[][] = [[dir("top", { mode: 0o555, mtime })]];
     for (let from = 0; from < 20_000; from += 1_000)
-      parts.push(
-        Array.from({ length: 1_000 }, (_, at) => directory(`top/${from + at}-${long}`, { mode: 0o500, mtime })),
-      );
+      parts.push(Array.from({ length: 1_000 }, (_, at) => dir(`top/${from + at}-${long}`, { mode: 0o500, mtime })));
     const { failed, result } = await trees.write(header, ...parts);
     assert.deepEqual([failed, result.items], [{}, 20_001n]);
     for (const name of ["top", `top/0-${long}`, `top/19999-${long}`])
@@ -110,7 +108,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree writes through existing directory links, even absolute ones in the tree", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.mkdirSync(join(path, "usr/bin"), { recursive: true });
     fs.mkdirSync(join(path, "usr/lib"));
     fs.symlinkSync("usr/bin", join(path, "bin"));
@@ -118,7 +116,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     const mtime = timestampFromMs(1_000_000_000_000);
     const { failed } = await trees.write(
       { path: Buffer.from(path) },
-      [directory("bin", { mode: 0o750, mtime }), file("bin/tool", "1"), directory("lib"), file("lib/new/er/file", "2")],
+      [dir("bin", { mode: 0o750, mtime }), file("bin/tool", "1"), dir("lib"), file("lib/new/er/file", "2")],
       [large("lib/more/large", 100_000)],
       randomBytes(100_000),
     );
@@ -131,14 +129,14 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     assert.equal(fs.readFileSync(join(path, "usr/lib/new/er/file"), "utf8"), "2");
     assert.equal(fs.statSync(join(path, "usr/lib/more/large")).size, 100_000);
     assert.deepEqual([statOf(join(path, "usr/bin"))[0], fs.statSync(join(path, "usr/bin")).mtimeMs], [0o750, 1e12]);
-    const { failed: own } = await trees.write({ path: Buffer.from(path) }, [link("opt", "usr"), directory("opt")]);
+    const { failed: own } = await trees.write({ path: Buffer.from(path) }, [link("opt", "usr"), dir("opt")]);
     assert.deepEqual(own, { opt: "EEXIST" }, "not a link of the same tree");
     const strict = { path: Buffer.from(path), noSymlinks: true };
-    assert.deepEqual((await trees.write(strict, [directory("bin")])).failed, { bin: "EEXIST" });
+    assert.deepEqual((await trees.write(strict, [dir("bin")])).failed, { bin: "EEXIST" });
   });
 
   it("WriteTree accepts a root path ending in a dot or slash", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     for (const [end, name] of [
       ["/.", "a"],
       ["/", "b"],
@@ -158,7 +156,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
 
 describe("an item that fails after its header", NEEDS_ROOT, () => {
   it("WriteTree drops an item that fails midway and keeps the existing file", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.writeFileSync(join(path, "there"), "old");
     const { failed, result, answers } = await trees.write(
       { path: Buffer.from(path), overwrite: true },
@@ -176,14 +174,14 @@ describe("an item that fails after its header", NEEDS_ROOT, () => {
   });
 
   it("WriteTree rejects a client's failure message for an already complete item", async () => {
-    const header = { path: Buffer.from(newFolder()) };
+    const header = { path: Buffer.from(newDirectory()) };
     await assert.rejects(trees.write(header, [file("whole", "x")], "EIO"), { reason: "FRAME_ORDER" });
   });
 });
 
 describe("failures of a written tree", NEEDS_ROOT, () => {
   it("WriteTree reports each failure once, as soon as it happens", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.mkdirSync(join(path, "there"));
     const names = Array.from({ length: 150 }, (_, at) => `${at}`);
     for (const name of names) fs.writeFileSync(join(path, name), "old");
@@ -215,7 +213,7 @@ async function changing(script: string, path: string): Promise<AsyncDisposable> 
 
 describe("a tree that changes while it is read", NEEDS_ROOT, () => {
   it("ReadTree reports files that shrink while it reads the others", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     for (let at = 0; at < 40; at++) fs.writeFileSync(join(path, `stays-${at}`), "x");
     fs.writeFileSync(join(path, "log"), Buffer.alloc(3_000_000));
     const script = `const fs = require("fs"); const log = process.argv[1] + "/log", gone = process.argv[1] + "/gone";
@@ -237,7 +235,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
   });
 
   it("ReadTree sends a hard link as a file if its original fails", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const names = Array.from({ length: 300 }, (_, at) => `${at}`);
     fs.writeFileSync(join(path, "0"), "content");
     for (const name of names.slice(1)) fs.linkSync(join(path, "0"), join(path, name));

@@ -15,14 +15,14 @@ import {
 } from "../../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { FileType } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { bindMount, failureOf, testFolder, testMount } from "../../../fixtures/files.ts";
+import { bindMount, failureOf, testDirectory, testMount } from "../../../fixtures/files.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT, NEEDS_STRACE } from "../../../fixtures/privileges.ts";
 import { grpcJsClient, type RpcFailure } from "../../../fixtures/rpc-clients.ts";
 import {
-  directory,
+  dir,
   failuresOf,
   file,
   type Header,
@@ -34,13 +34,13 @@ import {
 } from "../../../fixtures/tree-streams.ts";
 
 const agent = forAllTests(await startAgent());
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const client = grpcJsClient(agent);
 const trees = forAllTests(new TreeStreams(agent));
 after(() => client.close());
 let count = 0;
-const newFolder = (): string => {
-  const path = folder.at(`tree-${count++}`);
+const newDirectory = (): string => {
+  const path = directory.at(`tree-${count++}`);
   fs.mkdirSync(path);
   return path;
 };
@@ -56,16 +56,16 @@ const leftovers = (path: string): string[] =>
 
 describe("WriteTree", NEEDS_ROOT, () => {
   it("WriteTree writes files, directories and links with mode, owner and time", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const large = randomBytes(700_000);
     const { result } = await write(
       { path: Buffer.from(`${path}/new/root`), parents: true },
       [
-        directory("folder", { mode: 0o555, uid: 7, gid: 8, mtime: timestampFromMs(1_000_000_000_500) }),
-        file("folder/inside", "content", { mode: 0o640, uid: 1, gid: 2, mtime: timestampFromMs(1_234_567_890_123) }),
+        dir("directory", { mode: 0o555, uid: 7, gid: 8, mtime: timestampFromMs(1_000_000_000_500) }),
+        file("directory/inside", "content", { mode: 0o640, uid: 1, gid: 2, mtime: timestampFromMs(1_234_567_890_123) }),
         file("deep/er/file", "x"),
-        link("folder/link", "../away"),
-        { ...file("other-name"), linkTarget: Buffer.from("folder/inside") },
+        link("directory/link", "../away"),
+        { ...file("other-name"), linkTarget: Buffer.from("directory/inside") },
         file("large", large.subarray(0, 100), { size: BigInt(large.length), mode: 0o600 }),
       ],
       large.subarray(100, 300_000),
@@ -74,10 +74,10 @@ describe("WriteTree", NEEDS_ROOT, () => {
     );
     assert.deepEqual([result.items, result.failed], [7n, 0n]);
     const root = `${path}/new/root`;
-    const [inside, closed] = [fs.statSync(`${root}/folder/inside`), fs.statSync(`${root}/folder`)];
+    const [inside, closed] = [fs.statSync(`${root}/directory/inside`), fs.statSync(`${root}/directory`)];
     assert.deepEqual([inside.mode & 0o7777, inside.uid, inside.gid, inside.mtimeMs], [0o640, 1, 2, 1_234_567_890_123]);
     assert.deepEqual([closed.mode & 0o7777, closed.uid, closed.gid, closed.mtimeMs], [0o555, 7, 8, 1_000_000_000_500]);
-    assert.equal(fs.readlinkSync(`${root}/folder/link`), "../away");
+    assert.equal(fs.readlinkSync(`${root}/directory/link`), "../away");
     assert.equal(fs.statSync(`${root}/other-name`).ino, inside.ino);
     assert.ok(fs.readFileSync(`${root}/large`).equals(large));
     for (const [name, text] of Object.entries({ "deep/er/file": "x", after: "it" }))
@@ -87,23 +87,23 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree replaces entries only with overwrite, and never a directory", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const put = (): void => {
       fs.writeFileSync(`${path}/there`, "old");
       if (!fs.existsSync(`${path}/linked`)) fs.symlinkSync("/etc/hostname", `${path}/linked`);
       if (!fs.existsSync(`${path}/fifo`)) execFileSync("mkfifo", [`${path}/fifo`]);
-      fs.mkdirSync(`${path}/folder`, { recursive: true });
+      fs.mkdirSync(`${path}/directory`, { recursive: true });
     };
     put();
     const texts = { there: "new", linked: "own", fifo: "file" };
-    const items = Object.entries({ ...texts, folder: "no", rest: "ok" }).map(([name, text]) => file(name, text));
+    const items = Object.entries({ ...texts, directory: "no", rest: "ok" }).map(([name, text]) => file(name, text));
     const refused = await write({ path: Buffer.from(path) }, items);
-    assert.deepEqual(refused.failed, { there: "EEXIST", linked: "EEXIST", fifo: "EEXIST", folder: "EEXIST" });
+    assert.deepEqual(refused.failed, { there: "EEXIST", linked: "EEXIST", fifo: "EEXIST", directory: "EEXIST" });
     assert.equal(fs.readFileSync(`${path}/rest`, "utf8"), "ok");
     assert.equal(fs.readFileSync(`${path}/there`, "utf8"), "old");
     const links = [link("there2", "a"), link("rest", "b")];
     const { failed } = await write({ path: Buffer.from(path), overwrite: true }, [...items, ...links]);
-    assert.deepEqual(failed, { folder: "EISDIR" });
+    assert.deepEqual(failed, { directory: "EISDIR" });
     for (const [name, text] of Object.entries(texts)) {
       assert.ok(fs.lstatSync(`${path}/${name}`).isFile());
       assert.equal(fs.readFileSync(`${path}/${name}`, "utf8"), text);
@@ -113,7 +113,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree with fail_fast stops at the first failure and reports it", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.writeFileSync(`${path}/there`, "");
     const failure = await refusal({ path: Buffer.from(path), failFast: true }, [file("there")], [file("never")]);
     assert.deepEqual([failure.reason, failure.metadata["path"]], ["ALREADY_EXISTS", "there"]);
@@ -121,7 +121,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree writes nothing outside its root despite links", async () => {
-    const [path, outside] = [newFolder(), newFolder()];
+    const [path, outside] = [newDirectory(), newDirectory()];
     fs.mkdirSync(`${path}/real`);
     fs.symlinkSync(outside, `${path}/absolute`);
     fs.symlinkSync(`../${outside.split("/").at(-1)}`, `${path}/relative`);
@@ -130,7 +130,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     const large = file("absolute/large", "", { size: 9n });
     const { failed, result } = await write(
       { path: Buffer.from(path) },
-      [...items, directory("absolute/d"), large],
+      [...items, dir("absolute/d"), large],
       Buffer.from("its bytes"),
     );
     assert.deepEqual(Object.values(failed), ["EXDEV", "EXDEV", "EXDEV", "EXDEV"]);
@@ -144,15 +144,15 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree drops setuid, setgid and sticky bits unless they are requested", async () => {
-    const path = newFolder();
-    await write({ path: Buffer.from(path) }, [file("plain", "", { mode: 0o4755 }), directory("d", { mode: 0o2755 })]);
+    const path = newDirectory();
+    await write({ path: Buffer.from(path) }, [file("plain", "", { mode: 0o4755 }), dir("d", { mode: 0o2755 })]);
     await write({ path: Buffer.from(path), specialBits: true }, [file("special", "", { mode: 0o4755 })]);
     const modes = ["plain", "d", "special"].map((name) => fs.statSync(join(path, name)).mode & 0o7777);
     assert.deepEqual(modes, [0o755, 0o755, 0o4755]);
   });
 
   it("WriteTree accepts a thousand full items per message, not 20,000", async () => {
-    const header = { path: Buffer.from(newFolder()) };
+    const header = { path: Buffer.from(newDirectory()) };
     const full = { mode: 0o600, uid: 1, gid: 2, mtime: { seconds: 1n, nanos: 2 }, sparse: true };
     const items = (number: number): Item[] => Array.from({ length: number }, (_, at) => file(`${at}`, "x", full));
     assert.equal((await write(header, items(1_000))).result.items, 1_000n);
@@ -160,17 +160,17 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree and ReadTree handle a file system mounted below the root", NEEDS_NAMESPACES, async () => {
-    const path = newFolder();
+    const path = newDirectory();
     await using other = await testMount("tmpfs", () => "mode=0755");
     fs.mkdirSync(`${path}/a/mounted`, { recursive: true });
     using _mount = bindMount(other.path, `${path}/a/mounted`);
     const large = randomBytes(100_000);
     const { failed } = await write(
       { path: Buffer.from(path) },
-      [file("a/mounted-beside", "1"), file("a/mounted/small", "2"), file("a/after", "3"), directory("a/mounted/d")],
+      [file("a/mounted-beside", "1"), file("a/mounted/small", "2"), file("a/after", "3"), dir("a/mounted/d")],
       [file("a/mounted/d/large", "", { size: 100_000n, mode: 0o600 })],
       large,
-      [directory("a/mounted", { mode: 0o700 })],
+      [dir("a/mounted", { mode: 0o700 })],
     );
     assert.deepEqual(failed, {});
     assert.ok(fs.readFileSync(`${path}/a/mounted/d/large`).equals(large));
@@ -182,8 +182,8 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree syncs each written file system once, at the end", NEEDS_MOUNTS_AND_STRACE, async () => {
-    const path = newFolder();
-    const trace = folder.at("trace");
+    const path = newDirectory();
+    const trace = directory.at("trace");
     await using other = await testMount("tmpfs", () => "mode=0755");
     const [mounted, again] = [`${path}/mounted`, `${path}/again`];
     for (const at of [mounted, again]) fs.mkdirSync(at);
@@ -214,13 +214,13 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree gives new entries of a setgid directory its group", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
     await write({ path: Buffer.from(path) }, [
       ...["file", "new/er/file"].map((name) => file(name)),
       file("own", "", { gid: 5 }),
-      directory("sub"),
+      dir("sub"),
     ]);
     const stats = ["new", "new/er", "file", "sub", "new/er/file", "own"].map((name) => fs.statSync(join(path, name)));
     assert.deepEqual(
@@ -234,7 +234,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree rejects malformed items before it writes anything of their message", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const header = { path: Buffer.from(path) };
     for (const [item, field] of [
       [file("/absolute"), "items.path"],
@@ -265,7 +265,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("WriteTree creates declared holes and rejects holes beyond the item's size", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const header = { path: Buffer.from(path) };
     const [gib, sparse] = [2n ** 30n, (more: Item = {}) => file("f", "", { size: 2n ** 30n, sparse: true, ...more })];
     const islands = [1, 2].map((value) => Buffer.alloc(100_000, value));
@@ -281,7 +281,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     fs.readSync(fd, there, 0, there.length, 0);
     fs.closeSync(fd);
     assert.ok(there.equals(begin));
-    const none = newFolder();
+    const none = newDirectory();
     for (const [reason, ...parts] of [
       ["SIZE_MISMATCH", [sparse()], gib + 1n],
       ["SIZE_MISMATCH", [sparse()], 1n, gib],
@@ -297,7 +297,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
   });
 
   it("a cancelled WriteTree keeps complete files and no partial or temporary ones", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const abort = new AbortController();
     async function* endless(): AsyncGenerator<WriteTreeRequest> {
       yield* requests({ path: Buffer.from(path) }, [
@@ -317,14 +317,14 @@ describe("WriteTree", NEEDS_ROOT, () => {
 
 describe("a hung file system below the root", NEEDS_FUSE, () => {
   it("a hung mount fails only the tree items below it", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     await using _mount = await fuseMount("hanging_mount", join(path, "hung"));
     const header = { path: Buffer.from(path) };
     const [small, large] = await Promise.all([
-      write(header, [file("before"), file("hung/small"), directory("hung/folder"), file("after")]),
+      write(header, [file("before"), file("hung/small"), dir("hung/directory"), file("after")]),
       write(header, [file("hung/large", "", { size: 100_000n })], randomBytes(100_000), [file("last")]),
     ]);
-    assert.deepEqual(small.failed, { "hung/small": "ETIMEDOUT", "hung/folder": "ETIMEDOUT" });
+    assert.deepEqual(small.failed, { "hung/small": "ETIMEDOUT", "hung/directory": "ETIMEDOUT" });
     assert.deepEqual([large.failed, large.result.items], [{ "hung/large": "ETIMEDOUT" }, 2n]);
     assert.deepEqual((await write(header, [file("beside", "x")])).failed, {});
     assert.deepEqual([...(await read(path)).items.keys()].toSorted(), ["after", "before", "beside", "last"]);
@@ -336,7 +336,7 @@ describe("a hung file system below the root", NEEDS_FUSE, () => {
 
 describe("ReadTree", NEEDS_ROOT, () => {
   it("ReadTree returns odd names, symlinks, hard links and large files", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const large = randomBytes(3_000_000);
     fs.mkdirSync(`${path}/sub/empty`, { recursive: true });
     fs.writeFileSync(Buffer.concat([Buffer.from(`${path}/`), Buffer.of(0xff, 0x0a)]), "odd");
@@ -360,7 +360,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
   });
 
   it("ReadTree sends holes to clients that accept them, and zeros to others", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const [begin, end] = [randomBytes(70_000), randomBytes(5_000)];
     fs.writeFileSync(`${path}/file`, begin);
     fs.truncateSync(`${path}/file`, 4_000_000);
@@ -387,7 +387,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
   });
 
   it("ReadTree reads a file that grows after its listing", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     const names = Array.from({ length: 100 }, (_, at) => join(path, `${at}`));
     for (const name of names) fs.writeFileSync(name, Buffer.alloc(10, "x"));
     const isOver = new Int32Array(new SharedArrayBuffer(4));
@@ -412,7 +412,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
   });
 
   it("ReadTree rejects a file as root and follows no link outside", async () => {
-    const path = newFolder();
+    const path = newDirectory();
     fs.writeFileSync(`${path}/file`, "");
     await assert.rejects(read(`${path}/file`), {
       reason: "NOT_A_FOLDER",

@@ -8,7 +8,7 @@ import { promisify } from "node:util";
 import { type RunningAgent, startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
 import { DirectoryMirror } from "../../../fixtures/directory-replica.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { clientOf } from "../../../fixtures/guest-client.ts";
 import { script } from "../../../fixtures/programs/index.ts";
 
@@ -70,8 +70,8 @@ async function judge(
 describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
   it("a watch mirrors a directory exactly through 10,000 random operations", async (t) => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
-    const [root, outside] = [folder.at("watched"), folder.at("outside")];
+    await using directory = await testDirectory();
+    const [root, outside] = [directory.at("watched"), directory.at("outside")];
     for (const path of [root, outside]) mkdirSync(path);
     const [program = "", ...args] = script("random-changes", root, outside, "10000", "75");
     await judge(t, agent, root, () => run(program, args));
@@ -79,10 +79,10 @@ describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
 
   it("a watch mirrors a directory exactly through git checkouts", async (t) => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
-    const git = (...args: string[]): Promise<unknown> => run("git", ["-C", folder.path, ...args]);
-    await run("git", ["clone", "-q", "--no-hardlinks", ROOT, folder.at("clone")]);
-    await judge(t, agent, folder.path, async () => {
+    await using directory = await testDirectory();
+    const git = (...args: string[]): Promise<unknown> => run("git", ["-C", directory.path, ...args]);
+    await run("git", ["clone", "-q", "--no-hardlinks", ROOT, directory.at("clone")]);
+    await judge(t, agent, directory.path, async () => {
       await git("-C", "clone", "checkout", "-q", "HEAD~40");
       await git("-C", "clone", "checkout", "-q", "-");
       await git("clone", "-q", "--no-hardlinks", ROOT, "second");
@@ -91,19 +91,19 @@ describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
 
   it("a watch mirrors a directory exactly through npm install", async (t) => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const packages = ["one", "two", "three"].map((name) => {
-      mkdirSync(folder.at(`${name}/lib/deep`), { recursive: true });
-      writeFileSync(folder.at(`${name}/package.json`), JSON.stringify({ name, version: "1.0.0" }));
-      for (let index = 0; index < 100; index++) writeFileSync(folder.at(`${name}/lib/deep/${index}.js`), "x");
-      return folder.at(name);
+      mkdirSync(directory.at(`${name}/lib/deep`), { recursive: true });
+      writeFileSync(directory.at(`${name}/package.json`), JSON.stringify({ name, version: "1.0.0" }));
+      for (let index = 0; index < 100; index++) writeFileSync(directory.at(`${name}/lib/deep/${index}.js`), "x");
+      return directory.at(name);
     });
-    mkdirSync(folder.at("app"));
-    writeFileSync(folder.at("app/package.json"), "{}");
-    const options = { cwd: folder.at("app"), env: { ...process.env, npm_config_cache: folder.at("cache") } };
+    mkdirSync(directory.at("app"));
+    writeFileSync(directory.at("app/package.json"), "{}");
+    const options = { cwd: directory.at("app"), env: { ...process.env, npm_config_cache: directory.at("cache") } };
     const npm = join(ROOT, "node_modules/.bin/npm");
     const install = ["install", "--offline", "--install-links", "--no-audit", "--no-fund", ...packages];
-    await judge(t, agent, folder.at("app"), async () => {
+    await judge(t, agent, directory.at("app"), async () => {
       await run("npm", install, options).catch(() => run(npm, install, options));
       await run("rm", ["-rf", "node_modules"], options);
       await run("npm", ["install", "--offline", "--install-links", "--no-audit", "--no-fund"], options);
@@ -112,12 +112,12 @@ describe("a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
 
   it("a watch mirrors a directory exactly through a build with make", async (t) => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
-    mkdirSync(folder.at("src"));
+    await using directory = await testDirectory();
+    mkdirSync(directory.at("src"));
     for (let index = 0; index < 40; index++)
-      writeFileSync(folder.at(`src/f${index}.c`), `int f${index}(void) { return ${index}; }\n`);
+      writeFileSync(directory.at(`src/f${index}.c`), `int f${index}(void) { return ${index}; }\n`);
     writeFileSync(
-      folder.at("Makefile"),
+      directory.at("Makefile"),
       `OBJECTS = $(patsubst src/%.c,build/%.o,$(wildcard src/*.c))
 build/all.a: $(OBJECTS)
 \tar rcs $@ $^
@@ -127,9 +127,9 @@ clean:
 \trm -rf build
 `,
     );
-    await judge(t, agent, folder.path, async () => {
+    await judge(t, agent, directory.path, async () => {
       for (const target of ["build/all.a", "clean", "build/all.a"])
-        await run("make", ["-j2", target], { cwd: folder.path });
+        await run("make", ["-j2", target], { cwd: directory.path });
     });
   });
 });
@@ -137,13 +137,13 @@ clean:
 describe("the cost of a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, () => {
   it("a watch uses at most 100 µs of CPU time per change", async (t) => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
-    for (let index = 0; index < 100; index++) mkdirSync(folder.at(`d${index}`));
+    await using directory = await testDirectory();
+    for (let index = 0; index < 100; index++) mkdirSync(directory.at(`d${index}`));
     const change = "for r in 1 2; do for i in $(seq 100); do for d in d*; do : > $d/$i; done; done; rm -f d*/*; done";
     // The first run compiles and loads what it runs.
-    await judge(t, agent, folder.path, () => run("bash", ["-c", change], { cwd: folder.path }));
-    const { agentMs, toolMs } = await judge(t, agent, folder.path, () =>
-      run("bash", ["-c", change], { cwd: folder.path }),
+    await judge(t, agent, directory.path, () => run("bash", ["-c", change], { cwd: directory.path }));
+    const { agentMs, toolMs } = await judge(t, agent, directory.path, () =>
+      run("bash", ["-c", change], { cwd: directory.path }),
     );
     // About ten times inotifywait's, which neither keeps a tree nor encrypts: a bound against regressions.
     assert.ok(agentMs <= 6_000, `${agentMs} ms, and ${toolMs} ms of inotifywait`);
@@ -151,15 +151,15 @@ describe("the cost of a watch, compared with inotifywait", NEEDS_INOTIFYWAIT, ()
 
   it(`a watch of ${DIRECTORIES} directories uses at most 64 MB`, async (t) => {
     await using agent = await startAgent();
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     for (let index = 0; index < DIRECTORIES; index++)
-      mkdirSync(folder.at(`a${index % 50}/directory-${index}`), { recursive: true });
+      mkdirSync(directory.at(`a${index % 50}/directory-${index}`), { recursive: true });
     using client = clientOf(agent);
     // What any first watch needs.
-    const first = client.files.watch(folder.at("a0"));
+    const first = client.files.watch(directory.at("a0"));
     await first.next();
     const before = usedBy(agent.pid);
-    const watch = client.files.watch(folder.path, { recursive: true });
+    const watch = client.files.watch(directory.path, { recursive: true });
     await watch.next();
     const after = usedBy(agent.pid);
     const mb = (after.bytes - before.bytes) / 1e6;

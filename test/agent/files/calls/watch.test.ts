@@ -5,7 +5,7 @@ import { describe, it } from "node:test";
 import type { DirectoryEvent, GuestClient, WatchOptions } from "../../../../src/node/client/index.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { until } from "../../../fixtures/awake.ts";
-import { bindMount, testFolder, tmpfsMount } from "../../../fixtures/files.ts";
+import { bindMount, testDirectory, tmpfsMount } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { activityNs, clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
@@ -60,18 +60,18 @@ async function inotifyInstances(): Promise<number> {
 
 describe("a watch of a directory", () => {
   it("Watch reports changes of a directory's entries in order", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("old"), "");
-    await using watch = await Watch.of(folder.path);
-    await writeFile(folder.at("file"), "content");
-    await chmod(folder.at("file"), 0o600);
-    await rename(folder.at("file"), folder.at("renamed"));
-    await rename(folder.at("old"), `${folder.path}.out`);
-    await rename(`${folder.path}.out`, folder.at("in"));
-    await rm(folder.at("in"));
-    await symlink("somewhere", folder.at("link"));
-    await mkdir(folder.at("directory"));
-    await chmod(folder.path, 0o711);
+    await using directory = await testDirectory();
+    await writeFile(directory.at("old"), "");
+    await using watch = await Watch.of(directory.path);
+    await writeFile(directory.at("file"), "content");
+    await chmod(directory.at("file"), 0o600);
+    await rename(directory.at("file"), directory.at("renamed"));
+    await rename(directory.at("old"), `${directory.path}.out`);
+    await rename(`${directory.path}.out`, directory.at("in"));
+    await rm(directory.at("in"));
+    await symlink("somewhere", directory.at("link"));
+    await mkdir(directory.at("directory"));
+    await chmod(directory.path, 0o711);
     await watch.has("attributes /");
     assert.deepEqual(watch.events, [
       "created file",
@@ -89,50 +89,50 @@ describe("a watch of a directory", () => {
   });
 
   it("Watch reports changes in subdirectories only if it is recursive", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("sub"));
-    await using watch = await Watch.of(folder.path);
-    await using all = await Watch.of(folder.path, { recursive: true });
-    await writeFile(folder.at("sub/file"), "");
-    await writeFile(folder.at("last"), "");
+    await using directory = await testDirectory();
+    await mkdir(directory.at("sub"));
+    await using watch = await Watch.of(directory.path);
+    await using all = await Watch.of(directory.path, { recursive: true });
+    await writeFile(directory.at("sub/file"), "");
+    await writeFile(directory.at("last"), "");
     await all.has("created sub/file", "closed last");
     await watch.has("closed last");
     assert.deepEqual(watch.events, ["created last", "closed last"]);
   });
 
   it("a recursive watch reports everything in new and renamed directories", async () => {
-    await using folder = await testFolder();
-    await using outside = await testFolder();
+    await using directory = await testDirectory();
+    await using outside = await testDirectory();
     await mkdir(outside.at("tree/deep"), { recursive: true });
     await writeFile(outside.at("tree/deep/file"), "");
-    await using watch = await Watch.of(folder.path, { recursive: true });
-    await mkdir(folder.at("a/b/c"), { recursive: true });
-    await writeFile(folder.at("a/b/c/file"), "");
-    await rename(outside.at("tree"), folder.at("tree"));
+    await using watch = await Watch.of(directory.path, { recursive: true });
+    await mkdir(directory.at("a/b/c"), { recursive: true });
+    await writeFile(directory.at("a/b/c/file"), "");
+    await rename(outside.at("tree"), directory.at("tree"));
     await watch.has("created a/b/c/file", "created tree/deep/file");
-    await rename(folder.at("a"), folder.at("z"));
-    await writeFile(folder.at("z/b/c/later"), "x");
+    await rename(directory.at("a"), directory.at("z"));
+    await writeFile(directory.at("z/b/c/later"), "x");
     await watch.has("moved a/ z", "closed z/b/c/later");
-    await rename(folder.at("z/b"), outside.at("b"));
+    await rename(directory.at("z/b"), outside.at("b"));
     await watch.has("removed z/b/");
     await writeFile(outside.at("b/c/elsewhere"), "");
-    await writeFile(folder.at("last"), "");
+    await writeFile(directory.at("last"), "");
     await watch.has("closed last");
     assert.ok(!watch.events.some((event) => event.includes("elsewhere")), watch.events.join(", "));
   });
 
   it("Watch reports only matching names and skips ignored directories", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("src"));
-    await mkdir(folder.at("node_modules/x"), { recursive: true });
+    await using directory = await testDirectory();
+    await mkdir(directory.at("src"));
+    await mkdir(directory.at("node_modules/x"), { recursive: true });
     const options = { recursive: true, names: ["*.ts", "docs/**"], ignore: ["node_modules", "*.gen.ts"] };
-    await using watch = await Watch.of(folder.path, options);
-    await mkdir(folder.at("docs"));
+    await using watch = await Watch.of(directory.path, options);
+    await mkdir(directory.at("docs"));
     for (const name of ["src/a.ts", "src/a.js", "src/a.gen.ts", "node_modules/x/a.ts", "docs/page.md"])
-      await writeFile(folder.at(name), "");
-    await rename(folder.at("src/a.js"), folder.at("src/b.ts"));
-    await rename(folder.at("src/a.ts"), folder.at("src/a.gen.ts"));
-    await writeFile(folder.at("last.ts"), "");
+      await writeFile(directory.at(name), "");
+    await rename(directory.at("src/a.js"), directory.at("src/b.ts"));
+    await rename(directory.at("src/a.ts"), directory.at("src/a.gen.ts"));
+    await writeFile(directory.at("last.ts"), "");
     await watch.has("closed last.ts", "created docs/page.md");
     const names = watch.events.filter((event) => !/last|^closed/.test(event)).toSorted();
     assert.deepEqual(names, [
@@ -142,26 +142,26 @@ describe("a watch of a directory", () => {
       "removed src/a.ts",
     ]);
     const many = Array.from({ length: 65 }, () => "x");
-    const refused = await failureOf(client.files.watch(folder.path, { ignore: many }).next());
+    const refused = await failureOf(client.files.watch(directory.path, { ignore: many }).next());
     assert.deepEqual([refused.reason, refused.metadata["field"]], ["INVALID_FIELD", "names"]);
   });
 
   it("Watch reports names that are not UTF-8", async () => {
-    await using folder = await testFolder();
-    const values = client.files.watch(folder.path);
+    await using directory = await testDirectory();
+    const values = client.files.watch(directory.path);
     await values.next();
     const name = Buffer.from([0x61, 0xff, 0x0a]);
-    await writeFile(Buffer.concat([Buffer.from(`${folder.path}/`), name]), "");
+    await writeFile(Buffer.concat([Buffer.from(`${directory.path}/`), name]), "");
     assert.deepEqual((await values.next()).value?.rawFilename, name);
     await values.return?.();
   });
 
   it("Watch reports its removed or renamed directory and fails with NOT_FOUND", async () => {
     for (const end of [rmdir, (path: string) => rename(path, `${path}.moved`)]) {
-      await using folder = await testFolder();
-      await mkdir(folder.at("watched"));
-      await using watch = await Watch.of(folder.at("watched"), { recursive: true });
-      await end(folder.at("watched"));
+      await using directory = await testDirectory();
+      await mkdir(directory.at("watched"));
+      await using watch = await Watch.of(directory.at("watched"), { recursive: true });
+      await end(directory.at("watched"));
       const error = await failureOf(watch.ended.then((failure) => Promise.reject(failure as Error)));
       assert.deepEqual([error.status, error.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
       assert.deepEqual(watch.events, ["removed /"]);
@@ -169,58 +169,58 @@ describe("a watch of a directory", () => {
   });
 
   it("Watch rejects files, missing paths and paths outside beneath", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "");
-    await symlink("/tmp", folder.at("out"));
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "");
+    await symlink("/tmp", directory.at("out"));
     for (const [path, options, reason] of [
-      [folder.at("file"), {}, "NOT_A_FOLDER"],
-      [folder.at("missing"), {}, "PATH_NOT_FOUND"],
+      [directory.at("file"), {}, "NOT_A_FOLDER"],
+      [directory.at("missing"), {}, "PATH_NOT_FOUND"],
       ["relative", {}, "INVALID_FIELD"],
-      ["out", { beneath: folder.path }, "PATH_ESCAPES"],
-      ["../x", { beneath: folder.path }, "PATH_ESCAPES"],
+      ["out", { beneath: directory.path }, "PATH_ESCAPES"],
+      ["../x", { beneath: directory.path }, "PATH_ESCAPES"],
     ] as const)
       assert.equal((await failureOf(client.files.watch(path, options).next())).reason, reason);
   });
 
   it("Watch does not follow a symbolic link in the watched directory", async () => {
-    await using folder = await testFolder();
-    await using secret = await testFolder();
-    await mkdir(folder.at("sub"));
-    await using watch = await Watch.of("sub", { beneath: folder.path, recursive: true });
+    await using directory = await testDirectory();
+    await using secret = await testDirectory();
+    await mkdir(directory.at("sub"));
+    await using watch = await Watch.of("sub", { beneath: directory.path, recursive: true });
     await mkdir(secret.at("hidden"));
-    await symlink(secret.path, folder.at("sub/link"));
-    await mkdir(folder.at("sub/real"));
+    await symlink(secret.path, directory.at("sub/link"));
+    await mkdir(directory.at("sub/real"));
     await watch.has("created link", "created real/");
     await writeFile(secret.at("hidden/x"), "");
-    await writeFile(folder.at("sub/real/last"), "");
+    await writeFile(directory.at("sub/real/last"), "");
     await watch.has("created real/last");
     assert.ok(!watch.events.some((event) => event.includes("hidden")));
   });
 
   it("Watch reports an unreadable directory with EACCES and continues", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("closed"), { mode: 0o700 });
-    await chown(folder.at("closed"), 65_534, 65_534);
+    await using directory = await testDirectory();
+    await mkdir(directory.at("closed"), { mode: 0o700 });
+    await chown(directory.at("closed"), 65_534, 65_534);
     await using user = await startAgent({ through: ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] });
     using other = clientOf(user);
-    await using watch = await Watch.of(folder.path, { recursive: true }, other);
+    await using watch = await Watch.of(directory.path, { recursive: true }, other);
     await watch.has("rescan closed/ EACCES");
-    await writeFile(folder.at("last"), "");
+    await writeFile(directory.at("last"), "");
     await watch.has("closed last");
   });
 
   it("Watch stays on its file system unless crossMounts is set", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await using other = await testFolder();
-    await mkdir(folder.at("mounted"));
-    using _mount = bindMount(other.path, folder.at("mounted"));
-    await using watch = await Watch.of(folder.path, { recursive: true });
-    await using across = await Watch.of(folder.path, { recursive: true, crossMounts: true });
+    await using directory = await testDirectory();
+    await using other = await testDirectory();
+    await mkdir(directory.at("mounted"));
+    using _mount = bindMount(other.path, directory.at("mounted"));
+    await using watch = await Watch.of(directory.path, { recursive: true });
+    await using across = await Watch.of(directory.path, { recursive: true, crossMounts: true });
     await mkdir(other.at("sub"));
     await across.has("created mounted/sub/");
     await writeFile(other.at("sub/file"), "");
     await across.has("created mounted/sub/file");
-    await writeFile(folder.at("last"), "");
+    await writeFile(directory.at("last"), "");
     await watch.has("closed last");
     assert.deepEqual(watch.events, ["created last", "closed last"]);
   });
@@ -228,11 +228,11 @@ describe("a watch of a directory", () => {
 
 describe("the watches of an agent", () => {
   it("Watch does not count as user activity and closes its descriptor", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const before = await activityNs(client);
     {
-      await using watch = await Watch.of(folder.path);
-      await writeFile(folder.at("file"), "");
+      await using watch = await Watch.of(directory.path);
+      await writeFile(directory.at("file"), "");
       await watch.has("closed file");
       assert.ok((await inotifyInstances()) > 0);
     }
@@ -241,24 +241,24 @@ describe("the watches of an agent", () => {
   });
 
   it("an agent allows sixteen watches at once", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     // Its own: after a watch is cancelled, its agent counts it until that has arrived.
     await using full = await startAgent();
     using its = clientOf(full);
     await using open = new AsyncDisposableStack();
-    for (let count = 0; count < 16; count++) open.use(await Watch.of(folder.path, {}, its));
-    const { status, reason } = await failureOf(its.files.watch(folder.path).next());
+    for (let count = 0; count < 16; count++) open.use(await Watch.of(directory.path, {}, its));
+    const { status, reason } = await failureOf(its.files.watch(directory.path).next());
     assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS"]);
   });
 
   it("a watched file system can be unmounted", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("mounted"));
-    using _mount = tmpfsMount(folder.at("mounted"));
-    await using watch = await Watch.of(folder.at("mounted"), { recursive: true });
+    await using directory = await testDirectory();
+    await mkdir(directory.at("mounted"));
+    using _mount = tmpfsMount(directory.at("mounted"));
+    await using watch = await Watch.of(directory.at("mounted"), { recursive: true });
     await until(() => {
       try {
-        execFileSync("umount", [folder.at("mounted")], { stdio: "pipe" });
+        execFileSync("umount", [directory.at("mounted")], { stdio: "pipe" });
         return true;
       } catch {
         return false;
@@ -269,8 +269,8 @@ describe("the watches of an agent", () => {
   });
 
   it("Watch names fs.inotify.max_user_watches when that limit is reached", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
-    for (let index = 0; index < 20; index++) await mkdir(folder.at(`directory-${index}`));
+    await using directory = await testDirectory();
+    for (let index = 0; index < 20; index++) await mkdir(directory.at(`directory-${index}`));
     // A user namespace of its own has its own limit (user_namespaces(7), /proc/sys/fs/inotify).
     const through = [
       "unshare",
@@ -283,43 +283,43 @@ describe("the watches of an agent", () => {
     ];
     await using limited = await startAgent({ through });
     using other = clientOf(limited);
-    const { status, reason, message } = await failureOf(other.files.watch(folder.path, { recursive: true }).next());
+    const { status, reason, message } = await failureOf(other.files.watch(directory.path, { recursive: true }).next());
     assert.deepEqual([status, reason], ["RESOURCE_EXHAUSTED", "TOO_MANY_DIRECTORIES"]);
     assert.match(message, /fs\.inotify\.max_user_watches/);
-    await using watch = await Watch.of(folder.path, {}, other);
-    await writeFile(folder.at("file"), "");
+    await using watch = await Watch.of(directory.path, {}, other);
+    await writeFile(directory.at("file"), "");
     await watch.has("closed file");
   });
 
   it("Watch works without /proc", NEEDS_ROOT, async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const withoutProc = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs /proc && exec "$@"', "sh"];
     await using bare = await startAgent({ through: withoutProc });
     using other = clientOf(bare);
-    await using watch = await Watch.of(folder.path, { recursive: true }, other);
-    await mkdir(folder.at("sub"));
-    await writeFile(folder.at("sub/file"), "");
+    await using watch = await Watch.of(directory.path, { recursive: true }, other);
+    await mkdir(directory.at("sub"));
+    await writeFile(directory.at("sub/file"), "");
     await watch.has("created sub/file");
   });
 
   it("a restore ends watches, and the library resumes them with a rescan", async () => {
-    await using folder = await testFolder();
-    await using watch = await Watch.of(folder.path, { recursive: true });
-    await using once = await Watch.of(folder.path, { resume: false });
+    await using directory = await testDirectory();
+    await using watch = await Watch.of(directory.path, { recursive: true });
+    await using once = await Watch.of(directory.path, { resume: false });
     using other = clientOf(agent);
     await other.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
     await once.ended;
     await watch.has("rescan /");
-    await writeFile(folder.at("file"), "");
+    await writeFile(directory.at("file"), "");
     await watch.has("closed file");
     assert.deepEqual(once.events, []);
   });
 
   it("a watch ends with SHUTTING_DOWN when the agent stops", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     await using other = await startAgent();
     using its = clientOf(other);
-    await using watch = await Watch.of(folder.path, {}, its);
+    await using watch = await Watch.of(directory.path, {}, its);
     assert.deepEqual(await other.stop(), { code: 0, signal: null });
     const error = await failureOf(watch.ended.then((failure) => Promise.reject(failure as Error)));
     assert.equal(error.reason, "SHUTTING_DOWN");
@@ -328,20 +328,20 @@ describe("the watches of an agent", () => {
 
 describe("a client that does not read its watch", () => {
   it("a slow reader of a watch gets rescans for dropped events", async () => {
-    await using folder = await testFolder();
-    await mkdir(folder.at("sub"));
-    const values = client.files.watch(folder.path, { recursive: true });
+    await using directory = await testDirectory();
+    await mkdir(directory.at("sub"));
+    const values = client.files.watch(directory.path, { recursive: true });
     assert.equal((await values.next()).value?.eventType, "ready");
     // grpc-js reads ahead up to its window; each name is long, so that the agent's limits are reached soon.
     const names = Array.from({ length: 12_000 }, (_, index) => `${"x".repeat(200)}-${index}`);
-    for (const name of names) await writeFile(folder.at(`sub/${name}`), "");
-    await writeFile(folder.at("last"), "");
+    for (const name of names) await writeFile(directory.at(`sub/${name}`), "");
+    await writeFile(directory.at("last"), "");
     const seen = new Set<string>();
     let rescans = 0;
     for await (const { eventType, filename } of values) {
       if (eventType === "rescan") {
         rescans += 1;
-        for (const name of await readdir(folder.at(filename === "" ? "sub" : filename))) seen.add(`sub/${name}`);
+        for (const name of await readdir(directory.at(filename === "" ? "sub" : filename))) seen.add(`sub/${name}`);
       } else seen.add(filename);
       if (seen.has("last") || filename === "") if (names.every((name) => seen.has(`sub/${name}`))) break;
     }
@@ -351,17 +351,17 @@ describe("a client that does not read its watch", () => {
 
 describe("a file system that hangs", () => {
   it("a hung file system fails only the watches that read it", NEEDS_FUSE, async () => {
-    await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"));
+    await using directory = await testDirectory();
+    await using mount = await fuseMount("hanging_mount", directory.at("hung"));
     await using other = await startAgent();
     using its = clientOf(other);
-    await using watch = await Watch.of(folder.path, { recursive: true }, its);
-    const hung = await failureOf(its.files.watch(folder.at("hung")).next());
-    assert.deepEqual([hung.reason, hung.metadata["mount"]], ["FILE_SYSTEM_HUNG", folder.at("hung")]);
-    const across = await failureOf(its.files.watch(folder.path, { recursive: true, crossMounts: true }).next());
-    assert.deepEqual([across.reason, across.metadata["mount"]], ["FILE_SYSTEM_HUNG", folder.at("hung")]);
-    await mkdir(folder.at("sub"));
-    await writeFile(folder.at("sub/file"), "");
+    await using watch = await Watch.of(directory.path, { recursive: true }, its);
+    const hung = await failureOf(its.files.watch(directory.at("hung")).next());
+    assert.deepEqual([hung.reason, hung.metadata["mount"]], ["FILE_SYSTEM_HUNG", directory.at("hung")]);
+    const across = await failureOf(its.files.watch(directory.path, { recursive: true, crossMounts: true }).next());
+    assert.deepEqual([across.reason, across.metadata["mount"]], ["FILE_SYSTEM_HUNG", directory.at("hung")]);
+    await mkdir(directory.at("sub"));
+    await writeFile(directory.at("sub/file"), "");
     await watch.has("created sub/file");
     await mount[Symbol.asyncDispose]();
   });

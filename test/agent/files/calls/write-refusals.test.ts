@@ -17,8 +17,8 @@ import {
   FileCalls,
   headerMessage,
   openFiles,
-  type TestFolder,
-  testFolder,
+  type TestDirectory,
+  testDirectory,
   failsWith,
 } from "../../../fixtures/files.ts";
 import { callFields, CODE, envelope, FLAG, frame, FRAME, RawHttp2, uint32 } from "../../../fixtures/raw-http2.ts";
@@ -27,27 +27,27 @@ import { relayTo } from "../../../fixtures/relay.ts";
 
 const OLD = "the old content";
 
-let folder: TestFolder;
+let directory: TestDirectory;
 let path: string;
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 beforeEach(async () => {
-  folder = await testFolder();
-  path = folder.at("file");
+  directory = await testDirectory();
+  path = directory.at("file");
   await writeFile(path, OLD, { mode: 0o640 });
 });
 afterEach(async () => {
   assert.equal(await readFile(path, "utf8"), OLD, "the old file must be untouched");
-  assert.deepEqual(await folder.names(), ["file"], "no temporary file may be left");
-  await folder[Symbol.asyncDispose]();
+  assert.deepEqual(await directory.names(), ["file"], "no temporary file may be left");
+  await directory[Symbol.asyncDispose]();
 });
 
 const data = (text: string): WriteFileRequest => dataMessage(Buffer.from(text));
 
-/** Resolves when the agent holds no file of the folder any more. */
+/** Resolves when the agent holds no file of the directory any more. */
 async function finished(): Promise<void> {
   const isClosed = async (): Promise<boolean> =>
-    !(await openFiles(agent.pid)).some((file) => file.startsWith(folder.path));
+    !(await openFiles(agent.pid)).some((file) => file.startsWith(directory.path));
   await until(isClosed, "the agent has closed its new file");
 }
 
@@ -110,11 +110,11 @@ describe("refused WriteFile calls", () => {
   });
 
   it("WriteFile rejects a non-regular file and a path below a file", async () => {
-    assert.equal(spawnSync("mkfifo", [folder.at("fifo")]).status, 0);
-    for (const other of [folder.path, "/dev/null", "/", "/proc/.", "/tmp/..", folder.at("fifo")])
+    assert.equal(spawnSync("mkfifo", [directory.at("fifo")]).status, 0);
+    for (const other of [directory.path, "/dev/null", "/", "/proc/.", "/tmp/..", directory.at("fifo")])
       await failsWith(files.write({ path: other }, "x"), status.FAILED_PRECONDITION, "NOT_A_REGULAR_FILE");
     assert.ok((await stat("/dev/null")).isCharacterDevice());
-    spawnSync("rm", [folder.at("fifo")]);
+    spawnSync("rm", [directory.at("fifo")]);
     for (const createParents of [false, true]) {
       const writing = files.write({ path: `${path}/below`, createParents }, "x");
       await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND", { errno: "ENOTDIR" });
@@ -131,8 +131,8 @@ describe("refused WriteFile calls", () => {
     }
     assert.equal((await failureOf(files.writeMessages(cancelled(), { signal: abort.signal }))).code, status.CANCELLED);
     // The agent completes its clean-up before it answers the next write.
-    await files.write({ path: folder.at("next") }, "x");
-    spawnSync("rm", [folder.at("next")]);
+    await files.write({ path: directory.at("next") }, "x");
+    spawnSync("rm", [directory.at("next")]);
   });
 
   describe("a WriteFile request that is broken off", () => {

@@ -10,10 +10,10 @@ import {
 } from "../../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { dataMessage, failureOf, FileCalls, headerMessage, testFolder, failsWith } from "../../../fixtures/files.ts";
+import { dataMessage, failureOf, FileCalls, headerMessage, testDirectory, failsWith } from "../../../fixtures/files.ts";
 import { NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const agent = forAllTests(await startAgent());
 const files = forAllTests(new FileCalls(agent));
 
@@ -26,15 +26,15 @@ const ownerOf = async (path: string): Promise<readonly [number, number]> => {
 
 describe("WriteFile", () => {
   it("WriteFile creates a file and returns its size and checksum", NEEDS_ROOT, async () => {
-    const response = await files.write({ path: folder.at("new") }, "some ", "content");
-    assert.equal(await readFile(folder.at("new"), "utf8"), "some content");
+    const response = await files.write({ path: directory.at("new") }, "some ", "content");
+    assert.equal(await readFile(directory.at("new"), "utf8"), "some content");
     assert.equal(response.bytesWritten, 12n);
     assert.ok(sha256("some content").equals(response.sha256));
-    assert.deepEqual([await modeOf(folder.at("new")), ...(await ownerOf(folder.at("new")))], [0o644, 0, 0]);
+    assert.deepEqual([await modeOf(directory.at("new")), ...(await ownerOf(directory.at("new")))], [0o644, 0, 0]);
   });
 
   it("WriteFile sets the given mtime to the microsecond, or the current time", async () => {
-    const path = folder.at("timed");
+    const path = directory.at("timed");
     for (const [seconds, nanos, ns] of [
       [1_600_000_000n, 123_456_789, 1_600_000_000_123_456_000n],
       [-1n, 500_000_000, -500_000_000n],
@@ -62,7 +62,7 @@ describe("WriteFile", () => {
       Array.from({ length: 300 }, (_, index) => (index % 100 === 99 ? some : Buffer.alloc(32 * 1_024 + index))),
     ];
     for (const [index, parts] of contents.entries()) {
-      const path = folder.at(`sparse${index}`);
+      const path = directory.at(`sparse${index}`);
       const whole = Buffer.concat(parts);
       const pieces = parts.flatMap((part) =>
         Array.from({ length: Math.ceil(part.length / MIB) }, (_, at) => part.subarray(at * MIB, (at + 1) * MIB)),
@@ -77,8 +77,8 @@ describe("WriteFile", () => {
       const { blocks } = await stat(path);
       assert.ok(blocks * 512 < 128 * 1_024, `content ${index} takes ${blocks * 512} bytes`);
     }
-    await files.write({ path: folder.at("solid") }, Buffer.alloc(MIB));
-    assert.ok((await stat(folder.at("solid"))).blocks * 512 >= MIB);
+    await files.write({ path: directory.at("solid") }, Buffer.alloc(MIB));
+    assert.ok((await stat(directory.at("solid"))).blocks * 512 >= MIB);
   });
 
   it("WriteFile keeps the order of pieces and can omit the checksum", async () => {
@@ -90,7 +90,7 @@ describe("WriteFile", () => {
       [false, true],
       [true, true],
     ] as const) {
-      const path = folder.at(`pieces-${sparse}-${skipSha256}`);
+      const path = directory.at(`pieces-${sparse}-${skipSha256}`);
       const response = await files.write({ path, skipSha256, sparse }, ...pieces);
       assert.ok((await readFile(path)).equals(whole));
       assert.equal(response.bytesWritten, BigInt(whole.length));
@@ -99,7 +99,7 @@ describe("WriteFile", () => {
   });
 
   it("WriteFile gives new entries in a setgid directory its group", NEEDS_ROOT, async () => {
-    const shared = folder.at("shared");
+    const shared = directory.at("shared");
     await mkdir(shared);
     await chown(shared, 0, 4321);
     await chmod(shared, 0o2775);
@@ -125,13 +125,13 @@ describe("WriteFile", () => {
       ["nothing", true, [last("")], ""],
       ["unannounced", false, [last("content")], "content"],
     ] as const) {
-      await files.writeMessages([headerMessage({ path: folder.at(name), marksLast }), ...messages]);
-      assert.equal(await readFile(folder.at(name), "utf8"), content, name);
+      await files.writeMessages([headerMessage({ path: directory.at(name), marksLast }), ...messages]);
+      assert.equal(await readFile(directory.at(name), "utf8"), content, name);
     }
   });
 
   it("WriteFile replaces a file atomically and keeps its owner and mode", NEEDS_ROOT, async () => {
-    const path = folder.at("kept");
+    const path = directory.at("kept");
     await writeFile(path, "a long old content");
     await chown(path, 1234, 5678);
     await chmod(path, 0o4751);
@@ -143,65 +143,68 @@ describe("WriteFile", () => {
   });
 
   it("WriteFile sets the given owner and mode, including setuid and owner 0", NEEDS_ROOT, async () => {
-    const path = folder.at("given");
+    const path = directory.at("given");
     await files.write({ path, mode: 0o6755, uid: 77, gid: 88 }, "x");
     assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o6755, 77, 88]);
     await files.write({ path, uid: 0 }, "x");
     assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o6755, 0, 88]);
     await files.write({ path, mode: 0, gid: 0 }, "x");
     assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0, 0, 0]);
-    await files.write({ path: folder.at("largest"), uid: 2 ** 32 - 2, gid: 2 ** 32 - 2 });
-    assert.deepEqual(await ownerOf(folder.at("largest")), [2 ** 32 - 2, 2 ** 32 - 2]);
+    await files.write({ path: directory.at("largest"), uid: 2 ** 32 - 2, gid: 2 ** 32 - 2 });
+    assert.deepEqual(await ownerOf(directory.at("largest")), [2 ** 32 - 2, 2 ** 32 - 2]);
   });
 
   it("WriteFile replaces a symbolic link's target and keeps the link", async () => {
-    await mkdir(folder.at("far"));
-    await writeFile(folder.at("far/target"), "old");
-    await symlink("target", folder.at("far/second"));
-    await symlink("far/second", folder.at("first"));
-    await symlink(folder.at("first"), folder.at("absolute"));
-    await files.write({ path: folder.at("absolute") }, "new");
-    assert.equal(await readFile(folder.at("far/target"), "utf8"), "new");
-    assert.equal(await readlink(folder.at("first")), "far/second");
-    assert.equal(await realpath(folder.at("absolute")), await realpath(folder.at("far/target")));
+    await mkdir(directory.at("far"));
+    await writeFile(directory.at("far/target"), "old");
+    await symlink("target", directory.at("far/second"));
+    await symlink("far/second", directory.at("first"));
+    await symlink(directory.at("first"), directory.at("absolute"));
+    await files.write({ path: directory.at("absolute") }, "new");
+    assert.equal(await readFile(directory.at("far/target"), "utf8"), "new");
+    assert.equal(await readlink(directory.at("first")), "far/second");
+    assert.equal(await realpath(directory.at("absolute")), await realpath(directory.at("far/target")));
   });
 
   it("WriteFile creates a dangling link's target and rejects a loop", async () => {
-    await symlink("missing", folder.at("dangling"));
-    await files.write({ path: folder.at("dangling") }, "there");
-    assert.equal(await readFile(folder.at("missing"), "utf8"), "there");
-    await symlink("loop-b", folder.at("loop-a"));
-    await symlink("loop-a", folder.at("loop-b"));
-    const looping = files.write({ path: folder.at("loop-a") }, "x");
+    await symlink("missing", directory.at("dangling"));
+    await files.write({ path: directory.at("dangling") }, "there");
+    assert.equal(await readFile(directory.at("missing"), "utf8"), "there");
+    await symlink("loop-b", directory.at("loop-a"));
+    await symlink("loop-a", directory.at("loop-b"));
+    const looping = files.write({ path: directory.at("loop-a") }, "x");
     await failsWith(looping, status.NOT_FOUND, "PATH_NOT_FOUND", { errno: "ELOOP" });
   });
 
   it("WriteFile creates missing directories on request, owned like the file", NEEDS_ROOT, async () => {
-    const path = folder.at("some//new/./folders/file");
+    const path = directory.at("some//new/./directories/file");
     const { message } = await failsWith(files.write({ path }, "x"), status.NOT_FOUND, "PATH_NOT_FOUND");
     assert.match(message, /create_parents/);
     await files.write({ path, createParents: true, uid: 5, gid: 6, mode: 0o600 }, "x");
-    assert.deepEqual([await modeOf(folder.at("some/new")), ...(await ownerOf(folder.at("some/new")))], [0o755, 5, 6]);
+    assert.deepEqual(
+      [await modeOf(directory.at("some/new")), ...(await ownerOf(directory.at("some/new")))],
+      [0o755, 5, 6],
+    );
     assert.deepEqual([await modeOf(path), ...(await ownerOf(path))], [0o600, 5, 6]);
-    await files.write({ path: folder.at("plain"), createParents: true }, "x");
+    await files.write({ path: directory.at("plain"), createParents: true }, "x");
   });
 
   it("an exclusive WriteFile fails on any existing entry, even a dangling link", async () => {
-    await writeFile(folder.at("there"), "old");
-    await symlink("nowhere", folder.at("points-nowhere"));
+    await writeFile(directory.at("there"), "old");
+    await symlink("nowhere", directory.at("points-nowhere"));
     for (const name of ["there", "points-nowhere", "."])
       await failsWith(
-        files.write({ path: folder.at(name), exclusive: true }, "x"),
+        files.write({ path: directory.at(name), exclusive: true }, "x"),
         status.ALREADY_EXISTS,
         "ALREADY_EXISTS",
       );
-    assert.equal(await readFile(folder.at("there"), "utf8"), "old");
-    await files.write({ path: folder.at("exclusive"), exclusive: true }, "first");
-    assert.equal(await readFile(folder.at("exclusive"), "utf8"), "first");
+    assert.equal(await readFile(directory.at("there"), "utf8"), "old");
+    await files.write({ path: directory.at("exclusive"), exclusive: true }, "first");
+    assert.equal(await readFile(directory.at("exclusive"), "utf8"), "first");
   });
 
   it("exactly one of many exclusive WriteFile calls succeeds", async () => {
-    const path = folder.at("contested");
+    const path = directory.at("contested");
     const outcomes = await Promise.allSettled(
       Array.from({ length: 16 }, (_, i) => files.write({ path, exclusive: true }, String(i))),
     );
@@ -210,7 +213,7 @@ describe("WriteFile", () => {
   });
 
   it("concurrent WriteFile calls never mix their contents", async () => {
-    const path = folder.at("rewritten");
+    const path = directory.at("rewritten");
     const contents = Array.from({ length: 12 }, (_, i) => Buffer.alloc(200_000 + i, i));
     await files.write({ path }, contents[0] as Buffer);
     const writers = Promise.all(contents.map((content) => files.write({ path }, content)));
@@ -225,19 +228,19 @@ describe("new files", () => {
   it("a new file belongs to the workload's user in the sandbox", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "daemon:games" } });
     using calls = new FileCalls(other);
-    await calls.write({ path: folder.at("users/own"), createParents: true }, "x");
+    await calls.write({ path: directory.at("users/own"), createParents: true }, "x");
     const groups = await readFile("/etc/group", "utf8");
     const games = Number(/^games:[^:]*:(\d+)/m.exec(groups)?.[1]);
-    assert.deepEqual(await ownerOf(folder.at("users/own")), [1, games]);
-    assert.deepEqual(await ownerOf(folder.at("users")), [1, games]);
-    await calls.write({ path: folder.at("users/given"), uid: 0, gid: 0 }, "x");
-    assert.deepEqual(await ownerOf(folder.at("users/given")), [0, 0]);
+    assert.deepEqual(await ownerOf(directory.at("users/own")), [1, games]);
+    assert.deepEqual(await ownerOf(directory.at("users")), [1, games]);
+    await calls.write({ path: directory.at("users/given"), uid: 0, gid: 0 }, "x");
+    assert.deepEqual(await ownerOf(directory.at("users/given")), [0, 0]);
   });
 
   it("WriteFile fails with EXEC_BAD_USER if the workload's user is unknown", NEEDS_ROOT, async () => {
     await using other = await startAgent({ process: { user: "nobody-knows" } });
     using calls = new FileCalls(other);
-    assert.equal((await failureOf(calls.write({ path: folder.at("unowned") }, "x"))).reason, "EXEC_BAD_USER");
-    await calls.write({ path: folder.at("owned"), uid: 1, gid: 1 }, "x");
+    assert.equal((await failureOf(calls.write({ path: directory.at("unowned") }, "x"))).reason, "EXEC_BAD_USER");
+    await calls.write({ path: directory.at("owned"), uid: 1, gid: 1 }, "x");
   });
 });

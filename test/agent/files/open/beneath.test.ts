@@ -14,25 +14,25 @@ import {
   FileCalls,
   headerMessage,
   openFiles,
-  testFolder,
+  testDirectory,
   failsWith,
 } from "../../../fixtures/files.ts";
 import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 
-/** Owner of the hostile folder. */
+/** Owner of the hostile directory. */
 const WORKLOAD = 1000;
 
 const agent = forAllTests(await startAgent());
 const calls = forAllTests(new FileCalls(agent));
 
 /**
- * A folder of the workload, `inside`, beside one that the workload may not enter, with links from the first to the
+ * A directory of the workload, `inside`, beside one that the workload may not enter, with links from the first to the
  * second.
  */
 async function scene() {
-  const folder = await testFolder();
-  const [inside, outside] = [folder.at("inside"), folder.at("outside")];
+  const directory = await testDirectory();
+  const [inside, outside] = [directory.at("inside"), directory.at("outside")];
   await mkdir(join(inside, "real"), { recursive: true });
   await mkdir(outside, { mode: 0o700 });
   await writeFile(join(outside, "secret"), "secret");
@@ -41,7 +41,7 @@ async function scene() {
   await symlink("real", join(inside, "within"));
   await symlink(join(outside, "secret"), join(inside, "file"));
   for (const name of ["", "real"]) await chown(join(inside, name), WORKLOAD, WORKLOAD);
-  return { folder, inside, outside, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+  return { directory, inside, outside, [Symbol.asyncDispose]: () => directory[Symbol.asyncDispose]() };
 }
 
 async function assertEscape(call: Promise<unknown>, errno = "EXDEV"): Promise<string> {
@@ -90,11 +90,11 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
   it("a path beneath a directory cannot leave it through links or dots", async () => {
     await using at = await scene();
     const beneath = at.inside;
-    for (const folder of ["absolute", "dotted", "..", "real/../../outside", "within/../../outside"]) {
-      await assertEscape(calls.write({ beneath, path: `${folder}/made`, exclusive: true }, "x"));
-      await assertEscape(calls.write({ beneath, path: `${folder}/deep/made`, createParents: true }, "x"));
-      await assertEscape(readIn(beneath, `${folder}/secret`));
-      await assertEscape(statIn(beneath, `${folder}/secret`));
+    for (const directory of ["absolute", "dotted", "..", "real/../../outside", "within/../../outside"]) {
+      await assertEscape(calls.write({ beneath, path: `${directory}/made`, exclusive: true }, "x"));
+      await assertEscape(calls.write({ beneath, path: `${directory}/deep/made`, createParents: true }, "x"));
+      await assertEscape(readIn(beneath, `${directory}/secret`));
+      await assertEscape(statIn(beneath, `${directory}/secret`));
     }
     await assertEscape(calls.write({ beneath, path: "file" }, "x"));
     await assertEscape(readIn(beneath, "file"));
@@ -139,7 +139,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
   it("a failed WriteFile beneath removes the parents that it created", async () => {
     await using at = await scene();
     const header = { beneath: at.inside, path: "a/b/c", createParents: true, uid: WORKLOAD, gid: WORKLOAD };
-    // Sparse content is written as it comes, when the folders are there already.
+    // Sparse content is written as it comes, when the directories are there already.
     await failureOf(calls.write({ ...header, sparse: true, size: 5n }, "four"));
     assert.ok(!(await readdir(at.inside)).includes("a"));
     await calls.write(header, "x");
@@ -158,7 +158,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     const writing = calls.writeMessages(messages());
     const isOpened = async (): Promise<boolean> =>
       (await openFiles(agent.pid)).some((path) => path.startsWith(`${at.inside}/real/`));
-    await until(isOpened, "the agent has a file in the folder");
+    await until(isOpened, "the agent has a file in the directory");
     await rename(join(at.inside, "real"), join(at.inside, "moved"));
     await symlink(at.outside, join(at.inside, "real"));
     swapped.resolve();
@@ -169,11 +169,11 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
 
   it("beneath may be a link but must be an existing directory", async () => {
     await using at = await scene();
-    await symlink(at.inside, at.folder.at("entry"));
+    await symlink(at.inside, at.directory.at("entry"));
     await chmod(at.inside, 0o700);
-    await calls.write({ beneath: at.folder.at("entry"), path: "made" }, "x");
-    assert.equal(await readIn(at.folder.at("entry"), "made"), "x");
-    for (const beneath of [at.folder.at("missing"), join(at.inside, "made")])
+    await calls.write({ beneath: at.directory.at("entry"), path: "made" }, "x");
+    assert.equal(await readIn(at.directory.at("entry"), "made"), "x");
+    for (const beneath of [at.directory.at("missing"), join(at.inside, "made")])
       await failsWith(readIn(beneath, "made"), status.NOT_FOUND, "PATH_NOT_FOUND", { path: beneath });
   });
 
@@ -193,7 +193,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
   it("calls beneath a directory leave no descriptor open", async () => {
     await using at = await scene();
     const held = async (): Promise<string[]> =>
-      (await openFiles(agent.pid)).filter((path) => path.includes(at.folder.path));
+      (await openFiles(agent.pid)).filter((path) => path.includes(at.directory.path));
     await calls.write({ beneath: at.inside, path: "made" }, "x");
     await failureOf(calls.write({ beneath: at.inside, path: "absolute/made" }, "x"));
     await failureOf(readIn(at.inside, "file"));
@@ -206,8 +206,8 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     const without = new FileSystem(
       {
         ...addon,
-        openIn: (folder, path, flags, mode, resolve) =>
-          resolve === 0 ? addon.openIn(folder, path, flags, mode, 0) : Promise.resolve(-38),
+        openIn: (directory, path, flags, mode, resolve) =>
+          resolve === 0 ? addon.openIn(directory, path, flags, mode, 0) : Promise.resolve(-38),
       },
       nodeTimers,
     );

@@ -7,7 +7,7 @@ import { FileSystemHung } from "../../../../src/agent/domain/index.ts";
 import { Leftovers } from "../../../../src/agent/files/entries/leftovers.ts";
 import { createFile } from "../../../../src/agent/files/entries/new-file.ts";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
 import { ManualTimers } from "../../../fixtures/clocks.ts";
 import { NEEDS_FUSE } from "../../../fixtures/privileges.ts";
@@ -24,9 +24,9 @@ const bytes = (path: string): Buffer => Buffer.from(path);
 
 describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
   it("64 blocked fsyncs occupy eight threads and delay other calls briefly", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "content");
-    await using mount = await fuseMount("hanging_mount", folder.at("slow"), ["late"]);
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "content");
+    await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);
     const output = mount.server.stdout;
     let begun = 0;
     const allBegun = Promise.withResolvers<void>();
@@ -35,7 +35,7 @@ describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
       name: string,
       signal: AbortSignal = new AbortController().signal,
     ): Promise<void> => {
-      const opened = await files.openDirectory("create", bytes(folder.at(above)), "change");
+      const opened = await files.openDirectory("create", bytes(directory.at(above)), "change");
       const file = await createFile(opened, new Leftovers(), { sparse: false, sha256: true });
       await file.write([bytes("x")]);
       begun += 1;
@@ -60,8 +60,8 @@ describe("64 writes to a disk whose fsyncs do not end", NEEDS_FUSE, () => {
     cancelled.abort(reason);
     for (const outcome of await Promise.allSettled(givenUp)) assert.deepEqual(outcome, { status: "rejected", reason });
     for (let round = 0; round < 8; round++) {
-      assert.equal((await files.stat(bytes(folder.at("slow/x")), false)).sizeBytes, 65_536n);
-      const file = await files.openRegular(bytes(folder.at("file")));
+      assert.equal((await files.stat(bytes(directory.at("slow/x")), false)).sizeBytes, 65_536n);
+      const file = await files.openRegular(bytes(directory.at("file")));
       assert.ok("read" in file);
       assert.equal(await file.read(Buffer.alloc(16), 0n), 7);
       await file.close();
@@ -96,12 +96,12 @@ async function timeUntil(promise: Promise<unknown>): Promise<number> {
 
 describe("calls into a mount that never answers", NEEDS_FUSE, () => {
   it("calls to a hung mount briefly delay others, then not at all", async () => {
-    await using folder = await testFolder();
-    await writeFile(folder.at("file"), "content");
-    await using _mount = await fuseMount("hanging_mount", folder.at("hung"));
-    const living = (): Promise<unknown> => files.stat(bytes(folder.at("file")), false);
+    await using directory = await testDirectory();
+    await writeFile(directory.at("file"), "content");
+    await using _mount = await fuseMount("hanging_mount", directory.at("hung"));
+    const living = (): Promise<unknown> => files.stat(bytes(directory.at("file")), false);
     const call = async (index: number): Promise<unknown> =>
-      files.stat(bytes(folder.at(`hung/${index}`)), false).catch((error: unknown) => error);
+      files.stat(bytes(directory.at(`hung/${index}`)), false).catch((error: unknown) => error);
     const hanging = Array.from({ length: 3 }, async (_, index) => call(index));
     assert.ok((await timeUntil(living())) < 6 * LOOK_MS);
     hanging.push(...Array.from({ length: 37 }, async (_, index) => call(3 + index)));
@@ -111,19 +111,19 @@ describe("calls into a mount that never answers", NEEDS_FUSE, () => {
     await timeUntil(Promise.all(hanging));
     for (const error of await Promise.all(hanging)) {
       assert.ok(error instanceof FileSystemHung);
-      assert.equal(error.mount?.path, folder.at("hung"));
+      assert.equal(error.mount?.path, directory.at("hung"));
     }
   });
 });
 
 describe("a mount that answers after five seconds", NEEDS_FUSE, () => {
   it("a mount that answers after five seconds fails no call", async () => {
-    await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("slow"), ["late"]);
+    await using directory = await testDirectory();
+    await using mount = await fuseMount("hanging_mount", directory.at("slow"), ["late"]);
     mount.server.kill("SIGSTOP");
     const calls: Promise<{ sizeBytes: bigint }>[] = [];
     for (let look = 0; look < 10; look++) {
-      calls.push(...Array.from({ length: 4 }, async () => files.stat(bytes(folder.at(`slow/${look}`)), false)));
+      calls.push(...Array.from({ length: 4 }, async () => files.stat(bytes(directory.at(`slow/${look}`)), false)));
       await timeUntil(new Promise((resolve) => setTimeout(resolve, 50)));
       timers.advance(LOOK_MS);
     }

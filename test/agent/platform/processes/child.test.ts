@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { BufferPool } from "../../../../src/agent/domain/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { Cgroups, NativeProcesses, STREAM_BUFFERS } from "../../../../src/agent/platform/index.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { fuseMount, program, script } from "../../../fixtures/programs/index.ts";
 import { NEEDS_NAMESPACES } from "../../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
@@ -32,10 +32,10 @@ test("an ended child's process id stays reserved and unsignalled until release",
 });
 
 test("a released child that survives SIGKILL is reaped when it ends", NEEDS_FUSE, async () => {
-  await using folder = await testFolder();
-  await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["take"]);
+  await using directory = await testDirectory();
+  await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["take"]);
   const taken = once(mount.server.stdout, "data");
-  const child = await processes.spawn(request(["/bin/cat", folder.at("hung/file")]));
+  const child = await processes.spawn(request(["/bin/cat", directory.at("hung/file")]));
   await taken;
   assert.equal(await child.tree.killWithin(100), false);
   child.release();

@@ -9,16 +9,16 @@ import { addon } from "../../../fixtures/spawning.ts";
 
 const MIB = 2 ** 20;
 
-/** A folder as a cgroup's, whose memory.max a test reads. */
+/** A directory as a cgroup's, whose memory.max a test reads. */
 function cgroup(t: TestContext, hasLimit = true) {
-  const folder = mkdtempSync(join(tmpdir(), "guest-agent-"));
-  const file = join(folder, "memory.max");
-  writeFileSync(join(folder, "memory.current"), String(30 * MIB));
+  const directory = mkdtempSync(join(tmpdir(), "guest-agent-"));
+  const file = join(directory, "memory.max");
+  writeFileSync(join(directory, "memory.current"), String(30 * MIB));
   if (hasLimit) writeFileSync(file, "");
-  const fd = openSync(folder, "r");
+  const fd = openSync(directory, "r");
   t.after(() => {
     closeSync(fd);
-    rmSync(folder, { recursive: true });
+    rmSync(directory, { recursive: true });
   });
   const cut = (): void => writeFileSync(file, "");
   return { fd, limit: () => Number.parseInt(readFileSync(file, "utf8"), 10), cut };

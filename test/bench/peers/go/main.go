@@ -1,5 +1,5 @@
 // The native half of the benchmark: the peer in Go, and the client that drives both. Usage: program serve
-// CREDENTIALS-FOLDER TOKEN ADDRESS | program load ADDRESS CREDENTIALS-FOLDER TOKEN
+// CREDENTIALS-DIRECTORY TOKEN ADDRESS | program load ADDRESS CREDENTIALS-DIRECTORY TOKEN
 package main
 
 import (
@@ -23,13 +23,13 @@ func main() {
 			log.Fatal(err)
 		}
 	default:
-		log.Fatal("usage: program serve CREDENTIALS-FOLDER TOKEN ADDRESS | program load ADDRESS CREDENTIALS-FOLDER TOKEN")
+		log.Fatal("usage: program serve CREDENTIALS-DIRECTORY TOKEN ADDRESS | program load ADDRESS CREDENTIALS-DIRECTORY TOKEN")
 	}
 }
 
 // drive takes jobs as JSON lines on standard input and answers each with a JSON line on standard output.
-func drive(address, folder, token string) error {
-	dial := func() (*target, error) { return dialTarget(address, folder, token) }
+func drive(address, directory, token string) error {
+	dial := func() (*target, error) { return dialTarget(address, directory, token) }
 	target, err := dial()
 	if err != nil {
 		return err
@@ -54,12 +54,12 @@ func drive(address, folder, token string) error {
 }
 
 // tlsConfig has the certificate of a role, "client" or "server", and takes those of the other with the same authority.
-func tlsConfig(folder, role string) (*tls.Config, error) {
-	certificate, err := tls.LoadX509KeyPair(filepath.Join(folder, role+".pem"), filepath.Join(folder, role+".key"))
+func tlsConfig(directory, role string) (*tls.Config, error) {
+	certificate, err := tls.LoadX509KeyPair(filepath.Join(directory, role+".pem"), filepath.Join(directory, role+".key"))
 	if err != nil {
 		return nil, err
 	}
-	authority, err := os.ReadFile(filepath.Join(folder, "ca.pem"))
+	authority, err := os.ReadFile(filepath.Join(directory, "ca.pem"))
 	if err != nil {
 		return nil, err
 	}

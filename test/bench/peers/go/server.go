@@ -21,8 +21,8 @@ import (
 )
 
 // serve listens on an address, prints its port, and serves for ever.
-func serve(folder, token, address string) error {
-	secure, err := tlsConfig(folder, "server")
+func serve(directory, token, address string) error {
+	secure, err := tlsConfig(directory, "server")
 	if err != nil {
 		return err
 	}

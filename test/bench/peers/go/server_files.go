@@ -66,7 +66,7 @@ func describe(info os.FileInfo) *pb.StatPathResponse {
 }
 
 // WriteFile is atomic and durable as the agent's is: a temporary file, its sum, owner and mode, fsync, rename, fsync of
-// the folder.
+// the directory.
 func (g *guest) WriteFile(stream grpc.ClientStreamingServer[pb.WriteFileRequest, pb.WriteFileResponse]) error {
 	g.touch()
 	first, err := stream.Recv()
@@ -127,10 +127,10 @@ func place(file *os.File, path string) error {
 	if err := os.Rename(file.Name(), path); err != nil {
 		return err
 	}
-	folder, err := os.Open(filepath.Dir(path))
+	directory, err := os.Open(filepath.Dir(path))
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
-	return folder.Sync()
+	defer directory.Close()
+	return directory.Sync()
 }

@@ -28,8 +28,8 @@ type target struct {
 	ctx        context.Context
 }
 
-func dialTarget(address, folder, token string) (*target, error) {
-	secure, err := tlsConfig(folder, "client")
+func dialTarget(address, directory, token string) (*target, error) {
+	secure, err := tlsConfig(directory, "client")
 	if err != nil {
 		return nil, err
 	}

@@ -21,10 +21,10 @@ import {
 import { serve } from "./service.ts";
 
 /** Listens as the suite wants; without TLS on the unix socket, and on a port before it: the suite dials ports. */
-async function listen(server: ManagementServer, request: ServerCompatRequest, folder: string): Promise<number> {
+async function listen(server: ManagementServer, request: ServerCompatRequest, directory: string): Promise<number> {
   const { useTls, serverCreds, clientTlsCert } = request;
   if (!useTls) {
-    const path = join(folder, "guest.sock");
+    const path = join(directory, "guest.sock");
     await server.listenUnix(path);
     return (await relayTo({ path })).port;
   }
@@ -60,9 +60,9 @@ const server = new ManagementServer({
   // Clients of the suite that are made of grpc-go keep a connection for each case until they end.
   limits: { connections: 1_000 },
 });
-const folder = mkdtempDisposableSync(join(tmpdir(), "conformance-"));
-process.on("exit", () => folder.remove());
-const port = await listen(server, request, folder.path);
+const directory = mkdtempDisposableSync(join(tmpdir(), "conformance-"));
+process.on("exit", () => directory.remove());
+const port = await listen(server, request, directory.path);
 const pemCert = request.serverCreds?.cert ?? new Uint8Array();
 const response = create(ServerCompatResponseSchema, { host: "127.0.0.1", port, pemCert });
 const message = toBinary(ServerCompatResponseSchema, response);

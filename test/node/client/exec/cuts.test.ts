@@ -14,7 +14,7 @@ import {
 } from "../../../../src/node/client/index.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { type Relay, relayTo } from "../../../fixtures/relay.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
@@ -40,7 +40,7 @@ function sha256(...parts: readonly Uint8Array[]): string {
 }
 
 const agent = forAllTests(await startAgent());
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 
 describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
   const random = seededRandom(SEED);
@@ -60,7 +60,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
   }
 
   test(`a resuming client's pipe is complete after ${CUTS} cuts`, async () => {
-    const copy = join(folder, "resumed");
+    const copy = join(directory, "resumed");
     using client = through();
     const events = new Map<string, number>();
     const command = client.start(["tee", copy], {
@@ -84,7 +84,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
   });
 
   test(`successive clients' stored output is complete after ${CUTS} cuts`, async () => {
-    const copy = join(folder, "stored");
+    const copy = join(directory, "stored");
     {
       using client = clientOf(agent);
       const keep = { name: "stored", bufferBytes: BUFFER_BYTES, whenFull: "block" } as const;
@@ -158,7 +158,7 @@ function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
 
 describe("workloadOutput", () => {
   test("workloadOutput is complete after many cuts and across clients", async () => {
-    const go = join(folder, "go");
+    const go = join(directory, "go");
     const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
     await using keeping = await startAgent({
       process: { args: ["bash", "-c", line], output: { keep: { buffer_bytes: 4_194_304 } } },

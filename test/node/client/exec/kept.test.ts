@@ -10,7 +10,7 @@ import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_
 import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf, failureOf, optionsFor, readUntil } from "../../../fixtures/guest-client.ts";
 import { until } from "../../../fixtures/awake.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { type StandInCall, startStandIn } from "../../../fixtures/stand-in-agent.ts";
@@ -73,10 +73,10 @@ describe("a kept command", () => {
   });
 
   test("detach() right after stdin.end() loses neither a megabyte of input nor its end", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const input = randomBytes(1024 * KIBIBYTE);
     for (let time = 0; time < 10; time++) {
-      const [name, copy] = [`ended-${time}`, folder.at(`${time}`)];
+      const [name, copy] = [`ended-${time}`, directory.at(`${time}`)];
       // Most of the input waits until the agent has acknowledged what precedes it.
       const args = ["sh", "-c", 'sleep 0.1; exec cat > "$1"', "sh", copy];
       const command = client.start(args, { stdin: true, keep: { name } });

@@ -9,14 +9,14 @@ import { pipeline } from "node:stream/promises";
 import { ReadableStream } from "node:stream/web";
 import { describe, test } from "node:test";
 import { type GuestProcess, GuestError } from "../../../../src/node/client/index.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { clientOf, failureOf, readUntil } from "../../../fixtures/guest-client.ts";
 
 const MEBIBYTE = 1024 * 1024;
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startAgent({ process: { env: { LAYER: "process" } } }));
 const client = forAllTests(clientOf(agent));
 
@@ -34,7 +34,7 @@ describe("the streams of a command", () => {
   });
 
   test("an unread web stream pauses the command and loses nothing", async () => {
-    const progress = join(folder, "progress");
+    const progress = join(directory, "progress");
     const script = 'for i in $(seq 1 64); do head -c 1M /dev/zero; echo "$i" >"$0"; done';
     const process = client.start(["sh", "-c", script, progress]);
     const reader = process.web.stdout.getReader();
@@ -56,7 +56,7 @@ describe("the streams of a command", () => {
   });
 
   test("web stdin takes input no faster than the command reads", async () => {
-    const go = join(folder, "go");
+    const go = join(directory, "go");
     const process = client.start(["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go], { stdin: true });
     let given = 0;
     const total = 48;
@@ -126,7 +126,7 @@ describe("the streams of a command", () => {
 
   test("files are read and written through Node and web streams", async () => {
     const content = randomBytes(3 * MEBIBYTE + 5);
-    const path = join(folder, "content");
+    const path = join(directory, "content");
     await client.files.writeFile(path, Readable.from(content, { objectMode: false }));
     assert.ok((await readFile(path)).equals(content));
     await client.files.writeFile(path, new Blob([content]).stream() as ReadableStream<Uint8Array>);
@@ -136,13 +136,13 @@ describe("the streams of a command", () => {
     assert.equal(hash.digest("hex"), createHash("sha256").update(content).digest("hex"));
     const bytes = await buffer(client.files.createReadStream(path).web);
     assert.ok(content.equals(bytes));
-    const absent = client.files.createReadStream(join(folder, "absent"));
+    const absent = client.files.createReadStream(join(directory, "absent"));
     await assert.rejects(pipeline(absent, createHash("sha256")), GuestError);
-    await assert.rejects(client.files.createReadStream(join(folder, "absent")).web.getReader().read(), GuestError);
+    await assert.rejects(client.files.createReadStream(join(directory, "absent")).web.getReader().read(), GuestError);
   });
 
   test("abandoned reads and commands leave the connection usable", async () => {
-    const path = join(folder, "large");
+    const path = join(directory, "large");
     await client.files.writeFile(path, new Uint8Array(8 * MEBIBYTE));
     for (let times = 0; times < 24; times++) {
       const reader = client.files.createReadStream(path).web.getReader();

@@ -9,18 +9,18 @@ import { makeClientLibrary } from "../../../../scripts/package/client-library.ts
 import { LOWEST_NODE } from "../../../../scripts/package/node.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { provideNode } from "../../../fixtures/toolchains.ts";
 
 const ROOT = join(import.meta.dirname, "../../../..");
 const PROGRAM = join(ROOT, "test/fixtures/programs/unread-input.ts");
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startAgent());
-await makeClientLibrary(ROOT, join(folder, "library"));
-await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
-await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
+await makeClientLibrary(ROOT, join(directory, "library"));
+await symlink(join(ROOT, "node_modules"), join(directory, "node_modules"));
+await writeFile(join(directory, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
 
 describe("a command that ends before it has read its input", () => {
   // Node 20 fails a write to a stream that its peer has ended; later versions fail fewer of them.
@@ -32,12 +32,12 @@ describe("a command that ends before it has read its input", () => {
         return;
       }
       const env = {
-        LIBRARY: join(folder, "library/lib/node/client/index.js"),
+        LIBRARY: join(directory, "library/lib/node/client/index.js"),
         ADDRESS: `127.0.0.1:${agent.port}`,
         CREDENTIALS: agent.credentialsDir,
         SERVER_NAME,
       };
-      const { stdout } = await execa(provided.node, ["program.mjs"], { cwd: folder, env, extendEnv: false });
+      const { stdout } = await execa(provided.node, ["program.mjs"], { cwd: directory, env, extendEnv: false });
       assert.deepEqual(stdout.split("\n"), [
         "ends at once: 3",
         "ends later: 4",

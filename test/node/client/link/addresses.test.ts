@@ -4,20 +4,20 @@ import { connect, type ConnectOptions, type GuestError } from "../../../../src/n
 import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { type SocketAgent, startSocketAgent } from "../../../fixtures/agent.ts";
 import { issueCertificates } from "../../../fixtures/certificates.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 import { failureOf, optionsFor, thrownBy } from "../../../fixtures/guest-client.ts";
 import { type VmmBehaviour, vmmSocket } from "../../../fixtures/vmm-socket.ts";
 
 const agent: SocketAgent = forAllTests(await startSocketAgent());
-const folder = forAllTests(await testFolder());
+const directory = forAllTests(await testDirectory());
 const PORT = 7071;
 let sockets = 0;
 
 /** A VMM's socket in front of the agent, and its address. */
 async function vmm(behaviour: VmmBehaviour = "joins") {
-  const path = folder.at(`vm-${sockets++}.sock`);
+  const path = directory.at(`vm-${sockets++}.sock`);
   return Object.assign(await vmmSocket(path, agent.socketPath, behaviour), { address: `vsock+unix:${path}:${PORT}` });
 }
 
@@ -45,7 +45,7 @@ describe("an address vsock+unix", () => {
 
   test("vsock+unix loses no bytes read together with the VMM's answer", async () => {
     await using server = await startStandIn({ service: GuestAgent, answers: { Health: () => ({ alive: true }) } });
-    const path = folder.at(`vm-${sockets++}.sock`);
+    const path = directory.at(`vm-${sockets++}.sock`);
     await using device = await vmmSocket(path, server.address.replace("unix:", ""));
     // An older agent sends its SETTINGS before its client has said anything. By the end of a call it has.
     device.beforeAnswer = async () => {
@@ -86,7 +86,7 @@ describe("an address vsock+unix", () => {
 
   test("a call's deadline error names each address and its failed step", async () => {
     await using device = await vmm("never answers");
-    using client = connect(options([`unix:${folder.at("nobody.sock")}`, device.address]));
+    using client = connect(options([`unix:${directory.at("nobody.sock")}`, device.address]));
     const { status, message } = await failureOf(client.health({ requestTimeoutMs: 3_000 }));
     assert.equal(status, "DEADLINE_EXCEEDED");
     assert.match(message, /unix:.*nobody\.sock: connect ENOENT/);
@@ -127,7 +127,7 @@ describe("several addresses", () => {
   test("the first of several addresses that answers is used", async () => {
     await using device = await vmm();
     const tcp = optionsFor(agent);
-    const nobody = `unix:${folder.at("nobody.sock")}`;
+    const nobody = `unix:${directory.at("nobody.sock")}`;
     using client = connect({ ...tcp, address: [nobody, String(tcp.address), `unix:${agent.socketPath}`] });
     assert.equal((await client.health()).alive, true);
     assert.equal(client.addressInUse, tcp.address);
@@ -136,7 +136,7 @@ describe("several addresses", () => {
 
   test("if no address answers, the error names all with causes", async () => {
     await using device = await vmm("closes");
-    const nobody = `unix:${folder.at("nobody.sock")}`;
+    const nobody = `unix:${directory.at("nobody.sock")}`;
     const { status, message } = await failureAt([nobody, device.address], { connectTimeoutMs: 2_000 });
     assert.equal(status, "UNAVAILABLE");
     assert.match(message, new RegExp(`${nobody}: .*ENOENT.*; ${device.address.replace("+", "\\+")}: `));

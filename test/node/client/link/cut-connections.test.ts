@@ -9,7 +9,7 @@ import { describe, test } from "node:test";
 import { relayTo } from "../../../fixtures/relay.ts";
 import { makeClientLibrary } from "../../../../scripts/package/client-library.ts";
 import { LOWEST_NODE } from "../../../../scripts/package/node.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
 import { SERVER_NAME } from "../../../fixtures/certificates.ts";
@@ -30,12 +30,12 @@ const timersOf = (speed: number): string => `const { setTimeout, setInterval } =
 globalThis.setTimeout = (run, ms, ...rest) => setTimeout(run, ms < 5_000 ? ms : 2 ** 31 - 1, ...rest);
 globalThis.setInterval = (run, ms, ...rest) => setInterval(run, ms / ${speed}, ...rest);`;
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startAgent());
 const proxy = forAllTests(await relayTo(agent.port));
-await makeClientLibrary(ROOT, join(folder, "library"));
-await symlink(join(ROOT, "node_modules"), join(folder, "node_modules"));
-await writeFile(join(folder, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
+await makeClientLibrary(ROOT, join(directory, "library"));
+await symlink(join(ROOT, "node_modules"), join(directory, "node_modules"));
+await writeFile(join(directory, "program.mjs"), stripTypeScriptTypes(readFileSync(PROGRAM, "utf8")));
 
 describe("a slow reader whose connection is cut", () => {
   let commands = 0;
@@ -43,10 +43,10 @@ describe("a slow reader whose connection is cut", () => {
   /** Runs the program by that Node, with its timers changed, and yields the lines that it prints. */
   async function* linesOf(node: string, timers: string): AsyncGenerator<string> {
     const child = spawn(node, ["--import", `data:text/javascript,${encodeURIComponent(timers)}`, "program.mjs"], {
-      cwd: folder,
+      cwd: directory,
       stdio: ["ignore", "pipe", "inherit"],
       env: {
-        LIBRARY: join(folder, "library/lib/node/client/index.js"),
+        LIBRARY: join(directory, "library/lib/node/client/index.js"),
         ADDRESS: `127.0.0.1:${proxy.port}`,
         CREDENTIALS: agent.credentialsDir,
         SERVER_NAME,

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { setImmediate as immediate } from "node:timers/promises";
 import { afterEach, beforeEach, describe, mock, test } from "node:test";
 import { connect, type GuestProcess, type GuestClient } from "../../../../src/node/client/index.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { type Listener, listener } from "../../../fixtures/listeners.ts";
 import { FLAG, FRAME, frame, frameReader, PREFACE, uint32 } from "../../../fixtures/raw-http2.ts";
@@ -85,7 +85,7 @@ class Way implements AsyncDisposable {
   }
 }
 
-const folder = forAllTests(await testFolder()).path;
+const directory = forAllTests(await testDirectory()).path;
 const agent = forAllTests(await startSocketAgent());
 
 describe("a silent connection with a call", () => {
@@ -95,8 +95,8 @@ describe("a silent connection with a call", () => {
   beforeEach(async () => {
     mock.timers.enable({ apis: ["setInterval"] });
     way = new Way();
-    await way.listen(join(folder, "way.sock"), agent.socketPath);
-    client = connect({ address: `unix:${join(folder, "way.sock")}`, token: agent.token });
+    await way.listen(join(directory, "way.sock"), agent.socketPath);
+    client = connect({ address: `unix:${join(directory, "way.sock")}`, token: agent.token });
     command = client.start(["cat"], { stdin: true });
     await echo();
   });

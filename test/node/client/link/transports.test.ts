@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
 import { connect, type ConnectOptions, type GuestClient, type GuestError } from "../../../../src/node/client/index.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { failureOf, optionsFor } from "../../../fixtures/guest-client.ts";
 import { processGone } from "../../../fixtures/proc.ts";
@@ -91,8 +91,8 @@ describe("a bridge command", () => {
   });
 
   test("a bridge command runs once per connection and ends with its client", async () => {
-    await using folder = await testFolder();
-    const pids = folder.at("pids");
+    await using directory = await testDirectory();
+    const pids = directory.at("pids");
     const [program, ...args] = agent.bridge;
     const bridge = ["sh", "-c", 'echo "$$ $MARK" >>"$PIDS"; exec "$@"', "sh", program ?? "", ...args];
     const options = { bridge, token: agent.token, env: { PATH: process.env["PATH"], PIDS: pids, MARK: "mine" } };
@@ -112,8 +112,8 @@ describe("a bridge command", () => {
   });
 
   test("a killed bridge command fails its calls and is started again", async (t) => {
-    await using folder = await testFolder();
-    const pids = folder.at("pids");
+    await using directory = await testDirectory();
+    const pids = directory.at("pids");
     const [program, ...args] = agent.bridge;
     const bridge = ["sh", "-c", 'echo $$ >>"$0"; exec "$@"', pids, program ?? "", ...args];
     const client = connect({ bridge, token: agent.token });
@@ -129,8 +129,8 @@ describe("a bridge command", () => {
   });
 
   test("a bridge keeps no process alive and removes its directory", async () => {
-    await using folder = await testFolder();
-    const program = folder.at("program.ts");
+    await using directory = await testDirectory();
+    const program = directory.at("program.ts");
     const text = `import { connect } from ${JSON.stringify(CLIENT)};
       const client = connect(JSON.parse(process.argv[2] ?? ""));
       await client.health();
@@ -139,19 +139,19 @@ describe("a bridge command", () => {
     await writeFile(program, text);
     const options = JSON.stringify({ bridge: agent.bridge, token: agent.token });
     const left = async (): Promise<number> =>
-      (await folder.names()).filter((name) => name.startsWith("guest-agent-bridge-")).length;
-    for (const [close, folders] of [
+      (await directory.names()).filter((name) => name.startsWith("guest-agent-bridge-")).length;
+    for (const [close, directories] of [
       ["close", 0],
       ["keep", 1],
     ] as const) {
-      const run = await execa(process.execPath, [program, options, close], { env: { TMPDIR: folder.path } });
-      assert.deepEqual([run.stdout, await left()], ["done", folders]);
+      const run = await execa(process.execPath, [program, options, close], { env: { TMPDIR: directory.path } });
+      assert.deepEqual([run.stdout, await left()], ["done", directories]);
     }
   });
 
   test("a bridge requires a writable TMPDIR with a short path", async (t) => {
-    await using folder = await testFolder();
-    const long = folder.at("x".repeat(100));
+    await using directory = await testDirectory();
+    const long = directory.at("x".repeat(100));
     await mkdir(long);
     const before = process.env["TMPDIR"];
     t.after(() => {
@@ -161,14 +161,14 @@ describe("a bridge command", () => {
     process.env["TMPDIR"] = long;
     const error = await failureOver("true");
     assert.deepEqual([error.status, /^cannot listen on .*short path$/.test(error.message)], ["UNAVAILABLE", true]);
-    process.env["TMPDIR"] = folder.at("absent");
+    process.env["TMPDIR"] = directory.at("absent");
     assert.throws(() => connect({ bridge: ["true"], token: "any" }), /set TMPDIR/);
-    process.env["TMPDIR"] = folder.path;
+    process.env["TMPDIR"] = directory.path;
     const client = connect({ bridge: ["true"], token: "any" });
-    const made = (await folder.names()).find((name) => name.startsWith("guest-agent-bridge-")) ?? "";
-    assert.equal((await stat(folder.at(made))).mode & 0o777, 0o700);
+    const made = (await directory.names()).find((name) => name.startsWith("guest-agent-bridge-")) ?? "";
+    assert.equal((await stat(directory.at(made))).mode & 0o777, 0o700);
     client.close();
-    assert.ok(!(await folder.names()).includes(made));
+    assert.ok(!(await directory.names()).includes(made));
   });
 });
 

@@ -7,7 +7,7 @@ type Offer = readonly [word: string, about?: string];
 
 /** What the shell offers: words, paths in the sandbox, or its own files or directories. */
 export interface Offers {
-  readonly kind: "word" | "path" | "file" | "folder";
+  readonly kind: "word" | "path" | "file" | "directory";
   readonly offers: readonly Offer[];
 }
 
@@ -108,7 +108,7 @@ async function offersOf(
     case "nothing":
       return words([]);
     case "file":
-    case "folder":
+    case "directory":
     default:
       return { kind: completes, offers: [] };
   }
@@ -118,13 +118,13 @@ async function offersOf(
 async function guestPaths(client: GuestClient, prefix: string): Promise<string[]> {
   const start = prefix === "" ? "/" : prefix;
   if (!start.startsWith("/")) return [];
-  const folder = start.slice(0, start.lastIndexOf("/") + 1);
-  const begin = start.slice(folder.length);
+  const directory = start.slice(0, start.lastIndexOf("/") + 1);
+  const begin = start.slice(directory.length);
   const paths: string[] = [];
-  for await (const { name, type } of client.files.opendir(folder, { requestTimeoutMs: PATIENCE_MS })) {
+  for await (const { name, type } of client.files.opendir(directory, { requestTimeoutMs: PATIENCE_MS })) {
     // As with local files, hidden names are offered only after a typed dot.
     if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
-    paths.push(`${folder}${name}${type === "directory" ? "/" : ""}`);
+    paths.push(`${directory}${name}${type === "directory" ? "/" : ""}`);
   }
   return paths;
 }

@@ -15,7 +15,7 @@ _guestctl() {
     read -r kind
     case "$kind" in
       file) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -f -- "$cur") ;;
-      folder) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$cur") ;;
+      directory) compopt -o filenames 2> /dev/null; while IFS= read -r word; do COMPREPLY+=("$word"); done < <(compgen -d -- "$cur") ;;
       path)
         compopt -o nospace 2> /dev/null
         # Within quotes, a backslash before a space would be part of the path.
@@ -39,7 +39,7 @@ _guestctl() {
   offers=("\${(@f)$($words[1] completion --of zsh -- "\${(@Q)words[1,CURRENT]}" 2> /dev/null)}")
   case $offers[1] in
     file) compset -P '--*='; _files ;;
-    folder) compset -P '--*='; _files -/ ;;
+    directory) compset -P '--*='; _files -/ ;;
     path) compadd -S '' -- "\${(@)offers[2,-1]}" ;;
     word)
       offers=("\${(@)offers[2,-1]//:/\\\\:}")
@@ -66,7 +66,7 @@ function __guestctl_offers
   switch "$offers[1]"
     case file
       __fish_complete_path (string replace -- "$prefix" '' "$current") | string replace --regex -- '^' "$prefix"
-    case folder
+    case directory
       __fish_complete_directories (string replace -- "$prefix" '' "$current") '' | string replace --regex -- '^' "$prefix"
     case path word
       string join -- \\n $offers[2..-1]

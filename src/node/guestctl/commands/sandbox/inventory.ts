@@ -22,7 +22,7 @@ export const images: Subcommand = defineVerb({
   options: {
     "daemon-folder": {
       argument: "DIR",
-      completes: "folder",
+      completes: "directory",
       help: "data directory of the daemon, to measure the disk space of images (default /var/lib/hypeman)",
     },
   },

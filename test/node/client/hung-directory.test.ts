@@ -6,7 +6,7 @@ import { mkdir, writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { type TestFolder, testFolder } from "../../fixtures/files.ts";
+import { type TestDirectory, testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
@@ -25,39 +25,39 @@ interface Options {
 interface HungCopy {
   readonly title: string;
   readonly mountPoint: string;
-  readonly copy: (folder: TestFolder, options: Options) => Promise<unknown>;
+  readonly copy: (directory: TestDirectory, options: Options) => Promise<unknown>;
   /** Arguments of `guestctl cp`. */
-  readonly paths: (folder: TestFolder) => readonly [string, string];
+  readonly paths: (directory: TestDirectory) => readonly [string, string];
 }
 
 const COPIES: readonly HungCopy[] = [
   {
-    title: "uploadFolder of a hung directory",
+    title: "files.upload of a hung directory",
     mountPoint: "tree",
-    copy: (folder, options) => client.files.upload(folder.at("tree"), folder.at("copy"), options),
-    paths: (folder) => [folder.at("tree"), `:${folder.at("copy")}`],
+    copy: (directory, options) => client.files.upload(directory.at("tree"), directory.at("copy"), options),
+    paths: (directory) => [directory.at("tree"), `:${directory.at("copy")}`],
   },
   {
-    title: "uploadFolder with a hung subdirectory",
+    title: "files.upload with a hung subdirectory",
     mountPoint: "tree/hung",
-    copy: (folder, options) => client.files.upload(folder.at("tree"), folder.at("copy"), options),
-    paths: (folder) => [folder.at("tree"), `:${folder.at("copy")}`],
+    copy: (directory, options) => client.files.upload(directory.at("tree"), directory.at("copy"), options),
+    paths: (directory) => [directory.at("tree"), `:${directory.at("copy")}`],
   },
   {
-    title: "downloadFolder into a hung directory",
+    title: "files.download into a hung directory",
     mountPoint: "hung",
-    copy: (folder, options) => client.files.download(folder.at("source"), folder.at("hung"), options),
-    paths: (folder) => [`:${folder.at("source")}/.`, folder.at("hung")],
+    copy: (directory, options) => client.files.download(directory.at("source"), directory.at("hung"), options),
+    paths: (directory) => [`:${directory.at("source")}/.`, directory.at("hung")],
   },
 ];
 
-async function trees(): Promise<TestFolder> {
-  const folder = await testFolder();
+async function trees(): Promise<TestDirectory> {
+  const directory = await testDirectory();
   for (const name of ["tree", "source"]) {
-    await mkdir(folder.at(name));
-    await writeFile(folder.at(`${name}/file`), "content");
+    await mkdir(directory.at(name));
+    await writeFile(directory.at(`${name}/file`), "content");
   }
-  return folder;
+  return directory;
 }
 
 /** Whether a thread of the process waits for a FUSE server. */
@@ -76,11 +76,11 @@ function isHung(pid: number | undefined): boolean {
 for (const { title, mountPoint, copy, paths } of COPIES)
   describe(title, NEEDS_FUSE, () => {
     it(`${title} leaves the event loop free and ends at an abort`, async () => {
-      await using folder = await trees();
-      await using mount = await fuseMount("hanging_mount", folder.at(mountPoint), ["take"]);
+      await using directory = await trees();
+      await using mount = await fuseMount("hanging_mount", directory.at(mountPoint), ["take"]);
       const taken = once(mount.server.stdout, "data");
       const aborting = new AbortController();
-      const failed = failureOf(copy(folder, { signal: aborting.signal }));
+      const failed = failureOf(copy(directory, { signal: aborting.signal }));
       // With a blocked event loop, this process would not see the server's output.
       await taken;
       aborting.abort(new Error("enough"));
@@ -89,16 +89,16 @@ for (const { title, mountPoint, copy, paths } of COPIES)
     });
 
     it(`${title} ends at its time limit`, async () => {
-      await using folder = await trees();
-      await using _mount = await fuseMount("hanging_mount", folder.at(mountPoint), ["take"]);
-      assert.equal((await failureOf(copy(folder, { requestTimeoutMs: 100 }))).status, "DEADLINE_EXCEEDED");
+      await using directory = await trees();
+      await using _mount = await fuseMount("hanging_mount", directory.at(mountPoint), ["take"]);
+      assert.equal((await failureOf(copy(directory, { requestTimeoutMs: 100 }))).status, "DEADLINE_EXCEEDED");
     });
 
     it(`SIGINT ends guestctl cp at once: ${title}`, async () => {
-      await using folder = await trees();
-      await using _mount = await fuseMount("hanging_mount", folder.at(mountPoint));
+      await using directory = await trees();
+      await using _mount = await fuseMount("hanging_mount", directory.at(mountPoint));
       const [file, ...before] = GUESTCTL;
-      const copying = spawn(file, [...before, "cp", ...paths(folder)], { env, stdio: ["ignore", "ignore", "pipe"] });
+      const copying = spawn(file, [...before, "cp", ...paths(directory)], { env, stdio: ["ignore", "ignore", "pipe"] });
       const ended = once(copying, "exit");
       let stderr = "";
       copying.stderr.on("data", (bytes: Buffer) => (stderr += bytes.toString()));

@@ -23,7 +23,7 @@ import {
   ownersOf,
   REACH_TIMEOUT_MS,
   RESUMES,
-} from "./folder.ts";
+} from "./directory-copy.ts";
 import { TimeLimit } from "./time-limit.ts";
 import { entryErrno, guestFile, joined, nanosecondsOf } from "./guest-file.ts";
 import { LeftOut } from "./left-out.ts";
@@ -43,7 +43,7 @@ export interface DownloadSource {
  * Implements Files.download. Starts over after a lost connection: if the guest was rolled back meanwhile, it may have
  * different content under the same names, sizes and times.
  */
-export async function downloadFolder(
+export async function downloadDirectory(
   source: DownloadSource,
   local: LocalPath,
   options: DownloadOptions,

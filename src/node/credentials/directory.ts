@@ -3,7 +3,7 @@ import { existsSync, readFileSync, type Stats } from "node:fs";
 import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { errnoOf } from "../../shared/errors.ts";
-import { makeFolder } from "../../shared/make-folder.ts";
+import { makeDirectory } from "../../shared/make-directory.ts";
 import type { InstanceCertificates } from "./certificates.ts";
 
 /**
@@ -40,8 +40,8 @@ export interface ClientCredentials {
 }
 
 /** Environment variables that point an agent to its files of a credential directory. */
-export function agentVariables(folder: string): Readonly<Record<string, string>> {
-  const path = (name: string): string => join(resolve(folder), name);
+export function agentVariables(directory: string): Readonly<Record<string, string>> {
+  const path = (name: string): string => join(resolve(directory), name);
   return {
     SVC_INSTANCE_TOKEN_FILE: path(FILES.token),
     SVC_TLS_CERT_FILE: path(FILES.serverCert),
@@ -54,11 +54,15 @@ export function agentVariables(folder: string): Readonly<Record<string, string>>
  * Issues all credentials of an instance. They are valid from 1970 on, because a guest may boot without a correct clock.
  * Rejects with CredentialsError.
  */
-export async function issueFolder(folder: string, serverName: string, notAfter: Date): Promise<void> {
+export async function issueCredentials(directory: string, serverName: string, notAfter: Date): Promise<void> {
   const { issueCertificates } = await import("./certificates.ts").catch((cause: unknown) => {
     throw new CredentialsError(MISSING, "MISSING_PACKAGE", cause);
   });
-  await writeFolder(folder, await issueCertificates(serverName, { notBefore: new Date(0), notAfter }), generateToken());
+  await writeDirectory(
+    directory,
+    await issueCertificates(serverName, { notBefore: new Date(0), notAfter }),
+    generateToken(),
+  );
 }
 
 /** Message for missing packages, which are optional dependencies of the library. */
@@ -73,37 +77,41 @@ function generateToken(): string {
  * Creates a directory with mode 0700, or checks an existing one. Throws CredentialsError if it belongs to another user,
  * other users can access it, or it already has credentials (unless `overwrite`).
  */
-export function prepareFolder(folder: string, overwrite: boolean): void {
-  const status = madeFolder(folder);
-  if (!status.isDirectory()) throw new CredentialsError(`${folder} is not a directory; name another`);
+export function prepareDirectory(directory: string, overwrite: boolean): void {
+  const status = madeDirectory(directory);
+  if (!status.isDirectory()) throw new CredentialsError(`${directory} is not a directory; name another`);
   if ((status.mode & 0o077) !== 0) {
     throw new CredentialsError(
-      `${folder} can be read by other users; name a directory of your own, or: chmod 700 ${folder}`,
+      `${directory} can be read by other users; name a directory of your own, or: chmod 700 ${directory}`,
     );
   }
   // The owner could change the mode, and read what root has written there.
   if (status.uid !== process.geteuid?.())
-    throw new CredentialsError(`${folder} is the directory of user ${status.uid}; name one of your own`);
+    throw new CredentialsError(`${directory} is the directory of user ${status.uid}; name one of your own`);
   if (overwrite) return;
   for (const name of Object.values(FILES)) {
-    if (existsSync(join(folder, name))) {
+    if (existsSync(join(directory, name))) {
       throw new CredentialsError(
-        `${join(folder, name)} already exists; name another directory, or replace everything with --force`,
+        `${join(directory, name)} already exists; name another directory, or replace everything with --force`,
       );
     }
   }
 }
 
-function madeFolder(path: string): Stats {
+function madeDirectory(path: string): Stats {
   try {
-    return makeFolder(path, 0o700);
+    return makeDirectory(path, 0o700);
   } catch (error) {
     throw new CredentialsError(`cannot create ${path} (${errnoOf(error) ?? "unknown error"}); name another directory`);
   }
 }
 
 /** Writes all credentials of an instance. Each file has mode 0600 and is written atomically. Throws CredentialsError. */
-export async function writeFolder(folder: string, certificates: InstanceCertificates, token: string): Promise<void> {
+export async function writeDirectory(
+  directory: string,
+  certificates: InstanceCertificates,
+  token: string,
+): Promise<void> {
   const contents: Record<(typeof FILES)[keyof typeof FILES], string> = {
     [FILES.ca]: certificates.ca,
     [FILES.serverCert]: certificates.server.cert,
@@ -113,31 +121,33 @@ export async function writeFolder(folder: string, certificates: InstanceCertific
     [FILES.token]: `${token}\n`,
   };
   for (const [name, content] of Object.entries(contents)) {
-    const temporary = join(folder, `.${name}.${randomBytes(4).toString("hex")}`);
+    const temporary = join(directory, `.${name}.${randomBytes(4).toString("hex")}`);
     try {
       await writeFile(temporary, content, { mode: 0o600, flag: "wx" });
-      await rename(temporary, join(folder, name));
+      await rename(temporary, join(directory, name));
     } catch (error) {
       await rm(temporary, { force: true });
       const errno = errnoOf(error) ?? "unknown error";
-      throw new CredentialsError(`cannot write ${join(folder, name)} (${errno}); fix that, or name another directory`);
+      throw new CredentialsError(
+        `cannot write ${join(directory, name)} (${errno}); fix that, or name another directory`,
+      );
     }
   }
 }
 
 /** Reads only the token, which is enough for a connection without TLS. Throws CredentialsError, which names the file. */
-export async function readToken(folder: string): Promise<string> {
-  return (await readCredential(join(folder, FILES.token))).toString().trim();
+export async function readToken(directory: string): Promise<string> {
+  return (await readCredential(join(directory, FILES.token))).toString().trim();
 }
 
 /** Reads the client's credentials. Throws CredentialsError, which names the file. */
-export async function readClientCredentials(folder: string): Promise<ClientCredentials> {
-  const read = (name: string): Promise<Buffer> => readCredential(join(folder, name));
+export async function readClientCredentials(directory: string): Promise<ClientCredentials> {
+  const read = (name: string): Promise<Buffer> => readCredential(join(directory, name));
   const [caPem, certPem, keyPem, token] = await Promise.all([
     read(FILES.ca),
     read(FILES.clientCert),
     read(FILES.clientKey),
-    readToken(folder),
+    readToken(directory),
   ]);
   return { caPem, certPem, keyPem, token };
 }
@@ -156,9 +166,9 @@ export interface RestoreCredentials {
  * restored at the same time, and an asynchronous read of a small file takes several times as much CPU time. Throws
  * CredentialsError, which names the file.
  */
-export function readForRestore(folder: string): RestoreCredentials {
+export function readForRestore(directory: string): RestoreCredentials {
   const read = (name: string): Buffer => {
-    const path = join(folder, name);
+    const path = join(directory, name);
     try {
       return readFileSync(path);
     } catch (error) {
@@ -175,19 +185,19 @@ function firstExpiry(certificates: readonly Buffer[]): Date {
 }
 
 /** Reads the agent's own certificate. Throws CredentialsError, which names the file. */
-export function readServerCertificate(folder: string): Promise<Buffer> {
-  return readCredential(join(folder, FILES.serverCert));
+export function readServerCertificate(directory: string): Promise<Buffer> {
+  return readCredential(join(directory, FILES.serverCert));
 }
 
 /** Returns when the first certificate of a directory expires. Throws CredentialsError, which names the file. */
-export async function readExpiry(folder: string): Promise<Date> {
-  const files = [FILES.ca, FILES.serverCert, FILES.clientCert].map((name) => readCredential(join(folder, name)));
+export async function readExpiry(directory: string): Promise<Date> {
+  const files = [FILES.ca, FILES.serverCert, FILES.clientCert].map((name) => readCredential(join(directory, name)));
   return firstExpiry(await Promise.all(files));
 }
 
 /** Whether a directory has all credentials: the token is written last. */
-export function isWhole(folder: string): boolean {
-  return existsSync(join(folder, FILES.token));
+export function isWhole(directory: string): boolean {
+  return existsSync(join(directory, FILES.token));
 }
 
 async function readCredential(path: string): Promise<Buffer> {

@@ -13,7 +13,7 @@ import {
   RESUMES,
   UPLOAD,
   type UploadOptions,
-} from "./folder.ts";
+} from "./directory-copy.ts";
 import { TimeLimit } from "./time-limit.ts";
 import { LeftOut } from "./left-out.ts";
 import type { GuestPath } from "./path.ts";
@@ -37,7 +37,7 @@ export interface UploadTarget {
 }
 
 /** Implements Files.upload. */
-export async function uploadFolder(
+export async function uploadDirectory(
   target: UploadTarget,
   local: LocalPath,
   path: GuestPath,

@@ -7,13 +7,13 @@ import { errnoOf } from "./errors.ts";
  * Node's own function is not used: it reports ENOENT for any failure, for example on a read-only file system, and never
  * returns on a file system that cannot contain new directories, such as /proc.
  */
-export function makeFolder(path: string, mode = 0o777): Stats {
+export function makeDirectory(path: string, mode = 0o777): Stats {
   try {
     mkdirSync(path, mode);
   } catch (error) {
     const errno = errnoOf(error);
     if (errno === "ENOENT") {
-      makeFolder(dirname(path), mode);
+      makeDirectory(dirname(path), mode);
       mkdirSync(path, mode);
     } else if (errno !== "EEXIST") throw error;
   }
