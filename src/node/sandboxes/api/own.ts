@@ -1,7 +1,7 @@
-import { type JournalEntry, type Needs, NODE_TAG, type SandboxEntry } from "../state/index.ts";
+import { type JournalEntry, type DaemonParts, NODE_TAG, type SandboxEntry } from "../state/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 
-type Known = Needs<"stateDirectory" | "substrate" | "journal">;
+type Known = DaemonParts;
 
 /**
  * Returns the entry of a sandbox. Rejects with NOT_FOUND; the error names the owner if another node has a sandbox of

@@ -1,4 +1,4 @@
-import { addressOf, afterColon, isOff, type Needs, ready, reasonOfEnd } from "../state/index.ts";
+import { addressOf, afterColon, isOff, type InstanceParts, ready, reasonOfEnd } from "../state/index.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
 import { ownSandbox } from "./own.ts";
@@ -16,10 +16,7 @@ export interface Reach {
  * says what to call next: NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE if the instance has no
  * address.
  */
-export async function reach(
-  node: Needs<"stateDirectory" | "substrate" | "journal" | "credentials" | "instances">,
-  name: string,
-): Promise<Reach> {
+export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));
   const instance = await node.instances.existing(entry);
   const { id, state, ip } = instance;

@@ -1,6 +1,6 @@
 import { messageOf } from "../../../shared/errors.ts";
 import { rotate } from "../operations/index.ts";
-import { bounded, type NodeParts, ready, type SandboxEntry } from "../state/index.ts";
+import { bounded, type InstanceParts, type NodeParts, ready, type SandboxEntry } from "../state/index.ts";
 import { SandboxError, sandboxError } from "../substrate/index.ts";
 
 /**
@@ -82,7 +82,7 @@ export async function rotateAll(
  * certificates.
  */
 export async function expiring(
-  { journal, credentials }: Pick<NodeParts, "journal" | "credentials">,
+  { journal, credentials }: InstanceParts,
   withinMs: number,
 ): Promise<readonly { readonly name: string; readonly expireMs: number }[]> {
   const found: { readonly name: string; readonly expireMs: number }[] = [];

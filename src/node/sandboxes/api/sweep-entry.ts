@@ -11,7 +11,13 @@ import {
   unreached,
   withdraw,
 } from "../operations/index.ts";
-import { type JournalEntry, type NodeParts, OPERATION_TAG, type SandboxEntry } from "../state/index.ts";
+import {
+  type DaemonParts,
+  type JournalEntry,
+  type NodeParts,
+  OPERATION_TAG,
+  type SandboxEntry,
+} from "../state/index.ts";
 import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";
 
@@ -75,10 +81,7 @@ export async function sweepEntry(
 }
 
 /** Asks the daemon again, because the listing may be older than the snapshot. */
-async function isSnapshotGone(
-  { substrate, tags }: Pick<NodeParts, "substrate" | "tags">,
-  entry: JournalEntry,
-): Promise<boolean> {
+async function isSnapshotGone({ substrate, tags }: DaemonParts, entry: JournalEntry): Promise<boolean> {
   if (entry.kind !== "snapshot") return false;
   const { operation, snapshotId } = entry;
   const own = operation === undefined ? tags : { ...tags, [OPERATION_TAG]: operation };

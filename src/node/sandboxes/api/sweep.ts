@@ -4,7 +4,8 @@ import {
   bounded,
   credentialDirectories,
   type JournalEntry,
-  type Needs,
+  type DaemonParts,
+  type InstanceParts,
   type NodeParts,
   parentOf,
 } from "../state/index.ts";
@@ -140,7 +141,7 @@ function isAsked(entry: JournalEntry): boolean {
   return entry.kind === "sandbox" && entry.asked !== undefined;
 }
 
-function conflict({ nodeId }: Needs<"nodeId">, foreign: readonly TaggedResource[]): SandboxError {
+function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): SandboxError {
   const [first] = foreign;
   const message =
     `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
@@ -154,7 +155,7 @@ function conflict({ nodeId }: Needs<"nodeId">, foreign: readonly TaggedResource[
  * a fork's volumes (hypeman 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of
  * their origin, and that volume's tag names the agent volume.
  */
-async function sweepAgents(node: Needs<"substrate" | "journal" | "agents" | "step">, report: Report): Promise<void> {
+async function sweepAgents(node: InstanceParts, report: Report): Promise<void> {
   for (const id of await node.agents.older()) {
     if (await isAgentUsed(node, id)) continue;
     node.step("sweep", id, "delete the unused volume of an older agent");
@@ -162,7 +163,7 @@ async function sweepAgents(node: Needs<"substrate" | "journal" | "agents" | "ste
   }
 }
 
-async function isAgentUsed({ journal, substrate }: Needs<"substrate" | "journal">, id: string): Promise<boolean> {
+async function isAgentUsed({ journal, substrate }: DaemonParts, id: string): Promise<boolean> {
   if (journal.all().some(({ agentVolumeId }) => agentVolumeId === id)) return true;
   const tags = { [AGENT_VOLUME_TAG]: id };
   const users = await Promise.all([substrate.volumes(tags), substrate.instances(tags), substrate.snapshots(tags)]);
@@ -170,7 +171,7 @@ async function isAgentUsed({ journal, substrate }: Needs<"substrate" | "journal"
 }
 
 /** Removes credential directories without an entry in the journal. */
-async function sweepCredentials(node: Needs<"journal" | "credentials">, report: Report): Promise<void> {
+async function sweepCredentials(node: InstanceParts, report: Report): Promise<void> {
   const owned = new Set(node.journal.all().flatMap((entry) => directoriesOf(entry)));
   for (const name of await node.credentials.names()) {
     // Check again: the entry may have been added since. An entry is always written before its directories.

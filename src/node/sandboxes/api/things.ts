@@ -1,6 +1,6 @@
 import type { Instance, Substrate, Tags } from "../substrate/index.ts";
 import { ifAmbiguous } from "../substrate/index.ts";
-import { JOURNAL_TAG, type JournalEntry, type Needs, NODE_TAG } from "../state/index.ts";
+import { JOURNAL_TAG, type JournalEntry, type DaemonParts, NODE_TAG } from "../state/index.ts";
 import { ghost, volumeLeft } from "../operations/index.ts";
 
 /** An object at the substrate with this node's tag. */
@@ -23,7 +23,7 @@ export interface Things {
 }
 
 /** Lists everything that has this node's tag. */
-export async function nodesThings({ substrate, nodeId }: Needs<"nodeId" | "substrate">): Promise<Things> {
+export async function nodesThings({ substrate, nodeId }: DaemonParts): Promise<Things> {
   const tags = { [NODE_TAG]: nodeId };
   const [ingresses, instances, snapshots, volumes] = await Promise.all([
     substrate.ingresses(tags),
@@ -60,11 +60,11 @@ async function deleteVolume(substrate: Substrate, id: string): Promise<void> {
 
 /** Tells which objects have an entry in the journal, as it is now. */
 export class KnownThings {
-  readonly #journal: Needs<"journal">["journal"];
+  readonly #journal: DaemonParts["journal"];
   #entries: readonly JournalEntry[] | undefined;
   #names: Readonly<Record<TaggedResource["kind"], ReadonlySet<string>>> = namesOf([]);
 
-  constructor({ journal }: Needs<"journal">) {
+  constructor({ journal }: DaemonParts) {
     this.#journal = journal;
   }
 
@@ -91,6 +91,6 @@ function namesOf(entries: readonly JournalEntry[]): Record<TaggedResource["kind"
 }
 
 /** The objects that were recorded in another journal of this node. */
-export function foreignThings({ journal }: Needs<"journal">, { all }: Things): readonly TaggedResource[] {
+export function foreignThings({ journal }: DaemonParts, { all }: Things): readonly TaggedResource[] {
   return all.filter(({ tags: { [JOURNAL_TAG]: maker } }) => maker !== undefined && maker !== journal.id);
 }

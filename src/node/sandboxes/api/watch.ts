@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { messageOf } from "../../../shared/errors.ts";
-import type { Needs, NodeParts } from "../state/index.ts";
+import type { DaemonParts, NodeParts } from "../state/index.ts";
 import type { Instance } from "../substrate/index.ts";
 import { running, type WatchEvent, Watcher } from "./watcher.ts";
 
@@ -94,7 +94,7 @@ async function listedFor(
   );
 }
 
-function runningNames(node: Needs<"journal">, onEvent: (event: WatchEvent) => void): ReadonlySet<string> {
+function runningNames(node: DaemonParts, onEvent: (event: WatchEvent) => void): ReadonlySet<string> {
   try {
     return new Set(node.journal.all().flatMap((entry) => running(entry)?.name ?? []));
   } catch (error) {

@@ -19,7 +19,7 @@ import {
   bundleOf,
   JOURNAL_TAG,
   mounts,
-  type Needs,
+  type DaemonParts,
   NODE_TAG,
   type NodeParts,
   OPERATION_TAG,
@@ -44,11 +44,7 @@ export async function create(node: NodeParts, spec: SandboxSpec): Promise<Sandbo
 }
 
 /** Checks everything that can be checked in advance, and composes the journal entry. Creates nothing. */
-async function plan(
-  node: Needs<"tags" | "substrate" | "journal" | "agents" | "guests" | "cpuClass" | "step" | "allIngresses">,
-  name: string,
-  spec: SandboxSpec,
-): Promise<SandboxEntry> {
+async function plan(node: NodeParts, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
   node.journal.demandFree(name);
   node.step(OPERATION, name, "check the image and the daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
@@ -80,7 +76,7 @@ async function plan(
  * usual id, or the daemon may have kept the volume. A volume of another node is not avoided: the conflict then reports
  * that two nodes use the same name.
  */
-async function freeVolumeId({ journal, substrate }: Needs<"substrate" | "journal">, name: string): Promise<string> {
+async function freeVolumeId({ journal, substrate }: DaemonParts, name: string): Promise<string> {
   const usual = `${name}-credentials`;
   const isTaken =
     journal.all().some(({ volumeId }) => volumeId === usual) ||
@@ -88,7 +84,7 @@ async function freeVolumeId({ journal, substrate }: Needs<"substrate" | "journal
   return isTaken ? `${name}-cred-${randomBytes(4).toString("hex")}` : usual;
 }
 
-async function suitableImage(node: Needs<"substrate">, found: Image | undefined, name: string): Promise<Image> {
+async function suitableImage(node: DaemonParts, found: Image | undefined, name: string): Promise<Image> {
   const all = found?.status === "ready" ? [] : await node.substrate.images();
   const image = found ?? listedImage(all, name);
   if (image === undefined) throw unknownImage(name);
@@ -122,7 +118,7 @@ function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAc
 
 /** Rejects with SandboxError (CAPABILITY_MISSING) if a size exceeds everything that the host has. */
 async function checkSizes(
-  node: Needs<"substrate">,
+  node: DaemonParts,
   { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec,
 ): Promise<void> {
   const capacity = await node.substrate.capacity();
@@ -164,11 +160,7 @@ function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0
   return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
 }
 
-async function build(
-  node: Needs<"nodeId" | "tags" | "substrate" | "journal" | "credentials" | "agents" | "instances" | "guests" | "step">,
-  entryBefore: SandboxEntry,
-  spec: SandboxSpec,
-): Promise<SandboxEntry> {
+async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSpec): Promise<SandboxEntry> {
   let planned = entryBefore;
   const { name, tags, volumeId } = planned;
   node.step(OPERATION, name, "issue credentials");
@@ -219,7 +211,7 @@ async function build(
  * Whether the creation failed because another node's sweep removed the agent's volume before it could see this
  * sandbox's volume.
  */
-async function isAgentSwept(node: Needs<"substrate">, id: string, error: unknown): Promise<boolean> {
+async function isAgentSwept(node: DaemonParts, id: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return false;
   return (await node.substrate.volume(id).catch(() => ({ id }))) === undefined;
 }
@@ -228,7 +220,7 @@ async function isAgentSwept(node: Needs<"substrate">, id: string, error: unknown
  * Whether the daemon refused the name only because of an orphaned record: it lists an instance of that name, but
  * answers 404 for it.
  */
-async function isGhosts({ substrate }: Needs<"substrate">, name: string, error: unknown): Promise<boolean> {
+async function isGhosts({ substrate }: DaemonParts, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;
   const named = (await substrate.instances({})).filter((instance) => instance.name === name);
   // The daemon answers 409 for an id with several records, even if none of them is this instance.
@@ -240,7 +232,7 @@ async function isGhosts({ substrate }: Needs<"substrate">, name: string, error: 
  * Throws if the daemon dropped the tags. A daemon older than API 0.3.0 ignores fields that it does not know, and a
  * sandbox without tags could not be found again.
  */
-function checkAnswer(node: Needs<"nodeId">, { tags }: Instance): void {
+function checkAnswer(node: DaemonParts, { tags }: Instance): void {
   if (tags[NODE_TAG] === node.nodeId) return;
   throw new SandboxError(
     "CAPABILITY_MISSING",

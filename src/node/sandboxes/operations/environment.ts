@@ -8,7 +8,8 @@ import {
   type Freeze,
   HOOKS_SPEC_PATH,
   type JournalEntry,
-  type Needs,
+  type DaemonParts,
+  type NodeParts,
   PROCESS_SPEC_PATH,
   reasonOfRefusal,
   type RestoreChoices,
@@ -56,7 +57,7 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
  * @param outcome what the refusal prevented
  */
 export function demandFrozen(
-  { guests }: Needs<"guests">,
+  { guests }: NodeParts,
   { name, preSnapshot }: JournalEntry,
   { env, acceptUnfrozen = false }: RestoreChoices & { readonly env?: Variables | undefined },
   outcome: "forked" | "resumed",
@@ -77,7 +78,7 @@ export function demandFrozen(
  * already; nothing is thawed then.
  */
 export async function dutiesBeforeFiles(
-  node: Needs<"guests" | "substrate">,
+  node: NodeParts,
   entry: SandboxEntry,
   dial: () => Promise<GuestClient>,
   { env, hostTime, signal }: BeforeFiles,
@@ -108,7 +109,7 @@ export function isSpecRefused(error: unknown): boolean {
 
 /** The error about a spec file in the guest that the agent refuses, with the agent's reason. */
 export async function refusedSpec(
-  { substrate }: Needs<"substrate">,
+  { substrate }: DaemonParts,
   { name, instanceId = "" }: SandboxEntry,
   remedy?: Remedy,
 ): Promise<SandboxError> {
@@ -189,7 +190,7 @@ export async function writeSpec(client: GuestClient, content: Uint8Array): Promi
  * The process_env_version that the agent of a running sandbox reports. Rejects with SandboxError (AGENT_UNREACHABLE) if
  * the agent does not answer.
  */
-export async function environmentVersion(node: Needs<"guests">, entry: SandboxEntry): Promise<number> {
+export async function environmentVersion(node: NodeParts, entry: SandboxEntry): Promise<number> {
   try {
     const health = await node.guests.ask(entry, (client) => client.health({ requestTimeoutMs: CALL_MS }));
     return health.processEnvVersion;

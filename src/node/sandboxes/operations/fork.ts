@@ -11,7 +11,8 @@ import {
   demandFeature,
   type JournalEntry,
   mixturesOf,
-  type Needs,
+  type InstanceParts,
+  type NodeParts,
   parentOf,
   ranUnfrozen,
   reached,
@@ -44,18 +45,7 @@ import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wa
  * current time.
  */
 export async function fork(
-  node: Needs<
-    | "tags"
-    | "substrate"
-    | "journal"
-    | "credentials"
-    | "turns"
-    | "instances"
-    | "guests"
-    | "cpuClass"
-    | "step"
-    | "allIngresses"
-  >,
+  node: NodeParts,
   parent: JournalEntry,
   name: string,
   choices: ForkOptions,
@@ -144,11 +134,7 @@ interface Welcomed {
  * Forks at the substrate. In the node's directory the fork then has two credential sets: its origin's, with which it
  * wakes up, and its own.
  */
-async function copy(
-  node: Needs<"substrate" | "journal" | "credentials" | "instances" | "step">,
-  origin: JournalEntry,
-  entry: SandboxEntry,
-): Promise<SandboxEntry> {
+async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;
   node.step("fork", name, "issue credentials");
   await node.credentials.copy(origin.name, parentOf(name));
@@ -170,7 +156,7 @@ async function copy(
  * the agent answers to the new ones.
  */
 async function welcome(
-  node: Needs<"substrate" | "journal" | "credentials" | "guests" | "step">,
+  node: NodeParts,
   entry: SandboxEntry,
   { acceptDegraded = false, env }: ForkOptions,
   signal: AbortSignal,

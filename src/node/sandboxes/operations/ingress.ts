@@ -1,7 +1,14 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { type Ingress, SandboxError, statusOf, USUAL_LISTEN_PORT } from "../substrate/index.ts";
-import { isUnknownOutcome, type Needs, OPERATION_TAG, type Publication, type SandboxEntry } from "../state/index.ts";
+import {
+  isUnknownOutcome,
+  type DaemonParts,
+  type InstanceParts,
+  OPERATION_TAG,
+  type Publication,
+  type SandboxEntry,
+} from "../state/index.ts";
 import { ingressAnswers } from "./probe.ts";
 
 const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?)*$/;
@@ -24,7 +31,7 @@ export interface PublishOptions {
  * routed.
  */
 export async function publish(
-  node: Needs<"tags" | "substrate" | "journal" | "instances" | "step">,
+  node: InstanceParts,
   entry: SandboxEntry,
   port: number,
   hostname: string,
@@ -60,7 +67,7 @@ export async function publish(
  * @param hint asks the guest whether its server listens only where the ingress cannot reach it
  */
 export async function served(
-  node: Needs<"ingressHost" | "step">,
+  node: DaemonParts,
   name: string,
   publication: Publication,
   timeoutMs: number,
@@ -80,7 +87,7 @@ export async function served(
 
 /** Ends a publication. Rejects with NOT_FOUND if the sandbox does not publish that hostname on that port of the host. */
 export async function unpublish(
-  node: Needs<"tags" | "substrate" | "journal" | "step">,
+  node: DaemonParts,
   entry: SandboxEntry,
   hostname: string,
   listenPort: number = USUAL_LISTEN_PORT,
@@ -101,11 +108,7 @@ export async function unpublish(
  * Ends all publications of a sandbox. It must run before the instance is deleted, because an ingress routes to any
  * instance of the name.
  */
-export async function withdrawAll(
-  node: Needs<"tags" | "substrate" | "journal" | "step">,
-  operation: string,
-  entry: SandboxEntry,
-): Promise<void> {
+export async function withdrawAll(node: DaemonParts, operation: string, entry: SandboxEntry): Promise<void> {
   for (const publication of entry.published ?? []) {
     node.step(operation, entry.name, `delete the ingress of ${publication.hostname}`);
     await withdraw(node, operation, node.journal.sandbox(entry.name), publication);
@@ -117,7 +120,7 @@ export async function withdrawAll(
  * later one is impossible, because the daemon refuses an ingress to a name without an instance (hypeman 8853445,
  * lib/ingress/manager.go:317-320).
  */
-export async function demandUnpublished(node: Needs<"allIngresses">, name: string): Promise<void> {
+export async function demandUnpublished(node: DaemonParts, name: string): Promise<void> {
   const all = await node.allIngresses();
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
@@ -135,7 +138,7 @@ export function unfinished({ published = [] }: SandboxEntry): readonly Publicati
 
 /** Deletes an ingress, and then removes its publication from the journal. */
 export async function withdraw(
-  node: Needs<"tags" | "substrate" | "journal" | "step">,
+  node: DaemonParts,
   operation: string,
   { name }: SandboxEntry,
   publication: Publication,
@@ -157,17 +160,13 @@ export async function withdraw(
   await node.journal.put({ ...entry, published: rest.length === 0 ? undefined : rest });
 }
 
-function listed(node: Needs<"tags" | "substrate">, { ingress, ingressId }: Publication): Promise<Ingress | undefined> {
+function listed(node: DaemonParts, { ingress, ingressId }: Publication): Promise<Ingress | undefined> {
   const isThis = ({ id, name }: Ingress): boolean => (ingressId === undefined ? name === ingress : id === ingressId);
   return node.substrate.ingresses(node.tags).then((all) => all.find(isThis));
 }
 
 /** Creates the ingress. If the answer is lost, looks for it once, by its tags. */
-async function made(
-  node: Needs<"tags" | "substrate">,
-  { ingress: name, ...rule }: Publication,
-  instance: string,
-): Promise<Ingress> {
+async function made(node: DaemonParts, { ingress: name, ...rule }: Publication, instance: string): Promise<Ingress> {
   const tags = { ...node.tags, [OPERATION_TAG]: randomUUID() };
   try {
     const { hostname, listenPort, port } = rule;
@@ -181,7 +180,7 @@ async function made(
 }
 
 /** Adds a publication to the journal, or replaces it. */
-async function noted(node: Needs<"journal">, name: string, publication: Publication): Promise<Publication> {
+async function noted(node: DaemonParts, name: string, publication: Publication): Promise<Publication> {
   const entry = node.journal.sandbox(name);
   const others = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
   await node.journal.put({ ...entry, published: [...others, publication] });

@@ -4,7 +4,8 @@ import { withdrawAll } from "./ingress.ts";
 import {
   JOURNAL_TAG,
   type JournalEntry,
-  type Needs,
+  type DaemonParts,
+  type InstanceParts,
   OPERATION_TAG,
   parentOf,
   type SandboxEntry,
@@ -15,11 +16,7 @@ import {
  * Removes everything that belongs to an entry in any phase, and finally the entry. Rejects with LEFT_BEHIND if the
  * daemon refuses to delete the volume; everything else is removed then.
  */
-export async function discard(
-  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "step">,
-  operation: string,
-  entry: JournalEntry,
-): Promise<void> {
+export async function discard(node: InstanceParts, operation: string, entry: JournalEntry): Promise<void> {
   const { name, volumeId } = entry;
   await node.journal.put({ ...entry, phase: "removing" });
   if (entry.kind === "sandbox") await withdrawAll(node, operation, entry);
@@ -73,11 +70,7 @@ export function orphanedRecords({ id, name, records = 1 }: Instance): SandboxErr
 /** Reports a step. Called only once it is known that there is something to remove. */
 type Say = (what: string) => void;
 
-async function discardInstance(
-  node: Needs<"substrate" | "turns" | "instances">,
-  entry: SandboxEntry,
-  step: Say,
-): Promise<void> {
+async function discardInstance(node: InstanceParts, entry: SandboxEntry, step: Say): Promise<void> {
   const instance = await node.instances.find(entry);
   if (instance === undefined) return;
   step("delete the instance");
@@ -92,11 +85,7 @@ async function discardInstance(
  * Deletes the credential volume, unless another node created the volume of that id. Resolves with false if the daemon
  * refuses to delete it.
  */
-async function discardVolume(
-  { substrate, journal }: Needs<"substrate" | "journal">,
-  id: string,
-  step: Say,
-): Promise<boolean> {
+async function discardVolume({ substrate, journal }: DaemonParts, id: string, step: Say): Promise<boolean> {
   const tags = (await substrate.volume(id))?.tags;
   if (tags?.[JOURNAL_TAG] !== journal.id) return true;
   step("delete the credential volume");
@@ -104,7 +93,7 @@ async function discardVolume(
 }
 
 async function discardSnapshot(
-  node: Needs<"tags" | "substrate">,
+  node: DaemonParts,
   { name, snapshotId, operation }: SnapshotEntry,
   step: Say,
 ): Promise<void> {
@@ -134,7 +123,7 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
  * by the next sweep.
  */
 export async function making<Made>(
-  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "step">,
+  node: InstanceParts,
   operation: string,
   entry: JournalEntry,
   make: () => Promise<Made>,

@@ -1,4 +1,4 @@
-import { type Awakening, type Needs, reached, type SandboxEntry, whileUp } from "../state/index.ts";
+import { type Awakening, type NodeParts, reached, type SandboxEntry, whileUp } from "../state/index.ts";
 import {
   demandInForce,
   demandReadableSpecs,
@@ -15,11 +15,7 @@ import {
  * file is restored, and the session stays frozen so that the caller can resume again. With the refused file, the
  * session would be killed when its freeze reaches the time limit.
  */
-export async function awakenWith(
-  node: Needs<"substrate" | "instances" | "guests" | "step">,
-  entry: SandboxEntry,
-  env: Variables,
-): Promise<Awakening> {
+export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Variables): Promise<Awakening> {
   const remedy = { kind: "resumeAgain", name: entry.name } as const;
   const duties = (signal: AbortSignal): Promise<void> =>
     dutiesBeforeFiles(node, entry, () => node.guests.dial(entry), { env, hostTime: true, signal });

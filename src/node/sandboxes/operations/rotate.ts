@@ -1,6 +1,6 @@
 import type { GuestClient } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
-import { handOver, isRunning, type Needs, nextOf, type SandboxEntry } from "../state/index.ts";
+import { handOver, isRunning, type NodeParts, nextOf, type SandboxEntry } from "../state/index.ts";
 import { paused, unreached, wrongState } from "./suspend.ts";
 
 /**
@@ -8,10 +8,7 @@ import { paused, unreached, wrongState } from "./suspend.ts";
  * ones, written into the guest, and tested with a new connection; then the old ones are removed in the guest and on the
  * host. An interrupted rotation is continued where it stopped.
  */
-export async function rotate(
-  node: Needs<"journal" | "credentials" | "instances" | "guests" | "step">,
-  entry: SandboxEntry,
-): Promise<SandboxEntry> {
+export async function rotate(node: NodeParts, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;
   const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry);
@@ -22,10 +19,7 @@ export async function rotate(
 }
 
 /** Performs or continues the rotation of a sandbox that is known to be running. */
-export async function finishRotation(
-  node: Needs<"journal" | "credentials" | "guests" | "step">,
-  rotating: SandboxEntry,
-): Promise<SandboxEntry> {
+export async function finishRotation(node: NodeParts, rotating: SandboxEntry): Promise<SandboxEntry> {
   const { name } = rotating;
   const { credentials, guests, journal, step } = node;
   // Recorded before anything is issued: after a crash, only the entry shows that the new credentials belong to this

@@ -6,7 +6,9 @@ import {
   freezeText,
   hookText,
   isUnknownOutcome,
-  type Needs,
+  type DaemonParts,
+  type InstanceParts,
+  type NodeParts,
   OPERATION_TAG,
   type SandboxEntry,
   type SnapshotEntry,
@@ -20,9 +22,7 @@ import { inheritance, orRestored, quiesced, suspendable, type Suspended, type Su
  * are run afterwards.
  */
 export async function snapshot(
-  node: Needs<
-    "tags" | "substrate" | "journal" | "credentials" | "turns" | "instances" | "guests" | "cpuClass" | "step"
-  >,
+  node: NodeParts,
   source: SandboxEntry,
   name: string,
   options: SuspendOptions,
@@ -52,11 +52,7 @@ export async function snapshot(
   return { snapshot: taken, awakening: await node.guests.awaken("snapshot", suspended ?? source) };
 }
 
-async function take(
-  node: Needs<"tags" | "substrate" | "journal" | "credentials" | "turns" | "step">,
-  source: Suspended,
-  entry: SnapshotEntry,
-): Promise<SnapshotEntry> {
+async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
   const { name } = entry;
   node.step("snapshot", name, "keep the credentials with which it is restored");
   await node.credentials.copy(source.name, name);
@@ -93,7 +89,7 @@ async function take(
  * it.
  */
 export async function madeSnapshot(
-  { substrate, tags }: Needs<"tags" | "substrate">,
+  { substrate, tags }: DaemonParts,
   { operation }: SnapshotEntry,
 ): Promise<Snapshot | undefined> {
   return operation === undefined ? undefined : (await substrate.snapshots({ ...tags, [OPERATION_TAG]: operation }))[0];
@@ -101,7 +97,7 @@ export async function madeSnapshot(
 
 /** Records in the journal that a snapshot is complete. */
 export async function keptSnapshot(
-  node: Needs<"journal">,
+  node: DaemonParts,
   entry: SnapshotEntry,
   { id, sizeBytes }: Snapshot,
 ): Promise<SnapshotEntry> {

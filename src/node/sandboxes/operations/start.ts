@@ -6,7 +6,9 @@ import {
   ending,
   isOff,
   linesBeforeAgent,
-  type Needs,
+  type DaemonParts,
+  type InstanceParts,
+  type NodeParts,
   panicIn,
   reached,
   type SandboxEntry,
@@ -51,7 +53,7 @@ const NO_INIT_STEP =
  * SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, all with the last console lines.
  */
 export async function booted(
-  node: Needs<"substrate" | "instances" | "guests">,
+  node: NodeParts,
   entry: SandboxEntry,
   sinceMs: number,
 ): Promise<Pick<SandboxEntry, "agentVersion" | "agentServices" | "runEpochMs">> {
@@ -102,7 +104,7 @@ function isClockWrong({ guestTime }: Pick<Health, "guestTime">): boolean {
  * Rejects if the console shows that init could not start the entrypoint, or that the kernel panicked. Such an instance
  * would stay "Initializing" until it is deleted.
  */
-async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, { id }: Instance): Promise<void> {
+async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: Instance): Promise<void> {
   const lines = await consoleTail(node.substrate, id, WHOLE_CONSOLE_LINES);
   const shown = (at: number): { readonly consoleTail: readonly string[] } => ({
     consoleTail: lines.slice(at, at + SHOWN_LINES),
@@ -135,7 +137,7 @@ async function lookForStart(node: Needs<"substrate">, { image }: SandboxEntry, {
  * CID and the source gets a new one (fork.go:72).
  */
 export async function besideSiblings<Value>(
-  node: Needs<"journal" | "instances">,
+  node: InstanceParts,
   entry: SandboxEntry,
   start: () => Promise<Value>,
 ): Promise<Value> {

@@ -1,6 +1,6 @@
 import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
-import { CALL_MS, type Needs, type SandboxEntry, type Warning } from "../state/index.ts";
+import { CALL_MS, type NodeParts, type SandboxEntry, type Warning } from "../state/index.ts";
 import { orAwaken, running } from "./suspend.ts";
 
 /** Time on top of the workload's grace period, for commands, last answers and the substrate's init to end. */
@@ -17,11 +17,7 @@ export interface Stopping {
  * whole grace period. The substrate's own stop kills after five seconds (hypeman 8853445, lib/instances/stop.go:22), so
  * it is only used if the agent does not exit.
  */
-export async function stop(
-  node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
-  entry: SandboxEntry,
-  operation = "stop",
-): Promise<Stopping> {
+export async function stop(node: NodeParts, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
   await running(node, entry);
   const stopping = { ...entry, runEpochMs: undefined, preSnapshot: undefined };
   await node.journal.put(stopping);
@@ -52,7 +48,7 @@ export async function stop(
 
 /** Resolves with the workload's longest grace period, or with the reason why the agent does not stop. */
 async function askAgent(
-  node: Needs<"guests">,
+  node: NodeParts,
   entry: SandboxEntry,
 ): Promise<{ readonly graceMs: number } | { readonly refusal: string }> {
   try {

@@ -12,7 +12,9 @@ import {
   type Freeze,
   isRunning,
   type JournalEntry,
-  type Needs,
+  type DaemonParts,
+  type InstanceParts,
+  type NodeParts,
   quiesce,
   type SuspendReport,
   type RestoreChoices,
@@ -41,7 +43,7 @@ export interface Suspension extends SuspendReport {
 
 /** Suspends a running sandbox to disk, which frees its memory and CPU. */
 export async function standby(
-  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
+  node: NodeParts,
   entry: SandboxEntry,
   options: SuspendOptions = {},
   operation = "standby",
@@ -63,7 +65,7 @@ export async function standby(
  * on standby.
  */
 export async function orAwaken<Value>(
-  node: Needs<"journal" | "instances" | "guests">,
+  node: NodeParts,
   operation: string,
   entry: SandboxEntry,
   action: () => Promise<Value>,
@@ -81,7 +83,7 @@ export async function orAwaken<Value>(
 /** State of a sandbox's instance. "gone": there is no instance. "unknown": the daemon does not answer. */
 type KnownState = InstanceState | "gone" | "unknown";
 
-async function stateOf(node: Needs<"instances">, entry: SandboxEntry): Promise<KnownState> {
+async function stateOf(node: InstanceParts, entry: SandboxEntry): Promise<KnownState> {
   try {
     return (await node.instances.find(entry))?.state ?? "gone";
   } catch {
@@ -90,12 +92,7 @@ async function stateOf(node: Needs<"instances">, entry: SandboxEntry): Promise<K
 }
 
 /** Runs the restore steps after a failure. In an unknown state it waits less: a suspended agent would never answer. */
-async function awakenAfter(
-  node: Needs<"guests">,
-  operation: string,
-  entry: SandboxEntry,
-  state: KnownState,
-): Promise<void> {
+async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.guests
     .awaken(operation, entry, { reachTimeoutMs: state === "unknown" ? CALL_MS : undefined })
     .catch(() => undefined);
@@ -109,7 +106,7 @@ async function awakenAfter(
  * @param suspended returns the sandbox, once its PRE_SNAPSHOT hook has run
  */
 export async function orRestored<Value>(
-  node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
+  node: NodeParts,
   operation: string,
   suspended: () => SandboxEntry | undefined,
   action: () => Promise<Value>,
@@ -133,7 +130,7 @@ export async function orRestored<Value>(
  * journal.
  */
 async function restoredAgain(
-  node: Needs<"substrate" | "journal" | "instances" | "step">,
+  node: InstanceParts,
   operation: string,
   entry: SandboxEntry,
   failure: unknown,
@@ -150,7 +147,7 @@ async function restoredAgain(
 }
 
 /** Restores a suspended sandbox. A refusal because the substrate is restoring it already counts as success. */
-export async function wake(node: Needs<"substrate" | "instances">, entry: SandboxEntry): Promise<void> {
+export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<void> {
   try {
     await node.instances.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
   } catch (error) {
@@ -175,7 +172,7 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
 }
 
 /** The `paused` error after a failed call. A daemon that has answered is not executing the call any more. */
-async function pausedAfter(node: Needs<"journal">, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
+async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
   if (isAnswered) await node.journal.put({ ...entry, asked: undefined });
   return paused(entry, failure);
@@ -203,7 +200,7 @@ export interface ResumeOptions extends RestoreChoices {
 
 /** Resumes a suspended sandbox, runs missing restore steps, or boots a stopped one: then it resolves with undefined. */
 export async function resume(
-  node: Needs<"substrate" | "journal" | "instances" | "guests" | "cpuClass" | "step">,
+  node: NodeParts,
   entry: SandboxEntry,
   choices: ResumeOptions,
 ): Promise<Awakening | undefined> {
@@ -252,10 +249,7 @@ function keepsVariables(name: string, state: InstanceState): SandboxError {
 }
 
 /** Waits for the agent of a sandbox that boots again. Nothing was restored, so there are no restore steps. */
-async function bootedAnew(
-  node: Needs<"substrate" | "journal" | "instances" | "guests" | "step">,
-  entry: SandboxEntry,
-): Promise<undefined> {
+async function bootedAnew(node: NodeParts, entry: SandboxEntry): Promise<undefined> {
   node.step("resume", entry.name, "wait for the agent");
   const agent = await booted(node, entry, entry.bootingSinceMs ?? Date.now());
   await node.journal.put({
@@ -287,7 +281,7 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * @param isForSecrets makes the freeze required if it is "on": without it, a fork would use the secrets of its origin
  */
 export async function quiesced(
-  node: Needs<"substrate" | "journal" | "turns" | "instances" | "guests" | "cpuClass" | "step">,
+  node: NodeParts,
   operation: string,
   entry: SandboxEntry,
   { freeze = node.guests.freeze }: SuspendOptions,
@@ -328,7 +322,7 @@ export async function quiesced(
 
 /** Runs PRE_SNAPSHOT and the freeze; again after the restore steps if an earlier call left the session frozen. */
 async function atRest(
-  node: Needs<"journal" | "guests">,
+  node: NodeParts,
   operation: string,
   entry: SandboxEntry,
   freeze: Freeze,
@@ -354,7 +348,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
 }
 
 /** Checks like `running`, after init has finished: before that, the substrate refuses to suspend the instance. */
-export async function suspendable(node: Needs<"instances" | "guests" | "step">, entry: SandboxEntry): Promise<void> {
+export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
     const rule = `a sandbox cannot be suspended while it initializes, which took longer than ${reachTimeoutMs} ms`;
@@ -365,7 +359,7 @@ export async function suspendable(node: Needs<"instances" | "guests" | "step">, 
 
 /** Waits until the instance has left the given states, or the time is up. A busy hypervisor makes it "Unknown". */
 async function known(
-  node: Needs<"instances" | "guests" | "step">,
+  node: NodeParts,
   entry: SandboxEntry,
   passing: readonly InstanceState[] = ["Unknown"],
 ): Promise<Instance> {
@@ -377,7 +371,7 @@ async function known(
 }
 
 /** Throws SandboxError (WRONG_STATE, PAUSED) unless the sandbox is running and its restore steps are done. */
-export async function running(node: Needs<"instances">, entry: SandboxEntry): Promise<void> {
+export async function running(node: InstanceParts, entry: SandboxEntry): Promise<void> {
   const { state, stateError } = await node.instances.existing(entry);
   if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(entry.name, stateError);

@@ -1,4 +1,4 @@
-import { type Needs, type SandboxEntry } from "../state/index.ts";
+import { type InstanceParts, type SandboxEntry } from "../state/index.ts";
 import { wake } from "./suspend.ts";
 
 /**
@@ -17,10 +17,7 @@ export function isBeingSuspended({ asked }: SandboxEntry): boolean {
  * After a snapshot or fork it is restored, even if the daemon failed to do that. Resolves with the entry, from which
  * `asked` is removed.
  */
-export async function settled(
-  node: Needs<"substrate" | "journal" | "instances" | "step">,
-  entry: SandboxEntry,
-): Promise<SandboxEntry> {
+export async function settled(node: InstanceParts, entry: SandboxEntry): Promise<SandboxEntry> {
   const { asked, name } = entry;
   if (asked === undefined) return entry;
   if (isBeingSuspended(entry) && (await node.instances.find(entry)) !== undefined) {

@@ -1,7 +1,7 @@
 import { SandboxError } from "../substrate/index.ts";
 import type { JournalEntry } from "./journal.ts";
 import { differences, type RestoreChoices } from "./keys.ts";
-import type { Needs } from "./node.ts";
+import type { DaemonParts } from "./node.ts";
 import type { Warning } from "./warnings.ts";
 
 /**
@@ -9,7 +9,7 @@ import type { Warning } from "./warnings.ts";
  * Otherwise resolves with a warning if there is a difference that does not prevent the restore.
  */
 export async function compareKeys(
-  node: Needs<"substrate" | "cpuClass" | "step">,
+  node: DaemonParts,
   operation: string,
   entry: JournalEntry,
   choices: RestoreChoices,
@@ -24,7 +24,7 @@ export async function compareKeys(
 
 /** Rejects with SandboxError (CAPABILITY_MISSING) if the entry's hypervisor does not support the feature on this host. */
 export async function demandFeature(
-  { substrate }: Needs<"substrate">,
+  { substrate }: DaemonParts,
   feature: "standby" | "snapshots" | "fork",
   { name, hypervisor }: JournalEntry,
 ): Promise<void> {

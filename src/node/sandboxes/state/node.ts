@@ -57,8 +57,8 @@ export const JOURNAL_TAG = "svc.journal";
 /** Tag with the id of the agent volume that a sandbox, its snapshots and its forks need. */
 export const AGENT_VOLUME_TAG = "svc.agent_volume";
 
-/** The parts of a node that its operations use. */
-export interface NodeParts {
+/** The parts of a node that concern the daemon and the journal. */
+export interface DaemonParts {
   readonly nodeId: string;
   /** Directory of the journal and the credentials. */
   readonly stateDirectory: string;
@@ -66,15 +66,8 @@ export interface NodeParts {
   readonly tags: Tags;
   readonly substrate: Substrate;
   readonly journal: Journal;
-  readonly credentials: CredentialStore;
-  readonly agents: AgentVolumes;
-  readonly turns: Turns;
-  readonly instances: Instances;
-  readonly guests: GuestAccess;
   /** Lists all ingresses of the daemon. Concurrent callers share one request. */
   readonly allIngresses: () => Promise<readonly Ingress[]>;
-  /** Limits the connections that are being established. */
-  readonly dials: Dials;
   readonly cpuClass: () => Promise<string>;
   readonly ingressHost: string;
   readonly daemonDirectory: string | undefined;
@@ -82,8 +75,20 @@ export interface NodeParts {
   readonly step: OnStep;
 }
 
-/** The parts that an operation needs. */
-export type Needs<Names extends keyof NodeParts> = Pick<NodeParts, Names>;
+/** In addition, the parts that operations use to create, change and remove instances. */
+export interface InstanceParts extends DaemonParts {
+  readonly credentials: CredentialStore;
+  readonly agents: AgentVolumes;
+  readonly turns: Turns;
+  readonly instances: Instances;
+}
+
+/** All parts of a node. In addition to the others, those that operations use to call the agents in the guests. */
+export interface NodeParts extends InstanceParts {
+  readonly guests: GuestAccess;
+  /** Limits the connections that are being established. */
+  readonly dials: Dials;
+}
 
 /** Creates the parts of a node. */
 export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
