@@ -103,7 +103,7 @@ describe("guestctl completion", () => {
 
   test("bash completion offers local files to cp, not to exec", async (t) => {
     if (isMissing(t, "bash")) return;
-    assert.deepEqual((await offers("cp a")).toSorted(), ["a file", "a directory", "another"]);
+    assert.deepEqual((await offers("cp a")).toSorted(), ["a directory", "a file", "another"]);
     assert.deepEqual((await offers("cp -H host:7071 one ano")).toSorted(), ["another"]);
     assert.deepEqual(await offers("exec -it a"), []);
     assert.deepEqual(await offers("exec ls --"), []);
