@@ -3,7 +3,7 @@ import { once } from "node:events";
 import { afterEach, describe, it } from "node:test";
 import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
-import { testFolder } from "../../fixtures/files.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { endAll, endExec, keep, keptExec, listExecs, untilKept } from "../../fixtures/kept-execs.ts";
 import { NEEDS_NAMESPACES, needsCgroups, withoutCgroups } from "../../fixtures/namespaces.ts";
@@ -130,10 +130,10 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
   });
 
   it("EndExec reports leftovers that SIGKILL does not end, and keeps the exec", NEEDS_FUSE, async () => {
-    await using folder = await testFolder();
-    await using mount = await fuseMount("hanging_mount", folder.at("hung"), ["take"]);
+    await using directory = await testDirectory();
+    await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["take"]);
     const taken = once(mount.server.stdout, "data");
-    const [pid = 0] = await leftBy("hangs", `setsid stat '${folder.at("hung/file")}' > /dev/null 2>&1 & echo $!`);
+    const [pid = 0] = await leftBy("hangs", `setsid stat '${directory.at("hung/file")}' > /dev/null 2>&1 & echo $!`);
     await taken;
     await assert.rejects(endExec(agent, { name: "hangs", leftovers: true, signal: 9 }), {
       reason: "EXEC_NOT_ENDED",

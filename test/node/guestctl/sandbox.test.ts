@@ -235,7 +235,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const secrets = [String(env["HYPEMAN_API_KEY"])];
     const listed = await sandbox("ls", "-v");
     const at = `guestctl: substrate's daemon at ${substrate.baseUrl}, with the token of HYPEMAN_API_KEY\n`;
-    const state = join(folder, ".local/state/guestctl/sandboxes");
+    const state = join(directory, ".local/state/guestctl/sandboxes");
     assert.ok(
       listed.stderr.startsWith(`${at}guestctl: node node-7; journal and credentials in ${state}\n`),
       listed.stderr,
@@ -272,7 +272,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   });
 
   test("sandbox -v reports each retry while the agent does not answer yet", async (t) => {
-    const started = join(folder, "started.fifo");
+    const started = join(directory, "started.fifo");
     execFileSync("mkfifo", [started]);
     // Its machine has an address already, and closes each connection to it until the agent listens.
     const agent = substrate.agentOf("late", `read line < '${started}'\nexec ${substrate.agentLine} "$@"`);

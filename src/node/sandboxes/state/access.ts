@@ -109,7 +109,7 @@ export class GuestAccess {
 
   #report(sandbox: string, address: string, credentialsOf: readonly string[] = [sandbox]): void {
     const { credentials } = this.#parts;
-    const directories = credentialsOf.map((name) => credentials.folderOf(name));
+    const directories = credentialsOf.map((name) => credentials.directoryOf(name));
     publishNode({ event: "dialling", sandbox, address, credentials: directories });
   }
 

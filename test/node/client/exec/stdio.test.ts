@@ -8,7 +8,7 @@ import { execa } from "execa";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
 import { CommandError, type StdioOption } from "../../../../src/node/client/index.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
-import { testFolder } from "../../../fixtures/files.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf, optionsFor, thrownBy } from "../../../fixtures/guest-client.ts";
 import { processGone } from "../../../fixtures/proc.ts";
@@ -119,21 +119,21 @@ describe("stdio of a command", () => {
   });
 
   test("inherit with a terminal passes keys, bytes and the size, and restores the local terminal", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     const code = `const { columns: cols, rows } = process.stdout;
       const options = { stdio: "inherit", terminal: { cols, rows }, env: { PS1: "inner-" } };
       const failed = await client.run(["no-such-command"], options).catch((error) => error);
       console.log("failed " + failed.code);
       const result = await client.run(["sh"], options);
       console.log("status " + result.exitCode);`;
-    await writeFile(folder.at("program.mjs"), program(code)[2] ?? "");
+    await writeFile(directory.at("program.mjs"), program(code)[2] ?? "");
     await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: { ...process.env, PS1: "" } });
     const modes = async (): Promise<string> => {
       terminal.type("stty -g; echo modes-$((1))\n");
       return (await terminal.read(/([0-9a-f:]{20,})\r\nmodes-1\r\n/))[0] ?? assert.fail("no modes");
     };
     const before = await modes();
-    terminal.type(`${process.execPath} ${folder.at("program.mjs")}\n`);
+    terminal.type(`${process.execPath} ${directory.at("program.mjs")}\n`);
     await terminal.read(/failed EXEC_NOT_FOUND\r\n/);
     await terminal.read(/inner-/);
     terminal.type("stty size\n");

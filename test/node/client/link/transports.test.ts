@@ -78,10 +78,10 @@ describe("a bridge command", () => {
   });
 
   test("the end of a bridge command is reported although its successor has printed a prompt", async () => {
-    await using folder = await testFolder();
+    await using directory = await testDirectory();
     // The first command prints a banner and ends. The next one prints a prompt and waits.
     const script = "echo 'password:' >&2; if mkdir \"$0\" 2>/dev/null; then echo hi; exit 0; fi; exec cat >/dev/null";
-    const bridge = ["sh", "-c", script, folder.at("begun")];
+    const bridge = ["sh", "-c", script, directory.at("begun")];
     using client = connect({ bridge, token: "any", connectTimeoutMs: 1_000 });
     const { message } = await failureOf(client.health());
     assert.equal(
