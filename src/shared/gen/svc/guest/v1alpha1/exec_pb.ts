@@ -41,7 +41,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "stdin";
   } | {
     /**
-     * Client: end of standard input. No stdin frame may follow. That of a kept exec may be closed again.
+     * Client: end of standard input. No stdin frame may follow. That of a kept command may be closed again.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStdinClose stdin_close = 3;
      */
@@ -90,7 +90,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "stderr";
   } | {
     /**
-     * Server: how the command ended; the last frame, once. The call of a kept exec then stays open for a second, so
+     * Server: how the command ended; the last frame, once. The call of a kept command then stays open for a second, so
      * that its client can send `forget`. Ending the request, as a client should, ends it at once.
      *
      * @generated from field: svc.guest.v1alpha1.ExecExit exit = 9;
@@ -107,7 +107,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "attach";
   } | {
     /**
-     * Server, kept execs: bytes of a stream that this call does not get. The next frame of that stream begins after
+     * Server, kept commands: bytes of a stream that this call does not get. The next frame of that stream begins after
      * them.
      *
      * @generated from field: svc.guest.v1alpha1.ExecGap gap = 11;
@@ -116,7 +116,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "gap";
   } | {
     /**
-     * Server, kept execs: how much input the agent has taken.
+     * Server, kept commands: how much input the agent has taken.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStdinAck stdin_ack = 12;
      */
@@ -124,7 +124,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "stdinAck";
   } | {
     /**
-     * Client, kept execs: how much output it has received.
+     * Client, kept commands: how much output it has received.
      *
      * @generated from field: svc.guest.v1alpha1.ExecAck ack = 13;
      */
@@ -132,7 +132,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "ack";
   } | {
     /**
-     * Client, kept execs: nothing of this exec needs to stay after its end.
+     * Client, kept commands: nothing of this exec needs to stay after its end.
      *
      * @generated from field: svc.guest.v1alpha1.ExecForget forget = 14;
      */
@@ -204,7 +204,7 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
 
   /**
    * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to
-   * what is left. `exit` follows when nothing of the tree is alive. 0: no limit. For a kept exec the time also runs
+   * what is left. `exit` follows when nothing of the tree is alive. 0: no limit. For a kept command the time also runs
    * while no call is attached, but not while the guest is suspended or its session frozen. A start that has not come in
    * this time, as on a file system that does not answer, is given up: FAILED_PRECONDITION, EXEC_SETUP_FAILED.
    *
@@ -229,8 +229,8 @@ export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 1);
 
 /**
- * How an exec is kept for later calls. There may be 64 kept execs at once, lingering ones included, with 32 MiB of
- * buffers together; more is refused with RESOURCE_EXHAUSTED. A kept exec ends by itself, by `timeout_ms`, signals or
+ * How an exec is kept for later calls. There may be 64 kept commands at once, lingering ones included, with 32 MiB of
+ * buffers together; more is refused with RESOURCE_EXHAUSTED. A kept command ends by itself, by `timeout_ms`, signals or
  * EndExec, or with the agent.
  *
  * @generated from message svc.guest.v1alpha1.ExecKeep
@@ -279,9 +279,9 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   replaceEnded: boolean;
 
   /**
-   * Work that nobody watches: while the command runs, HealthResponse.last_user_activity is the time of the call, whether
-   * a call is attached or not. For at most so many milliseconds from its start, by the session's clock, which stops
-   * while the guest is suspended or the session frozen. At most 86,400,000 (24 h). 0: it does not count.
+   * Work that nobody watches: while the command runs, HealthResponse.last_user_activity is the time of the call,
+   * whether a call is attached or not. For at most so many milliseconds from its start, by the session's clock, which
+   * stops while the guest is suspended or the session frozen. At most 86,400,000 (24 h). 0: it does not count.
    *
    * @generated from field: uint64 awake_for_ms = 6;
    */
@@ -296,7 +296,7 @@ export const ExecKeepSchema: GenMessage<ExecKeep> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 2);
 
 /**
- * Attaches to a kept exec. The call that was attached ends at once, with ABORTED and EXEC_TAKEN_OVER. The server
+ * Attaches to a kept command. The call that was attached ends at once, with ABORTED and EXEC_TAKEN_OVER. The server
  * answers `started`, a `gap` for what is not held any more, output, and `exit` once the command has ended and all
  * output is sent.
  *
@@ -355,10 +355,10 @@ export type ExecAttach = Message<"svc.guest.v1alpha1.ExecAttach"> & {
    * The workload's output, where Process.output keeps it; else FAILED_PRECONDITION, WORKLOAD_OUTPUT_NOT_KEPT. An older
    * agent ignores this field and answers NOT_FOUND, EXEC_UNKNOWN.
    *
-   * Up to 32 calls read it at once, and none ends another. They only read: every frame but `ack`, which changes nothing,
-   * is INVALID_ARGUMENT, INVALID_FIELD. They are no user activity, and go on while the session is frozen. `exit` comes
-   * once the workload and all of its descendants have ended. The agent leaves then; until it has gone, calls that begin
-   * late are answered as well.
+   * Up to 32 calls read it at once, and none ends another. They only read: every frame but `ack`, which changes
+   * nothing, is INVALID_ARGUMENT, INVALID_FIELD. They are no user activity, and go on while the session is frozen.
+   * `exit` comes once the workload and all of its descendants have ended. The agent leaves then; until it has gone,
+   * calls that begin late are answered as well.
    *
    * @generated from field: bool workload = 7;
    */
@@ -401,7 +401,7 @@ export const ExecGapSchema: GenMessage<ExecGap> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 4);
 
 /**
- * How much input of a kept exec the agent has taken; one may answer several frames. A client may have 256 KiB of
+ * How much input of a kept command the agent has taken; one may answer several frames. A client may have 256 KiB of
  * unacknowledged input in flight, each frame counted with 256 bytes more than it carries. Beyond that the agent reads
  * no further frame, not even `ack`, until the command takes input.
  *
@@ -598,14 +598,15 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   kept: boolean;
 
   /**
-   * Identity of a kept exec: 32 random hexadecimal digits. A name can be used again, an identity cannot.
+   * Identity of a kept command: 32 random hexadecimal digits. A name can be used again, an identity cannot.
    *
    * @generated from field: string exec_id = 3;
    */
   execId: string;
 
   /**
-   * Kept execs: offset in standard output at which this call's output begins; a `gap` that follows counts from there.
+   * Kept commands: offset in standard output at which this call's output begins; a `gap` that follows counts from
+   * there.
    *
    * @generated from field: uint64 stdout_offset = 4;
    */
@@ -619,35 +620,35 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   stderrOffset: bigint;
 
   /**
-   * Kept execs: bytes of input taken so far; the client continues after them.
+   * Kept commands: bytes of input taken so far; the client continues after them.
    *
    * @generated from field: uint64 stdin_offset = 6;
    */
   stdinOffset: bigint;
 
   /**
-   * Kept execs: standard input is closed, or the command has none.
+   * Kept commands: standard input is closed, or the command has none.
    *
    * @generated from field: bool stdin_closed = 7;
    */
   stdinClosed: boolean;
 
   /**
-   * Kept execs: it runs in a terminal.
+   * Kept commands: it runs in a terminal.
    *
    * @generated from field: bool terminal = 8;
    */
   terminal: boolean;
 
   /**
-   * Kept execs: it was started with standard input.
+   * Kept commands: it was started with standard input.
    *
    * @generated from field: bool stdin = 9;
    */
   stdin: boolean;
 
   /**
-   * Kept execs: bytes of standard output so far. Once this call has got those, it has what there was when it began.
+   * Kept commands: bytes of standard output so far. Once this call has got those, it has what there was when it began.
    * Older agents leave it 0.
    *
    * @generated from field: uint64 stdout_end = 10;
@@ -792,7 +793,7 @@ export const CommandUsageSchema: GenMessage<CommandUsage> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 14);
 
 /**
- * What happens when the buffer of a kept exec is full.
+ * What happens when the buffer of a kept command is full.
  *
  * @generated from enum svc.guest.v1alpha1.ExecWhenFull
  */
@@ -821,7 +822,7 @@ export const ExecWhenFull = {
 } as const;
 
 /**
- * What happens when the buffer of a kept exec is full.
+ * What happens when the buffer of a kept command is full.
  *
  * @generated from enum svc.guest.v1alpha1.ExecWhenFull
  */

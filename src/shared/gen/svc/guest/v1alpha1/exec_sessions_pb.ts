@@ -32,7 +32,7 @@ export const ListExecsRequestSchema: GenMessage<ListExecsRequest> = /*@__PURE__*
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 0);
 
 /**
- * The kept execs.
+ * The kept commands.
  *
  * @generated from message svc.guest.v1alpha1.ListExecsResponse
  */
@@ -53,7 +53,7 @@ export const ListExecsResponseSchema: GenMessage<ListExecsResponse> = /*@__PURE_
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 1);
 
 /**
- * A kept exec.
+ * A kept command.
  *
  * @generated from message svc.guest.v1alpha1.KeptExec
  */
@@ -475,21 +475,21 @@ export const SessionProcessSchema: GenMessage<SessionProcess> = /*@__PURE__*/
  */
 export type ProcessCommand = Message<"svc.guest.v1alpha1.ProcessCommand"> & {
   /**
-   * Whether it is the workload, a kept exec, or an exec without `keep`.
+   * Whether it is the workload, a kept command, or an exec without `keep`.
    *
    * @generated from field: svc.guest.v1alpha1.CommandKind kind = 1;
    */
   kind: CommandKind;
 
   /**
-   * Kept exec: its ExecKeep.name.
+   * Kept command: its ExecKeep.name.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Kept exec: its ExecStarted.exec_id.
+   * Kept command: its ExecStarted.exec_id.
    *
    * @generated from field: string exec_id = 3;
    */
@@ -589,7 +589,7 @@ export const CommandKind = {
   WORKLOAD: 1,
 
   /**
-   * A kept exec, running or ended.
+   * A kept command, running or ended.
    *
    * @generated from enum value: COMMAND_KIND_KEPT = 2;
    */
@@ -617,15 +617,15 @@ export const CommandKindSchema: GenEnum<CommandKind> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_exec_sessions, 0);
 
 /**
- * Lists, ends and signals kept execs (ExecStart.keep); GuestAgent.Exec starts them and attaches to them. Also lists and
- * signals single processes of the session. Served where GuestAgent is, to the same clients, with the same token,
+ * Lists, ends and signals kept commands (ExecStart.keep); GuestAgent.Exec starts them and attaches to them. Also lists
+ * and signals single processes of the session. Served where GuestAgent is, to the same clients, with the same token,
  * headers, errors and limits. Its calls do not count as user activity.
  *
  * @generated from service svc.guest.v1alpha1.ExecSessions
  */
 export const ExecSessions: GenService<{
   /**
-   * Lists all kept execs, in the order of their starts, without arguments or environment.
+   * Lists all kept commands, in the order of their starts, without arguments or environment.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.ListExecs
    */
@@ -635,13 +635,14 @@ export const ExecSessions: GenService<{
     output: typeof ListExecsResponseSchema;
   },
   /**
-   * Ends the tree of a kept exec that runs: the signal, the grace for all of it to end, SIGKILL to what is left. Output
-   * and exit linger as after any end, unless `forget` is set. One that has ended is forgotten: its name and its buffer
-   * are free, and a call that still reads it ends with NOT_FOUND, EXEC_UNKNOWN. The processes that it left running
-   * continue, unless `leftovers` is set: then they are ended first, in the same way as a tree.
+   * Ends the tree of a kept command that runs: the signal, the grace for all of it to end, SIGKILL to what is left.
+   * Output and exit linger as after any end, unless `forget` is set. One that has ended is forgotten: its name and its
+   * buffer are free, and a call that still reads it ends with NOT_FOUND, EXEC_UNKNOWN. The processes that it left
+   * running continue, unless `leftovers` is set: then they are ended first, in the same way as a tree.
    *
    * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. If SIGKILL does not end all
-   * processes within ten seconds, the call fails with FAILED_PRECONDITION, EXEC_NOT_ENDED, and the exec is not forgotten.
+   * processes within ten seconds, the call fails with FAILED_PRECONDITION, EXEC_NOT_ENDED, and the exec is not
+   * forgotten.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.EndExec
    */
@@ -651,8 +652,8 @@ export const ExecSessions: GenService<{
     output: typeof EndExecResponseSchema;
   },
   /**
-   * Sends a signal to the process group of a kept exec that runs, as ExecFrame.signal does, whether a call is attached
-   * or not (in a terminal, to the foreground group). Does not wait: the command may ignore it.
+   * Sends a signal to the process group of a kept command that runs, as ExecFrame.signal does, whether a call is
+   * attached or not (in a terminal, to the foreground group). Does not wait: the command may ignore it.
    *
    * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. One that has ended is
    * FAILED_PRECONDITION, EXEC_ENDED.

@@ -262,38 +262,38 @@ export const TreeItemFailureSchema: GenMessage<TreeItemFailure> = /*@__PURE__*/
  */
 export type WriteTreeHeader = Message<"svc.guest.v1alpha1.WriteTreeHeader"> & {
   /**
-   * The folder: absolute (relative with `beneath`).
+   * The directory: absolute (relative with `beneath`).
    *
    * @generated from field: bytes path = 1;
    */
   path: Uint8Array;
 
   /**
-   * As in ReadFileRequest, for the folder's own path.
+   * As in ReadFileRequest, for the directory's own path.
    *
    * @generated from field: bytes beneath = 2;
    */
   beneath: Uint8Array;
 
   /**
-   * No symbolic link is followed on the folder's own path beneath `beneath`, nor below the folder.
+   * No symbolic link is followed on the directory's own path beneath `beneath`, nor below the directory.
    *
    * @generated from field: bool no_symlinks = 3;
    */
   noSymlinks: boolean;
 
   /**
-   * Make the folder if it is missing, with missing ones above it: mode 0755, of the workload's user.
+   * Make the directory if it is missing, with missing ones above it: mode 0755, of the workload's user.
    *
    * @generated from field: bool parents = 4;
    */
   parents: boolean;
 
   /**
-   * Replace what is there under an item's name, whatever it is but a folder. Else that is ALREADY_EXISTS of the item.
-   * A directory that is there stays, and takes the item's mode and time, and its owner where it has one. So does a
-   * directory to which a symbolic link leads that was there before the call, beneath the tree's directory; an absolute
-   * link is looked up within that. Attributes of directories are set last.
+   * Replace what is there under an item's name, whatever it is but a directory. Else that is ALREADY_EXISTS of the
+   * item. A directory that is there stays, and takes the item's mode and time, and its owner where it has one. So does
+   * a directory to which a symbolic link leads that was there before the call, beneath the tree's directory; an
+   * absolute link is looked up within that. Attributes of directories are set last.
    *
    * @generated from field: bool overwrite = 5;
    */
@@ -356,7 +356,7 @@ export const TreeItemsSchema: GenMessage<TreeItems> = /*@__PURE__*/
  */
 export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
   /**
-   * Its path from the tree's folder on. Not absolute, and without "..".
+   * Its path from the tree's directory on. Not absolute, and without "..".
    *
    * @generated from field: bytes path = 1;
    */
@@ -514,21 +514,21 @@ export const WriteTreeResponseSchema: GenMessage<WriteTreeResponse> = /*@__PURE_
  */
 export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
   /**
-   * The folder: absolute (relative with `beneath`).
+   * The directory: absolute (relative with `beneath`).
    *
    * @generated from field: bytes path = 1;
    */
   path: Uint8Array;
 
   /**
-   * As in ReadFileRequest, for the folder's own path.
+   * As in ReadFileRequest, for the directory's own path.
    *
    * @generated from field: bytes beneath = 2;
    */
   beneath: Uint8Array;
 
   /**
-   * As in ReadFileRequest, for the folder's own path.
+   * As in ReadFileRequest, for the directory's own path.
    *
    * @generated from field: bool no_symlinks = 3;
    */
@@ -698,7 +698,7 @@ export const ReadTreeResultSchema: GenMessage<ReadTreeResult> = /*@__PURE__*/
  */
 export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
   /**
-   * A folder: absolute (relative with `beneath`).
+   * A directory: absolute (relative with `beneath`).
    *
    * @generated from field: bytes path = 1;
    */
@@ -719,7 +719,7 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Levels of folders to list; 1: only the folder's own entries. 0: 1.
+   * Levels of directories to list; 1: only the directory's own entries. 0: 1.
    *
    * @generated from field: uint32 depth = 4;
    */
@@ -748,7 +748,7 @@ export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
- * A batch of entries. The first comes as soon as it is read, however large the folder is.
+ * A batch of entries. The first comes as soon as it is read, however large the directory is.
  *
  * @generated from message svc.guest.v1alpha1.ListResponse
  */
@@ -776,13 +776,13 @@ export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 14);
 
 /**
- * An entry of a folder.
+ * An entry of a directory.
  *
  * @generated from message svc.guest.v1alpha1.TreeEntry
  */
 export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
   /**
-   * Its path from the listed folder; with depth 1 its name.
+   * Its path from the listed directory; with depth 1 its name.
    *
    * @generated from field: bytes name = 1;
    */
@@ -790,15 +790,15 @@ export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
 
   /**
    * Its attributes, as of StatPath with `no_follow`, with the target of a symbolic link. With `errno`, only the inode,
-   * and the type if the folder's listing has it.
+   * and the type if the directory's listing has it.
    *
    * @generated from field: svc.guest.v1alpha1.StatPathResponse stat = 2;
    */
   stat?: StatPathResponse | undefined;
 
   /**
-   * Symbolic name of the errno that kept the agent from reading the entry, or from listing it (a folder), such as
-   * "EACCES". Empty: none did. A folder that could be listed only in part comes a second time, with the errno.
+   * Symbolic name of the errno that kept the agent from reading the entry, or from listing it (a directory), such as
+   * "EACCES". Empty: none did. A directory that could be listed only in part comes a second time, with the errno.
    *
    * @generated from field: string errno = 3;
    */
@@ -820,7 +820,7 @@ export const TreeEntrySchema: GenMessage<TreeEntry> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
 
 /**
- * Which folder to make.
+ * Which directory to make.
  *
  * @generated from message svc.guest.v1alpha1.MakeFolderRequest
  */
@@ -847,7 +847,7 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
   noSymlinks: boolean;
 
   /**
-   * Make missing folders above it as well: mode 0755, owned like it. They are removed again if it cannot be made.
+   * Make missing directories above it as well: mode 0755, owned like it. They are removed again if it cannot be made.
    *
    * @generated from field: bool parents = 4;
    */
@@ -868,7 +868,7 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
   uid?: number | undefined;
 
   /**
-   * Group. Absent: in a folder with setgid its group, else the workload's.
+   * Group. Absent: in a directory with setgid its group, else the workload's.
    *
    * @generated from field: optional uint32 gid = 7;
    */
@@ -890,7 +890,7 @@ export const MakeFolderRequestSchema: GenMessage<MakeFolderRequest> = /*@__PURE_
   messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
 
 /**
- * The folder is there.
+ * The directory is there.
  *
  * @generated from message svc.guest.v1alpha1.MakeFolderResponse
  */
@@ -1009,7 +1009,7 @@ export type RemoveRequest = Message<"svc.guest.v1alpha1.RemoveRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * A folder with all in it.
+   * A directory with all in it.
    *
    * @generated from field: bool recursive = 4;
    */
@@ -1024,7 +1024,7 @@ export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
 
 /**
- * Result of the removal. Only a recursive removal of a folder leaves anything with status OK.
+ * Result of the removal. Only a recursive removal of a directory leaves anything with status OK.
  *
  * @generated from message svc.guest.v1alpha1.RemoveResponse
  */
@@ -1037,7 +1037,7 @@ export type RemoveResponse = Message<"svc.guest.v1alpha1.RemoveResponse"> & {
   removed: bigint;
 
   /**
-   * Entries that could not be removed, beside the folders that hold them. 0: all is gone.
+   * Entries that could not be removed, beside the directories that hold them. 0: all is gone.
    *
    * @generated from field: uint64 left = 2;
    */
@@ -1065,7 +1065,7 @@ export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
  */
 export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
   /**
-   * Its path from the call's folder on; empty for that folder itself.
+   * Its path from the call's directory on; empty for that directory itself.
    *
    * @generated from field: bytes name = 1;
    */
@@ -1073,7 +1073,7 @@ export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
 
   /**
    * Symbolic name of the errno, such as "ENOSPC". Of a removal: "EBUSY" for a mount point, "EACCES", "EPERM", "EROFS",
-   * "ENOTEMPTY" for a folder that others fill.
+   * "ENOTEMPTY" for a directory that others fill.
    *
    * @generated from field: string errno = 2;
    */
@@ -1361,22 +1361,22 @@ export const TreeSyncSchema: GenEnum<TreeSync> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_file_tree, 1);
 
 /**
- * Lists and changes folders, in any image, without its programs. Served where GuestAgent is, to the same clients, with
- * the same token, headers, errors and limits. Paths are bytes: names need not be UTF-8. All calls but Watch count as user
- * activity, and all work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED without.
+ * Lists and changes directories, in any image, without its programs. Served where GuestAgent is, to the same clients,
+ * with the same token, headers, errors and limits. Paths are bytes: names need not be UTF-8. All calls but Watch count
+ * as user activity, and all work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED without.
  *
- * A symbolic link at the end of a path is not followed, except by List and Watch. Links in the folders above are, unless
- * `beneath` and `no_symlinks` forbid it (ReadFileRequest).
+ * A symbolic link at the end of a path is not followed, except by List and Watch. Links in the directories above are,
+ * unless `beneath` and `no_symlinks` forbid it (ReadFileRequest).
  *
  * @generated from service svc.guest.v1alpha1.FileTree
  */
 export const FileTree: GenService<{
   /**
-   * Lists a folder in the kernel's order, each subfolder right before its own entries. The folder may change meanwhile:
-   * an entry that comes or goes during the call may be listed or not, every other one is listed once. Never descends
-   * over a symbolic link.
+   * Lists a directory in the kernel's order, each subdirectory right before its own entries. The directory may change
+   * meanwhile: an entry that comes or goes during the call may be listed or not, every other one is listed once. Never
+   * descends over a symbolic link.
    *
-   * Anything but a folder is FAILED_PRECONDITION, NOT_A_FOLDER.
+   * Anything but a directory is FAILED_PRECONDITION, NOT_A_FOLDER.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.List
    */
@@ -1386,8 +1386,8 @@ export const FileTree: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Makes a folder, exactly with the mode and owner that the request gives, whatever the umask, and syncs the folder
-   * above. One that is there already stays as it is, unless `exclusive` refuses it (ALREADY_EXISTS).
+   * Makes a directory, exactly with the mode and owner that the request gives, whatever the umask, and syncs the
+   * directory above. One that is there already stays as it is, unless `exclusive` refuses it (ALREADY_EXISTS).
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.MakeFolder
    */
@@ -1407,11 +1407,11 @@ export const FileTree: GenService<{
     output: typeof MakeLinkResponseSchema;
   },
   /**
-   * Removes a file, a link or an empty folder; with `recursive` a folder with all in it. Never follows a link and never
-   * leaves the mount: what cannot be removed stays and is reported. Refuses `/`, the folder given as `beneath`, and
-   * mount points (MOUNT_POINT). Cancelling stops it; what was removed by then is gone.
+   * Removes a file, a link or an empty directory; with `recursive` a directory with all in it. Never follows a link and
+   * never leaves the mount: what cannot be removed stays and is reported. Refuses `/`, the directory given as
+   * `beneath`, and mount points (MOUNT_POINT). Cancelling stops it; what was removed by then is gone.
    *
-   * Without `recursive` a folder that is not empty is FAILED_PRECONDITION, FOLDER_NOT_EMPTY.
+   * Without `recursive` a directory that is not empty is FAILED_PRECONDITION, FOLDER_NOT_EMPTY.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.Remove
    */
@@ -1421,8 +1421,8 @@ export const FileTree: GenService<{
     output: typeof RemoveResponseSchema;
   },
   /**
-   * Gives an entry another name or folder, as rename(2): in one step, also in place of a file or an empty folder that
-   * is there.
+   * Gives an entry another name or directory, as rename(2): in one step, also in place of a file or an empty directory
+   * that is there.
    *
    * Another file system or mount is FAILED_PRECONDITION, CROSS_DEVICE: copy it, and remove it.
    *
@@ -1435,7 +1435,7 @@ export const FileTree: GenService<{
   },
   /**
    * Sets owner, permission bits and time of an entry, in this order, each as far as the request gives it. The entry is
-   * opened once, so that all of them reach the same one even if somebody changes the folder meanwhile.
+   * opened once, so that all of them reach the same one even if somebody changes the directory meanwhile.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.SetAttributes
    */
@@ -1445,16 +1445,16 @@ export const FileTree: GenService<{
     output: typeof SetAttributesResponseSchema;
   },
   /**
-   * Writes many entries below a folder in one stream: `header`, then batches of items, small files whole in them; a
-   * large file's `data` follows its item. Folders that an item needs and that are missing are made. Each file is whole
-   * or not there under its name, and nothing keeps a temporary one. Nothing is written outside of the folder, whatever
-   * the tree does meanwhile. Devices, FIFOs and sockets are not made.
+   * Writes many entries below a directory in one stream: `header`, then batches of items, small files whole in them; a
+   * large file's `data` follows its item. Directories that an item needs and that are missing are made. Each file is
+   * whole or not there under its name, and nothing keeps a temporary one. Nothing is written outside of the directory,
+   * whatever the tree does meanwhile. Devices, FIFOs and sockets are not made.
    *
    * An item that fails is in `new_failures` and in the result, and the rest is written, unless `fail_fast`. The client
-   * declares an item that it cannot send to its end failed (`item_failure`), which does not end the call either. The call fails where the folder
-   * cannot be entered or a message is malformed. Cancelled or cut: what is written stays. All that was written is synced
-   * before the result, as `sync` says. The answer is progress, first when the folder is open, then as messages are
-   * written, and last the result.
+   * declares an item that it cannot send to its end failed (`item_failure`), which does not end the call either. The
+   * call fails where the directory cannot be entered or a message is malformed. Cancelled or cut: what is written
+   * stays. All that was written is synced before the result, as `sync` says. The answer is progress, first when the
+   * directory is open, then as messages are written, and last the result.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.WriteTree
    */
@@ -1464,9 +1464,10 @@ export const FileTree: GenService<{
     output: typeof WriteTreeResponseSchema;
   },
   /**
-   * Reads a folder with all below it, in the form that WriteTree takes: batches of items, each subfolder before its own
-   * entries; small files whole in them; a large file's `data` follows its item. Devices, FIFOs and sockets are left out,
-   * and other file systems unless `cross_mounts` asks for them. The tree may change meanwhile: a file is sent as it is when it is read.
+   * Reads a directory with all below it, in the form that WriteTree takes: batches of items, each subdirectory before
+   * its own entries; small files whole in them; a large file's `data` follows its item. Devices, FIFOs and sockets are
+   * left out, and other file systems unless `cross_mounts` asks for them. The tree may change meanwhile: a file is sent
+   * as it is when it is read.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.ReadTree
    */

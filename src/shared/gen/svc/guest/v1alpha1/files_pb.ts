@@ -43,10 +43,10 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   length: bigint;
 
   /**
-   * An absolute folder, followed as usual, that `path` must not leave; `path` is relative then. A path that leads out
-   * of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the folder meanwhile (openat2(2),
-   * RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks openat2
-   * (before Linux 5.6).
+   * An absolute directory, followed as usual, that `path` must not leave; `path` is relative then. A path that leads
+   * out of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the directory meanwhile
+   * (openat2(2), RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks
+   * openat2 (before Linux 5.6).
    *
    * @generated from field: string beneath = 4;
    */
@@ -217,18 +217,18 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   createParents: boolean;
 
   /**
-   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included. Links in the folders
-   * above are followed; `beneath` bounds them.
+   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included. Links in the
+   * directories above are followed; `beneath` bounds them.
    *
    * @generated from field: bool exclusive = 8;
    */
   exclusive: boolean;
 
   /**
-   * An absolute folder, followed as usual, that `path` must not leave; `path` is relative then. A path that leads out
-   * of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the folder meanwhile (openat2(2),
-   * RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks openat2
-   * (before Linux 5.6).
+   * An absolute directory, followed as usual, that `path` must not leave; `path` is relative then. A path that leads
+   * out of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the directory meanwhile
+   * (openat2(2), RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks
+   * openat2 (before Linux 5.6).
    *
    * @generated from field: string beneath = 9;
    */
@@ -338,10 +338,10 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
   noFollow: boolean;
 
   /**
-   * An absolute folder, followed as usual, that `path` must not leave; `path` is relative then. A path that leads out
-   * of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the folder meanwhile (openat2(2),
-   * RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks openat2
-   * (before Linux 5.6).
+   * An absolute directory, followed as usual, that `path` must not leave; `path` is relative then. A path that leads
+   * out of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the directory meanwhile
+   * (openat2(2), RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks
+   * openat2 (before Linux 5.6).
    *
    * @generated from field: string beneath = 3;
    */

@@ -59,9 +59,9 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
 
   /**
    * Guest time of the last user activity: exec start, exit, stdin, resize and signal, file reads and writes. While an
-   * exec without a terminal is attached it is the time of the call. A kept exec without an attached call, and its exit,
-   * do not count. Starts as the agent's own start. Ends that the agent causes do not count. A step back of the guest
-   * clock moves it, and idle_declared, back as far; a step forward by RunRestoreDuties leaves both.
+   * exec without a terminal is attached it is the time of the call. A kept command without an attached call, and its
+   * exit, do not count. Starts as the agent's own start. Ends that the agent causes do not count. A step back of the
+   * guest clock moves it, and idle_declared, back as far; a step forward by RunRestoreDuties leaves both.
    *
    * @generated from field: google.protobuf.Timestamp last_user_activity = 4;
    */

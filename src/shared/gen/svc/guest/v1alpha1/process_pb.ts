@@ -20,9 +20,8 @@ export const file_svc_guest_v1alpha1_process: GenFile = /*@__PURE__*/
  */
 export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   /**
-   * Command of the workload, with its arguments. The agent searches for the command in the PATH of the resulting
-   * environment, unless the command contains a slash. If empty, there is no workload, and the agent runs until it is
-   * stopped.
+   * Program of the workload, and its arguments. The agent searches for a program without a slash in the PATH of the
+   * workload's environment. If `args` is empty, there is no workload, and the agent runs until it is stopped.
    *
    * @generated from field: repeated string args = 1;
    */
@@ -59,8 +58,8 @@ export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   readyCmd?: ReadyCommand | undefined;
 
   /**
-   * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. After this
-   * time they get SIGKILL. If absent or 0, it is 10000.
+   * Time that the workload and all its descendants have to exit after the SIGTERM of a stop, in milliseconds. After
+   * this time they get SIGKILL. If absent or 0, it is 10000.
    *
    * @generated from field: uint32 stop_grace_ms = 6;
    */

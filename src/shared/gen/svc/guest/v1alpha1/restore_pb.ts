@@ -97,8 +97,8 @@ export type RestoreDutiesResponse = Message<"svc.guest.v1alpha1.RestoreDutiesRes
   /**
    * The session is still frozen after the call (RunHookRequest.freeze_ms): because of keep_frozen; because an earlier
    * call asked for keep_frozen and this one refused a spec file ("process_env:refused" in `degraded`): replace the file
-   * and repeat the call, as the session is killed at the end of freeze_ms; or because the kernel refused to thaw it: then
-   * repeat the call. Apart from that the duties thaw it last, even if they are degraded.
+   * and repeat the call, as the session is killed at the end of freeze_ms; or because the kernel refused to thaw it:
+   * then repeat the call. Apart from that the duties thaw it last, even if they are degraded.
    *
    * @generated from field: bool frozen = 6;
    */
