@@ -26,14 +26,17 @@ const CALM = "(`ENHANCE_YOUR_CALM`)";
 /** The limits of the management listener and of all calls. The numbers come from the sources if these export them. */
 export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["size of a message", `${bytes(limits.MESSAGE_LIMIT_BYTES)}; output arrives in frames of at most 64 KiB`],
-  ["execs at once", `${limits.EXEC_LIMIT}, not counting those that have ended`],
-  ["kept execs at once", `${limits.KEPT_EXEC_LIMIT}, including those that have ended`],
+  ["commands at once", `${limits.EXEC_LIMIT}, not counting those that have ended`],
+  ["kept commands at once", `${limits.KEPT_COMMAND_LIMIT}, including those that have ended`],
   [
-    "output buffer of a kept exec",
+    "output buffer of a kept command",
     `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; all buffers together ${bytes(limits.KEPT_BUFFERS_LIMIT_BYTES)}`,
   ],
-  ["pending input of a kept exec", "256 KiB in the kept exec, and 256 KiB more in the attached call"],
-  ["how long a kept exec stays after its end", `${duration(limits.DEFAULT_LINGER_MS)} by default, at most 24.8 days`],
+  ["pending input of a kept command", "256 KiB in the kept command, and 256 KiB more in the attached call"],
+  [
+    "how long a kept command stays after its end",
+    `${duration(limits.DEFAULT_LINGER_MS)} by default, at most 24.8 days`,
+  ],
   [
     "grace period of EndExec",
     `${duration(limits.TERM_GRACE_MS)} by default, at most ${duration(limits.END_GRACE_LIMIT_MS)}`,
@@ -78,8 +81,8 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   ["tunnels at once", `${limits.TUNNEL_LIMIT}`],
   [
-    "window of a tunnel into the guest",
-    `an eighth of the part of ${bytes(limits.TUNNEL_WINDOWS_BYTES)} that other tunnels do not use, at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
+    "flow-control window of a tunnel into the guest",
+    `${bytes(limits.TUNNEL_WINDOWS_BYTES)} for all tunnels together. A new tunnel gets an eighth of what is left, but at least ${bytes(limits.NARROW_TUNNEL_WINDOW_BYTES)} and at most 1 MiB`,
   ],
   ["connecting a tunnel", duration(limits.TUNNEL_CONNECT_LIMIT_MS)],
   [

@@ -36,7 +36,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   EXEC_ENDED: [["FAILED_PRECONDITION"], "SignalExec cannot signal the command, because the command has ended."],
   EXEC_NAME_IN_USE: [
     ["ALREADY_EXISTS"],
-    "A kept exec has this name; the metadata has its `pid`, `execId` and `state`. Attach to it, end it, or set `replace_ended`.",
+    "A kept command has this name; the metadata has its `pid`, `execId` and `state`. Attach to it, end it, or set `replace_ended`.",
   ],
   EXEC_NOT_ENDED: [
     ["FAILED_PRECONDITION"],
@@ -58,12 +58,12 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   EXEC_TAKEN_OVER: [
     ["ABORTED"],
-    "Another call attached to the kept exec. A client must not attach again without being asked to.",
+    "Another call attached to the kept command. A client must not attach again without being asked to.",
   ],
   EXEC_TEXT_BUSY: [["FAILED_PRECONDITION"], "The program file of the command is open for writing."],
   EXEC_UNKNOWN: [
     ["NOT_FOUND"],
-    "No kept exec has this name and `exec_id`. Perhaps the agent has already forgotten the command.",
+    "No kept command has this name and `exec_id`. Perhaps the agent has already forgotten the command.",
   ],
   FILE_ERROR: ["by errno", "A file call failed for a reason that has no constant of its own."],
   FILE_SYSTEM_HUNG: [
@@ -144,9 +144,9 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MANY_KEPT_BYTES: [
     ["RESOURCE_EXHAUSTED"],
-    "The output buffers of all kept execs together would be [too large](#limits).",
+    "The output buffers of all kept commands together would be [too large](#limits).",
   ],
-  TOO_MANY_KEPT_EXECS: [["RESOURCE_EXHAUSTED"], "The agent already keeps [as many execs](#limits) as it can."],
+  TOO_MANY_KEPT_EXECS: [["RESOURCE_EXHAUSTED"], "The agent already keeps [as many commands](#limits) as it can."],
   TOO_MANY_TUNNELS: [["RESOURCE_EXHAUSTED"], "[Too many tunnels](#limits) are open at once."],
   TOO_MANY_WATCHERS: [
     ["RESOURCE_EXHAUSTED"],
@@ -164,7 +164,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   WORKLOAD_OUTPUT_NOT_KEPT: [
     ["FAILED_PRECONDITION"],
-    "The agent does not [keep the workload's output](run.md#the-workloads-output), or there is no workload.",
+    "The process spec does not tell the agent to [keep the workload's output](run.md#the-workloads-output) (`output.keep`), or there is no workload.",
   ],
 };
 

@@ -7,7 +7,7 @@ import { ListRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/file_
 import { WatchUsageRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { startAgent } from "../fixtures/agent.ts";
 import { clientOf } from "../fixtures/guest-client.ts";
-import { endAll } from "../fixtures/kept-execs.ts";
+import { endAll } from "../fixtures/kept-commands.ts";
 import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Attack, Outcome, Target } from "./attack.ts";

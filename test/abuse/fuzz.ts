@@ -7,7 +7,7 @@ import { FileTree } from "../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.t
 import { GuestAgent } from "../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { RestoreDutiesRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/restore_pb.ts";
 import { Tunnel, WaitForPortRequestSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { endAll } from "../fixtures/kept-execs.ts";
+import { endAll } from "../fixtures/kept-commands.ts";
 import { envelope, FRAME, frame, RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Random } from "../fixtures/seeded-random.ts";
 import type { Attack, Target } from "./attack.ts";

@@ -6,7 +6,7 @@ import {
   ExecWhenFull,
 } from "../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { Tunnel, TunnelFrameSchema } from "../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
-import { endAll, listExecs } from "../fixtures/kept-execs.ts";
+import { endAll, listExecs } from "../fixtures/kept-commands.ts";
 import { echo, listener } from "../fixtures/listeners.ts";
 import { envelope, RawHttp2 } from "../fixtures/raw-http2.ts";
 import type { Random } from "../fixtures/seeded-random.ts";
@@ -156,6 +156,6 @@ async function openOften(target: Target): Promise<number> {
 }
 
 export const storms: readonly Attack[] = [
-  { name: "storms of attaches to kept execs", weight: 4, run: attachOften },
+  { name: "storms of attaches to kept commands", weight: 4, run: attachOften },
   { name: "tunnels of every manner, half of them unread", weight: 4, run: openOften },
 ];

@@ -16,7 +16,7 @@ const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([Signal.INT, Signal.QUI
  * takes 10 ms of CPU time.
  */
 const DEFERRED_WORK_AFTER_MS = 500;
-/** Time for the last frames to reach their clients, in addition to the grace period of the execs. */
+/** Time for the last frames to reach their clients, in addition to the grace period of the commands. */
 const LAST_FRAMES_MS = 2_000;
 /** Exit status if a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
@@ -196,7 +196,7 @@ export class Agent {
     this.#probe?.leave();
   }
 
-  /** Ends the execs, sends their exit statuses, and closes everything. Takes a bounded time, whatever the clients do. */
+  /** Ends the commands, sends their exit statuses, and closes everything. Takes a bounded time, whatever the clients do. */
   async #leave(): Promise<void> {
     const { workload, workloadService, readiness, exec, hooks, files, leaveStreams, freeze } = this.#services;
     this.#refuseCalls();

@@ -77,7 +77,7 @@ export class Stamps {
   }
 }
 
-/** Activity that lasts, such as an exec without a terminal. Call exactly one of its methods, once. */
+/** Activity that lasts, such as a command without a terminal. Call exactly one of its methods, once. */
 export interface Attachment {
   /** It ended by itself, which counts as activity. */
   end(): void;

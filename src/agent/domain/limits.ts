@@ -2,50 +2,50 @@
 
 /** Largest gRPC message, in both directions. */
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
-/** Concurrent execs. */
+/** Concurrent commands. */
 export const EXEC_LIMIT = 256;
-/** Kept execs, including ended ones that linger. */
-export const KEPT_EXEC_LIMIT = 64;
-/** Output buffer of one kept exec: maximum and default. */
+/** Kept commands, including ended ones that linger. */
+export const KEPT_COMMAND_LIMIT = 64;
+/** Output buffer of one kept command: maximum and default. */
 export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
 export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
 /** Concurrent calls that read the workload's output. */
 export const WORKLOAD_READERS_LIMIT = 32;
-/** Output buffers of all kept execs together. */
+/** Output buffers of all kept commands together. */
 export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
-/** How long output and exit of a kept exec are available after its end, by default. */
+/** How long output and exit of a kept command are available after its end, by default. */
 export const DEFAULT_LINGER_MS = 600_000;
 /** Longest grace period of EndExec. */
 export const END_GRACE_LIMIT_MS = 600_000;
 /** Longest delay of a timer in Node: 24.8 days. */
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
-/** Longest time for which a kept exec may count as user activity by itself: 24 hours. */
+/** Longest time for which a kept command may count as user activity by itself: 24 hours. */
 export const AWAKE_LIMIT_MS = 86_400_000;
-/** Concurrent ReadFile and WriteFile calls. Each holds descriptors, and memory while its client does not read or send. */
+/** Concurrent ReadFile and WriteFile calls. Each uses descriptors, and memory while its client does not read or send. */
 export const FILE_CALL_LIMIT = 256;
-/** The same per connection. */
+/** Concurrent ReadFile and WriteFile calls of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
 /** Concurrent List and Remove calls. Each holds up to 16 descriptors. */
 export const DIRECTORY_CALL_LIMIT = 64;
-/** The same per connection. */
+/** Concurrent List and Remove calls of one connection. */
 export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
-/** FileTree.Watch calls at once. */
+/** Concurrent FileTree.Watch calls. */
 export const WATCH_CALL_LIMIT = 16;
-/** Directories that one of them watches, and all of them together: each takes about 200 bytes of the agent's memory. */
+/** Watched directories of one Watch call, and of all together. Each takes about 200 bytes of the agent's memory. */
 export const WATCHED_DIRECTORIES_LIMIT = 65_536;
 export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIMIT;
-/** Glob patterns of one of them. */
+/** Glob patterns of one Watch call. */
 export const WATCH_PATTERN_LIMIT = 64;
-/** Changes that wait for its client, and bytes of their paths: a message of at most 1.3 MiB. */
+/** Changes that wait for the client of one Watch call, and bytes of their paths: a message of at most 1.3 MiB. */
 export const WATCH_CHANGES_LIMIT = 4_096;
 export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;
 /** Received bytes of all requests that no handler has taken, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
-/** Arguments and variables of one exec together. */
+/** Arguments and variables of one command together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
- * Their size on the new process's stack, including NULs and pointers: a quarter of the default stack limit, as in
- * execve(2).
+ * Size of the arguments and variables on the new process's stack, including NULs and pointers: a quarter of the default
+ * stack limit, as in execve(2).
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */
@@ -55,11 +55,11 @@ export const CONNECTION_LIMIT = 64;
 /** Deadline for a TLS handshake, and again for the headers of the first request. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
 /**
- * Grace period between SIGTERM and SIGKILL for execs, hooks and ready_cmd at their timeout, and for processes that the
- * workload left.
+ * Grace period between SIGTERM and SIGKILL for commands, hooks and ready_cmd at their timeout, and for processes that
+ * the workload left.
  */
 export const TERM_GRACE_MS = 2_000;
-/** Grace period between SIGHUP and SIGKILL for the session of an exec whose client is gone. */
+/** Grace period between SIGHUP and SIGKILL for the session of a command whose client is gone. */
 export const HANGUP_GRACE_MS = 5_000;
 /** Longest wait after SIGKILL, since a process that hangs in the kernel must not block the agent. */
 export const KILL_WAIT_MS = 10_000;
@@ -89,7 +89,7 @@ export const TUNNEL_LIMIT = 256;
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
 /** Bytes in flight to the guest of all tunnels together. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
-/** A new tunnel gets this fraction of what is left, but at least the second value. */
+/** A new tunnel gets this fraction of what is left of TUNNEL_WINDOWS_BYTES, but at least the second value. */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;
 export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
 /** Timeout of WaitForPort: default and maximum. */

@@ -25,7 +25,7 @@ export interface CommandSpec {
 }
 
 /**
- * The workload (if `args` is not empty), and what execs and hooks inherit from it. The message Process with defaults
+ * The workload (if `args` is not empty), and what commands and hooks inherit from it. The message Process with defaults
  * filled in.
  */
 export interface ProcessSpec extends CommandSpec {

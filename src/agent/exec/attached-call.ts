@@ -4,7 +4,7 @@ import type { ExecOutput } from "./exec-call.ts";
 import type { CommandInput, ExecInput } from "./frames.ts";
 import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTES } from "./output-log.ts";
 
-/** What a call learns when it attaches to an exec (message ExecStarted). */
+/** What a call learns when it attaches to a command (message ExecStarted). */
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
@@ -19,7 +19,7 @@ export interface KeptStarted {
   readonly stdin: boolean;
 }
 
-/** Sends frames to the client of a kept exec, in the order of the calls. */
+/** Sends frames to the client of a kept command, in the order of the calls. */
 interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   started(started: KeptStarted): void;
   gap(stream: OutputStream, bytes: number): void;
@@ -27,7 +27,7 @@ interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   stdinAck(offset: number, done: () => void): void;
 }
 
-/** A call that attaches to a kept exec. */
+/** A call that attaches to a kept command. */
 export interface KeptCall {
   readonly input: Incoming<ExecInput>;
   readonly output: KeptOutput;
@@ -37,7 +37,7 @@ export interface KeptCall {
   failOnRead(error: AgentError): void;
 }
 
-/** Limit for unsent output of a call; the rest stays in the exec's buffer. */
+/** Limit for unsent output of a call; the rest stays in the command's buffer. */
 const IN_FLIGHT_BYTES: number = 2 * READ_BYTES;
 /** Output chunks of this size or more are copied into a reused buffer. */
 const SMALL_BYTES = 4 * 1024;
@@ -49,7 +49,7 @@ const FRAME_OVERHEAD_BYTES = 256;
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
-/** A call attached to a kept exec, with its position in the output and its pending input. */
+/** A call attached to a kept command, with its position in the output and its pending input. */
 export class AttachedCall {
   readonly call: KeptCall;
   readonly activity: Attachment | undefined;

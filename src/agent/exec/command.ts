@@ -28,7 +28,7 @@ export interface CommandParts {
   readonly onProcessEnd?: (result: ExecResult) => void;
 }
 
-/** A command from its start until it is reaped. Used for both plain and kept execs. */
+/** A command from its start until it is reaped. Used for both plain and kept commands. */
 export class RunningCommand {
   readonly #parts: CommandParts;
   #timedOut = false;

@@ -5,7 +5,7 @@ import type { CommandInput } from "./frames.ts";
 import { InputPump } from "./input-pump.ts";
 import type { OutputStream } from "./output-log.ts";
 
-/** Sends the frames of an exec, in the order of the calls. */
+/** Sends the frames of a command, in the order of the calls. */
 export interface ExecOutput {
   started(pid: number): void;
   /** `release` is called once the bytes are no longer needed. Until then reading pauses, so the command may block. */
@@ -13,7 +13,7 @@ export interface ExecOutput {
   exit(result: ExecResult): void;
 }
 
-/** Dependencies of a plain exec's call. */
+/** Dependencies of a plain command's call. */
 export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
   readonly input: Incoming<CommandInput>;
   readonly output: ExecOutput;

@@ -27,8 +27,8 @@ import {
   type KeepRequest,
   type SignalRequest,
 } from "./frames.ts";
-import { type CommandLeader, KeptExec, type KeptExecState, type KeptParts } from "./kept-exec.ts";
-import { KeptExecs } from "./kept-execs.ts";
+import { type CommandLeader, KeptCommand, type KeptCommandState, type KeptParts } from "./kept-command.ts";
+import { KeptCommands } from "./kept-commands.ts";
 import { type ExecCallParts, runCall } from "./exec-call.ts";
 import { outputNotKept, type WorkloadOutput } from "./workload-output.ts";
 
@@ -41,13 +41,13 @@ export interface ExecParts {
   readonly workloadOutput: WorkloadOutput | undefined;
 }
 
-/** The client of an exec that is not kept: its frames after the first, and where frames for it go. */
+/** The client of a command that is not kept: its frames after the first, and where frames for it go. */
 export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "signal"> {
   /** `address:port`, `vsock:CID:port`, or "unix". */
   readonly address: string;
 }
 
-/** How a kept exec ended (message EndExecResponse). */
+/** How a kept command ended (message EndExecResponse). */
 export interface EndedExec {
   readonly result: ExecResult;
   readonly forgotten: boolean;
@@ -62,7 +62,7 @@ export class Exec {
   /** Commands that are not kept, with the address of each one's client. */
   readonly #commands = new Map<RunningCommand, string>();
   readonly #running = new Set<Promise<void>>();
-  readonly #kept = new KeptExecs();
+  readonly #kept = new KeptCommands();
   #closed: AgentError | undefined;
 
   constructor(parts: ExecParts) {
@@ -91,7 +91,8 @@ export class Exec {
    * Starts a command that survives its call, and attaches the call to it. Resolves after the exit was passed to the
    * call. Once the start has begun, losing the call only detaches it.
    *
-   * @throws AgentError as `run` and KeptExec.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the exec cannot be kept
+   * @throws AgentError as `run` and KeptCommand.attach; ALREADY_EXISTS or RESOURCE_EXHAUSTED if the command cannot be
+   *   kept
    */
   keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
     // As in `run`, the request is not kept alive.
@@ -99,9 +100,9 @@ export class Exec {
   }
 
   /**
-   * Attaches a call to a kept exec and resolves as `keep` does, or to the workload's output, even during shutdown.
+   * Attaches a call to a kept command and resolves as `keep` does, or to the workload's output, even during shutdown.
    *
-   * @throws AgentError NOT_FOUND if there is no such exec; as KeptExec.attach and WorkloadOutput.attach
+   * @throws AgentError NOT_FOUND if there is no such command; as KeptCommand.attach and WorkloadOutput.attach
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     checkAttachRequest(request);
@@ -111,11 +112,11 @@ export class Exec {
       return workloadOutput.attach(request, call);
     }
     if (this.#closed !== undefined) throw this.#closed;
-    const exec = await this.#kept.find(request.name, request.execId, call.signal);
-    return exec.attach(call, request);
+    const command = await this.#kept.find(request.name, request.execId, call.signal);
+    return command.attach(call, request);
   }
 
-  /** The processes of all running execs and of ended kept ones, for assigning further processes to them. */
+  /** The processes of all running commands and of ended kept ones, for assigning further processes to them. */
   leaders(): readonly CommandLeader[] {
     const attached = [...this.#commands].map(([{ leader }, client]) => ({
       kind: "attached" as const,
@@ -125,51 +126,51 @@ export class Exec {
     return [...attached, ...this.#kept.leaders()];
   }
 
-  /** The kept execs in the order of their starts. */
-  list(): readonly KeptExecState[] {
+  /** The kept commands in the order of their starts. */
+  list(): readonly KeptCommandState[] {
     return this.#kept.list();
   }
 
   /**
-   * Ends the tree of a kept exec, and forgets the exec if requested. An ended exec is always forgotten, if requested
-   * after what it left running has ended.
+   * Ends the tree of a kept command, and forgets the command if requested. An ended command is always forgotten, if
+   * requested after the processes that it left running have ended.
    *
    * @param signal aborted when the client is gone; an end that has begun continues
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such exec; FAILED_PRECONDITION if it does not end
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
    */
   async end(request: EndRequest, signal: AbortSignal): Promise<EndedExec> {
     checkEndRequest(request);
-    const exec = await this.#kept.find(request.name, request.execId, signal);
-    const { result } = exec.state;
+    const command = await this.#kept.find(request.name, request.execId, signal);
+    const { result } = command.state;
     if (result !== undefined) {
-      const leftovers = request.leftovers ? await exec.endLeftovers(endingOf(request)) : undefined;
-      exec.free();
+      const leftovers = request.leftovers ? await command.endLeftovers(endingOf(request)) : undefined;
+      command.free();
       const leftoversUnknown = request.leftovers && leftovers === undefined;
       return { result, forgotten: true, leftoversEnded: leftovers, leftoversUnknown };
     }
-    const ended = await exec.end(endingOf(request));
-    if (request.forget) this.#kept.forget(exec);
+    const ended = await command.end(endingOf(request));
+    if (request.forget) this.#kept.forget(command);
     const leftoversEnded = request.leftovers ? 0 : undefined;
     return { result: ended, forgotten: request.forget, leftoversEnded, leftoversUnknown: false };
   }
 
   /**
-   * Sends a signal to a kept exec.
+   * Sends a signal to a kept command.
    *
    * @param signal aborted when the client is gone
-   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such exec; FAILED_PRECONDITION if it has ended
+   * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it has ended
    */
   async signal({ name, execId, signal: number }: SignalRequest, signal: AbortSignal): Promise<void> {
     checkSignal("signal", number);
     (await this.#kept.find(name, execId, signal)).signal(number);
   }
 
-  /** Refuses new execs from now on. */
+  /** Refuses new commands from now on. */
   close(reason: AgentError): void {
     this.#closed ??= reason;
   }
 
-  /** Ends the trees of all execs. Resolves when all have sent their exits, including that of an ended workload. */
+  /** Ends the trees of all commands. Resolves when all have sent their exits, including that of an ended workload. */
   async terminateAll(): Promise<void> {
     for (const command of this.#commands.keys()) command.endBy("tree", TERMINATE);
     await Promise.allSettled([...this.#running, this.#kept.terminateAll(), this.#parts.workloadOutput?.exitsSent()]);
@@ -213,7 +214,7 @@ export class Exec {
       throw new AgentError(
         "RESOURCE_EXHAUSTED",
         "TOO_MANY_EXECS",
-        `the limit of ${EXEC_LIMIT} running execs is reached; wait for one to end or cancel one`,
+        `the limit of ${EXEC_LIMIT} running commands is reached; wait for one to end or cancel one`,
         { limit: String(EXEC_LIMIT) },
       );
     }
@@ -226,17 +227,17 @@ export class Exec {
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
     const { clock, activity, sessionClock } = this.#parts;
-    const place = this.#kept.reserve(keep);
+    const slot = this.#kept.reserve(keep);
     activity.touch();
     try {
       // Without the call's signal: if the connection is lost now, the command still starts, and only the response is
       // lost.
       const child = await this.#startInTime(request);
-      const onProcessEnd = (): void => void (place.isRunning = false);
-      const onFreed = (): void => this.#kept.release(place);
+      const onProcessEnd = (): void => void (slot.isRunning = false);
+      const onFreed = (): void => this.#kept.release(slot);
       const { timeoutMs } = request;
-      const exec = await this.#keptOrEnded(child, {
-        ...place,
+      const command = await this.#keptOrEnded(child, {
+        ...slot,
         child,
         whenFull: keep.whenFull ?? "drop_oldest",
         awakeForMs: keep.awakeForMs,
@@ -249,21 +250,21 @@ export class Exec {
         onProcessEnd,
         onFreed,
       });
-      this.#kept.began(place, exec);
-      const over = exec.attach(call);
+      this.#kept.began(slot, command);
+      const over = command.attach(call);
       // If the call is lost in the meantime, nobody awaits this promise.
       over.catch(() => {});
       return { over };
     } catch (error) {
-      this.#kept.release(place);
+      this.#kept.release(slot);
       throw error;
     }
   }
 
   /** Without memory for the buffer the child would have no owner, so it is killed. */
-  async #keptOrEnded(child: ChildProcess, parts: KeptParts): Promise<KeptExec> {
+  async #keptOrEnded(child: ChildProcess, parts: KeptParts): Promise<KeptCommand> {
     try {
-      return new KeptExec(parts);
+      return new KeptCommand(parts);
     } catch (error) {
       await child.tree.killWithin(KILL_WAIT_MS);
       child.release();

@@ -18,7 +18,7 @@ export interface ExecRequest extends Command {
   readonly keep: KeepRequest | undefined;
 }
 
-/** How to keep an exec (message ExecKeep). */
+/** How to keep a command (message ExecKeep). */
 export interface KeepRequest {
   readonly name: string;
   /** 0 means the default. */
@@ -32,14 +32,14 @@ export interface KeepRequest {
   readonly awakeForMs: number;
 }
 
-/** Identifies a kept exec in a request. */
+/** Identifies a kept command in a request. */
 interface KeptName {
   readonly name: string;
-  /** Empty: the exec that currently has the name. */
+  /** Empty: the command that currently has the name. */
   readonly execId: string;
 }
 
-/** Which kept exec to attach to, and from which offset (message ExecAttach). */
+/** Which kept command to attach to, and from which offset (message ExecAttach). */
 export interface AttachRequest extends KeptName {
   readonly stdoutOffset?: bigint | undefined;
   readonly stderrOffset?: bigint | undefined;
@@ -50,7 +50,7 @@ export interface AttachRequest extends KeptName {
   readonly workload: boolean;
 }
 
-/** Which kept exec to end (message EndExecRequest). */
+/** Which kept command to end (message EndExecRequest). */
 export interface EndRequest extends KeptName {
   /** 0 means SIGTERM. */
   readonly signal: number;
@@ -62,7 +62,7 @@ export interface EndRequest extends KeptName {
   readonly leftovers: boolean;
 }
 
-/** Which signal to send to which kept exec (message SignalExecRequest). */
+/** Which signal to send to which kept command (message SignalExecRequest). */
 export interface SignalRequest extends KeptName {
   readonly signal: number;
 }
@@ -75,7 +75,7 @@ export type CommandInput =
   | { readonly kind: "resize"; readonly cols: number; readonly rows: number }
   | { readonly kind: "signal"; readonly number: number };
 
-/** A frame after the first. Only calls that attach to a kept exec may send the last two kinds. */
+/** A frame after the first. Only calls that attach to a kept command may send the last two kinds. */
 export type ExecInput =
   | CommandInput
   | { readonly kind: "ack"; readonly stdoutOffset: bigint; readonly stderrOffset: bigint }

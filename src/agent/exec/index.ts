@@ -3,7 +3,7 @@ export { WorkloadOutput } from "./workload-output.ts";
 export type { ExecOutput } from "./exec-call.ts";
 export type { KeptCall, KeptStarted } from "./attached-call.ts";
 export type { ExecResult } from "./command.ts";
-export type { KeptExecState } from "./kept-exec.ts";
+export type { KeptCommandState } from "./kept-command.ts";
 export type { OutputStream, WhenFull } from "./output-log.ts";
 export {
   type AttachRequest,

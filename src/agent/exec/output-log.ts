@@ -100,7 +100,7 @@ export class OutputLog {
   }
 
   /**
-   * The client has received the bytes up to here, so a BLOCK exec may drop them. Lower offsets than before have no
+   * The client has received the bytes up to here, so a BLOCK command may drop them. Lower offsets than before have no
    * effect.
    */
   acknowledge({ stdout, stderr }: Offsets): void {

@@ -28,8 +28,8 @@ export interface WorkloadOutputParts {
 }
 
 /**
- * The last output of the workload, for calls that read it like that of a kept exec with DROP_OLDEST. Everything is also
- * passed to the console. Nothing here blocks the workload.
+ * The last output of the workload, for calls that read it like that of a kept command with DROP_OLDEST. Everything is
+ * also passed to the console. Nothing here blocks the workload.
  */
 export class WorkloadOutput {
   readonly #parts: WorkloadOutputParts;

@@ -23,7 +23,7 @@ const PRIORITY = -5;
 export interface ChildPriority {
   /** Higher than the agent's; undefined: unknown. */
   readonly workloadOomScoreAdj: number | undefined;
-  /** For execs, hooks and ready_cmd: higher than the workload's. */
+  /** For commands, hooks and ready_cmd: higher than the workload's. */
   readonly commandOomScoreAdj: number | undefined;
   /** The agent's priority before it raised its own; undefined: it did not. */
   readonly priority: number | undefined;

@@ -22,10 +22,10 @@ export interface CommandProcess {
   readonly pid: number | undefined;
   /** Its cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
-  /** Of a kept exec. */
+  /** Of a kept command. */
   readonly name?: string;
   readonly execId?: string;
-  /** Address of the client, if the exec is not kept. */
+  /** Address of the client, if the command is not kept. */
   readonly client?: string;
 }
 
@@ -48,7 +48,7 @@ export interface ProcessListing {
 
 export interface ProcessListParts {
   readonly processes: SessionProcesses;
-  /** The workload and the execs, ended kept ones included. */
+  /** The workload and the commands, ended kept ones included. */
   readonly commands: () => readonly CommandProcess[];
   /** Resolves with the name of a user id; undefined: it has none, or names cannot be looked up. */
   readonly userName: (uid: number) => Promise<string | undefined>;

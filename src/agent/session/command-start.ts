@@ -57,7 +57,7 @@ interface MadeEnvironment {
   readonly packed: Uint8Array;
 }
 
-/** Starts commands in the session: execs, hooks, ready_cmd, and the workload. */
+/** Starts processes in the session: commands, hooks, ready_cmd, and the workload. */
 export class CommandStarter {
   readonly #parts: CommandStarterParts;
   #last: Resolution | undefined;

@@ -11,11 +11,11 @@ import {
   endAll,
   endExec,
   keep,
-  keptExec,
+  keptCommand,
   type Received,
   receiveAll,
   untilKept,
-} from "../../fixtures/kept-execs.ts";
+} from "../../fixtures/kept-commands.ts";
 import { RawHttp2, FRAME } from "../../fixtures/raw-http2.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 import { memoryOf } from "../../fixtures/proc.ts";
@@ -47,8 +47,8 @@ function lines(last: number): Buffer {
   return Buffer.from(Array.from({ length: last }, (_, index) => `${index + 1}\n`).join(""));
 }
 
-describe("the buffer of a kept exec", () => {
-  it("a kept exec drops its oldest output and reports the gap's position", async () => {
+describe("the buffer of a kept command", () => {
+  it("a kept command drops its oldest output and reports the gap's position", async () => {
     const keeping = { name: "slow", bufferBytes: 256 * KIB };
     using first = await keep(agent, { args: ["seq", "2000000"], keep: keeping });
     // The command ends although nobody reads.
@@ -77,7 +77,7 @@ describe("the buffer of a kept exec", () => {
       if (frame?.case === "stdout") bytes += frame.value.length;
     }
     second[Symbol.dispose]();
-    assert.equal((await keptExec(agent, "block"))?.stdoutOffset, 100_000n);
+    assert.equal((await keptCommand(agent, "block"))?.stdoutOffset, 100_000n);
     using third = await attach(agent, { name: "block", stdoutOffset: 0n, stderrOffset: 0n });
     const received = await receiveAll(third, (sofar) => acknowledge(third.stream, sofar));
     assert.deepEqual([received.stdout.gapBytes, received.stderr.gapBytes], [0, 0]);
@@ -125,7 +125,7 @@ describe("the buffer of a kept exec", () => {
     assert.equal(sha256(received.stdout.chunks), sha256(Array.from({ length: total }, () => chunk)));
   });
 
-  it("a kept exec bounds its buffered input across many calls", async () => {
+  it("a kept command bounds its buffered input across many calls", async () => {
     using first = await keep(agent, { args: ["sleep", "1000"], stdin: true, keep: { name: "greedy" } });
     const client = connect(agent);
     const earlier = memoryOf(agent.pid).ownBytes;
@@ -133,7 +133,7 @@ describe("the buffer of a kept exec", () => {
       const next = await attach(agent, { name: "greedy", fromNow: true }, client);
       for (let frame = 0; frame < 4; frame++) next.stream.stdin(Buffer.alloc(MIB));
     }
-    const exec = await keptExec(agent, "greedy");
+    const exec = await keptCommand(agent, "greedy");
     assert.ok(exec !== undefined && exec.stdinOffset <= 2n * BigInt(MIB), `${exec?.stdinOffset} bytes were taken`);
     const grown = memoryOf(agent.pid).ownBytes - earlier;
     assert.ok(grown < 48 * MIB, `grew by ${grown} bytes`);
@@ -141,7 +141,7 @@ describe("the buffer of a kept exec", () => {
     client.close();
   });
 
-  it("a stalled client blocks neither the kept exec nor the next client", async () => {
+  it("a stalled client blocks neither the kept command nor the next client", async () => {
     using dead = await RawHttp2.dial(agent, { windowBytes: 0 });
     const start = { args: shell("exec yes"), keep: { name: "dead", bufferBytes: MIB } };
     const message = toBinary(ExecFrameSchema, create(ExecFrameSchema, { frame: { case: "start", value: start } }));

@@ -12,11 +12,11 @@ import {
   endAll,
   endExec,
   keep,
-  keptExec,
+  keptCommand,
   listExecs,
   receiveAll,
   untilKept,
-} from "../../fixtures/kept-execs.ts";
+} from "../../fixtures/kept-commands.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import { FRAME, frame as rawFrame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 
@@ -42,7 +42,7 @@ describe("forget", () => {
       while ((await stream.next())?.case !== "exit");
       if (round % 2 === 1) stream.send(FORGET);
       assert.equal(await stream.next(), undefined);
-      assert.equal(await keptExec(agent, name), undefined);
+      assert.equal(await keptCommand(agent, name), undefined);
     }
     client.close();
   });
@@ -64,9 +64,9 @@ describe("forget", () => {
   it("an attached call ends even if its client never sends forget", async () => {
     using silent = await keep(agent, { args: ["true"], keep: { name: "silent" } });
     while ((await silent.stream.next())?.case !== "exit");
-    assert.equal((await keptExec(agent, "silent"))?.attached, false);
+    assert.equal((await keptCommand(agent, "silent"))?.attached, false);
     assert.equal(await silent.stream.next(), undefined);
-    assert.notEqual(await keptExec(agent, "silent"), undefined);
+    assert.notEqual(await keptCommand(agent, "silent"), undefined);
     using other = await attach(agent, { name: "silent", ...FROM_START });
     await receiveAll(other);
   });
@@ -97,7 +97,7 @@ describe("EndExec with forget", () => {
     const { exit } = await receiveAll(first);
     assert.ok(exit?.case === "exit");
     assert.equal(exit.value.signal, 15);
-    assert.equal((await keptExec(agent, "read"))?.execId, second.started.execId);
+    assert.equal((await keptCommand(agent, "read"))?.execId, second.started.execId);
   });
 });
 

@@ -7,14 +7,14 @@ import {
   EXEC_LIMIT,
   KEPT_BUFFER_LIMIT_BYTES,
   KEPT_BUFFERS_LIMIT_BYTES,
-  KEPT_EXEC_LIMIT,
+  KEPT_COMMAND_LIMIT,
 } from "../../../src/agent/domain/index.ts";
 import { ExecWhenFull } from "../../../src/shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { DEFAULT_HTTP2_LIMITS } from "../../../src/agent/http2/limits.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { connect, exec, ExecStream, failingExec } from "../../fixtures/exec-stream.ts";
-import { attach, endAll, type Joined, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-execs.ts";
+import { attach, endAll, type Joined, keep, listExecs, receiveAll, untilKept } from "../../fixtures/kept-commands.ts";
 import { noProcessWith, processesWith } from "../../fixtures/proc.ts";
 import { activityNs, clientOf } from "../../fixtures/guest-client.ts";
 
@@ -25,17 +25,17 @@ const agent = forAllTests(await startAgent());
 const node = forAllTests(clientOf(agent));
 afterEach(() => endAll(agent));
 
-describe("limits of kept execs", () => {
-  it("kept execs are limited to 64 and their buffers to 32 MiB", async () => {
+describe("limits of kept commands", () => {
+  it("kept commands are limited to 64 and their buffers to 32 MiB", async () => {
     const client = connect(agent);
-    for (let count = 0; count < KEPT_EXEC_LIMIT; count++) {
+    for (let count = 0; count < KEPT_COMMAND_LIMIT; count++) {
       const first = await keep(agent, { args: ["true"], keep: { name: `n${count}`, bufferBytes: 1 } }, client);
       await first.stream.outcome();
     }
     const limit = {
       code: status.RESOURCE_EXHAUSTED,
       reason: "TOO_MANY_KEPT_EXECS",
-      metadata: { limit: String(KEPT_EXEC_LIMIT) },
+      metadata: { limit: String(KEPT_COMMAND_LIMIT) },
     };
     await assert.rejects(keep(agent, { args: ["true"], keep: { name: "more" } }), limit);
     // An exec that takes another's place needs no place of its own.
@@ -57,7 +57,7 @@ describe("limits of kept execs", () => {
     }
   });
 
-  it("a kept exec counts toward the exec limit only while it runs", async () => {
+  it("a kept command counts toward the exec limit only while it runs", async () => {
     const lingering = await keep(agent, { args: ["true"], keep: { name: "lingers" } });
     await lingering.stream.outcome();
     using running = await keep(agent, { args: ["sleep", "1000"], keep: { name: "runs" } });
@@ -94,7 +94,7 @@ describe("limits of kept execs", () => {
 });
 
 describe("ListExecs", () => {
-  it("ListExecs lists kept execs in start order without arguments or variables", async () => {
+  it("ListExecs lists kept commands in start order without arguments or variables", async () => {
     const earliest = Date.now();
     const secret = "a-secret-argument";
     using first = await keep(agent, {
@@ -184,8 +184,8 @@ describe("user activity", () => {
   });
 });
 
-describe("a kept exec at a restore", () => {
-  it("a restore ends a kept exec's call and keeps the command", async () => {
+describe("a kept command at a restore", () => {
+  it("a restore ends a kept command's call and keeps the command", async () => {
     await using restored = await startAgent();
     using client = clientOf(restored);
     const first = await keep(restored, { args: ["cat"], stdin: true, keep: { name: "through" } });
@@ -201,8 +201,8 @@ describe("a kept exec at a restore", () => {
   });
 });
 
-describe("a kept exec at the agent's end", () => {
-  it("kept execs end with their process trees when the agent stops", async () => {
+describe("a kept command at the agent's end", () => {
+  it("kept commands end with their process trees when the agent stops", async () => {
     await using ending = await startAgent();
     const mark = `424242.875${RUN}`;
     const whenFull = ExecWhenFull.BLOCK;

@@ -13,12 +13,12 @@ import {
   endAll,
   endExec,
   keep,
-  keptExec,
+  keptCommand,
   Received,
   receiveAll,
   signalExec,
   untilKept,
-} from "../../fixtures/kept-execs.ts";
+} from "../../fixtures/kept-commands.ts";
 import { processGone } from "../../fixtures/proc.ts";
 
 const directory = forAllTests(await testDirectory()).path;
@@ -50,8 +50,8 @@ function echo(keeping: NonNullable<StartInit["keep"]>): StartInit {
   return { args: ["cat"], stdin: true, keep: keeping };
 }
 
-describe("a kept exec", () => {
-  it("started reports execId, pid and stream offsets of a kept exec", async () => {
+describe("a kept command", () => {
+  it("started reports execId, pid and stream offsets of a kept command", async () => {
     using first = await keep(agent, echo({ name: "told" }));
     const { kept, execId, pid, stdoutOffset, stderrOffset, stdinOffset, stdinClosed, terminal, stdin } = first.started;
     assert.match(execId, /^[0-9a-f]{32}$/);
@@ -62,7 +62,7 @@ describe("a kept exec", () => {
     assert.deepEqual([deaf.started.stdin, deaf.started.stdinClosed], [false, true], "started without input");
   });
 
-  it("a kept exec ignores a half-closed request and an unneeded terminal size", async () => {
+  it("a kept command ignores a half-closed request and an unneeded terminal size", async () => {
     using first = await keep(agent, echo({ name: "half" }));
     first.stream.stdin("still ").end();
     await first.stream.until("still ");
@@ -125,7 +125,7 @@ describe("a kept exec", () => {
     await first.stream.until("def");
   });
 
-  it("a kept exec takes input once across calls and rejects late input", async () => {
+  it("a kept command takes input once across calls and rejects late input", async () => {
     const first = await keep(agent, { args: shell("cat; exec sleep 1000"), stdin: true, keep: { name: "in" } });
     first.stream.stdin("abc").stdin("def");
     while ((await frameOf(first.stream, "stdinAck")).value.offset < 6n);
@@ -171,11 +171,11 @@ describe("a kept exec", () => {
       assert.ok(received.exit?.case === "exit");
       assert.deepEqual([received.exit.value.code, received.exit.value.outputComplete], [7, true]);
     }
-    const exec = await keptExec(agent, "late");
+    const exec = await keptCommand(agent, "late");
     assert.deepEqual([exec?.exit?.code, exec?.attached, exec?.heldBytes], [7, false, 8n]);
   });
 
-  it("a kept exec replays stdout and stderr in their original order", async () => {
+  it("a kept command replays stdout and stderr in their original order", async () => {
     const line = 'for i in 1 2 3; do echo "o$i"; read x; echo "e$i" >&2; read x; done';
     using first = await keep(agent, { args: shell(line), stdin: true, keep: { name: "order" } });
     for (const word of ["o1", "e1", "o2", "e2", "o3", "e3"]) {
@@ -205,7 +205,7 @@ describe("a kept exec", () => {
   });
 });
 
-describe("the call of a kept exec", () => {
+describe("the call of a kept command", () => {
   it("a new attach ends the previous call with EXEC_TAKEN_OVER", async () => {
     using unread = await keep(agent, { args: ["cat", "/dev/zero"], keep: { name: "flood" } });
     using second = await attach(agent, { name: "flood", fromNow: true });
@@ -243,7 +243,7 @@ describe("the call of a kept exec", () => {
   });
 });
 
-describe("the name of a kept exec", () => {
+describe("the name of a kept command", () => {
   it("an exec name requires 1 to 128 characters of A-Za-z0-9._-", async () => {
     for (const name of ["", "a b", "a/b", "ä", "a\n", "x".repeat(129)]) {
       const failure = await failingExec(agent, { args: ["true"], keep: { name } });
@@ -277,13 +277,13 @@ describe("the name of a kept exec", () => {
   it("an exec name is free again if the command cannot start", async () => {
     const failure = await failingExec(agent, { args: ["no-such-command"], keep: { name: "none" } });
     assert.equal(failure.reason, "EXEC_NOT_FOUND");
-    assert.equal(await keptExec(agent, "none"), undefined);
+    assert.equal(await keptCommand(agent, "none"), undefined);
     using second = await keep(agent, { args: ["true"], keep: { name: "none" } });
     assert.equal(second.started.kept, true);
   });
 });
 
-describe("the end of a kept exec", () => {
+describe("the end of a kept command", () => {
   it("EndExec ends the process tree; a second EndExec forgets the exec", async () => {
     const line = "trap 'echo bye; exit 3' TERM; setsid sleep 1000 & echo $!; while :; do sleep 0.05; done";
     const first = await keep(agent, { args: shell(line), keep: { name: "tree" } });
@@ -331,14 +331,14 @@ describe("the end of a kept exec", () => {
       await assert.rejects(endExec(agent, { name: "x", ...wrong }), { reason: "INVALID_FIELD" }, "by EndExec");
   });
 
-  it("a kept exec ends at its timeout while no client is attached", async () => {
+  it("a kept command ends at its timeout while no client is attached", async () => {
     const first = await keep(agent, { args: ["sleep", "1000"], timeoutMs: 3_000n, keep: { name: "timed" } });
     first[Symbol.dispose]();
     const ended = await untilKept(agent, "timed", (exec) => exec?.exit !== undefined);
     assert.deepEqual([ended?.exit?.timedOut, ended?.exit?.signal], [true, 15]);
   });
 
-  it("a kept exec and its name are forgotten after linger_ms", async () => {
+  it("a kept command and its name are forgotten after linger_ms", async () => {
     const first = await keep(agent, { args: shell("echo x"), keep: { name: "brief", lingerMs: 1n } });
     // The attached call is not cut short.
     assert.equal(String((await first.stream.outcome()).stdout), "x\n");
@@ -360,6 +360,6 @@ describe("the end of a kept exec", () => {
     second[Symbol.dispose]();
     await untilKept(agent, "gone", (exec) => exec?.attached === false);
     await endExec(agent, { name: "gone" });
-    assert.equal(await keptExec(agent, "gone"), undefined);
+    assert.equal(await keptCommand(agent, "gone"), undefined);
   });
 });

@@ -5,7 +5,7 @@ import { startAgent } from "../../fixtures/agent.ts";
 import { until } from "../../fixtures/awake.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { endAll, endExec, keep, keptExec, listExecs, untilKept } from "../../fixtures/kept-execs.ts";
+import { endAll, endExec, keep, keptCommand, listExecs, untilKept } from "../../fixtures/kept-commands.ts";
 import { NEEDS_NAMESPACES, needsCgroups, withoutCgroups } from "../../fixtures/namespaces.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { killIfThere, processById, processGone, processesWith } from "../../fixtures/proc.ts";
@@ -24,7 +24,7 @@ afterEach(async () => {
   await endAll(agent);
 });
 
-/** Runs a shell line as a kept exec that ends once it has written so many process ids, and returns these. */
+/** Runs a shell line as a kept command that ends once it has written so many process ids, and returns these. */
 async function leftBy(name: string, line: string, count = 1, of = agent): Promise<number[]> {
   using joined = await keep(of, { args: ["sh", "-c", `${line}; cat`], stdin: true, keep: { name } });
   let text = "";
@@ -55,7 +55,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     );
     for (const pid of left) await processGone(pid);
     assert.ok(other.every(isAlive), "those of another command continue");
-    assert.equal(await keptExec(agent, "tree"), undefined);
+    assert.equal(await keptCommand(agent, "tree"), undefined);
   });
 
   it("EndExec without leftovers only forgets an ended exec", async () => {
@@ -112,7 +112,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
 
   it("a reused name and a forgotten exec protect the old exec's leftovers", async () => {
     const [first = 0] = await leftBy("name", "setsid sleep 1000 > /dev/null & echo $!");
-    const execId = (await keptExec(agent, "name"))?.execId ?? "";
+    const execId = (await keptCommand(agent, "name"))?.execId ?? "";
     using second = await keep(agent, { args: ["sleep", "1001"], keep: { name: "name", replaceEnded: true } });
     await assert.rejects(endExec(agent, { name: "name", execId, leftovers: true }), UNKNOWN);
     assert.ok(isAlive(first) && isAlive(second.started.pid));
@@ -137,7 +137,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     await taken;
     await assert.rejects(endExec(agent, { name: "hangs", leftovers: true, signal: 9 }), {
       reason: "EXEC_NOT_ENDED",
-      message: /exec hangs has ended, but processes that it left running hang in the kernel/,
+      message: /command hangs has ended, but processes that it left running hang in the kernel/,
     });
     assert.deepEqual(
       (await listExecs(agent)).map(({ name }) => name),

@@ -62,7 +62,7 @@ function logOf(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2 = 2): O
   return new OutputLog(capacityBytes, whenFull, streams, () => {});
 }
 
-describe("the log of a kept exec", () => {
+describe("the log of a kept command", () => {
   for (const whenFull of ["drop_oldest", "block"] as const) {
     it(`each reader gets each byte once or a gap (${whenFull})`, () => {
       const random = seededRandom(whenFull === "block" ? 7 : 11);

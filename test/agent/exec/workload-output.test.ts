@@ -9,7 +9,7 @@ import { connect, type ExecStream, exec } from "../../fixtures/exec-stream.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
-import { attach, type Dialled, type Joined, Received, receiveAll } from "../../fixtures/kept-execs.ts";
+import { attach, type Dialled, type Joined, Received, receiveAll } from "../../fixtures/kept-commands.ts";
 import { seededRandom } from "../../fixtures/seeded-random.ts";
 
 const KIB = 1024;

@@ -20,7 +20,7 @@ import { fuseMount, program } from "../../fixtures/programs/index.ts";
 import { ExecStream, exec, failingExec } from "../../fixtures/exec-stream.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
-import { endExec, keep } from "../../fixtures/kept-execs.ts";
+import { endExec, keep } from "../../fixtures/kept-commands.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { NEEDS_FUSE } from "../../fixtures/privileges.ts";
 import { allProcesses } from "../../fixtures/proc.ts";

@@ -56,7 +56,7 @@ describe("guestctl and kept commands", () => {
     assert.equal((await guestctl(["exec", "--name", "server", "--replace", "true"])).exitCode, 0);
     assert.deepEqual(await listed(), []);
     const unknown = await guestctl(["end", "server"]);
-    assertRefused(unknown, /^guestctl: there is no kept exec "server".*\[NOT_FOUND, EXEC_UNKNOWN\]/);
+    assertRefused(unknown, /^guestctl: there is no kept command "server".*\[NOT_FOUND, EXEC_UNKNOWN\]/);
     assert.match((await guestctl(["attach", "server"])).stderr, /there is no kept command "server"; there are none/);
     for (const args of [
       ["end", "--signal", "SIGNONE", "a"],

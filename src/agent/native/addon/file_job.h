@@ -15,8 +15,8 @@ struct argument {
 };
 
 /*
- * Index of the answer, after the arguments: bytes from malloc(3) to return instead of the number; NULL: none. Its
- * `number` may be SECRET.
+ * Index of the answer, which follows the arguments. If a call sets `bytes` (allocated by malloc(3)), JavaScript gets
+ * them instead of the number, and they are freed. `number` may be SECRET.
  */
 enum { ANSWER = 5 };
 /* Overwrite the answer after it was copied to JavaScript. */
@@ -28,7 +28,7 @@ typedef int file_call(struct argument *args);
 /* Queues a call with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
-/* Appends bytes to an answer whose buffer has `room` bytes, from malloc(3), and grows. False: out of memory. */
+/* Appends bytes to an answer, and enlarges its buffer of `room` bytes if needed. False: out of memory. */
 bool append(struct argument *answer, size_t *room, const void *bytes, size_t count);
 
 /* struct linux_dirent64 of getdents64(2). */

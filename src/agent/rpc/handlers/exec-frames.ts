@@ -60,7 +60,7 @@ export function startedFrame(pid: number): Frame {
   return frameOf({ case: "started", value: { pid } });
 }
 
-/** The first frame of a kept exec's response. */
+/** The first frame of a kept command's response. */
 export function keptStartedFrame({ pid, execId, offsets, ends, stdinOffset, ...rest }: KeptStarted): Frame {
   const value = {
     pid,

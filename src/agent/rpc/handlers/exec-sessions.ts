@@ -1,5 +1,5 @@
 import { create, type MessageInitShape } from "@bufbuild/protobuf";
-import type { Exec, KeptExecState } from "../../exec/index.ts";
+import type { Exec, KeptCommandState } from "../../exec/index.ts";
 import {
   type EndExecRequest,
   type EndExecResponse,
@@ -16,7 +16,7 @@ import { exitOf } from "./exec-frames.ts";
 
 /** Serves one ListExecs call. */
 export function listExecs(exec: Exec): ListExecsResponse {
-  return create(ListExecsResponseSchema, { execs: exec.list().map(keptExec) });
+  return create(ListExecsResponseSchema, { execs: exec.list().map(keptCommandMessage) });
 }
 
 /** Serves one EndExec call. */
@@ -35,7 +35,7 @@ export async function signalExec(
   return create(SignalExecResponseSchema);
 }
 
-function keptExec({
+function keptCommandMessage({
   startedNs,
   result,
   ends,
@@ -43,7 +43,7 @@ function keptExec({
   heldBytes,
   awakeLeftMs,
   ...rest
-}: KeptExecState): KeptExecInit {
+}: KeptCommandState): KeptExecInit {
   return {
     ...rest,
     started: timestamp(startedNs),

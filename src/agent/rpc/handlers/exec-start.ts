@@ -16,14 +16,14 @@ import {
 import { decodeMessage } from "../codec.ts";
 import { FIELD_LIMIT } from "../wire.ts";
 
-/** Memory that a string costs in addition to its bytes: its NUL and the pointer to it. */
+/** Bytes on the new process's stack for each string in addition to its own: a NUL and the pointer to the string. */
 const STRING_OVERHEAD_BYTES = 9;
 
 const DEFAULT_COLS = 80;
 const DEFAULT_ROWS = 24;
 const DEFAULT_TERM = "xterm-256color";
 
-/** The first frame of a call: what to run, or which exec to attach to. */
+/** The first frame of a call: what to run, or which command to attach to. */
 export type FirstFrame = ExecRequest | AttachRequest;
 
 /**
@@ -61,7 +61,7 @@ function checkLimits({ args, env }: ExecStart, messageBytes: number): void {
   for (const argument of args) stringsBytes += Buffer.byteLength(argument);
   for (const [name, value] of variables) stringsBytes += Buffer.byteLength(`${name}=${value}`);
   if (stringsBytes <= EXEC_STRINGS_LIMIT_BYTES) return;
-  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes, including a NUL and a pointer of 8 bytes for each`;
+  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes in all, where each counts 9 bytes more (its NUL and a pointer)`;
   throw tooLong(problem, EXEC_STRINGS_LIMIT_BYTES);
 }
 

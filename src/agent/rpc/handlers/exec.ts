@@ -63,7 +63,7 @@ async function startLarge(
   return { ended };
 }
 
-/** Frames that are the same for plain and kept execs. */
+/** Frames that are the same for plain and kept commands. */
 function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   return {
     output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),
@@ -71,7 +71,7 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   };
 }
 
-/** Adapts a call that attaches to a kept exec. The exec checks the order of its frames itself. */
+/** Adapts a call that attaches to a kept command. The command checks the order of its frames itself. */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
     input: inputs(call, (frame) => frame),

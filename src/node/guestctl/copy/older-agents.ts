@@ -20,7 +20,7 @@ export function ifTooOld<Value>(copy: () => Promise<Value>): (error: unknown) =>
   };
 }
 
-/** Hears of an entry that cannot be copied, and why in words, while the others can. */
+/** Called for an entry that cannot be copied although the copy continues. `why` is the reason for the user. */
 type OnFailure = (name: Buffer, error: unknown, why: string) => void;
 
 /**
@@ -52,15 +52,15 @@ export class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Wait for each directory and symlink: the next entry may be inside the directory or replace the symlink. Also
-      // for content that is not in memory, which must be read before the next entry.
-      const mayWait = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
+      // Only files whose content is in memory are written concurrently. The entry after a directory may be inside it, the
+      // entry after a symlink may replace it, and streamed content must be read before the next entry.
+      const isConcurrent = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };
       });
       writing.add(made);
       void made.then(() => writing.delete(made));
-      if (!mayWait) await made;
+      if (!isConcurrent) await made;
       else if (writing.size >= atOnce) await Promise.race(writing);
       if (failure !== undefined) break;
     }

@@ -97,8 +97,8 @@ export async function fork(
     () => suspended,
     () =>
       making(node, "fork", entry, async () => {
-        const isForSecrets = env !== undefined && choices.acceptUnfrozen !== true;
-        const source = (suspended = await quiesced(node, "fork", parent, choices, isForSecrets));
+        const mustFreeze = env !== undefined && choices.acceptUnfrozen !== true;
+        const source = (suspended = await quiesced(node, "fork", parent, choices, mustFreeze));
         const forked = await copy(node, source, entry);
         // The fork keeps the vsock CID, and the daemon gives the source a new one (hypeman 8853445,
         // lib/instances/fork.go:72).

@@ -278,14 +278,15 @@ export type Suspended = SandboxEntry & { readonly preSnapshot: SuspendReport };
  * Runs PRE_SNAPSHOT, freezes the session, and records the keys that a restore will compare. If a step fails, the
  * restore steps thaw the session. Rejects with NOT_FROZEN if the freeze was required and failed.
  *
- * @param isForSecrets makes the freeze required if it is "on": without it, a fork would use the secrets of its origin
+ * @param mustFreeze treats the freeze "on" like "required". A fork with new secrets needs it: without the freeze, the
+ *   fork would run for a moment with the secrets of its source
  */
 export async function quiesced(
   node: NodeParts,
   operation: string,
   entry: SandboxEntry,
   { freeze = node.guests.freeze }: SuspendOptions,
-  isForSecrets = false,
+  mustFreeze = false,
 ): Promise<Suspended> {
   node.step(operation, entry.name, freeze === "off" ? "PRE_SNAPSHOT" : "PRE_SNAPSHOT and freeze");
   const [{ version }, cpuClass, { ip }] = await Promise.all([
@@ -307,7 +308,7 @@ export async function quiesced(
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
     if (preSnapshot.freeze !== "frozen") {
       if (freeze === "required") throw notFrozen(entry.name, preSnapshot);
-      if (freeze === "on" && isForSecrets) throw notFrozen(entry.name, preSnapshot, "acceptUnfrozen");
+      if (freeze === "on" && mustFreeze) throw notFrozen(entry.name, preSnapshot, "acceptUnfrozen");
     }
     const { template } = entry.keys;
     const keys = { template, bundle: bundleOf(entry.hypervisor, version, agentVersion), cpuClass };

@@ -18,7 +18,7 @@ import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { seededRandom } from "../../../fixtures/seeded-random.ts";
-import { unknownExec } from "../../../../src/agent/exec/kept-exec.ts";
+import { unknownCommand } from "../../../../src/agent/exec/kept-command.ts";
 import { ReleasedSchema } from "../../../fixtures/released-schema.ts";
 import { startStandIn } from "../../../fixtures/stand-in-agent.ts";
 
@@ -203,7 +203,7 @@ describe("workloadOutput", () => {
     await using released = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.2.0",
-      serves: { Exec: (call) => call.on("data", () => call.fail(unknownExec(""))) },
+      serves: { Exec: (call) => call.on("data", () => call.fail(unknownCommand(""))) },
     });
     const older = await failureOf(released.client.commands.workloadOutput().wait());
     assert.deepEqual([older.status, older.code], ["FAILED_PRECONDITION", "KEEP_UNSUPPORTED"]);

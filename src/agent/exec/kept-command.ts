@@ -6,7 +6,7 @@ import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
-/** How long a call stays open after the exit for its client to forget the exec or end the request. */
+/** How long a call stays open after the exit for its client to forget the command or end the request. */
 const LAST_FRAMES_MS = 1_000;
 
 export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
@@ -22,7 +22,7 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly clock: Clock;
   /** Called once the process has ended. */
   readonly onProcessEnd: () => void;
-  /** Called once the exec is forgotten and its buffer is freed. */
+  /** Called once the command is forgotten and its buffer is freed. */
   readonly onFreed: () => void;
 }
 
@@ -33,15 +33,15 @@ export interface CommandLeader {
   readonly pid: number | undefined;
   /** `ChildProcess.cgroup` */
   readonly cgroup: string | undefined;
-  /** Of a kept exec. */
+  /** Of a kept command. */
   readonly name?: string;
   readonly execId?: string;
-  /** Address of the client of an exec that is not kept. */
+  /** Address of the client of a command that is not kept. */
   readonly client?: string;
 }
 
-/** State of a kept exec (message KeptExec). */
-export interface KeptExecState {
+/** State of a kept command (message KeptExec). */
+export interface KeptCommandState {
   readonly name: string;
   readonly execId: string;
   readonly pid: number;
@@ -62,7 +62,7 @@ export interface KeptExecState {
 
 /**
  * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
- * there to the attached call: a client that does not read holds up only a BLOCK exec.
+ * there to the attached call: a client that does not read holds up only a BLOCK command.
  *
  *     running ──── process ends ────► draining ── output is read ──► drained
  *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
@@ -75,7 +75,7 @@ export interface KeptExecState {
  * In every state but `free` a call may attach, which detaches the one before, and may leave. `forget()` in `running`
  * only means that it will not linger.
  */
-export class KeptExec {
+export class KeptCommand {
   readonly #parts: KeptParts;
   readonly #command: RunningCommand;
   readonly #input: InputPump;
@@ -83,7 +83,7 @@ export class KeptExec {
   readonly #startedNs: bigint;
   readonly #processEnded = Promise.withResolvers<ExecResult>();
   readonly #followed: Promise<void>;
-  /** Resolves when the exec is forgotten, or the agent exits. */
+  /** Resolves when the command is forgotten, or the agent exits. */
   readonly #released = Promise.withResolvers<void>();
   #attached: AttachedCall | undefined;
   #stdinOffset = 0;
@@ -128,7 +128,7 @@ export class KeptExec {
     return { kind: "kept", name, execId, ...this.#command.leader };
   }
 
-  get state(): KeptExecState {
+  get state(): KeptCommandState {
     const { name, execId, child, order } = this.#parts;
     return {
       name,
@@ -165,11 +165,11 @@ export class KeptExec {
 
   /**
    * Attaches a call and detaches the previous one. Resolves when its exit was sent and its client has ended the
-   * request, forgotten the exec, or sent nothing for a second.
+   * request, forgotten the command, or sent nothing for a second.
    *
    * @param request the start position, already checked; undefined: from the start
    * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request, before another call is detached; later
-   *   for an invalid frame, ABORTED if another call attaches, NOT_FOUND if the exec is forgotten, or the signal's
+   *   for an invalid frame, ABORTED if another call attaches, NOT_FOUND if the command is forgotten, or the signal's
    *   reason
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
@@ -214,12 +214,12 @@ export class KeptExec {
       child.signalGroup(number);
       return;
     }
-    throw new AgentError("FAILED_PRECONDITION", "EXEC_ENDED", `exec ${name} has ended, so it cannot be signalled`, {
+    throw new AgentError("FAILED_PRECONDITION", "EXEC_ENDED", `command ${name} has ended, so it cannot be signalled`, {
       name,
     });
   }
 
-  /** Ends the tree. Resolves with the result, even if output of a BLOCK exec still waits for a client. */
+  /** Ends the tree. Resolves with the result, even if output of a BLOCK command still waits for a client. */
   async end(ending: Ending): Promise<ExecResult> {
     const outcome = await this.#command.endTree(ending);
     if (outcome === "left" && this.#result === undefined) {
@@ -238,7 +238,7 @@ export class KeptExec {
     if (leftovers === undefined) return undefined;
     if ((await endProcesses(leftovers, ending)) === "left") {
       const message =
-        `exec ${this.#parts.name} has ended, but processes that it left running hang in the kernel: ` +
+        `command ${this.#parts.name} has ended, but processes that it left running hang in the kernel: ` +
         "SIGKILL had no effect";
       throw new AgentError("FAILED_PRECONDITION", "EXEC_NOT_ENDED", message, { name: this.#parts.name });
     }
@@ -255,13 +255,13 @@ export class KeptExec {
     await this.#attached?.over.catch(() => {});
   }
 
-  /** The exec does not linger: it is freed once it has ended and no call is attached. */
+  /** The command does not linger: it is freed once it has ended and no call is attached. */
   forget(): void {
     this.#forgotten = true;
     this.#freeIfDone();
   }
 
-  /** Forgets the exec and frees its buffer, even if a call is attached. Only after its process has ended. */
+  /** Forgets the command and frees its buffer, even if a call is attached. Only after its process has ended. */
   free(): void {
     if (this.#isFree) return;
     this.#isFree = true;
@@ -269,7 +269,7 @@ export class KeptExec {
     clearTimeout(this.#linger);
     this.#log.discard();
     this.#resume();
-    if (this.#attached !== undefined) this.#detach(this.#attached, unknownExec(this.#parts.name));
+    if (this.#attached !== undefined) this.#detach(this.#attached, unknownCommand(this.#parts.name));
     this.#parts.onFreed();
   }
 
@@ -388,12 +388,12 @@ export class KeptExec {
 }
 
 function takenOver(name: string): AgentError {
-  const message = `another call has attached to exec ${name}; attach again only if this one should take over`;
+  const message = `another call has attached to command ${name}; attach again only if this one should take over`;
   return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
 }
 
-/** The error for an unknown name or id of a kept exec. */
-export function unknownExec(name: string): AgentError {
-  const message = `there is no kept exec ${JSON.stringify(name)}: it does not exist, or was forgotten after it ended`;
+/** The error for an unknown name or id of a kept command. */
+export function unknownCommand(name: string): AgentError {
+  const message = `there is no kept command ${JSON.stringify(name)}: it does not exist, or was forgotten after it ended`;
   return new AgentError("NOT_FOUND", "EXEC_UNKNOWN", message, { name });
 }

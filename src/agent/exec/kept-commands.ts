@@ -1,0 +1,189 @@
+import {
+  AgentError,
+  DEFAULT_KEPT_BUFFER_BYTES,
+  KEPT_BUFFERS_LIMIT_BYTES,
+  KEPT_COMMAND_LIMIT,
+  unlessAborted,
+} from "../domain/index.ts";
+import type { KeepRequest } from "./frames.ts";
+import { type CommandLeader, type KeptCommand, type KeptCommandState, unknownCommand } from "./kept-command.ts";
+
+/** A reserved name, from before its command starts until its buffer is freed. */
+export interface KeptSlot {
+  readonly name: string;
+  readonly execId: string;
+  readonly bufferBytes: number;
+  /** Undefined while the command is starting. */
+  command: KeptCommand | undefined;
+  /** The ended command that keeps the name until this slot's command runs. */
+  replaces: KeptSlot | undefined;
+  /** The command's process has not ended. */
+  isRunning: boolean;
+  /** Resolves when `command` is set, or the start has failed and the name is free again. */
+  readonly started: PromiseWithResolvers<void>;
+}
+
+/** The kept commands by name, with their common limits. */
+export class KeptCommands {
+  readonly #slots = new Map<string, KeptSlot>();
+  /**
+   * Forgotten commands that calls are still reading, oldest first. They have no name, and are evicted if others need
+   * the space.
+   */
+  readonly #forgotten = new Set<KeptSlot>();
+
+  /** Number of commands that run or are starting. */
+  get running(): number {
+    return this.#slots.values().reduce((count, { isRunning }) => count + Number(isRunning), 0);
+  }
+
+  /**
+   * Reserves name and buffer. An ended command keeps its name until `began`. Throws ALREADY_EXISTS or
+   * RESOURCE_EXHAUSTED.
+   */
+  reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptSlot {
+    const holder = this.#slots.get(name);
+    if (holder !== undefined && (!replaceEnded || holder.isRunning)) throw nameInUse(holder);
+    const slot: KeptSlot = {
+      name,
+      execId: process.getBuiltinModule("node:crypto").randomUUID().replaceAll("-", ""),
+      bufferBytes: bufferBytes === 0 ? DEFAULT_KEPT_BUFFER_BYTES : bufferBytes,
+      command: undefined,
+      replaces: holder,
+      isRunning: true,
+      started: Promise.withResolvers(),
+    };
+    this.#checkLimits(slot);
+    this.#slots.set(name, slot);
+    this.#evict();
+    return slot;
+  }
+
+  /**
+   * Records that the command runs, and forgets the command that had the name. Calls that are still reading the
+   * forgotten command continue.
+   */
+  began(slot: KeptSlot, command: KeptCommand): void {
+    slot.command = command;
+    const { name, replaces } = slot;
+    if (replaces?.command !== undefined) {
+      slot.replaces = undefined;
+      // Keeps the map in the order of the starts.
+      this.#slots.delete(name);
+      this.#slots.set(name, slot);
+      this.#withdraw(replaces, replaces.command);
+    }
+    slot.started.resolve();
+  }
+
+  /** Forgets an ended command: its name is free. Calls that are still reading it continue. */
+  forget(command: KeptCommand): void {
+    const slot = this.#slots.values().find((each) => each.command === command);
+    // Another start may have reserved the name by now; it replaces this command.
+    if (slot === undefined) return;
+    this.#slots.delete(slot.name);
+    this.#withdraw(slot, command);
+  }
+
+  #withdraw(slot: KeptSlot, command: KeptCommand): void {
+    this.#forgotten.add(slot);
+    command.forget();
+    this.#evict();
+  }
+
+  release(slot: KeptSlot): void {
+    this.#forgotten.delete(slot);
+    const { name, replaces } = slot;
+    const holder = this.#slots.get(name);
+    if (holder === slot && replaces !== undefined) this.#slots.set(name, replaces);
+    else if (holder === slot) this.#slots.delete(name);
+    else if (holder?.replaces === slot) holder.replaces = undefined;
+    slot.started.resolve();
+  }
+
+  /**
+   * Finds a command by name, and waits until it is started.
+   *
+   * @param execId empty: the command that currently has the name
+   * @throws AgentError NOT_FOUND EXEC_UNKNOWN, or the signal's reason
+   */
+  async find(name: string, execId: string, signal: AbortSignal): Promise<KeptCommand> {
+    const holder = this.#slots.get(name);
+    const before = holder?.replaces;
+    const slot = before !== undefined && (execId === "" || execId === before.execId) ? before : holder;
+    if (slot === undefined || (execId !== "" && execId !== slot.execId)) throw unknownCommand(name);
+    if (slot.command === undefined) await unlessAborted(slot.started.promise, signal);
+    if (slot.command === undefined) throw unknownCommand(name);
+    return slot.command;
+  }
+
+  /** All started commands, in the order of their starts. */
+  list(): KeptCommandState[] {
+    return [...this.#slots.values()].flatMap(({ command, replaces }) => (command ?? replaces?.command)?.state ?? []);
+  }
+
+  /** The processes of all started commands, forgotten ones included. */
+  leaders(): CommandLeader[] {
+    const replaced = [...this.#slots.values()].flatMap(({ replaces }) => replaces ?? []);
+    return [...this.#slots.values(), ...this.#forgotten, ...replaced].flatMap(({ command }) => command?.leader ?? []);
+  }
+
+  /** Ends all kept commands, including those that are starting. Resolves as KeptCommand.terminate does. */
+  async terminateAll(): Promise<void> {
+    const replaced = [...this.#slots.values()].flatMap(({ replaces }) => replaces ?? []);
+    const ends = [...this.#slots.values(), ...this.#forgotten, ...replaced].map(async (slot) => {
+      if (slot.command === undefined) await slot.started.promise;
+      await slot.command?.terminate();
+    });
+    await Promise.all(ends);
+  }
+
+  /** If the limits are exceeded, evicts commands without a name, oldest first, which ends the calls that read them. */
+  #evict(): void {
+    for (const { command } of this.#forgotten) {
+      const all = [...this.#slots.values(), ...this.#forgotten];
+      if (all.length <= KEPT_COMMAND_LIMIT && sizeOf(all) <= KEPT_BUFFERS_LIMIT_BYTES) return;
+      command?.free();
+    }
+  }
+
+  /** Throws if the limits would be exceeded. A slot with the same name counts as replaced. */
+  #checkLimits({ name, bufferBytes }: KeptSlot): void {
+    const others = this.#slots
+      .values()
+      .filter((slot) => slot.name !== name)
+      .toArray();
+    if (others.length >= KEPT_COMMAND_LIMIT) {
+      const message = `the limit of ${KEPT_COMMAND_LIMIT} kept commands is reached; forget one that has ended, or end one`;
+      throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_EXECS", message, { limit: String(KEPT_COMMAND_LIMIT) });
+    }
+    const heldBytes = sizeOf(others);
+    if (heldBytes + bufferBytes > KEPT_BUFFERS_LIMIT_BYTES) {
+      const field = "start.keep.buffer_bytes";
+      const message =
+        `kept commands have ${heldBytes} bytes of buffers, and ${bufferBytes} more would be over the limit of ` +
+        `${KEPT_BUFFERS_LIMIT_BYTES}; forget one that has ended, or request less in ${field}`;
+      const metadata = { field, limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
+      throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_BYTES", message, metadata);
+    }
+  }
+}
+
+function sizeOf(slots: readonly KeptSlot[]): number {
+  return slots.reduce((sum, { bufferBytes }) => sum + bufferBytes, 0);
+}
+
+function nameInUse({ name, execId, command, isRunning }: KeptSlot): AgentError {
+  const started = isRunning ? "running" : "ended";
+  const state = command === undefined ? "starting" : started;
+  const field = state === "ended" ? "start.keep.replace_ended" : undefined;
+  const advice = field === undefined ? "attach to it, or end it" : `forget it, or set ${field}`;
+  const pid = command && String(command.state.pid);
+  const metadata = { name, execId, state, ...(pid && { pid }), ...(field && { field }) };
+  return new AgentError(
+    "ALREADY_EXISTS",
+    "EXEC_NAME_IN_USE",
+    `command ${JSON.stringify(name)} already exists (${state}); ${advice}`,
+    metadata,
+  );
+}
