@@ -4,7 +4,7 @@ import { dirname, join } from "node:path";
 import { describe, test } from "node:test";
 import { generatedDocuments } from "../../scripts/documents/generated.ts";
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
-import { NEXT_STEPS } from "../../src/node/sandboxes/substrate/errors.ts";
+import { SANDBOX_NEXT_STEPS } from "../../src/node/sandboxes/substrate/errors.ts";
 import { pictures } from "../vm/recording/two-forks.ts";
 
 const root = join(import.meta.dirname, "../..");
@@ -102,7 +102,7 @@ describe("the documents", () => {
   const LISTS: readonly (readonly [what: string, listed: readonly string[], are: readonly string[]])[] = [
     ["the variables of the bootstrap channel", namesUnder(OPERATIONS, "Variables"), BOOTSTRAP_VARIABLES],
     ["the reasons of errors", namesUnder(OPERATIONS, "Error reasons"), every(reasons, /"([A-Z_]+)"/g)],
-    ["the codes of sandboxes", namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(NEXT_STEPS)],
+    ["the codes of sandboxes", namesUnder("docs/node/sandboxes.md", "Codes"), Object.keys(SANDBOX_NEXT_STEPS)],
     ["the events of the log", namesUnder(OPERATIONS, "Log"), loggedEvents()],
   ];
   for (const [what, listed, are] of LISTS)

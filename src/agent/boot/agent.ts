@@ -26,7 +26,7 @@ const STATUS_LISTEN_FAILED = 71;
  */
 const STATUS_KILLED = 137;
 
-const LEAVING = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
+const SHUTTING_DOWN = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "the agent is shutting down");
 
 /** Starts the parts of the agent in order, waits for the end of the workload or for a signal, and shuts the parts down. */
 export class Agent {
@@ -39,9 +39,9 @@ export class Agent {
   #probe: ProbeServer | undefined;
   /** Aborted at the first call. That call loads the code that calls need, so the warm-up is no longer necessary. */
   readonly #called = new AbortController();
-  readonly #askedToLeave = Promise.withResolvers<number>();
+  readonly #exitRequested = Promise.withResolvers<number>();
   /** A termination signal came before the workload ran, so it could not be forwarded. The agent shuts down instead. */
-  #leaving = false;
+  #isShuttingDown = false;
   /** Why an agent without a workload ended, for the last line of the log. */
   #endWithoutWorkload = "the agent was asked to stop and had no workload";
 
@@ -80,24 +80,24 @@ export class Agent {
       if (this.#workloadSocketPath !== undefined) await workloadService.listen(this.#workloadSocketPath);
       await this.#listeners.bind();
       const { ended } = await this.#startWorkload();
-      if (!this.#leaving) {
+      if (!this.#isShuttingDown) {
         readiness?.runNow();
         await this.#serveProbe();
         await this.#listeners.serveManagement({ ...this.#services, stop: () => this.#stop() }, rotation);
-        this.#inBackground("settle", this.#settle());
-        await Promise.race([ended, this.#askedToLeave.promise]);
+        this.#inBackground("finish_start", this.#finishStart());
+        await Promise.race([ended, this.#exitRequested.promise]);
       }
-      await this.#leave();
+      await this.#shutDown();
       // If a signal cancelled the start of the workload, `ended` has a status too.
       const status = await ended;
-      const reason = workload.configured ? workload.endInWords : this.#endWithoutWorkload;
+      const reason = workload.configured ? workload.endDescription : this.#endWithoutWorkload;
       // This is the last line of the log and of the console: after the guest has powered off, it is all that an
       // operator can see.
       this.#log.info("agent_ended", { status, reason });
       return status;
     } catch (error) {
       if (!(error instanceof AgentError)) throw error;
-      await this.#leave();
+      await this.#shutDown();
       this.#log.error("start_failed", { reason: error.reason, problem: error.message });
       return error.reason.startsWith("EXEC_") ? startFailureStatus(error) : STATUS_LISTEN_FAILED;
     } finally {
@@ -108,7 +108,7 @@ export class Agent {
   /** Wraps the promise in an object, because an async function that returned the promise itself would wait for it. */
   async #startWorkload(): Promise<{ readonly ended: Promise<number> }> {
     const { workload } = this.#services;
-    return workload.configured ? workload.start() : { ended: this.#askedToLeave.promise };
+    return workload.configured ? workload.start() : { ended: this.#exitRequested.promise };
   }
 
   /** Opens SVC_PROBE_SOCKET, if it is set. */
@@ -124,7 +124,7 @@ export class Agent {
    * Does the work that can wait until the workload runs: loads the code for the first client, and frees the memory that
    * only the start needed.
    */
-  async #settle(): Promise<void> {
+  async #finishStart(): Promise<void> {
     const { memory } = this.#platform;
     if (await this.#isFirst(DEFERRED_WORK_AFTER_MS)) {
       this.#services.rotation.checkFiles();
@@ -164,19 +164,19 @@ export class Agent {
     // SIGHUP also reloads the credentials, as it does in most daemons.
     if (signal === Signal.HUP) this.#inBackground("credentials", rotation.renew("signal"));
     // A frozen workload would not receive the signal.
-    if (TERMINATION_SIGNALS.has(signal)) freeze.endAskedFor();
+    if (TERMINATION_SIGNALS.has(signal)) freeze.thawForSignal();
     if (workload.running) {
       if (signal === Signal.TERM) {
         this.#refuseCalls();
-        freeze.leave();
+        freeze.shutDown();
         this.#inBackground("stop", workload.stop());
       } else {
         workload.forward(signal);
       }
     } else if (TERMINATION_SIGNALS.has(signal)) {
-      this.#leaving = true;
+      this.#isShuttingDown = true;
       workload.abandonStart(signal);
-      this.#askedToLeave.resolve(0);
+      this.#exitRequested.resolve(0);
     }
   }
 
@@ -185,26 +185,26 @@ export class Agent {
     this.#refuseCalls();
     this.#services.workload.killedFrozen();
     this.#endWithoutWorkload = `the agent had no workload, and its session ended: ${KILLED_FROZEN}`;
-    this.#askedToLeave.resolve(STATUS_KILLED);
+    this.#exitRequested.resolve(STATUS_KILLED);
   }
 
   #refuseCalls(): void {
-    this.#listeners.refuseCalls(LEAVING);
-    this.#services.exec.close(LEAVING);
-    this.#services.hooks.close(LEAVING);
-    this.#services.healthWatches.leave(LEAVING);
-    this.#probe?.leave();
+    this.#listeners.refuseCalls(SHUTTING_DOWN);
+    this.#services.exec.close(SHUTTING_DOWN);
+    this.#services.hooks.close(SHUTTING_DOWN);
+    this.#services.healthWatches.shutDown(SHUTTING_DOWN);
+    this.#probe?.shutDown();
   }
 
   /** Ends the commands, sends their exit statuses, and closes everything. Takes a bounded time, whatever the clients do. */
-  async #leave(): Promise<void> {
-    const { workload, workloadService, readiness, exec, hooks, files, leaveStreams, freeze } = this.#services;
+  async #shutDown(): Promise<void> {
+    const { workload, workloadService, readiness, exec, hooks, files, shutDownStreams, freeze } = this.#services;
     this.#refuseCalls();
-    freeze.leave();
+    freeze.shutDown();
     await workload.stop();
     const ended = Promise.all([exec.terminateAll(), hooks.terminate(), readiness?.stop()]);
     await within(ended, TERM_GRACE_MS + LAST_FRAMES_MS);
-    leaveStreams(LEAVING);
+    shutDownStreams(SHUTTING_DOWN);
     workloadService.close();
     this.#probe?.close();
     await this.#listeners.close(LAST_FRAMES_MS);

@@ -41,7 +41,7 @@ export interface Services extends Omit<Capabilities, "stop"> {
   readonly rotation: CredentialRotation;
   readonly workloadService: WorkloadServer;
   /** Ends the tunnels and watches, if any were opened. */
-  readonly leaveStreams: (reason: AgentError) => void;
+  readonly shutDownStreams: (reason: AgentError) => void;
   readonly freeze: SessionFreeze;
   /** Undefined without a ready_cmd. */
   readonly readiness: ReadinessLoop | undefined;
@@ -261,7 +261,7 @@ function buildLazyServices(
   { platform, configuration, activity }: Base,
   freeze: SessionFreeze,
   restore: Restore<Connection>,
-): Pick<Services, "tunnels" | "usage" | "fileWatches" | "leaveStreams"> {
+): Pick<Services, "tunnels" | "usage" | "fileWatches" | "shutDownStreams"> {
   const { addon, clock, cgroups, fileSystem } = platform;
   const generation = (): number => restore.generation;
   const tunnels = new Lazy<Tunnels>(async () => {
@@ -289,10 +289,10 @@ function buildLazyServices(
     tunnels: () => tunnels.get(),
     usage: () => usage.get(),
     fileWatches: () => fileWatches.get(),
-    leaveStreams: (reason) => {
+    shutDownStreams: (reason) => {
       // The caller that caused the loading has already received its error.
       for (const lazy of [tunnels, usage, fileWatches])
-        void lazy.started?.then((built) => built.leave(reason)).catch(() => undefined);
+        void lazy.started?.then((built) => built.shutDown(reason)).catch(() => undefined);
     },
   };
 }

@@ -105,21 +105,21 @@ export class Credentials {
   }
 }
 
-/** @param inForce the material in use; returned again if the files still hold the same bytes */
+/** @param inUse the material in use; returned again if the files still hold the same bytes */
 async function readMaterial(
   { given, accepts }: Sources,
   read: ReadIfSet,
-  inForce: TlsMaterial | undefined,
+  inUse: TlsMaterial | undefined,
 ): Promise<Found<Material>> {
   const [{ value: token, ...ofToken }, tls] = await Promise.all([
     given ?? readTokenFile(read),
-    readTlsMaterial(read, (material) => isSame(material, inForce) || accepts(material)),
+    readTlsMaterial(read, (material) => isSame(material, inUse) || accepts(material)),
   ]);
   const faults = [...ofToken.faults, ...tls.faults];
   // Overwrite the rejected token too.
   if (faults.length > 0) token?.digest();
   if (token === undefined || faults.length > 0) return { value: undefined, faults };
-  return { value: { token, tls: isSame(tls.value, inForce) ? inForce : tls.value }, faults };
+  return { value: { token, tls: isSame(tls.value, inUse) ? inUse : tls.value }, faults };
 }
 
 async function readTokenFile(read: ReadIfSet): Promise<Found<InstanceToken>> {

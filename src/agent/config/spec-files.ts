@@ -39,13 +39,13 @@ export class SpecFiles {
   readonly files: BootstrapFiles<SpecVariable>;
   #specs: Specs;
   /** Version of each file whose spec is in use. */
-  readonly #inForce: Map<SpecVariable, string>;
+  readonly #inUse: Map<SpecVariable, string>;
 
   /** @param files the files that `specs` were read from */
   constructor(files: BootstrapFiles<SpecVariable>, specs: Specs) {
     this.files = files;
     this.#specs = specs;
-    this.#inForce = new Map(VARIABLES.map((variable) => [variable, files.versionOf(variable)]));
+    this.#inUse = new Map(VARIABLES.map((variable) => [variable, files.versionOf(variable)]));
   }
 
   /** Reads the files again, bypassing the page cache. Never rejects. */
@@ -55,19 +55,19 @@ export class SpecFiles {
     const renewed = new Set<SpecVariable>();
     const faults: BootstrapFault[] = [];
     const ignored: string[] = [];
-    const take = <Spec extends object>(variable: SpecVariable, rules: SpecRules<Spec>, inForce: Spec): Spec => {
+    const take = <Spec extends object>(variable: SpecVariable, rules: SpecRules<Spec>, inUse: Spec): Spec => {
       const file = files.get(variable);
-      if (file === undefined) return inForce;
+      if (file === undefined) return inUse;
       const { value, problems } = readSpecFile(file, rules.parse);
       faults.push(...problems.map((problem) => ({ variable, problem })));
-      if (problems.length > 0) return inForce;
-      const spec = rules.withEnvOf(inForce, value);
+      if (problems.length > 0) return inUse;
+      const spec = rules.withEnvOf(inUse, value);
       // On a file system with coarse timestamps, the version can be the same although the bytes differ.
-      const isSame = file.version === this.#inForce.get(variable) && rules.env(spec) === rules.env(inForce);
-      if (isSame) return inForce;
-      this.#inForce.set(variable, file.version);
+      const isSame = file.version === this.#inUse.get(variable) && rules.env(spec) === rules.env(inUse);
+      if (isSame) return inUse;
+      this.#inUse.set(variable, file.version);
       renewed.add(variable);
-      ignored.push(...rules.changed(inForce, value).map((field) => `${variable}: ${field}`));
+      ignored.push(...rules.changed(inUse, value).map((field) => `${variable}: ${field}`));
       return spec;
     };
     const process = take("SVC_PROCESS_SPEC_FILE", PROCESS_RULES, old.process);
@@ -82,31 +82,31 @@ export class SpecFiles {
 interface SpecRules<Spec> {
   readonly parse: (text: string | undefined) => Read<Spec>;
   /** The spec in use, with the variables of the one that was read. */
-  readonly withEnvOf: (inForce: Spec, read: Spec) => Spec;
+  readonly withEnvOf: (inUse: Spec, read: Spec) => Spec;
   /** All its variables as one text, for comparison. */
   readonly env: (spec: Spec) => string;
   /** Names of the fields that differ, other than variables. */
-  readonly changed: (inForce: Spec, read: Spec) => readonly string[];
+  readonly changed: (inUse: Spec, read: Spec) => readonly string[];
 }
 
 const PROCESS_RULES: SpecRules<ProcessSpec> = {
   parse: readProcessSpec,
-  withEnvOf: (inForce, { env }) => ({ ...inForce, env }),
+  withEnvOf: (inUse, { env }) => ({ ...inUse, env }),
   env: ({ env }) => JSON.stringify([...env]),
   changed: changedFields,
 };
 
 const HOOKS_RULES: SpecRules<HooksSpec> = {
   parse: readHooksSpec,
-  withEnvOf: (inForce, read) => ({
-    preSnapshot: withEnvOf(inForce.preSnapshot, read.preSnapshot),
-    postRestore: withEnvOf(inForce.postRestore, read.postRestore),
+  withEnvOf: (inUse, read) => ({
+    preSnapshot: withEnvOf(inUse.preSnapshot, read.preSnapshot),
+    postRestore: withEnvOf(inUse.postRestore, read.postRestore),
   }),
   env: ({ preSnapshot, postRestore }) =>
     JSON.stringify([preSnapshot, postRestore].map((hook) => hook && [...hook.env])),
-  changed: (inForce, read) => [
-    ...changedFields(inForce.preSnapshot, read.preSnapshot).map((field) => `pre_snapshot.${field}`),
-    ...changedFields(inForce.postRestore, read.postRestore).map((field) => `post_restore.${field}`),
+  changed: (inUse, read) => [
+    ...changedFields(inUse.preSnapshot, read.preSnapshot).map((field) => `pre_snapshot.${field}`),
+    ...changedFields(inUse.postRestore, read.postRestore).map((field) => `post_restore.${field}`),
   ],
 };
 

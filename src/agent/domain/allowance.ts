@@ -58,7 +58,7 @@ export class Allowance {
 
   /** Creates an empty share. `onEvict` is called once if it is evicted; it then stays empty permanently. */
   share(owner: object, onEvict: (reason: AgentError) => void): Share {
-    const share = { owner, giveWay: onEvict, amount: 0, sinceMs: 0, isEvicted: false };
+    const share = { owner, onEvict, amount: 0, sinceMs: 0, isEvicted: false };
     return {
       set: (amount) => {
         if (!share.isEvicted && (amount > 0 || share.amount > 0)) this.#set(share, amount);
@@ -112,14 +112,14 @@ export class Allowance {
     for (const held of idle) {
       held.isEvicted = true;
       this.#update(held, 0);
-      held.giveWay(refusal("evicted as the one that was idle longest, because another one required its place"));
+      held.onEvict(refusal("evicted as the one that was idle longest, because another one required its place"));
     }
   }
 }
 
 interface HeldShare {
   readonly owner: object;
-  readonly giveWay: (reason: AgentError) => void;
+  readonly onEvict: (reason: AgentError) => void;
   amount: number;
   sinceMs: number;
   isEvicted: boolean;

@@ -65,10 +65,10 @@ export class BufferPool {
     const sizeBytes = Math.max(SMALLEST_BYTES, Math.min(wantedBytes, this.tight ? tightBytes : fullBytes));
     const bytes = this.#takeFree(sizeBytes) ?? new Uint8Array(sizeBytes);
     this.#lentBytes += sizeBytes;
-    return new Loan(bytes, this.#takeBack);
+    return new Loan(bytes, this.#reclaim);
   }
 
-  readonly #takeBack = (bytes: Uint8Array): void => {
+  readonly #reclaim = (bytes: Uint8Array): void => {
     this.#lentBytes -= bytes.length;
     this.#keep(bytes);
   };

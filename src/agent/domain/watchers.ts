@@ -34,7 +34,7 @@ export class Watchers {
   }
 
   /** Ends all current and future watches with this reason. */
-  leave(reason: AgentError): void {
+  shutDown(reason: AgentError): void {
     this.#closed.abort(reason);
   }
 }

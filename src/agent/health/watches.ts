@@ -54,7 +54,7 @@ export class HealthWatches {
   }
 
   /** Sends "not ready" to all watchers and ends current and future watches with this reason. */
-  leave(reason: AgentError): void {
-    this.#watchers.leave(reason);
+  shutDown(reason: AgentError): void {
+    this.#watchers.shutDown(reason);
   }
 }

@@ -101,10 +101,10 @@ export class HeaderBlocks {
     if (++this.#continuations > continuationFrames)
       throw calmError(`more than ${continuationFrames} CONTINUATION frames`);
     this.#checkSize(this.#block.length + payload.length);
-    const begun = this.#block;
-    this.#block = Buffer.concat([begun, payload]);
+    const partial = this.#block;
+    this.#block = Buffer.concat([partial, payload]);
     // A secret may be split anywhere, so the whole piece is overwritten.
-    begun.fill(0);
+    partial.fill(0);
     payload.fill(0);
   }
 

@@ -131,8 +131,9 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
-      const isMeant = which === "waiting_for_peer" ? this.#sender.needsPeer(stream) : which === "all" || !stream.ended;
-      if (isMeant) this.#close(stream, code);
+      const isSelected =
+        which === "waiting_for_peer" ? this.#sender.needsPeer(stream) : which === "all" || !stream.ended;
+      if (isSelected) this.#close(stream, code);
     }
   }
 

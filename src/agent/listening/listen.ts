@@ -53,8 +53,8 @@ export async function checkUnix(path: string): Promise<void> {
  * The name must only differ from existing ones; a random one of node:crypto would delay the workload by 4 ms.
  */
 function temporaryPath(path: string): string {
-  const beside = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
-  return Buffer.byteLength(beside) <= SOCKET_PATH_LIMIT_BYTES ? beside : path;
+  const temporary = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
+  return Buffer.byteLength(temporary) <= SOCKET_PATH_LIMIT_BYTES ? temporary : path;
 }
 
 function removeOwn(path: string, dev: number, ino: number): void {

@@ -37,7 +37,7 @@ export class MemoryKeeper {
   readonly #addon: Pick<Addon, "trimHeap">;
   readonly #checkAfterMs: number;
   readonly #snapshotLimitMs: number;
-  readonly #pages: Pick<ProgramPages, "giveBack"> | undefined;
+  readonly #pages: Pick<ProgramPages, "release"> | undefined;
   #calls = 0;
   #collect: ReturnType<typeof garbageCollector> | undefined;
   #timer: NodeJS.Timeout | undefined;
@@ -55,7 +55,7 @@ export class MemoryKeeper {
   /** @param pages the pages of the bundle's programs; undefined: the agent does not run from a bundle */
   constructor(
     addon: Pick<Addon, "trimHeap">,
-    pages: Pick<ProgramPages, "giveBack"> | undefined,
+    pages: Pick<ProgramPages, "release"> | undefined,
     checkAfterMs: number = CHECK_AFTER_MS,
     snapshotLimitMs: number = SNAPSHOT_LIMIT_MS,
   ) {
@@ -113,7 +113,7 @@ export class MemoryKeeper {
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
     // Before the rehearsal, so that pages that it maps are mapped in the clones, too.
-    this.#pages?.giveBack();
+    this.#pages?.release();
     await rehearse();
     // The first real call would do this, so it belongs to the rehearsal. The timer that it starts is stopped below.
     this.#resume();
@@ -175,7 +175,7 @@ export class MemoryKeeper {
   #freeStartPages(): void {
     if (this.#freedStartPages || this.#calls > 0) return;
     this.#freedStartPages = true;
-    this.#pages?.giveBack();
+    this.#pages?.release();
   }
 }
 

@@ -17,7 +17,7 @@ export class ProgramPages {
   }
 
   /**
-   * Turns off read-ahead for the agent's code until the first `giveBack`: the launcher has already read what a start
+   * Turns off read-ahead for the agent's code until the first `release`: the launcher has already read what a start
    * needs, and the kernel would read up to 8 MB around any other page, depending on the device. (Linux 6.16 and later
    * does that for code anyway.) It is not turned off for longer: when memory is short, the kernel evicts such pages
    * first, however often they are used. In a test that caused 8,000 reads instead of 60 (decision 0020).
@@ -31,7 +31,7 @@ export class ProgramPages {
    * page cache until the next time, or longer if they are used. A page that is used again is mapped again, with fifteen
    * neighbours. Takes some 5 ms.
    */
-  giveBack(): void {
+  release(): void {
     for (const file of this.#files()) this.#drop(file);
     this.#addon.adviseCode(ADVICE_NORMAL);
     this.#addon.adviseCode(ADVICE_DONT_NEED);

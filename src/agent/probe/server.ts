@@ -13,7 +13,7 @@ const SOCKET_MODE = 0o600;
 export class ProbeServer {
   readonly #isReady: () => boolean;
   readonly #server: Server;
-  #leaving = false;
+  #isShuttingDown = false;
   #removePath: () => void = () => {};
 
   constructor(isReady: () => boolean, log: Log) {
@@ -28,8 +28,8 @@ export class ProbeServer {
   }
 
   /** Answers "not-ready" from now on, because the agent is shutting down. */
-  leave(): void {
-    this.#leaving = true;
+  shutDown(): void {
+    this.#isShuttingDown = true;
   }
 
   /** Closes the listener and removes its socket. Open connections end by themselves. */
@@ -43,6 +43,8 @@ export class ProbeServer {
     socket.on("error", () => {});
     // The kernel buffers one line of a new connection at once, so closing does not wait for a client that does not
     // read.
-    socket.write(this.#isReady() && !this.#leaving ? "alive ready\n" : "alive not-ready\n", () => socket.destroy());
+    socket.write(this.#isReady() && !this.#isShuttingDown ? "alive ready\n" : "alive not-ready\n", () =>
+      socket.destroy(),
+    );
   }
 }

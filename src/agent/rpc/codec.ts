@@ -96,8 +96,8 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
   const field = new FieldCursor(message);
   const isWhole = field.next() && field.valueEnd === message.length;
-  const isIt = isWhole && field.number === fieldNumber && field.wireType === LENGTH_DELIMITED;
-  return isIt ? message.subarray(field.valueStart) : undefined;
+  const isMatch = isWhole && field.number === fieldNumber && field.wireType === LENGTH_DELIMITED;
+  return isMatch ? message.subarray(field.valueStart) : undefined;
 }
 
 /** Writes the prefix: no compression, and the length. */

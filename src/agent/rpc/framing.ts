@@ -66,7 +66,7 @@ export class MessageReader {
   push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
     let at = 0;
     while (at < chunk.length) {
-      const message = this.#begun();
+      const message = this.#incompleteMessage();
       if (message !== undefined) {
         at = this.#fill(message, chunk, at, deliver);
         continue;
@@ -106,7 +106,7 @@ export class MessageReader {
   }
 
   /** The incomplete message. It gets a buffer only when more bytes arrive, so that it can reuse the previous message's. */
-  #begun(): Uint8Array | undefined {
+  #incompleteMessage(): Uint8Array | undefined {
     const begin = this.#begin;
     if (begin === undefined) return this.#message;
     this.#begin = undefined;

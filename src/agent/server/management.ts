@@ -260,8 +260,8 @@ export class ManagementServer {
     clearTimeout(abort);
   }
 
-  /** @param beginner returns the function that is called with each accepted connection */
-  #acceptor(name: string, beginner: ConnectionStarter): Acceptor {
+  /** @param starter returns the function that is called with each accepted connection */
+  #acceptor(name: string, starter: ConnectionStarter): Acceptor {
     const { onConnection } = this.#options;
     const pace = new ThrottleQueue();
     const acceptor: Acceptor = new Acceptor(
@@ -274,7 +274,7 @@ export class ManagementServer {
       },
       // The write side stays open when the peer closes its own: Http2Connection decides when a connection ends.
       { noDelay: true, allowHalfOpen: true },
-      beginner((connection, socket) => this.#serve(connection, socket, pace, acceptor)),
+      starter((connection, socket) => this.#serve(connection, socket, pace, acceptor)),
     );
     if (onConnection !== undefined) acceptor.server.on("connection", onConnection);
     this.#acceptors.push(acceptor);

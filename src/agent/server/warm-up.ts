@@ -79,10 +79,10 @@ export async function warmUp(
   const timer = setTimeout(() => limit.abort(), limitMs).unref();
   const open: Duplex[] = [near, far, other, others];
   try {
-    const hands = tls && (await makeHandshake(near, far, tls, signal));
-    const { server: socket, client } = hands ?? { server: near, client: far };
+    const handshake = tls && (await makeHandshake(near, far, tls, signal));
+    const { server: socket, client } = handshake ?? { server: near, client: far };
     open.push(socket, client);
-    server.serveInMemory(near, hands);
+    server.serveInMemory(near, handshake);
     if (isRehearsal) {
       // Gives the restore duties another connection to end.
       server.serveInMemory(other);

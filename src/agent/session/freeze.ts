@@ -211,7 +211,7 @@ export class SessionFreeze {
       };
       this.#tick(this.#state);
     } finally {
-      if (this.#state === closing) this.#goOn();
+      if (this.#state === closing) this.#resumeAfterFailure();
     }
     const pending = await group.stopped(FREEZE_WAIT_MS);
     const late = this.frozen ? group.recheck() : undefined;
@@ -244,7 +244,7 @@ export class SessionFreeze {
   }
 
   /** Ends a freeze because the agent shuts down. From now on nothing freezes the session. */
-  leave(): void {
+  shutDown(): void {
     this.#isOver = true;
     if (this.#state.kind === "frozen") this.#endWithoutDuties("leaving");
     // A freeze in progress sees that the state has changed.
@@ -252,8 +252,8 @@ export class SessionFreeze {
   }
 
   /** Ends a freeze because of a termination signal, which the agent forwards. Cancels a freeze in progress. */
-  endAskedFor(): void {
-    if (this.#state.kind === "closing") this.#goOn();
+  thawForSignal(): void {
+    if (this.#state.kind === "closing") this.#resumeAfterFailure();
     if (this.#state.kind !== "frozen") return;
     this.#endWithoutDuties("signal");
   }
@@ -278,7 +278,7 @@ export class SessionFreeze {
   }
 
   /** Resumes after a failed freeze. */
-  #goOn(): void {
+  #resumeAfterFailure(): void {
     this.#parts.sessionClock.thaw();
     this.#state = LIVE;
     this.#pausable?.runNow();

@@ -47,7 +47,7 @@ export class OpenTunnel {
   #clientEnded = false;
   #socketEnded = false;
   #failure: AgentError | undefined;
-  #leaving: AgentError | undefined;
+  #shutdownReason: AgentError | undefined;
   /** Number of chunks from the socket that have not been sent to the client yet. */
   #untaken = 0;
   /** Number of bytes that the client still accepts. */
@@ -105,8 +105,8 @@ export class OpenTunnel {
   }
 
   /** The agent shuts down: from now on the tunnel does not wait for the client's end. */
-  leave(reason: AgentError): void {
-    this.#leaving = reason;
+  shutDown(reason: AgentError): void {
+    this.#shutdownReason = reason;
     this.#endIfDone();
   }
 
@@ -158,7 +158,7 @@ export class OpenTunnel {
     if (this.#untaken > 0) return;
     if (this.#failure !== undefined) this.#over.reject(this.#failure);
     else if (this.#socketEnded && this.#clientEnded && this.#queuedBytes === 0) this.#over.resolve();
-    else if (this.#socketEnded && this.#leaving !== undefined) this.#over.reject(this.#leaving);
+    else if (this.#socketEnded && this.#shutdownReason !== undefined) this.#over.reject(this.#shutdownReason);
   }
 }
 

@@ -32,7 +32,7 @@ interface Waiter {
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
   /** An address on which something listens, but which tunnels do not reach, as of the last poll. */
-  elsewhere: string | undefined;
+  otherAddress: string | undefined;
   /** Its time is over. It fails after one more poll that begins now. */
   isExpired: boolean;
 }
@@ -93,7 +93,7 @@ export class PortWatch {
     signal.throwIfAborted();
     const limitMs = timeoutMs === 0 ? DEFAULT_PORT_WAIT_MS : timeoutMs;
     const { promise, resolve: found, reject: fail } = Promise.withResolvers<ListenerScope | undefined>();
-    const waiter: Waiter = { port, limitMs, found, fail, elsewhere: undefined, isExpired: false };
+    const waiter: Waiter = { port, limitMs, found, fail, otherAddress: undefined, isExpired: false };
     const cancel = this.#parts.timers.after(limitMs, () => {
       waiter.isExpired = true;
       this.#poll();
@@ -113,14 +113,14 @@ export class PortWatch {
    * An address that tunnels do not reach and on which something listens on the port, whatever the number of listening
    * ports. Undefined if there is none, or if the kernel does not tell. Read by a poll that starts after this call.
    */
-  async elsewhere(port: number): Promise<string | undefined> {
+  async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();
     const waiter: Waiter = {
       port,
       limitMs: 0,
       found: () => resolve(undefined),
-      fail: () => resolve(waiter.elsewhere),
-      elsewhere: undefined,
+      fail: () => resolve(waiter.otherAddress),
+      otherAddress: undefined,
       isExpired: true,
     };
     this.#waiters.add(waiter);
@@ -160,9 +160,9 @@ export class PortWatch {
   }
 
   /** Ends all waits and watches. */
-  leave(reason: AgentError): void {
+  shutDown(reason: AgentError): void {
     for (const { fail } of this.#waiters) fail(reason);
-    this.#watchers.leave(reason);
+    this.#watchers.shutDown(reason);
   }
 
   #nextList(): Promise<PortList> {
@@ -190,7 +190,7 @@ export class PortWatch {
       })
       .then(() => {
         for (const waiter of last) {
-          waiter.fail(notListening(waiter.port, waiter.limitMs, waiter.elsewhere));
+          waiter.fail(notListening(waiter.port, waiter.limitMs, waiter.otherAddress));
           this.#waiters.delete(waiter);
         }
         this.#isPolling = false;
@@ -223,7 +223,7 @@ export class PortWatch {
     for (const waiter of waiters) {
       const { scope, address } = widest.get(waiter.port) ?? {};
       if (reached.has(waiter.port)) waiter.found(scope);
-      else waiter.elsewhere = address;
+      else waiter.otherAddress = address;
     }
     if (gathering === undefined) return;
     const list = (this.#list = await gathering.listed(sockets, this.#list));

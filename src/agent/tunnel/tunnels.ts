@@ -48,7 +48,7 @@ export class Tunnels {
   /** Number of tunnels that are open or being opened. */
   #count = 0;
   #windowsBytes = 0;
-  #leaving: AgentError | undefined;
+  #shutdownReason: AgentError | undefined;
 
   constructor(parts: TunnelsParts) {
     this.#parts = parts;
@@ -59,7 +59,7 @@ export class Tunnels {
   async connect(target: TunnelTarget, client: TunnelClient): Promise<void> {
     this.#check(target);
     this.#parts.checkSession();
-    if (this.#leaving !== undefined) throw this.#leaving;
+    if (this.#shutdownReason !== undefined) throw this.#shutdownReason;
     if (this.#count >= TUNNEL_LIMIT) throw tooManyTunnels();
     this.#count += 1;
     const leftBytes = TUNNEL_WINDOWS_BYTES - this.#windowsBytes;
@@ -71,7 +71,7 @@ export class Tunnels {
       const socket = await this.#reach(target, client.signal);
       const tunnel = new OpenTunnel({ socket, client, windowBytes, onBytes: () => activity.touch() });
       this.#open.add(tunnel);
-      if (this.#leaving !== undefined) tunnel.leave(this.#leaving);
+      if (this.#shutdownReason !== undefined) tunnel.shutDown(this.#shutdownReason);
       await tunnel.run().finally(() => this.#open.delete(tunnel));
     } finally {
       this.#count -= 1;
@@ -82,7 +82,7 @@ export class Tunnels {
   /** See `PortWatch.wait`. */
   async waitForPort(request: WaitRequest, signal: AbortSignal): Promise<ListenerScope | undefined> {
     this.#checkNotOwn(request.port);
-    if (this.#leaving !== undefined) throw this.#leaving;
+    if (this.#shutdownReason !== undefined) throw this.#shutdownReason;
     return this.#ports.wait(request, signal);
   }
 
@@ -100,10 +100,10 @@ export class Tunnels {
    * Ends all waits and watches, and each tunnel as soon as the server in the guest has ended its side. Refuses new
    * ones.
    */
-  leave(reason: AgentError): void {
-    this.#leaving ??= reason;
-    this.#ports.leave(reason);
-    for (const tunnel of this.#open) tunnel.leave(reason);
+  shutDown(reason: AgentError): void {
+    this.#shutdownReason ??= reason;
+    this.#ports.shutDown(reason);
+    for (const tunnel of this.#open) tunnel.shutDown(reason);
   }
 
   #check(target: TunnelTarget): void {
@@ -154,7 +154,7 @@ export class Tunnels {
         throw portFailure(
           isThere || !(second instanceof SocketError) ? second : error,
           port,
-          otherAddressHint(await this.#ports.elsewhere(port)),
+          otherAddressHint(await this.#ports.otherAddressOf(port)),
         );
       });
     }

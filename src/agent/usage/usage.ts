@@ -93,8 +93,8 @@ export class Usage {
   }
 
   /** Ends all watches. Later calls of `watch` fail with the same error. */
-  leave(reason: AgentError): void {
-    this.#watchers.leave(reason);
+  shutDown(reason: AgentError): void {
+    this.#watchers.shutDown(reason);
   }
 
   async #read(): Promise<UsageReport> {

@@ -71,7 +71,7 @@ export class Workload {
   }
 
   /** A description of how it ended. */
-  get endInWords(): string {
+  get endDescription(): string {
     return this.#endDescription;
   }
 

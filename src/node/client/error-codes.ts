@@ -66,7 +66,7 @@ export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = Object.freeze(
 );
 
 /** Advice by the library's code, the agent's reason, or the status of an error without one. */
-const STEPS: ReadonlyMap<string, string> = new Map(
+const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
     SHUTTING_DOWN: "the sandbox is shutting down: there is nothing to do here",
@@ -83,6 +83,6 @@ const STEPS: ReadonlyMap<string, string> = new Map(
 
 /** Advice for an error with this code; undefined if its message says everything. */
 export function nextStepFor(code: string): string | undefined {
-  const step = STEPS.get(code);
+  const step = CLIENT_NEXT_STEPS.get(code);
   return step === "" ? undefined : step;
 }

@@ -12,7 +12,7 @@ const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /** If the clock is off by more after the restore steps, the call that set it was delayed, and the steps are repeated. */
 const REPEAT_OVER_MS = 50;
 /** Number of readings of the guest's clock. The quickest one counts; its uncertainty is half of its duration. */
-const LOOKS = 3;
+const CLOCK_CHECKS = 3;
 /** A larger clock error at the end makes the guest's schedules, leases and log times wrong. */
 const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
@@ -217,7 +217,7 @@ export async function finishRestore(
   let client = await dial(true);
   try {
     await reach(client, performance.now() + reachTimeoutMs, signal);
-    const { clockErrorMs } = await lookAtClock(client, signal);
+    const { clockErrorMs } = await checkClock(client, signal);
     if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
       repeated = { clockErrorMs, duties: await restoreDuties(() => dial(true), options) };
       dutiesDoneMs = Date.now();
@@ -226,7 +226,7 @@ export async function finishRestore(
       await reach(client, performance.now() + reachTimeoutMs, signal);
     }
     const hook = await client.snapshots.hook("post-restore", { timeoutMs: hookTimeoutMs, signal });
-    const last = await lookAtClock(client, signal);
+    const last = await checkClock(client, signal);
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
     return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
   } catch (error) {
@@ -261,13 +261,13 @@ function* warningsOf(
 }
 
 /** The last Health, and the clock error by the quickest reading: NaN if the agent sends no time. */
-async function lookAtClock(
+async function checkClock(
   client: RestoredGuest,
   signal: AbortSignal | undefined,
 ): Promise<Pick<RestoreOutcome, "health" | "clockErrorMs">> {
   let quickestMs = Number.POSITIVE_INFINITY;
   let clockErrorMs = Number.NaN;
-  for (let look = 1; ; look++) {
+  for (let check = 1; ; check++) {
     const askedMs = Date.now();
     const began = performance.now();
     const health = await client.health({ signal });
@@ -276,6 +276,6 @@ async function lookAtClock(
       quickestMs = tookMs;
       clockErrorMs = health.guestTime.getTime() - (askedMs + tookMs / 2);
     }
-    if (look === LOOKS) return { health, clockErrorMs };
+    if (check === CLOCK_CHECKS) return { health, clockErrorMs };
   }
 }

@@ -88,7 +88,7 @@ export async function unpackHere(
   entries: AsyncIterable<TarEntry>,
   { onFailure, ...options }: UnpackOptions = {},
 ): Promise<Unpacked> {
-  using target = new Target(root, options);
+  using target = new UnpackTarget(root, options);
   const unpacked: Unpacked = { files: 0, bytes: 0 };
   const fail = (name: Buffer, error: unknown): void => {
     const failed = entryFailure(root.toString(), name, error);
@@ -112,7 +112,7 @@ function entryFailure(root: string, name: Buffer, error: unknown): unknown {
   return new UnpackError(errno, `cannot write ${path} on this machine: ${errno}`, { cause: error });
 }
 
-async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked): Promise<void> {
+async function unpackEntry(target: UnpackTarget, entry: TarEntry, unpacked: Unpacked): Promise<void> {
   // Checked before the name is split: a hostile name may have millions of parts.
   if (entry.name.length >= PATH_MAX)
     throw new UnpackError("ENAMETOOLONG", `a name of ${entry.name.length} bytes is too long for this machine`);
@@ -150,7 +150,7 @@ async function unpackEntry(target: Target, entry: TarEntry, unpacked: Unpacked):
 }
 
 /** The directory to unpack into. Paths below it are given as parts, which are latin1 strings. */
-class Target implements Disposable {
+class UnpackTarget implements Disposable {
   readonly umask: number;
   readonly missingFile: UnpackOptions["missingFile"];
   readonly #options: UnpackOptions;
@@ -281,7 +281,7 @@ class Target implements Disposable {
 async function writeFile(
   path: Buffer,
   { readAll, content, pieces = content, ...entry }: TarEntry,
-  target: Target,
+  target: UnpackTarget,
 ): Promise<boolean> {
   const { mode, mtimeSeconds } = entry;
   const opened = target.make(path, () => openSync(path, NEW_FILE, 0o600));

@@ -33,7 +33,7 @@ test("a watcher that reads slowly gets the latest readiness, not each change", a
   await settle();
   assert.deepEqual(sent, [false, true]);
   // The last message is sent although the client has not taken the one before.
-  watches.leave(SHUTTING_DOWN);
+  watches.shutDown(SHUTTING_DOWN);
   await assert.rejects(watch, SHUTTING_DOWN);
   assert.deepEqual(sent, [false, true, false]);
 });

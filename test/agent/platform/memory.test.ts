@@ -19,7 +19,7 @@ function keeper(lookAfterMs = LOOK_AFTER_MS, snapshotLimitMs = NEVER_MS) {
     return 1;
   };
   const next = (): Promise<void> => new Promise((resolve) => (wake = resolve));
-  const program = { giveBack: (): number => pages.push("given back") };
+  const program = { release: (): number => pages.push("given back") };
   return { memory: new MemoryKeeper({ trimHeap }, program, lookAfterMs, snapshotLimitMs), trimmed, pages, next };
 }
 

@@ -36,7 +36,7 @@ test("ProgramPages drops every program from the page cache before unmapping page
   await using directory = await bundleDirectory();
   const pages = new ProgramPages(recorder, directory.path);
   pages.readOnlyTouched();
-  pages.giveBack();
+  pages.release();
   assert.deepEqual(dropped, [1, 2, 3]);
   assert.deepEqual(advised, [ADVICE_RANDOM, ADVICE_NORMAL, ADVICE_DONT_NEED]);
   assert.ok(addon.adviseCode(-1) < 0);
@@ -46,8 +46,8 @@ test("ProgramPages ignores a missing or unreadable program", async () => {
   const { dropped, advised, recorder } = recording();
   await using directory = await bundleDirectory();
   await rm(directory.at("agent.bin"));
-  new ProgramPages(recorder, directory.path).giveBack();
+  new ProgramPages(recorder, directory.path).release();
   assert.deepEqual(dropped, [1, 3]);
-  new ProgramPages(recorder, directory.at("absent")).giveBack();
+  new ProgramPages(recorder, directory.at("absent")).release();
   assert.equal(advised.at(-1), ADVICE_DONT_NEED);
 });

@@ -95,11 +95,11 @@ describe("the expiry of a freeze", () => {
 
   it("a stopping agent begins no freeze and ends one in progress", async () => {
     const leaving = setup();
-    leaving.freeze.leave();
+    leaving.freeze.shutDown();
     assert.equal((await leaving.begin(1_000)).problem, "leaving");
     const frozen = setup();
     await frozen.begin(1_000);
-    frozen.freeze.leave();
+    frozen.freeze.shutDown();
     assert.equal(frozen.state.frozen, false);
   });
 });
@@ -137,7 +137,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
   });
 
   it("stopping kills a session with a refused spec without running handlers", async () => {
-    for (const end of ["endAskedFor", "leave"] as const) {
+    for (const end of ["thawForSignal", "shutDown"] as const) {
       const set = setup();
       await set.begin(10_000);
       set.freeze.thawByDuties(KEPT);
@@ -201,7 +201,7 @@ describe("a freeze that waits for a starting command", () => {
     const start = freeze.admit(() => started.promise);
     const freezing = begin(10_000);
     assert.throws(() => freeze.check(), { reason: "SESSION_FROZEN" });
-    freeze.endAskedFor();
+    freeze.thawForSignal();
     freeze.check();
     started.resolve();
     await start;

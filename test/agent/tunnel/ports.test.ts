@@ -180,7 +180,7 @@ describe("PortWatch", () => {
       scope: "LOOPBACK",
       isReached: false,
     });
-    assert.deepEqual(await Promise.all([ports.elsewhere(60_000), ports.elsewhere(1)]), [address, undefined]);
+    assert.deepEqual(await Promise.all([ports.otherAddressOf(60_000), ports.otherAddressOf(1)]), [address, undefined]);
   });
 
   it("PortWatch serves eight watchers with two checks per second", async () => {

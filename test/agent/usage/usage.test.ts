@@ -189,7 +189,7 @@ describe("readings of the usage", () => {
     await new Promise(setImmediate);
     assert.deepEqual([readings, sent.length], [3, 3]);
     const leaving = new AgentError("UNAVAILABLE", "SHUTTING_DOWN", "over");
-    usage.leave(leaving);
+    usage.shutDown(leaving);
     await assert.rejects(over, leaving);
   });
 });

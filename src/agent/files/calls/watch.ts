@@ -96,8 +96,8 @@ export class Watches {
   }
 
   /** Ends all watches, also those that come later. */
-  leave(reason: AgentError): void {
-    this.#watchers.leave(reason);
+  shutDown(reason: AgentError): void {
+    this.#watchers.shutDown(reason);
   }
 
   #count(watch: Watch, directories: number): void {

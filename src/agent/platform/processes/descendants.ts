@@ -78,8 +78,8 @@ export class Descendants {
 
   #firstVerdict(pids: readonly number[], known: Map<number, boolean>): boolean | undefined {
     for (const pid of pids) {
-      const isKin = this.#descends(pid, known);
-      if (isKin !== undefined) return isKin;
+      const isDescendant = this.#descends(pid, known);
+      if (isDescendant !== undefined) return isDescendant;
     }
     return undefined;
   }
@@ -89,15 +89,15 @@ export class Descendants {
     for (let retry = 0; retry < RETRIES; retry++) {
       const passed: number[] = [];
       let at = pid;
-      let isKin = known.get(at);
-      while (isKin === undefined && at > INIT) {
+      let isDescendant = known.get(at);
+      while (isDescendant === undefined && at > INIT) {
         passed.push(at);
         at = this.#addon.parentOf(at);
-        isKin = known.get(at);
+        isDescendant = known.get(at);
       }
-      if (isKin !== undefined || at >= 0) {
-        for (const each of passed) known.set(each, isKin === true);
-        return isKin === true;
+      if (isDescendant !== undefined || at >= 0) {
+        for (const each of passed) known.set(each, isDescendant === true);
+        return isDescendant === true;
       }
       if (passed.length === 1) return undefined;
     }

@@ -8,7 +8,7 @@ import { type Cause, causeOf } from "../grpc-texts.ts";
 import { HEAD_BYTES, unlikeHttp2 } from "./first-bytes.ts";
 
 /** One address of an agent, parsed. */
-export interface Place {
+export interface Endpoint {
   /** The address as the caller wrote it. */
   readonly address: string;
   /** A TCP port, a unix socket, or a program that connects its standard input and output to the agent. */
@@ -25,7 +25,7 @@ export interface Place {
   readonly tls?: { readonly context: SecureContext; readonly serverName: string } | undefined;
 }
 
-/** Thrown when the attempt to connect to a place fails. */
+/** Thrown when the attempt to connect to an endpoint fails. */
 export class AttemptError extends Error {
   override readonly name = "AttemptError";
   readonly reason: Cause;
@@ -37,8 +37,8 @@ export class AttemptError extends Error {
 }
 
 /**
- * The bytes that grpc-js sends before the server answers. They are kept, because a failed place is followed by an
- * attempt at the next place, which needs them too.
+ * The bytes that grpc-js sends before the server answers. They are kept, because a failed endpoint is followed by an
+ * attempt at the next endpoint, which needs them too.
  */
 export interface Preface {
   /** All bytes that have been sent so far. */
@@ -55,15 +55,15 @@ const NEWLINE = 0x0a;
 const COMPLAINT_CHARS = 300;
 
 /**
- * Connects to a place, forwards the preface, and resolves with the connection as soon as its server has sent its first
- * bytes. Waiting for these bytes detects a device that accepts connections and never answers. Rejects with
+ * Connects to an endpoint, forwards the preface, and resolves with the connection as soon as its server has sent its
+ * first bytes. Waiting for these bytes detects a device that accepts connections and never answers. Rejects with
  * AttemptError.
  *
  * @param limitMs time limit of the whole attempt
  */
-export async function attempt(place: Place, preface: Preface, limitMs: number): Promise<Duplex> {
-  const { vsockPort, tls } = place;
-  const opened = open(place);
+export async function attempt(endpoint: Endpoint, preface: Preface, limitMs: number): Promise<Duplex> {
+  const { vsockPort, tls } = endpoint;
+  const opened = open(endpoint);
   let current: Duplex = opened.stream;
   let code: ErrorCode = "ADDRESS_UNREACHABLE";
   let hint = "";
@@ -148,7 +148,7 @@ interface Opened {
 }
 
 /** Sockets and programs are unreferenced, so that they do not keep this process alive; the calls that use them do. */
-function open({ to }: Place): Opened {
+function open({ to }: Endpoint): Opened {
   if ("command" in to) return openCommand(to.command);
   const socket = connectSocket({ ...to, allowHalfOpen: true, noDelay: true });
   socket.unref();

@@ -8,7 +8,7 @@ import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc
 import type { ErrorCode } from "../error-codes.ts";
 import { failure } from "../errors.ts";
 import type { Cause } from "../grpc-texts.ts";
-import { attempt, AttemptError, type Place, type Preface } from "./attempt.ts";
+import { attempt, AttemptError, type Endpoint, type Preface } from "./attempt.ts";
 import type { Link } from "./link.ts";
 import { publish } from "../tracing.ts";
 
@@ -37,14 +37,15 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Connects to the first of several places that answers, or to a place that grpc-js cannot dial itself. Because grpc-js
- * can only dial sockets, this class listens on a private unix socket and connects each of its clients to a place.
+ * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. Because
+ * grpc-js can only dial sockets, this class listens on a private unix socket and connects each of its clients to an
+ * endpoint.
  */
 export class DialledLink implements Link {
   readonly target: string;
   readonly credentials: ChannelCredentials = credentials.createInsecure();
   readonly options: ChannelOptions = {};
-  readonly #places: readonly Place[];
+  readonly #endpoints: readonly Endpoint[];
   readonly #limitMs: number;
   readonly #directory: string;
   readonly #server: Server;
@@ -53,12 +54,12 @@ export class DialledLink implements Link {
   #pending: (() => Cause | undefined) | undefined;
   #inUse: string | undefined;
 
-  /** @param connectTimeoutMs time limit until a connection is ready, for all places together */
-  constructor(places: readonly Place[], connectTimeoutMs: number) {
-    this.#places = places;
+  /** @param connectTimeoutMs time limit until a connection is ready, for all endpoints together */
+  constructor(endpoints: readonly Endpoint[], connectTimeoutMs: number) {
+    this.#endpoints = endpoints;
     this.#limitMs = Number.isFinite(connectTimeoutMs)
       ? Math.min(connectTimeoutMs * SHARE_OF_LIMIT, LONGEST_TIMER_MS)
-      : places.length * UNLIMITED_MS;
+      : endpoints.length * UNLIMITED_MS;
     try {
       this.#directory = mkdtempSync(joinPath(tmpdir(), "guest-agent-dial-"));
     } catch (cause) {
@@ -114,27 +115,30 @@ export class DialledLink implements Link {
     else join(socket, stream);
   }
 
-  /** Returns a connection to the first place that answers; undefined if none does, and then `#failure` has the reason. */
+  /**
+   * Returns a connection to the first endpoint that answers; undefined if none does, and then `#failure` has the
+   * reason.
+   */
   async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
     const beganMs = performance.now();
     const endMs = beganMs + this.#limitMs;
     const causes: Cause[] = [];
-    for (const [index, place] of this.#places.entries()) {
+    for (const [index, endpoint] of this.#endpoints.entries()) {
       if (socket.destroyed) return undefined;
-      const limitMs = Math.max(0, endMs - performance.now()) / (this.#places.length - index);
-      this.#pending = () => summary([...causes, atPlace(place, preface.waitsFor)]);
+      const limitMs = Math.max(0, endMs - performance.now()) / (this.#endpoints.length - index);
+      this.#pending = () => summary([...causes, atEndpoint(endpoint, preface.waitsFor)]);
       try {
-        const stream = await attempt(place, preface, limitMs);
+        const stream = await attempt(endpoint, preface, limitMs);
         this.#failure = undefined;
-        this.#inUse = place.address;
-        publish({ event: "connected", address: place.address });
-        debug("%s: connected after %d ms", place.address, Math.round(performance.now() - beganMs));
+        this.#inUse = endpoint.address;
+        publish({ event: "connected", address: endpoint.address });
+        debug("%s: connected after %d ms", endpoint.address, Math.round(performance.now() - beganMs));
         return stream;
       } catch (error) {
         if (!(error instanceof AttemptError)) throw error;
-        const cause = atPlace(place, error.reason);
+        const cause = atEndpoint(endpoint, error.reason);
         causes.push(cause);
-        publish({ event: "failed", address: place.address, reason: cause.message });
+        publish({ event: "failed", address: endpoint.address, reason: cause.message });
         debug("%s", cause.message);
         if (FINAL.has(error.reason.code)) break;
       } finally {
@@ -146,7 +150,7 @@ export class DialledLink implements Link {
   }
 }
 
-function atPlace({ address }: Place, { code, message }: Cause): Cause {
+function atEndpoint({ address }: Endpoint, { code, message }: Cause): Cause {
   return { code, message: `${address}: ${message}` };
 }
 

@@ -5,8 +5,8 @@ import { messageOf } from "../../../shared/errors.ts";
 import { type Cause, causeOf, refusalOf } from "../grpc-texts.ts";
 import { deferred } from "../deferred.ts";
 
-/** Address of an agent, and whether to use TLS. */
-export interface Place {
+/** An endpoint that grpc-js dials itself. */
+export interface DirectEndpoint {
   /** The address as the caller wrote it. */
   readonly address: string;
   readonly to: { readonly host: string; readonly port: number } | { readonly path: string };
@@ -20,7 +20,7 @@ export interface Place {
  *
  * @param limitMs time limit of the whole attempt
  */
-export function explain({ address, to, tls }: Place, limitMs: number): Promise<Cause | undefined> {
+export function explain({ address, to, tls }: DirectEndpoint, limitMs: number): Promise<Cause | undefined> {
   const { promise, resolve } = deferred<Cause | undefined>();
   let hangs: Cause = { code: "ADDRESS_UNREACHABLE", message: `nothing answers at ${address}` };
   const silent = (what: string): Cause => ({ code: "AGENT_SILENT", message: `${address} ${what}` });

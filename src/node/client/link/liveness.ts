@@ -7,9 +7,9 @@ import { readAgain } from "../internals/read-again.ts";
 import { publish } from "../tracing.ts";
 
 /** Interval of the checks of connections while there are calls. */
-const LOOK_MS = 1_000;
+const CHECK_INTERVAL_MS = 1_000;
 /** Number of checks without received bytes before each ping. */
-const PING_LOOKS = 5;
+const PING_CHECKS = 5;
 const PINGS = 3;
 /** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
@@ -41,7 +41,7 @@ export class Liveness {
    * Connections that have been ready, including those that drain, and the number of checks since each last received
    * bytes.
    */
-  readonly #connections = new Map<ClientHttp2Session, { bytesRead: number; quietLooks: number }>();
+  readonly #connections = new Map<ClientHttp2Session, { bytesRead: number; quietChecks: number }>();
   #calls = 0;
   #timer: NodeJS.Timeout | undefined;
 
@@ -92,7 +92,7 @@ export class Liveness {
    */
   begin(): void {
     if (++this.#calls > 1) return;
-    this.#timer ??= setInterval(() => this.#look(), LOOK_MS);
+    this.#timer ??= setInterval(() => this.#check(), CHECK_INTERVAL_MS);
     this.#timer.ref();
   }
 
@@ -113,26 +113,26 @@ export class Liveness {
     });
   }
 
-  #look(): void {
+  #check(): void {
     if (this.#calls === 0) {
       clearInterval(this.#timer);
       this.#timer = undefined;
     }
     for (const [connection, seen] of this.#connections) {
       const { bytesRead } = connection.destroyed ? seen : connection.socket;
-      seen.quietLooks = this.#calls === 0 || bytesRead !== seen.bytesRead ? 0 : seen.quietLooks + 1;
+      seen.quietChecks = this.#calls === 0 || bytesRead !== seen.bytesRead ? 0 : seen.quietChecks + 1;
       seen.bytesRead = bytesRead;
       if (connection.destroyed) this.#connections.delete(connection);
-      else if (seen.quietLooks > 0) this.#ask(connection, seen.quietLooks);
+      else if (seen.quietChecks > 0) this.#ask(connection, seen.quietChecks);
     }
   }
 
   /** Sends a ping, or closes the connection, after that many checks without received bytes. */
-  #ask(connection: ClientHttp2Session, quietLooks: number): void {
+  #ask(connection: ClientHttp2Session, quietChecks: number): void {
     if (STOPS_READING) readAgain(connection);
-    if (quietLooks % PING_LOOKS !== 0) return;
-    if (quietLooks > PINGS * PING_LOOKS) {
-      const seconds = (quietLooks * LOOK_MS) / 1_000;
+    if (quietChecks % PING_CHECKS !== 0) return;
+    if (quietChecks > PINGS * PING_CHECKS) {
+      const seconds = (quietChecks * CHECK_INTERVAL_MS) / 1_000;
       this.#silence = `the agent has not answered for ${seconds} s (${PINGS} pings)`;
       // grpc-js treats ETIMEDOUT as a lost connection and forwards the message to the calls.
       connection.destroy(Object.assign(new Error(this.#silence), { code: "ETIMEDOUT" }));
@@ -165,7 +165,7 @@ export class Liveness {
       // then grpc-js may have replaced the connection by a new one.
       queueMicrotask(() => {
         for (const connection of connectionsOf(this.#client)) {
-          if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietLooks: 0 });
+          if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietChecks: 0 });
         }
       });
     }

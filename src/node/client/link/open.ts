@@ -6,7 +6,7 @@ import { tokenOf, wholeMilliseconds } from "../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidOption } from "../errors.ts";
 import { acceptingExpired, freeContext, tellingSockets } from "../internals/grpc-js.ts";
-import type { Place } from "./attempt.ts";
+import type { Endpoint } from "./attempt.ts";
 import { BridgeLink } from "./bridge.ts";
 import { DialledLink } from "./dialled.ts";
 import { explain } from "./explain.ts";
@@ -72,15 +72,15 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   if (addresses.length === 0 || addresses.some((each) => typeof each !== "string" || each === "")) {
     throw invalidOption("address", "address is missing; give host:port or unix:/path, or a bridge command as bridge");
   }
-  const places = (addresses as readonly string[]).map((each) => placeOf(each, options));
-  const [place] = places;
-  if (place === undefined || places.length > 1 || place.vsockPort !== undefined || "command" in place.to) {
+  const endpoints = (addresses as readonly string[]).map((each) => endpointOf(each, options));
+  const [endpoint] = endpoints;
+  if (endpoint === undefined || endpoints.length > 1 || endpoint.vsockPort !== undefined || "command" in endpoint.to) {
     if ("caPem" in options && options.pinnedCertPem !== undefined)
       throw invalidOption("pinnedCertPem", "pinnedCertPem requires a single address of host:port");
-    return new DialledLink(places, connectTimeoutMs);
+    return new DialledLink(endpoints, connectTimeoutMs);
   }
-  const { to, tls } = place;
-  const dialled = { address: place.address, to, ...(tls && { tls }) };
+  const { to, tls } = endpoint;
+  const dialled = { address: endpoint.address, to, ...(tls && { tls }) };
   if ("path" in to) {
     return {
       target: `unix:${to.path}`,
@@ -92,7 +92,7 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
   const serverName = tls?.serverName ?? DEFAULT_SERVER_NAME;
   const context = tls?.context ?? createSecureContext();
   return {
-    target: targetOf(place.address),
+    target: targetOf(endpoint.address),
     credentials: tcpCredentials(context, options),
     options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
     explain: (limitMs) => explain(dialled, limitMs),
@@ -112,13 +112,13 @@ const VSOCK_UNIX_ADDRESS = /^vsock\+unix:(\/.+):(\d{1,10})$/s;
 const VSOCK_ADDRESS = /^vsock:(\d{1,10}):(\d{1,10})$/;
 
 /** Parses an address. Throws GuestError for a malformed address or PEM. */
-function placeOf(address: string, options: Exclude<ConnectOptions, { readonly bridge: unknown }>): Place {
+function endpointOf(address: string, options: Exclude<ConnectOptions, { readonly bridge: unknown }>): Endpoint {
   const reserved = reservedTransport(address);
   if (reserved !== undefined)
     throw invalidOption("address", `the address ${reserved}; use host:port, unix:/path or a bridge command`);
   const path = UNIX_ADDRESS.exec(address)?.[1];
   if (path !== undefined) return { address, to: { path } };
-  if (/^vsock[:+]/.test(address)) return { ...vsockPlace(address), tls: tlsOf(options) };
+  if (/^vsock[:+]/.test(address)) return { ...vsockEndpoint(address), tls: tlsOf(options) };
   if (!("caPem" in options)) {
     throw invalidOption(
       "address",
@@ -136,7 +136,7 @@ function placeOf(address: string, options: Exclude<ConnectOptions, { readonly br
   return { address, to: { host, port }, tls: tlsOf(options) };
 }
 
-function vsockPlace(address: string): Place {
+function vsockEndpoint(address: string): Endpoint {
   const [, path, guestPort] = VSOCK_UNIX_ADDRESS.exec(address) ?? [];
   const [, cid, port = guestPort] = VSOCK_ADDRESS.exec(address) ?? [];
   const vsockPort = Number(port);
@@ -149,8 +149,8 @@ function vsockPlace(address: string): Place {
   return { address, to: { command: ["socat", "-", `VSOCK-CONNECT:${cid}:${vsockPort}`] } };
 }
 
-/** TLS settings of a place; undefined if the options have no certificates. */
-function tlsOf(options: ConnectOptions): Place["tls"] {
+/** TLS settings of an endpoint; undefined if the options have no certificates. */
+function tlsOf(options: ConnectOptions): Endpoint["tls"] {
   if (!("caPem" in options)) return undefined;
   return { context: secureContext(options), serverName: options.serverName ?? DEFAULT_SERVER_NAME };
 }

@@ -66,7 +66,7 @@ export class DataFrames {
 
   #take(bytes: Buffer): void {
     for (let at = 0; at < bytes.length;) {
-      if (this.#leftBytes === 0) this.#look(bytes.readUInt8(at++));
+      if (this.#leftBytes === 0) this.#readPrefixByte(bytes.readUInt8(at++));
       else {
         const part = bytes.subarray(at, at + this.#leftBytes);
         at += part.length;
@@ -81,7 +81,7 @@ export class DataFrames {
    * Takes the next of the first bytes of a message. As soon as there are enough of them, decides whether the message is
    * a data frame and nothing else.
    */
-  #look(byte: number): void {
+  #readPrefixByte(byte: number): void {
     if (this.#head.push(byte) < PREFIX_BYTES) return;
     const head = Buffer.from(this.#head);
     const messageBytes = head.readUInt32BE(1);

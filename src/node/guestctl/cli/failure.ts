@@ -137,7 +137,7 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
 );
 
 /** Next steps by code, where the library's own advice names its calls and options. */
-const STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
+const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
   COMMAND_CUT_OFF: "a command with --name outlives its connection",
   EXEC_NAME_IN_USE: '"guestctl attach" takes it up, "guestctl end" ends it and frees its name',
   KEEP_UNSUPPORTED: "update the agent, or run the command without --name",
@@ -183,5 +183,5 @@ function flagOf({ option = "" }: GuestError): string | undefined {
 /** The next step of a library's error; undefined: the message says it. */
 export function nextStepOf({ code, nextStep, remedy }: Advised): string | undefined {
   if (remedy !== undefined) return REMEDIES[remedy.kind](remedy.name);
-  return new Map(Object.entries(STEPS)).get(code) ?? nextStep;
+  return new Map(Object.entries(GUESTCTL_NEXT_STEPS)).get(code) ?? nextStep;
 }

@@ -15,7 +15,7 @@ export const RECURSIVE_OPTION = {
 
 /** Computes an entry's new attributes from its current ones. */
 type Change = (attributes: FileAttributes, isDirectory: boolean) => NewAttributes;
-interface Values extends ConnectionValues {
+interface AttributeValues extends ConnectionValues {
   readonly recursive?: boolean | undefined;
 }
 
@@ -26,7 +26,7 @@ interface Values extends ConnectionValues {
  */
 export async function changeEach(
   paths: readonly string[],
-  values: Values,
+  values: AttributeValues,
   host: Host,
   change: (client: GuestClient) => Promise<Change> | Change,
 ): Promise<Answer> {

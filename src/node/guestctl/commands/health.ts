@@ -13,7 +13,7 @@ import {
 } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, connector, openClient } from "../connection/index.ts";
 import { healthObject } from "./schema.ts";
-import { type Sample, watchHealth } from "./watch.ts";
+import { type Sample, watchHealth } from "./health-watch.ts";
 import { AGENT_VERSION } from "../../../shared/version.ts";
 
 const DEFAULT_INTERVAL_MS = 1_000;

@@ -54,7 +54,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     using client = connect();
     await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const tell = eventTeller("the workload", false, json, host);
-    const shown = new Shown({ stdout, stderr }, only, json, host);
+    const shown = new OutputWriter({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
       // Output that was dropped before the first read is expected, so a gap at offset 0 is not reported.
@@ -88,7 +88,7 @@ function placeOf(
 /** Shows the buffered output, and with `follow` also new output. Resolves with the exit status. */
 async function show(
   output: WorkloadOutput,
-  shown: Shown,
+  shown: OutputWriter,
   { tail, follow }: { readonly tail: number | undefined; readonly follow: boolean },
   host: NodeJS.Process,
 ): Promise<number> {
@@ -111,12 +111,12 @@ async function show(
     return 0;
   }
   await output.detach();
-  if (last === "left") shown.tellWhere();
+  if (last === "left") shown.printOffsets();
   return 0;
 }
 
 /** Shows the chunks of a stream as they arrive, so that the order of both streams is kept. Resolves at EOF. */
-async function copy(output: WorkloadOutput, stream: Stream, shown: Shown): Promise<void> {
+async function copy(output: WorkloadOutput, stream: Stream, shown: OutputWriter): Promise<void> {
   output[stream].on("data", (bytes: Buffer) => {
     const full = shown.output(stream, bytes);
     if (full === undefined) return;
@@ -134,14 +134,14 @@ const STREAM_NAMES: Readonly<Record<Stream, Stream>> = { stdout: "stdout", stder
 type Offsets = Readonly<Record<Stream, number>>;
 
 /** Bytes of a stream, and their offset. */
-interface Piece {
+interface OutputPiece {
   readonly stream: Stream;
   readonly offset: number;
   readonly bytes: Buffer;
 }
 
 /** Writes the output and tracks the offset of each stream. */
-class Shown {
+class OutputWriter {
   readonly #isForPrograms: boolean;
   readonly #host: NodeJS.Process;
   readonly #at: Record<Stream, number>;
@@ -151,7 +151,7 @@ class Shown {
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
   #whole: { readonly ends: Offsets; readonly reached: () => void } | undefined;
   /** Output that is held back until `release`. */
-  #held: Piece[] | undefined = [];
+  #held: OutputPiece[] | undefined = [];
 
   constructor(at: Offsets, only: Stream | undefined, isForPrograms: boolean, host: NodeJS.Process) {
     this.#at = { ...at };
@@ -164,7 +164,7 @@ class Shown {
   until(ends: Offsets): Promise<undefined> {
     return new Promise((resolve) => {
       this.#whole = { ends, reached: () => resolve(undefined) };
-      this.#look();
+      this.#checkReached();
     });
   }
 
@@ -187,16 +187,16 @@ class Shown {
       else if (isShown) full = this.#write(piece) ?? full;
       begin += piece.bytes.length;
       this.#at[stream] += piece.bytes.length;
-      this.#pass(stream);
+      this.#skipGaps(stream);
     }
-    this.#look();
+    this.#checkReached();
     return full;
   }
 
   skip({ stream, offset, bytes }: { readonly stream: Stream; readonly offset: number; readonly bytes: number }): void {
     this.#gaps[stream].push({ offset, bytes });
-    this.#pass(stream);
-    this.#look();
+    this.#skipGaps(stream);
+    this.#checkReached();
   }
 
   /** Writes an event as one line of JSON, if the output is for programs. */
@@ -205,24 +205,24 @@ class Shown {
   }
 
   /** Prints the offsets from which another call can continue. */
-  tellWhere(): void {
+  printOffsets(): void {
     const { stdout, stderr } = this.#at;
     this.event({ event: "left", stdout_offset: String(stdout), stderr_offset: String(stderr) });
     if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: continue with --from-offset ${stdout},${stderr}\n`);
   }
 
   /** Advances the offset over gaps that it has reached. */
-  #pass(stream: Stream): void {
+  #skipGaps(stream: Stream): void {
     const gaps = this.#gaps[stream];
     while (gaps[0]?.offset === this.#at[stream]) this.#at[stream] += gaps.shift()?.bytes ?? 0;
   }
 
-  #look(): void {
+  #checkReached(): void {
     const { ends, reached } = this.#whole ?? {};
     if (ends !== undefined && this.#at.stdout >= ends.stdout && this.#at.stderr >= ends.stderr) reached?.();
   }
 
-  #write({ stream, offset, bytes }: Piece): NodeJS.WriteStream | undefined {
+  #write({ stream, offset, bytes }: OutputPiece): NodeJS.WriteStream | undefined {
     const to = this.#isForPrograms ? this.#host.stdout : this.#host[stream];
     const event = { event: stream, offset: String(offset), data: bytes.toString("base64") };
     return to.write(this.#isForPrograms ? jsonLine(event) : bytes) ? undefined : to;
@@ -230,7 +230,7 @@ class Shown {
 }
 
 /** The last lines of all chunks together. Text after the last newline counts as a line. */
-function lastLines(pieces: readonly Piece[], lines: number): readonly Piece[] {
+function lastLines(pieces: readonly OutputPiece[], lines: number): readonly OutputPiece[] {
   if (lines === 0) return [];
   const newlineBefore = (bytes: Buffer, end: number): number => (end < 1 ? -1 : bytes.lastIndexOf(NEWLINE, end - 1));
   let left = lines;

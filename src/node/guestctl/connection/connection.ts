@@ -18,7 +18,7 @@ import { LAST_PORT } from "../../../shared/ports.ts";
 export const ANSWER_TIMEOUT_MS = 10_000;
 
 /** The address of an agent, and the credentials for it. */
-interface Target {
+interface AgentTarget {
   /** `HOST:PORT`, `unix:PATH` or a vsock address. Either this or `bridge` is present. */
   readonly address?: string | undefined;
   /** A shell command whose standard input and output are connected to the agent. */
@@ -91,7 +91,10 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
 }
 
 /** Reports which agent is dialled, and with which credentials. Reports each step of the connection from then on. */
-async function reportTarget({ address, bridge, credentials, serverName }: Target, host: NodeJS.Process): Promise<void> {
+async function reportTarget(
+  { address, bridge, credentials, serverName }: AgentTarget,
+  host: NodeJS.Process,
+): Promise<void> {
   // Imported only here, because few command lines need it.
   const { reportConnections, reporterOf } = await import("../verbose/index.ts");
   const report = reporterOf(host);
@@ -103,17 +106,17 @@ async function reportTarget({ address, bridge, credentials, serverName }: Target
 
 /** Asks the substrate for the current address of a sandbox. Any other target is returned unchanged. Throws SandboxError. */
 async function targetNow(
-  named: Target | SandboxTarget,
+  named: AgentTarget | SandboxTarget,
   host: NodeJS.Process,
   isVerbose: boolean = false,
-): Promise<Target> {
+): Promise<AgentTarget> {
   if (!("sandbox" in named)) return named;
   // Imported only here, because it loads the sandbox library, which only --sandbox needs.
   const { targetOfSandbox } = await import("../sandbox/index.ts");
   return targetOfSandbox(named, host, isVerbose);
 }
 
-async function connectOptions({ address = "", bridge, credentials, serverName }: Target): Promise<ConnectOptions> {
+async function connectOptions({ address = "", bridge, credentials, serverName }: AgentTarget): Promise<ConnectOptions> {
   if (bridge !== undefined) return { bridge: [...SHELL, bridge], token: await readToken(credentials) };
   const addresses = wholeAddresses(address);
   const [single = ""] = addresses;
@@ -206,36 +209,36 @@ and the substrate's daemon.
 export type ConnectionValues = Values<typeof CONNECTION_OPTIONS>;
 
 /** The options and variables that choose an agent. They exclude each other. */
-const PLACES = ["sandbox", "address", "bridge"] as const;
-type Place = (typeof PLACES)[number];
+const SELECTORS = ["sandbox", "address", "bridge"] as const;
+type Selector = (typeof SELECTORS)[number];
 
 /** Determines the agent and the credentials for it: options take precedence over the environment. Throws UsageError. */
-export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): Target | SandboxTarget {
-  const variable = (name: Place): string => `GUESTCTL_${name.toUpperCase()}`;
-  const place =
-    placeOf(
+export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv): AgentTarget | SandboxTarget {
+  const variable = (name: Selector): string => `GUESTCTL_${name.toUpperCase()}`;
+  const selection =
+    selectionOf(
       (name) => values[name],
       (name) => `--${name}`,
-    ) ?? placeOf((name) => env[variable(name)], variable);
-  if (place === undefined)
+    ) ?? selectionOf((name) => env[variable(name)], variable);
+  if (selection === undefined)
     throw new UsageError("no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS");
-  if (place.sandbox !== undefined) return sandboxTarget(place.sandbox, values);
+  if (selection.sandbox !== undefined) return sandboxTarget(selection.sandbox, values);
   const credentials = setting(values.credentials, env["GUESTCTL_CREDENTIALS"]);
   if (credentials === undefined) {
     throw new UsageError("no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS");
   }
-  return { ...place, credentials, serverName: setting(values["server-name"], env["GUESTCTL_SERVER_NAME"]) };
+  return { ...selection, credentials, serverName: setting(values["server-name"], env["GUESTCTL_SERVER_NAME"]) };
 }
 
 /**
  * The option or variable that chooses the agent; undefined: none is given. Throws UsageError if there are several, by
  * their spelling.
  */
-function placeOf(
-  valueOf: (name: Place) => string | undefined,
-  spelling: (name: Place) => string,
-): { readonly [Name in Place]?: string | undefined } | undefined {
-  const [name, ...more] = PLACES.filter((each) => setting(valueOf(each)) !== undefined);
+function selectionOf(
+  valueOf: (name: Selector) => string | undefined,
+  spelling: (name: Selector) => string,
+): { readonly [Name in Selector]?: string | undefined } | undefined {
+  const [name, ...more] = SELECTORS.filter((each) => setting(valueOf(each)) !== undefined);
   if (name === undefined) return undefined;
   if (more.length > 0) throw new UsageError(`${[name, ...more].map(spelling).join(" and ")} cannot be combined`);
   return { [name]: valueOf(name) };

@@ -141,10 +141,10 @@ export class Frozen {
 
   /** Runs an action on a sandbox whose restore steps are not done, and reports its failure. */
   async #one(name: string, action: (entry: SandboxEntry, instance: Instance) => Promise<void>): Promise<void> {
-    const { turns, journal } = this.#node;
-    if (turns.isBusy(name)) return;
+    const { operations, journal } = this.#node;
+    if (operations.isBusy(name)) return;
     await this.#report.attempt(name, () =>
-      turns.alone("sweep", name, async () => {
+      operations.exclusive("sweep", name, async () => {
         const found = this.#listed(name) ?? (await sweepEntry(this.#node, name, this.#report));
         if (found === undefined) return;
         try {

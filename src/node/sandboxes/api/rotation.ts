@@ -63,7 +63,7 @@ export async function rotateAll(
     if (runEpochMs === undefined || state === "Standby" || state === "Stopped") report.skipped.push(name);
     else {
       try {
-        await node.turns.alone("rotate", name, () => rotate(node, ready(node.journal.sandbox(name))));
+        await node.operations.exclusive("rotate", name, () => rotate(node, ready(node.journal.sandbox(name))));
         report.rotated.push(name);
       } catch (error) {
         const failure = sandboxError(error);

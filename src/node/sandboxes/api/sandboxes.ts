@@ -244,7 +244,7 @@ export class Sandboxes {
     }
     const own = this.#newName(options.name, "snapshot");
     return this.#alone("snapshot", name, (entry) =>
-      this.#node.turns.alone("snapshot", own, () => snapshot(this.#node, entry, own, options)),
+      this.#node.operations.exclusive("snapshot", own, () => snapshot(this.#node, entry, own, options)),
     );
   }
 
@@ -255,10 +255,10 @@ export class Sandboxes {
    */
   async fork(from: string, options: ForkOptions = {}): Promise<ForkResult> {
     const own = this.#newName(options.name, "sandbox");
-    const { fork: made, ...rest } = await this.#node.turns.alone("fork", from, async () => {
+    const { fork: made, ...rest } = await this.#node.operations.exclusive("fork", from, async () => {
       const found = ready(await ownEntry(this.#node, from));
       const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
-      return this.#node.turns.alone("fork", own, () => fork(this.#node, parent, own, options));
+      return this.#node.operations.exclusive("fork", own, () => fork(this.#node, parent, own, options));
     });
     return { sandbox: await this.#info(made), ...rest };
   }
@@ -301,7 +301,7 @@ export class Sandboxes {
 
   /** Removes a sandbox or a snapshot in any state, with its credentials and, unless a fork uses it, their volume. */
   remove(name: string): Promise<void> {
-    return this.#node.turns.alone("remove", name, async () =>
+    return this.#node.operations.exclusive("remove", name, async () =>
       discard(this.#node, "remove", await ownEntry(this.#node, name)),
     );
   }
@@ -326,7 +326,7 @@ export class Sandboxes {
    * this process has changed nothing so far.
    */
   get atRisk(): readonly string[] | undefined {
-    const risks = this.#node.turns.atRisk;
+    const risks = this.#node.operations.atRisk;
     return risks.length > 0 || this.#node.journal.isChanged ? risks : undefined;
   }
 
@@ -340,7 +340,7 @@ export class Sandboxes {
   }
 
   #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
-    return this.#node.turns.alone(operation, name, async () =>
+    return this.#node.operations.exclusive(operation, name, async () =>
       action(await settled(this.#node, ready(await ownSandbox(this.#node, name)))),
     );
   }
@@ -349,7 +349,7 @@ export class Sandboxes {
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);
-    if (this.#node.turns.isBusy(name)) throw taken(name);
+    if (this.#node.operations.isBusy(name)) throw taken(name);
     this.#node.journal.demandFree(name);
     return name;
   }

@@ -58,9 +58,9 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await frozen.quick(unfinished.filter(isUrgent).toSorted(byTimeLeft));
   const finish = (entries: readonly JournalEntry[]): Promise<void> =>
     bounded(entries, AT_A_TIME, async ({ name }) => {
-      if (!node.turns.isBusy(name))
+      if (!node.operations.isBusy(name))
         await report.attempt(name, () =>
-          node.turns.alone("sweep", name, async () => {
+          node.operations.exclusive("sweep", name, async () => {
             await sweepEntry(node, name, report);
           }),
         );

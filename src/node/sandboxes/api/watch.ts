@@ -70,7 +70,7 @@ async function round(
   for (const [at, [name, watcher]] of due.entries()) {
     await rest(slotOf(at));
     if (signal.aborted) return;
-    watcher.look(listed?.get(name));
+    watcher.check(listed?.get(name));
   }
   await rest(slots);
 }

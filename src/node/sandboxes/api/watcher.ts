@@ -46,7 +46,7 @@ export class Watcher {
   /** Consecutive failures, and for how many more rounds the sandbox is skipped because of them. */
   #failures = 0;
   #roundsOut = 0;
-  #looking: Promise<void> | undefined;
+  #checking: Promise<void> | undefined;
 
   constructor(node: NodeParts, name: string, onEvent: (event: WatchEvent) => void) {
     this.#node = node;
@@ -64,13 +64,13 @@ export class Watcher {
    *
    * @param known the sandbox's instance, if it was just listed
    */
-  look(known: Instance | undefined): void {
-    if (this.#looking !== undefined || this.#node.turns.isBusy(this.#name)) return;
+  check(known: Instance | undefined): void {
+    if (this.#checking !== undefined || this.#node.operations.isBusy(this.#name)) return;
     if (this.#roundsOut > 0) {
       this.#roundsOut--;
       return;
     }
-    this.#looking = this.#look(known).finally(() => (this.#looking = undefined));
+    this.#checking = this.#check(known).finally(() => (this.#checking = undefined));
   }
 
   /** Closes the connection. Returns false while a check is running, which may connect again. */
@@ -78,24 +78,24 @@ export class Watcher {
     this.#client?.close();
     this.#client = undefined;
     this.#hasAnswered = false;
-    return this.#looking === undefined;
+    return this.#checking === undefined;
   }
 
   /** Resolves when the last check is over. An action is completed; a pending request is aborted. */
   async end(): Promise<void> {
     this.#end.abort();
-    await this.#looking;
+    await this.#checking;
     this.close();
   }
 
-  async #look(known: Instance | undefined): Promise<void> {
+  async #check(known: Instance | undefined): Promise<void> {
     try {
       if ((await this.#verdict(known)) !== undefined)
-        await this.#node.turns.alone("watch", this.#name, () => this.#act());
+        await this.#node.operations.exclusive("watch", this.#name, () => this.#act());
     } catch (error) {
       // Another process works on the sandbox; the next check decides again.
       if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
-      this.#tell("failed", messageOf(sandboxError(error)));
+      this.#report("failed", messageOf(sandboxError(error)));
     }
   }
 
@@ -108,17 +108,17 @@ export class Watcher {
     if (verdict.action === "remove") await discard(this.#node, "watch", entry);
     else if (verdict.action === "stop") {
       const { warnings } = await stop(this.#node, entry, "watch");
-      this.#tell("stop", [verdict.because, ...warnings.map(({ message }) => message)].join("; "));
+      this.#report("stop", [verdict.because, ...warnings.map(({ message }) => message)].join("; "));
       return;
     } else if (verdict.action === "standby") {
       const { warnings } = await standby(this.#node, entry, {}, "watch");
-      this.#tell(
+      this.#report(
         "standby",
         [verdict.because, ...warnings.map(({ code, message }) => `${message} [${code}]`)].join("; "),
       );
       return;
     }
-    this.#tell(verdict.action, verdict.because);
+    this.#report(verdict.action, verdict.because);
   }
 
   async #verdict(known?: Instance): Promise<Verdict | undefined> {
@@ -138,7 +138,7 @@ export class Watcher {
     for (const instance of [known, undefined]) {
       try {
         const health = await this.#asked(entry, instance);
-        if (!this.#isReachable) this.#tell("reachable", "it answers again");
+        if (!this.#isReachable) this.#report("reachable", "it answers again");
         this.#isReachable = true;
         this.#failures = 0;
         return health;
@@ -154,7 +154,7 @@ export class Watcher {
     this.#failures++;
     this.#roundsOut = Math.min(MOST_ROUNDS_OUT, 2 ** (this.#failures - 1) - 1);
     if (this.#failures > 1) this.close();
-    if (this.#isReachable) this.#tell("unreachable", messageOf(sandboxError(failure)));
+    if (this.#isReachable) this.#report("unreachable", messageOf(sandboxError(failure)));
     this.#isReachable = false;
     return undefined;
   }
@@ -171,7 +171,7 @@ export class Watcher {
     });
   }
 
-  #tell(event: WatchEvent["event"], message: string): void {
+  #report(event: WatchEvent["event"], message: string): void {
     this.#onEvent({ name: this.#name, event, message });
   }
 }

@@ -37,7 +37,7 @@ const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/syst
 /** Creates a sandbox from a validated specification. If a step fails, everything created so far is removed. */
 export async function create(node: NodeParts, spec: SandboxSpec): Promise<SandboxEntry> {
   const name = spec.name ?? randomName("sandbox");
-  return node.turns.alone(OPERATION, name, async () => {
+  return node.operations.exclusive(OPERATION, name, async () => {
     const entry = await plan(node, name, spec);
     return making(node, OPERATION, entry, () => build(node, entry, spec));
   });

@@ -63,27 +63,27 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
   return { isProxys: false, said: `nothing answers at that address (the proxy returned ${status})` };
 }
 
-interface Answer {
+interface ProxyAnswer {
   readonly status: number;
   /** Whether the guest answered. Caddy adds Via (RFC 9110, 7.6.3) to answers that it forwards, and not to its own. */
   readonly isGuests: boolean;
   readonly beginning: string;
 }
 
-function get(host: string, port: number, hostname: string): Promise<Answer> {
+function get(host: string, port: number, hostname: string): Promise<ProxyAnswer> {
   return new Promise((resolve, reject) => {
     const signal = AbortSignal.timeout(ATTEMPT_MS);
     const asked = request({ host, port, path: "/", headers: { host: hostname }, agent: false, signal }, (response) => {
       let beginning = "";
-      const told = (): void => {
+      const finish = (): void => {
         const isGuests = /caddy/i.test(response.headers.via ?? "");
         resolve({ status: response.statusCode ?? 0, isGuests, beginning });
         asked.destroy();
       };
-      response.on("error", reject).on("end", told);
+      response.on("error", reject).on("end", finish);
       response.setEncoding("latin1").on("data", (part: string) => {
         beginning = `${beginning}${part}`.slice(0, BEGINNING_CHARACTERS);
-        if (beginning.length === BEGINNING_CHARACTERS) told();
+        if (beginning.length === BEGINNING_CHARACTERS) finish();
       });
     });
     asked.on("error", reject).end();

@@ -76,7 +76,7 @@ async function discardInstance(node: InstanceParts, entry: SandboxEntry, step: S
   step("delete the instance");
   const { id } = instance;
   await gone(
-    node.turns.answered(entry.name, () => node.substrate.deleteInstance(id)),
+    node.operations.untilAnswered(entry.name, () => node.substrate.deleteInstance(id)),
     async () => (await node.substrate.instance(id)) === undefined,
   );
 }

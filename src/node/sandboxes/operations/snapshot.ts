@@ -74,7 +74,9 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
   await node.journal.put(planned);
   let made: Snapshot | undefined;
   try {
-    made = await node.turns.answered(name, () => node.substrate.createSnapshot(source.instanceId ?? "", name, tags));
+    made = await node.operations.untilAnswered(name, () =>
+      node.substrate.createSnapshot(source.instanceId ?? "", name, tags),
+    );
   } catch (error) {
     if (!isUnknownOutcome(error)) throw error;
     made = await madeSnapshot(node, planned);

@@ -302,7 +302,7 @@ export async function quiesced(
     client.health({ requestTimeoutMs: CALL_MS }),
   );
   // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws it.
-  node.turns.risk(entry.name, "its session is frozen until its restore steps run");
+  node.operations.setRisk(entry.name, "its session is frozen until its restore steps run");
   await node.journal.put(suspending);
   try {
     const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);

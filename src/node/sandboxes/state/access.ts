@@ -14,7 +14,7 @@ import { type DialWith, handOver } from "./handover.ts";
 import { type CredentialStore, nextOf } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
 import type { Journal, SandboxEntry } from "./journal.ts";
-import type { OnStep, Turns } from "./turns.ts";
+import type { OnStep, OperationQueue } from "./operation-queue.ts";
 import { ranUnfrozen, unfrozenWarnings } from "./warnings.ts";
 
 /** Dependencies of `GuestAccess`. */
@@ -27,7 +27,7 @@ export interface AccessParts {
   readonly credentials: CredentialStore;
   readonly instances: Instances;
   readonly journal: Journal;
-  readonly turns: Turns;
+  readonly operations: OperationQueue;
   readonly step: OnStep;
 }
 
@@ -157,7 +157,7 @@ export class GuestAccess {
       whenAnswered = undefined;
       return guest;
     };
-    const { instances, journal, turns, step } = this.#parts;
+    const { instances, journal, operations, step } = this.#parts;
     if (done === undefined) await this.renewIfExpired(operation, entry, reachTimeoutMs);
     step(
       operation,
@@ -178,7 +178,7 @@ export class GuestAccess {
       thawsAtMs: undefined,
       ranUnfrozen: ranUnfrozen(operation, entry, isLate),
     });
-    turns.risk(entry.name, undefined);
+    operations.setRisk(entry.name, undefined);
     return { ...awakening, warnings: [...unfrozenWarnings(entry, replaced), ...warnings] };
   }
 

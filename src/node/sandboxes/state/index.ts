@@ -13,5 +13,5 @@ export * from "./node.ts";
 export { panicIn } from "./panic.ts";
 export * from "./polled.ts";
 export * from "./shared.ts";
-export * from "./turns.ts";
+export * from "./operation-queue.ts";
 export * from "./warnings.ts";

@@ -2,7 +2,7 @@ import { type Instance, type InstanceState, SandboxError, type Substrate, type T
 import type { Subject } from "./ending.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { polled } from "./polled.ts";
-import type { Turns } from "./turns.ts";
+import type { OperationQueue } from "./operation-queue.ts";
 
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
@@ -14,17 +14,22 @@ export const OPERATION_TAG = "svc.operation";
 export class Instances {
   readonly #substrate: Substrate;
   readonly #tags: Tags;
-  readonly #turns: Turns;
+  readonly #operations: OperationQueue;
   readonly #settleTimeoutMs: number;
 
   /**
    * @param tags on everything that this node creates
    * @param settleTimeoutMs how long to look for the outcome of a call whose answer was lost
    */
-  constructor(substrate: Substrate, tags: Tags, turns: Turns, settleTimeoutMs: number = DEFAULT_SETTLE_MS) {
+  constructor(
+    substrate: Substrate,
+    tags: Tags,
+    operations: OperationQueue,
+    settleTimeoutMs: number = DEFAULT_SETTLE_MS,
+  ) {
     this.#substrate = substrate;
     this.#tags = tags;
-    this.#turns = turns;
+    this.#operations = operations;
     this.#settleTimeoutMs = settleTimeoutMs;
   }
 
@@ -82,7 +87,7 @@ export class Instances {
    */
   async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {
-      return await this.#turns.answered(entry.name, change);
+      return await this.#operations.untilAnswered(entry.name, change);
     } catch (error) {
       if (!isUnknownOutcome(error)) throw error;
       const found = (instance: Instance | undefined): instance is Instance =>

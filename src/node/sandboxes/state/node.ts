@@ -9,7 +9,7 @@ import { Instances } from "./instances.ts";
 import type { Journal } from "./journal.ts";
 import { hostCpuClass } from "./keys.ts";
 import { shared } from "./shared.ts";
-import { type OnStep, type Step, Turns } from "./turns.ts";
+import { type OnStep, type Step, OperationQueue } from "./operation-queue.ts";
 
 const DEFAULT_REACH_MS = 60_000;
 
@@ -79,7 +79,7 @@ export interface DaemonParts {
 export interface InstanceParts extends DaemonParts {
   readonly credentials: CredentialStore;
   readonly agents: AgentVolumes;
-  readonly turns: Turns;
+  readonly operations: OperationQueue;
   readonly instances: Instances;
 }
 
@@ -105,8 +105,8 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     onStep?.({ operation, name, step: what, ...(bytes !== undefined && { bytes }) });
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
   const credentials = new CredentialStore(stateDirectory, options.credentialLifetimeMs);
-  const turns = new Turns(journal, step, lockTimeoutMs);
-  const instances = new Instances(substrate, tags, turns, settleTimeoutMs);
+  const operations = new OperationQueue(journal, step, lockTimeoutMs);
+  const instances = new Instances(substrate, tags, operations, settleTimeoutMs);
   const guests = new GuestAccess({
     patience: { reachTimeoutMs, hookTimeoutMs: options.hookTimeoutMs ?? 0 },
     freeze: options.freeze ?? "on",
@@ -114,7 +114,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     credentials,
     instances,
     journal,
-    turns,
+    operations,
     step,
   });
   return {
@@ -125,7 +125,7 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     journal,
     credentials,
     agents: new AgentVolumes(substrate, options.agent),
-    turns,
+    operations,
     instances,
     guests,
     allIngresses: shared(() => substrate.ingresses({})),

@@ -5,14 +5,14 @@ import { setTimeout as pause } from "node:timers/promises";
  * the last result.
  */
 export async function polled<Seen>(
-  look: () => Promise<Seen>,
+  poll: () => Promise<Seen>,
   isEnough: (seen: Seen) => boolean,
   how: { readonly pauseMs: number; readonly limitMs?: number; readonly signal?: AbortSignal | undefined },
 ): Promise<Seen> {
   const { pauseMs, limitMs = Number.POSITIVE_INFINITY, signal } = how;
   const untilMs = performance.now() + limitMs;
   for (;;) {
-    const seen = await look();
+    const seen = await poll();
     if (isEnough(seen) || signal?.aborted === true || performance.now() + pauseMs >= untilMs) return seen;
     await pause(pauseMs, undefined, signal && { signal }).catch(() => undefined);
   }

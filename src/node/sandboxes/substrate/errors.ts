@@ -6,7 +6,7 @@ import { messageOf } from "../../../shared/errors.ts";
  * The default next step of each error code; undefined: each message contains its own. The contract defines the first
  * four codes.
  */
-export const NEXT_STEPS = {
+export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
   SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
   BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
@@ -48,7 +48,7 @@ export const NEXT_STEPS = {
 } as const;
 
 /** Stable code of a failed operation, for programs. */
-export type SandboxCode = keyof typeof NEXT_STEPS;
+export type SandboxCode = keyof typeof SANDBOX_NEXT_STEPS;
 
 /** Longest excerpt of the daemon's answer in a message. */
 const EXCERPT_CHARACTERS = 300;
@@ -118,7 +118,8 @@ export class SandboxError extends Error {
     super(message, cause === undefined ? undefined : { cause });
     this.code = code;
     this.remedy = more.remedy;
-    this.nextStep = more.nextStep ?? (this.remedy && REMEDIES[this.remedy.kind](this.remedy.name)) ?? NEXT_STEPS[code];
+    this.nextStep =
+      more.nextStep ?? (this.remedy && REMEDIES[this.remedy.kind](this.remedy.name)) ?? SANDBOX_NEXT_STEPS[code];
     this.consoleTail = more.consoleTail ?? [];
   }
 }

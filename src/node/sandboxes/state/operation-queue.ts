@@ -22,7 +22,7 @@ export type OnStep = (operation: string, name: string, step: string, bytes?: Ste
  * Serializes the operations on each sandbox and snapshot, among this process and others, and records what would remain
  * unfinished if this process ended now.
  */
-export class Turns {
+export class OperationQueue {
   readonly #journal: Journal;
   readonly #step: OnStep;
   readonly #timeoutMs: number;
@@ -43,7 +43,7 @@ export class Turns {
   }
 
   /** Records a risk until the operation on the name ends, or until `why` is undefined. */
-  risk(name: string, why: string | undefined): void {
+  setRisk(name: string, why: string | undefined): void {
     if (why === undefined) this.#atRisk.delete(name);
     else this.#atRisk.set(name, why);
   }
@@ -52,13 +52,13 @@ export class Turns {
    * Waits for a call that changes something at the substrate. If this process ends before the answer, the outcome is
    * unknown, so the name is at risk meanwhile.
    */
-  async answered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
+  async untilAnswered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
     const before = this.#atRisk.get(name);
-    this.risk(name, before ?? "the daemon has not answered yet");
+    this.setRisk(name, before ?? "the daemon has not answered yet");
     try {
       return await call();
     } finally {
-      this.risk(name, before);
+      this.setRisk(name, before);
     }
   }
 
@@ -66,7 +66,7 @@ export class Turns {
    * Runs an operation on a sandbox or snapshot once all earlier operations on it have ended, in this process and in
    * others. Rejects with SandboxError, for example SANDBOX_BUSY if another process does not finish in time.
    */
-  async alone<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
+  async exclusive<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
     const before = this.#last.get(name) ?? Promise.resolve();
     const turn = before.then(() => this.#locked(operation, name, action));
     const ended = turn.catch(() => undefined);
@@ -100,7 +100,7 @@ export class Turns {
     try {
       return await action();
     } finally {
-      this.risk(name, undefined);
+      this.setRisk(name, undefined);
       try {
         await this.#journal.release(name);
       } catch {

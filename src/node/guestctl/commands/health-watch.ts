@@ -8,7 +8,7 @@ import { healthObject } from "./schema.ts";
 /** Minimum deadline of a check; a longer interval extends it. */
 const LEAST_TIMEOUT_MS = 2_000;
 
-export interface WatchOptions {
+export interface HealthWatchOptions {
   readonly intervalMs: number;
   /** Number of checks. Default: unlimited. */
   readonly count?: number | undefined;
@@ -17,7 +17,7 @@ export interface WatchOptions {
 }
 
 /** An agent's answer, and this host's time. */
-interface Answer {
+interface HealthAnswer {
   readonly time: Date;
   readonly health: Health;
   readonly roundTripMs: number;
@@ -29,7 +29,7 @@ interface Answer {
 }
 
 /** The result of one check: the agent's answer, or an error. */
-export type Sample = Answer | { readonly time: Date; readonly error: Error };
+export type Sample = HealthAnswer | { readonly time: Date; readonly error: Error };
 
 /**
  * Checks an agent at every interval. After a failure it dials again, with the address and credentials that are valid
@@ -37,24 +37,24 @@ export type Sample = Answer | { readonly time: Date; readonly error: Error };
  */
 async function* samples(
   { connect, redial }: Connector,
-  { intervalMs, count = Number.POSITIVE_INFINITY, signal }: WatchOptions,
+  { intervalMs, count = Number.POSITIVE_INFINITY, signal }: HealthWatchOptions,
 ): AsyncGenerator<Sample> {
   const timeoutMs = Math.max(intervalMs, LEAST_TIMEOUT_MS);
   const isOver = (): boolean => signal?.aborted === true;
   let client: GuestClient | undefined = connect();
   const dialled = async (): Promise<GuestClient> => (redial === undefined ? connect() : connectTo(await redial()));
   try {
-    for (let looks = 1; ; looks += 1) {
+    for (let checks = 1; ; checks += 1) {
       const nextMs = performance.now() + intervalMs;
       const sample = await sampleOf(async () => (client ??= await dialled()), timeoutMs, signal);
       if (isOver()) return;
       if ("error" in sample) {
-        if (looks === 1 && !mayPass(sample.error)) throw sample.error;
+        if (checks === 1 && !mayPass(sample.error)) throw sample.error;
         client?.close();
         client = undefined;
       }
       yield sample;
-      if (looks >= count) return;
+      if (checks >= count) return;
       await pause(Math.max(0, nextMs - performance.now()), undefined, signal && { signal }).catch(() => undefined);
       if (isOver()) return;
     }
@@ -100,7 +100,7 @@ async function sampleOf(
  */
 export async function watchHealth(
   connector: Connector,
-  options: Omit<WatchOptions, "signal"> & { readonly isJson: boolean },
+  options: Omit<HealthWatchOptions, "signal"> & { readonly isJson: boolean },
   host: NodeJS.Process,
 ): Promise<Sample | undefined> {
   let last: Sample | undefined;
@@ -145,7 +145,7 @@ const CLOCK_JUMP_MS = 1_000;
 /** State with which later checks are compared. */
 export interface Seen {
   /** The last answer, however old. */
-  readonly answer?: Answer;
+  readonly answer?: HealthAnswer;
   /** When the agent stopped answering; undefined while it answers. */
   readonly lostSince?: Date;
 }
