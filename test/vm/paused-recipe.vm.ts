@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
-import { execFile, spawn } from "node:child_process";
+import { type ChildProcess, execFile, spawn } from "node:child_process";
 import { once } from "node:events";
-import { readFileSync } from "node:fs";
+import { existsSync } from "node:fs";
+import { mkdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { test } from "node:test";
+import { before, describe, test } from "node:test";
 import { promisify } from "node:util";
 import { installPackages, missingPrograms } from "../../scripts/machine/programs.ts";
 import { until } from "../fixtures/awake.ts";
@@ -12,13 +13,18 @@ import { testDirectory } from "../fixtures/files.ts";
 const PAGE = join(import.meta.dirname, "../../docs/node/sandboxes.md");
 
 const SOCAT = { name: "socat", package: "socat" };
+const MEMORY_MIB = 64;
+const MACHINE = ["-M", "q35,accel=tcg", "-m", `${MEMORY_MIB}`, "-display", "none", "-nodefaults"];
+/** What hypeman leaves beside an instance's socket, and copies into a snapshot that is complete. */
+const CONFIG = "qemu-config.json";
+const LATEST = join("snapshots", "snapshot-latest");
 
-/** The command of the documentation that lets a guest go on whose suspension was broken off. */
-function recipe(): string {
-  const section = readFileSync(PAGE, "utf8").split("### What only the daemon's operator can do\n")[1] ?? "";
-  const [, command] = /\n```sh\n(printf .*)\n```\n/.exec(section) ?? [];
-  assert.ok(command !== undefined, "the page has the command");
-  return command;
+/** The script of the documentation that saves a guest whose suspension was broken off. */
+async function recipe(): Promise<string> {
+  const section = (await readFile(PAGE, "utf8")).split("### What only the daemon's operator can do\n")[1] ?? "";
+  const [, script] = /\n```sh\n(set -eu\n.*?)```\n/s.exec(section) ?? [];
+  assert.ok(script !== undefined, "the page has the script");
+  return script;
 }
 
 /** Sends QMP commands as an operator does, and resolves with the answers. */
@@ -37,29 +43,123 @@ async function statusOf(directory: string): Promise<string | undefined> {
   return (answers.at(-1)?.["return"] as { status?: string } | undefined)?.status;
 }
 
-test("the documented command resumes a QEMU whose migration to a file has ended", async () => {
-  if (missingPrograms([SOCAT]).length > 0) installPackages([SOCAT.package]);
-  await using directory = await testDirectory();
-  const machine = ["-M", "q35,accel=tcg", "-m", "64", "-display", "none", "-nodefaults"];
-  const qemu = spawn("qemu-system-x86_64", [...machine, "-qmp", "unix:qemu.sock,server=on,wait=off"], {
-    cwd: directory.path,
-    stdio: "inherit",
-  });
-  try {
-    await until(
+/** An instance's directory of the daemon, with its QEMU, which a test ends at the latest. */
+class Instance {
+  readonly path: string;
+  readonly latest: string;
+  #qemu: ChildProcess | undefined;
+
+  constructor(path: string) {
+    this.path = path;
+    this.latest = join(path, LATEST);
+  }
+
+  /** Starts QEMU and waits for a status. Its firmware writes to the memory. */
+  async start(status: string, args: readonly string[] = []): Promise<void> {
+    await writeFile(join(this.path, CONFIG), "{}");
+    const all = [...MACHINE, "-qmp", "unix:qemu.sock,server=on,wait=off", ...args];
+    this.#qemu = spawn("qemu-system-x86_64", all, { cwd: this.path, stdio: "inherit" });
+    await this.reached(status);
+  }
+
+  reached(status: string): Promise<void> {
+    return until(
       () =>
-        statusOf(directory.path)
-          .then((status) => status === "running")
+        statusOf(this.path)
+          .then((now) => now === status)
           .catch(() => false),
-      "it runs",
+      `QEMU is ${status}`,
     );
-    // As hypeman suspends (8853445, lib/hypervisor/qemu/qemu.go): stop, and migrate to a file.
-    await qmp(directory.path, { execute: "stop" }, { execute: "migrate", arguments: { uri: "exec:cat > memory" } });
-    await until(async () => (await statusOf(directory.path)) === "postmigrate", "its memory is written");
-    await promisify(execFile)("sh", ["-c", recipe()], { cwd: directory.path });
-    assert.equal(await statusOf(directory.path), "running");
-  } finally {
+  }
+
+  /** The guest's memory. QEMU must be stopped. */
+  async memory(): Promise<Buffer> {
+    const filename = join(this.path, "dump");
+    const size = MEMORY_MIB * 1024 * 1024;
+    await qmp(this.path, { execute: "pmemsave", arguments: { val: 0, size, filename } });
+    return readFile(filename);
+  }
+
+  /** As hypeman suspends (8853445, lib/hypervisor/qemu/qemu.go:135): stop, make the directory, migrate to a file. */
+  async suspend(): Promise<void> {
+    await qmp(this.path, { execute: "stop" });
+    await mkdir(this.latest, { recursive: true });
+    await qmp(this.path, { execute: "migrate", arguments: { uri: `exec:cat > ${this.latest}/memory` } });
+    await this.reached("postmigrate");
+  }
+
+  /** Runs the script. It ends QEMU, and leaves what hypeman recognizes as "Standby" (lib/instances/query.go:79). */
+  async save(): Promise<void> {
+    const qemu = this.#qemu as ChildProcess;
+    await promisify(execFile)("sh", ["-c", await recipe()], { cwd: this.path });
+    if (qemu.exitCode === null) await once(qemu, "exit");
+    assert.deepEqual(
+      [CONFIG, "memory", "../../qemu.sock"].map((name) => existsSync(join(this.latest, name))),
+      [true, true, false],
+    );
+  }
+
+  /** As hypeman restores: it waits until the file is loaded. */
+  restore(): Promise<void> {
+    return this.start("paused", ["-S", "-incoming", `exec:cat < ${this.latest}/memory`]);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    const qemu = this.#qemu;
+    if (qemu === undefined || qemu.exitCode !== null || qemu.signalCode !== null) return;
     qemu.kill("SIGKILL");
     await once(qemu, "exit");
   }
+}
+
+describe("the script for a Paused instance", () => {
+  before(() => {
+    if (missingPrograms([SOCAT]).length > 0) installPackages([SOCAT.package]);
+  });
+
+  async function saves(bringAbout: (instance: Instance) => Promise<void>): Promise<void> {
+    await using directory = await testDirectory();
+    await using instance = new Instance(directory.path);
+    await instance.start("running");
+    await bringAbout(instance);
+    await qmp(instance.path, { execute: "stop" });
+    const memory = await instance.memory();
+    assert.ok(memory.includes("SeaBIOS"), "the firmware has run");
+    await instance.save();
+    await instance.restore();
+    assert.ok((await instance.memory()).equals(memory), "the restored guest has the memory");
+    await qmp(instance.path, { execute: "cont" });
+    await instance.reached("running");
+  }
+
+  test("the script completes a standby whose memory QEMU has written", () => saves((instance) => instance.suspend()));
+
+  test("the script writes the memory of a guest that was only stopped", () => saves(async () => undefined));
+
+  test("the script saves a guest that was continued after its memory was written", () =>
+    saves(async (instance) => {
+      await instance.suspend();
+      await qmp(instance.path, { execute: "cont" });
+    }));
+
+  test("the script saves a guest whose restore was interrupted", () =>
+    saves(async (instance) => {
+      await instance.suspend();
+      await instance.save();
+      await instance.restore();
+    }));
+
+  test("the script fails and keeps QEMU and the old memory if the disk is full", async () => {
+    await using directory = await testDirectory();
+    await using instance = new Instance(directory.path);
+    await instance.start("running");
+    await mkdir(instance.latest, { recursive: true });
+    await writeFile(join(instance.latest, "memory"), "older");
+    await symlink("/dev/full", join(instance.latest, "memory.new"));
+    await assert.rejects(instance.save(), /QEMU could not write .*memory\.new; see df/);
+    assert.equal(await readFile(join(instance.latest, "memory"), "utf8"), "older");
+    await rm(join(instance.latest, "memory.new"));
+    await instance.save();
+    await instance.restore();
+  });
 });

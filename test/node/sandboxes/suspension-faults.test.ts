@@ -47,7 +47,9 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
   it("after an aborted standby every operation fails with PAUSED and a next step", async (place) => {
     const { node, substrate } = place;
     const { id } = substrate.instances.get("box");
-    const SAVED = new RegExp(`^do not remove it yet, .*: stop the daemon, send .* and cont to guests/${id}/qemu.sock `);
+    const SAVED = new RegExp(
+      `^do not remove it, .*: stop the daemon, run the script of .* in guests/${id} of .*, and sweep;`,
+    );
     substrate.machine("box").breaksStandbyOff = true;
     await assertRefused(node.standby("box"), "PAUSED", /box is Paused: .*500 internal_error/, SAVED);
     for (const operation of [

@@ -165,8 +165,8 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
   const nextStep =
-    "do not remove it yet, as the daemon's operator can save its memory: stop the daemon, send qmp_capabilities and cont to " +
-    `guests/${instanceId}/qemu.sock in its data directory, start the daemon, and sweep (docs/node/sandboxes.md has the commands); ` +
+    "do not remove it, because the daemon's operator can save its memory: stop the daemon, run the script of " +
+    `docs/node/sandboxes.md in guests/${instanceId} of its data directory, start the daemon, and sweep; ` +
     "if its hypervisor is gone, its last snapshot can be forked";
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
