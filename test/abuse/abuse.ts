@@ -12,7 +12,7 @@ import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
 import { execStart } from "../fixtures/raw-calls.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
 import { seededRandom } from "../fixtures/seeded-random.ts";
-import type { Attack, Outcome } from "./attack.ts";
+import { type Attack, ATTACKED_COMMAND, type Outcome } from "./attack.ts";
 
 /** An attack that takes longer counts as hung. */
 const ATTACK_LIMIT_MS = 600_000;
@@ -49,7 +49,7 @@ export interface AbuseOptions {
 /** Runs all attacks in turn on one agent. One that it does not survive is the last. */
 export async function abuse(options: AbuseOptions): Promise<void> {
   const { seed, inputs, attacks, answerLimitMs = ANSWER_LIMIT_MS, onRow } = options;
-  await using agent = await startAgent({ hooks: { preSnapshot: { args: ["true"] } } });
+  await using agent = await startAgent({ command: ATTACKED_COMMAND, hooks: { preSnapshot: { args: ["true"] } } });
   await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-abuse-"));
   await using probe = new Probe(agent, answerLimitMs);
   const weights = attacks.reduce((sum, { weight }) => sum + weight, 0);

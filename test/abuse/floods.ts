@@ -10,7 +10,7 @@ import { clientOf } from "../fixtures/guest-client.ts";
 import { endAll } from "../fixtures/kept-commands.ts";
 import { cpuMsOf, memoryOf } from "../fixtures/proc.ts";
 import { RawHttp2 } from "../fixtures/raw-http2.ts";
-import type { Attack, Outcome, Target } from "./attack.ts";
+import { type Attack, ATTACKED_COMMAND, type Outcome, type Target } from "./attack.ts";
 
 /** As many as an agent keeps, each with its part of what all of them may hold. */
 const FLOODS = 64;
@@ -65,6 +65,7 @@ async function floodUnread({ agent, ...target }: Target): Promise<Outcome> {
 async function floodReaders(): Promise<Outcome> {
   const output = { keep: { bufferBytes: MIB } };
   await using agent = await startAgent({
+    command: ATTACKED_COMMAND,
     process: { args: ["yes", "line of the workload"], output },
     through: ["sh", "-c", 'exec "$@" >/dev/null', "sh"],
   });

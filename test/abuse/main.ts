@@ -34,7 +34,7 @@ const USAGE = `usage: npm run abuse [-- [OPTION...] [WORD...]]   only the attack
   --long       about ${LONG_INPUTS.toLocaleString("en")} inputs instead of ${SHORT_INPUTS.toLocaleString("en")}
   --inputs N   about N inputs
   --seed N     the same inputs again; default: 1
-The agent is that of the sources, or the one that GUEST_AGENT_ENTRY names. Exit status 1: something did not hold.
+The agent is that of the sources with the flags of the built one, or the one that GUEST_AGENT_ENTRY names. Exit status 1: something did not hold.
 Attacks: ${ATTACKS.map(({ name }) => name).join("; ")}`;
 
 await runScript("abuse", USAGE, async () => {
