@@ -45,7 +45,7 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
   /**
    * Time limit of the whole call, in milliseconds from now; at the limit it fails with DEADLINE_EXCEEDED. The limit of
-   * a command counts until it has started. Infinity: no limit. Default: no limit.
+   * a command counts until it has started, that of a tunnel until it is open. Infinity: no limit. Default: no limit.
    */
   readonly requestTimeoutMs?: number | undefined;
   /**

@@ -1,9 +1,12 @@
 import { randomBytes } from "node:crypto";
-import { limitOf, wholeNumber } from "./arguments.ts";
+import { checkOptions, limitOf, wholeNumber } from "./arguments.ts";
 import type { CallOptions } from "./channel.ts";
-import { failure, GuestError, mayConnect } from "./errors.ts";
+import { deferred } from "./deferred.ts";
+import { abortedError, failure, GuestError, mayConnect } from "./errors.ts";
 import type { DutiesRequest, DutiesResult, Health, HookResult } from "./messages.ts";
+import type { Names } from "./options.ts";
 import { growingPauses, retried } from "./retry.ts";
+import { TimeLimit } from "./time-limit.ts";
 
 /** Twice the 32 bytes that the kernel's generator needs. The agent reports less than 32 as too short. */
 const DEFAULT_ENTROPY_BYTES = 64;
@@ -17,6 +20,7 @@ const CLOCK_CHECKS = 3;
 const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
+const LATE_DIAL = "requestTimeoutMs is over, and the function that connects to the guest has not returned a client";
 /** Limit on the pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
@@ -36,11 +40,26 @@ export interface DutiesOptions {
    * Default: 10 s.
    */
   readonly reachTimeoutMs?: number | undefined;
-  /** Time limit of the call with the restore steps, once the agent has been reached, in milliseconds. Default: no limit. */
+  /**
+   * Time limit of each call with the restore steps, once the agent has been reached, in milliseconds. Infinity: no
+   * limit. Default: no limit.
+   */
+  readonly dutiesTimeoutMs?: number | undefined;
+  /** Time limit of everything together, in milliseconds from now. Infinity: no limit. Default: no limit. */
   readonly requestTimeoutMs?: number | undefined;
   /** Aborting cancels the calls in progress and ends the retries. */
   readonly signal?: AbortSignal | undefined;
 }
+
+const DUTIES: Names<DutiesOptions> = {
+  entropyBytes: true,
+  hostTime: true,
+  keepFrozen: true,
+  reachTimeoutMs: true,
+  dutiesTimeoutMs: true,
+  requestTimeoutMs: true,
+  signal: true,
+};
 
 /** The part of a GuestClient that a restore needs. */
 export interface RestoredGuest {
@@ -69,33 +88,51 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * agent cannot be reached, or while its session is still frozen for a reason other than a refused spec file. Repeated
  * restore steps do no harm. Rejects with GuestError.
  */
-export async function restoreDuties(
+export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<DutiesResult> {
+  checkOptions("the options of restoreDuties", options, DUTIES);
+  return repeatedDuties(dial, options, endOf(options));
+}
+
+/** When a restore must end. */
+interface End {
+  readonly limit: TimeLimit;
+  readonly signal: AbortSignal | undefined;
+}
+
+function endOf({ requestTimeoutMs, signal }: DutiesOptions): End {
+  return { limit: new TimeLimit(requestTimeoutMs), signal };
+}
+
+async function repeatedDuties(
   dial: Dial,
   {
     entropyBytes = DEFAULT_ENTROPY_BYTES,
     hostTime = true,
     keepFrozen = false,
     reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS,
-    ...call
-  }: DutiesOptions = {},
+    dutiesTimeoutMs,
+  }: DutiesOptions,
+  end: End,
 ): Promise<DutiesResult> {
-  const { signal } = call;
-  const untilMs = performance.now() + (limitOf(reachTimeoutMs, "reachTimeoutMs") ?? Number.POSITIVE_INFINITY);
+  const { limit, signal } = end;
+  const untilMs = reachUntil(reachTimeoutMs, limit);
+  const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
   // Remembered from the Health of every attempt: if the answer to the restore steps was lost, the guest has cleared the
   // flag already, and older agents report it in Health alone.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
-    const client = await dial(false);
+    const client = await dialled(dial, false, end);
     try {
       // Connect first: a TLS handshake would delay the call that carries the time.
       thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
-      const request = {
+      const duties = await client.snapshots.duties({
         entropy: randomBytes(sizeBytes),
         keepFrozen,
         ...(hostTime && { hostTime: new Date() }),
-      };
-      const duties = await client.snapshots.duties({ ...request, ...call });
+        signal,
+        requestTimeoutMs: limit.left(callMs),
+      });
       thawedWithoutDuties ||= duties.thawedWithoutDuties;
       return { ...duties, thawedWithoutDuties };
     } finally {
@@ -109,6 +146,36 @@ export async function restoreDuties(
     isTransient: mayConnect,
     isEnough: (duties) => !duties.frozen || keepFrozen || hasRefusedSpec(duties),
   });
+}
+
+/** When to give up reaching the agent, by performance.now(). */
+function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
+  const untilMs = performance.now() + (limitOf(reachTimeoutMs, "reachTimeoutMs") ?? Number.POSITIVE_INFINITY);
+  return Math.min(untilMs, limit.endMs);
+}
+
+/** Calls `dial`. Rejects with GuestError at the end of the restore; a client that is there only later is closed. */
+async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: End): Promise<RestoredGuest> {
+  if (signal?.aborted === true) throw abortedError(signal);
+  const dialling = Promise.resolve(dial(areDutiesDone));
+  const { promise: over, reject } = deferred<never>();
+  const timer = limit.timer(() => reject(new GuestError({ status: "DEADLINE_EXCEEDED", message: LATE_DIAL })));
+  const onAbort = (): void => {
+    if (signal !== undefined) reject(abortedError(signal));
+  };
+  signal?.addEventListener("abort", onAbort);
+  try {
+    return await Promise.race([dialling, over]);
+  } catch (error) {
+    dialling.then(
+      (client) => client.close(),
+      () => undefined,
+    );
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", onAbort);
+  }
 }
 
 /**
@@ -175,18 +242,19 @@ export interface RestoreOptions extends DutiesOptions {
   readonly hookTimeoutMs?: number | undefined;
 }
 
+const RESTORE: Names<RestoreOptions> = { ...DUTIES, hookTimeoutMs: true };
+
 /**
  * Does everything that a node agent must do after a restore. Runs the restore steps, and repeats them once if the clock
  * is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections, runs the
  * POST_RESTORE hook once and calls Health. Rejects with GuestError: SPEC_REFUSED if the session stays frozen because of
  * a spec file.
  */
-export async function restoreSequence(
-  dial: Dial,
-  { hookTimeoutMs, ...options }: RestoreOptions = {},
-): Promise<RestoreOutcome> {
-  const duties = await restoreDuties(dial, options);
-  return finishRestore(dial, { duties, atMs: Date.now() }, { hookTimeoutMs, ...options });
+export async function restoreSequence(dial: Dial, options: RestoreOptions = {}): Promise<RestoreOutcome> {
+  checkOptions("the options of restoreSequence", options, RESTORE);
+  const end = endOf(options);
+  const duties = await repeatedDuties(dial, options, end);
+  return finished(dial, { duties, atMs: Date.now() }, options, end);
 }
 
 /** Result of restore steps that have been run. */
@@ -202,10 +270,21 @@ export interface DoneDuties {
  */
 export async function finishRestore(
   dial: Dial,
-  { duties, atMs }: DoneDuties,
-  { hookTimeoutMs = 0, ...options }: RestoreOptions = {},
+  done: DoneDuties,
+  options: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
-  const { reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS, signal } = options;
+  checkOptions("the options of finishRestore", options, RESTORE);
+  return finished(dial, done, options, endOf(options));
+}
+
+async function finished(
+  dial: Dial,
+  { duties, atMs }: DoneDuties,
+  options: RestoreOptions,
+  end: End,
+): Promise<RestoreOutcome> {
+  const { hookTimeoutMs: timeoutMs = 0, reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS } = options;
+  const { limit, signal } = end;
   const { thawedWithoutDuties } = duties;
   if (duties.frozen && hasRefusedSpec(duties)) {
     const message =
@@ -214,19 +293,19 @@ export async function finishRestore(
   }
   let dutiesDoneMs = atMs;
   let repeated: RepeatedDuties | undefined;
-  let client = await dial(true);
+  let client = await dialled(dial, true, end);
   try {
-    await reach(client, performance.now() + reachTimeoutMs, signal);
-    const { clockErrorMs } = await checkClock(client, signal);
+    await reach(client, reachUntil(reachTimeoutMs, limit), signal);
+    const { clockErrorMs } = await checkClock(client, end);
     if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
-      repeated = { clockErrorMs, duties: await restoreDuties(() => dial(true), options) };
+      repeated = { clockErrorMs, duties: await repeatedDuties(() => dial(true), options, end) };
       dutiesDoneMs = Date.now();
       client.close();
-      client = await dial(true);
-      await reach(client, performance.now() + reachTimeoutMs, signal);
+      client = await dialled(dial, true, end);
+      await reach(client, reachUntil(reachTimeoutMs, limit), signal);
     }
-    const hook = await client.snapshots.hook("post-restore", { timeoutMs: hookTimeoutMs, signal });
-    const last = await checkClock(client, signal);
+    const hook = await client.snapshots.hook("post-restore", { timeoutMs, signal, requestTimeoutMs: limit.left() });
+    const last = await checkClock(client, end);
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
     return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
   } catch (error) {
@@ -263,14 +342,14 @@ function* warningsOf(
 /** The last Health, and the clock error by the quickest reading: NaN if the agent sends no time. */
 async function checkClock(
   client: RestoredGuest,
-  signal: AbortSignal | undefined,
+  { limit, signal }: End,
 ): Promise<Pick<RestoreOutcome, "health" | "clockErrorMs">> {
   let quickestMs = Number.POSITIVE_INFINITY;
   let clockErrorMs = Number.NaN;
   for (let check = 1; ; check++) {
     const askedMs = Date.now();
     const began = performance.now();
-    const health = await client.health({ signal });
+    const health = await client.health({ signal, requestTimeoutMs: limit.left() });
     const tookMs = performance.now() - began;
     if (tookMs < quickestMs && health.guestTime !== undefined) {
       quickestMs = tookMs;

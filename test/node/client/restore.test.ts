@@ -96,6 +96,65 @@ describe("restoreSequence", () => {
     assert.equal(agent.calls.filter((name) => name === "RunHook").length, 1);
   });
 
+  for (const hanging of ["RunRestoreDuties", "RunHook", "Health"]) {
+    test(`requestTimeoutMs ends a whole restore if the agent does not answer ${hanging}`, async () => {
+      const never = (): Promise<never> => new Promise(() => {});
+      let hooks = 0;
+      await using agent = await startStandIn({
+        service: GuestAgent,
+        answers: {
+          Health: () => (hanging === "Health" && hooks > 0 ? never() : { alive: true }),
+          RunRestoreDuties: () => (hanging === "RunRestoreDuties" ? never() : {}),
+          RunHook: () => (hanging === "RunHook" ? never() : { ran: ++hooks > 0 }),
+        },
+      });
+      const limits = { requestTimeoutMs: 1_000, reachTimeoutMs: 600_000 };
+      const error = await failureOf(agent.client.snapshots.completeRestore(limits));
+      assert.equal(error.status, "DEADLINE_EXCEEDED");
+    });
+  }
+
+  test("requestTimeoutMs and signal end a restore whose dial does not return", async () => {
+    await using agent = await startStandIn({ service: GuestAgent });
+    const dials = Promise.withResolvers<RestoredGuest>();
+    const late = failureOf(restoreSequence(() => dials.promise, { requestTimeoutMs: 100 }));
+    assert.deepEqual(
+      [(await late).status, (await late).message.includes("requestTimeoutMs")],
+      ["DEADLINE_EXCEEDED", true],
+    );
+    const aborted = failureOf(restoreDuties(() => dials.promise, { signal: AbortSignal.timeout(100) }));
+    assert.equal((await aborted).code, "CALL_ABORTED");
+    // Both clients that come too late are closed.
+    const guest = agent.redial();
+    dials.resolve(guest);
+    await dials.promise;
+    await assert.rejects(guest.health(), { code: "CLIENT_CLOSED" });
+  });
+
+  test("requestTimeoutMs ends a restore before reachTimeoutMs if no agent answers", async () => {
+    const agent = await startStandIn({ service: GuestAgent });
+    await agent[Symbol.asyncDispose]();
+    const dial = (): RestoredGuest => agent.redial();
+    const error = await failureOf(restoreSequence(dial, { requestTimeoutMs: 300, reachTimeoutMs: Infinity }));
+    assert.ok(["DEADLINE_EXCEEDED", "UNAVAILABLE"].includes(error.status), error.message);
+  });
+
+  test("dutiesTimeoutMs limits each call with the restore steps", async () => {
+    await using agent = await startStandIn({
+      service: GuestAgent,
+      answers: { Health: () => ({ alive: true }), RunRestoreDuties: () => new Promise<never>(() => {}) },
+    });
+    const error = await failureOf(restoreDuties(() => agent.redial(), { dutiesTimeoutMs: 200 }));
+    assert.equal(error.status, "DEADLINE_EXCEEDED");
+  });
+
+  test("an unknown option of a restore is refused", async () => {
+    const dial = (): RestoredGuest => assert.fail("nothing is dialled");
+    const options = { timeoutMs: 5 } as object;
+    for (const refused of [restoreDuties(dial, options), restoreSequence(dial, options)])
+      assert.match((await failureOf(refused)).message, /^there is no timeoutMs in the options of restore/);
+  });
+
   test("restoreDuties backs off while the agent is shutting down", async () => {
     let dialled = 0;
     const leaving: RestoredGuest = {

@@ -1,8 +1,13 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
 import { describe, it, type TestContext } from "node:test";
+import { setTimeout as pause } from "node:timers/promises";
 import { create, fromBinary, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import { TunnelFrameSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import type { GuestError } from "../../../src/node/client/index.ts";
+import { failureOf } from "../../fixtures/guest-client.ts";
 import { rawGrpcServer } from "../../fixtures/raw-grpc-server.ts";
 
 /** With gRPC's prefix. */
@@ -83,6 +88,45 @@ function framesOf(bytes: Buffer) {
   }
   return frames;
 }
+
+describe("requestTimeoutMs of a tunnel", () => {
+  it("a tunnel that is not open at requestTimeoutMs fails with DEADLINE_EXCEEDED", async () => {
+    await using server = await rawGrpcServer(() => undefined);
+    const tunnel = server.client.ports.connect(80, { requestTimeoutMs: 200 });
+    assert.equal((await failureOf(tunnel.opened)).status, "DEADLINE_EXCEEDED");
+    assert.ok(tunnel.destroyed);
+  });
+
+  it("forward resets a connection that is not open at requestTimeoutMs", async () => {
+    await using server = await rawGrpcServer(() => undefined);
+    const failed = Promise.withResolvers<GuestError>();
+    const options = { port: 80, requestTimeoutMs: 200, onError: failed.resolve };
+    await using forwarding = await server.client.ports.forward(options);
+    const socket = connect(forwarding.port, "127.0.0.1");
+    const [error] = (await once(socket, "error")) as [NodeJS.ErrnoException];
+    assert.deepEqual([error.code, (await failed.promise).status], ["ECONNRESET", "DEADLINE_EXCEEDED"]);
+  });
+
+  it("an open tunnel outlives its requestTimeoutMs", async () => {
+    await using server = await rawGrpcServer((stream) => {
+      stream.write(OPENED);
+      stream.on("data", (bytes: Buffer) => {
+        if (framesOf(bytes).some((frame) => frame.case === "end"))
+          stream.end(Buffer.concat([message(dataOf("late")), END]));
+      });
+    });
+    // However long the opening takes on this machine.
+    for (let requestTimeoutMs = 300; ; requestTimeoutMs *= 2) {
+      const tunnel = server.client.ports.connect(80, { requestTimeoutMs });
+      if ((await tunnel.opened.catch((error: unknown) => (error as GuestError).status)) === "DEADLINE_EXCEEDED")
+        continue;
+      await pause(requestTimeoutMs + 100);
+      tunnel.end();
+      assert.equal(await text(tunnel), "late");
+      return;
+    }
+  });
+});
 
 describe("the frames of a tunnel", () => {
   for (const partBytes of [1, 7, 1_000_000]) {

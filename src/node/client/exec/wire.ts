@@ -2,15 +2,13 @@ import { create, type MessageInitShape } from "@bufbuild/protobuf";
 import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
 import { type ExecFrame, ExecFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
-import { limitOf } from "../arguments.ts";
 import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import type { GuestError } from "../errors.ts";
 import { deadlineExceeded } from "../grpc-texts.ts";
 import { discardLateWrites, streamOf } from "../internals/grpc-js.ts";
+import { TimeLimit } from "../time-limit.ts";
 
 const METHOD = GuestAgent.method.exec;
-/** Limit of setTimeout, which fires at once for a longer time. A limit of 24 days is not enforced. */
-const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** A frame to send. */
 export type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
@@ -65,7 +63,7 @@ export class ExecCall implements ExecWire {
   #exceededMs: number | undefined;
   /** Whether the agent has received the call's headers, as far as this side knows. */
   #isSent = false;
-  #stopTimer: () => void = () => undefined;
+  readonly #stopTimer: () => void;
 
   /**
    * @param options `requestTimeoutMs` is the time limit of the agent's first frame: a deadline of the gRPC call would
@@ -75,11 +73,16 @@ export class ExecCall implements ExecWire {
    */
   constructor(channel: Channel, options: CallOptions, first: Frame) {
     const { requestTimeoutMs, ...rest } = options;
-    const limitMs = limitOf(requestTimeoutMs, "requestTimeoutMs");
+    const limit = new TimeLimit(requestTimeoutMs);
     this.#channel = channel;
     this.#signal = options.signal;
     this.#call = channel.bidiStream(METHOD, rest);
-    if (limitMs !== undefined && limitMs <= LONGEST_TIMER_MS) this.#startTimer(limitMs);
+    const timer = limit.timer(() => {
+      this.#exceededMs = requestTimeoutMs;
+      this.#isSent = this.#held === undefined || streamOf(this.#call) !== undefined;
+      cancelCall(this.#call);
+    });
+    this.#stopTimer = () => clearTimeout(timer);
     this.#write({ frame: first, sent: undefined });
     this.#call.once("metadata", () => {
       if (this.#held !== undefined) discardLateWrites(this.#call);
@@ -135,15 +138,6 @@ export class ExecCall implements ExecWire {
 
   cancel(): void {
     cancelCall(this.#call);
-  }
-
-  #startTimer(limitMs: number): void {
-    const timer = setTimeout(() => {
-      this.#exceededMs = limitMs;
-      this.#isSent = this.#held === undefined || streamOf(this.#call) !== undefined;
-      cancelCall(this.#call);
-    }, limitMs);
-    this.#stopTimer = () => clearTimeout(timer);
   }
 
   #write({ frame, sent }: HeldFrame): void {

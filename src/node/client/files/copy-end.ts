@@ -1,5 +1,5 @@
 import { abortedError, GuestError } from "../errors.ts";
-import type { TimeLimit } from "./time-limit.ts";
+import type { TimeLimit } from "../time-limit.ts";
 
 /**
  * The end of a copy before it is complete, by its caller's signal or its time limit. Calls to the agent end by

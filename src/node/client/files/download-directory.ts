@@ -24,7 +24,7 @@ import {
   REACH_TIMEOUT_MS,
   RESUMES,
 } from "./directory-copy.ts";
-import { TimeLimit } from "./time-limit.ts";
+import { TimeLimit } from "../time-limit.ts";
 import { entryErrno, guestFile, joined, nanosecondsOf } from "./guest-file.ts";
 import { LeftOut } from "./left-out.ts";
 import { type GuestPath, pathBytes } from "./path.ts";

@@ -26,7 +26,7 @@ import { attributesOf } from "./stat.ts";
 import { type LinkedGuest, withFollowedLinks } from "./followed-links.ts";
 import { type GuestPath, pathBytes, pathFields, PLACE, type PlaceOptions } from "./path.ts";
 import { readPieces } from "./read.ts";
-import { TimeLimit } from "./time-limit.ts";
+import { TimeLimit } from "../time-limit.ts";
 import {
   bufferOf,
   isServiceError,

@@ -14,7 +14,7 @@ import {
   UPLOAD,
   type UploadOptions,
 } from "./directory-copy.ts";
-import { TimeLimit } from "./time-limit.ts";
+import { TimeLimit } from "../time-limit.ts";
 import { LeftOut } from "./left-out.ts";
 import type { GuestPath } from "./path.ts";
 import type { CopyCalls } from "./copy-calls.ts";

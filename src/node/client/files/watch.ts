@@ -13,7 +13,7 @@ import type { Names } from "../options.ts";
 import { received } from "../received.ts";
 import { growingPauses } from "../retry.ts";
 import { isRefusal, isTransient } from "../transient.ts";
-import { TimeLimit } from "./time-limit.ts";
+import { TimeLimit } from "../time-limit.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
 /** Options of `watch`. Options that Node's fs.watch has too have the same names. */

@@ -1,7 +1,7 @@
 import { lstat, unlink } from "node:fs/promises";
 import { connect, createServer, type ListenOptions, type Server, type Socket } from "node:net";
 import { errnoOf, messageOf } from "../../../shared/errors.ts";
-import { fromArguments } from "../arguments.ts";
+import { fromArguments, limitOf } from "../arguments.ts";
 import { failure, type GuestError, invalidOption } from "../errors.ts";
 import type { ConnectOptions } from "../link/link.ts";
 import type { TunnelOpener } from "./opener.ts";
@@ -39,6 +39,11 @@ export interface ForwardOptions {
   readonly onError?: ((error: GuestError) => void) | undefined;
   /** Called for each connection that has been opened in the guest. */
   readonly onConnect?: (() => void) | undefined;
+  /**
+   * Time limit for each connection to be opened in the guest, in milliseconds; at the limit the local connection is
+   * reset, and `onError` is called. Infinity: no limit. Default: no limit.
+   */
+  readonly requestTimeoutMs?: number | undefined;
   /** Aborting closes the forwarding. */
   readonly signal?: AbortSignal | undefined;
 }
@@ -59,6 +64,7 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
   connectOptions: true,
   onError: true,
   onConnect: true,
+  requestTimeoutMs: true,
   signal: true,
 };
 
@@ -68,20 +74,21 @@ export const FORWARD_NAMES: Readonly<Record<keyof ForwardOptions, true>> = {
  * @throws GuestError if it cannot listen
  */
 export async function forward(
-  { port, path, listen = 0, host = LOCALHOST, onError, onConnect, signal }: ForwardOptions,
+  { port, path, listen = 0, host = LOCALHOST, onError, onConnect, requestTimeoutMs, signal }: ForwardOptions,
   opener: TunnelOpener,
 ): Promise<Forwarding> {
   const target = port ?? path;
   if (target === undefined || (port !== undefined && path !== undefined)) {
     throw invalidOption("port", "forward requires a port or a path");
   }
+  limitOf(requestTimeoutMs, "requestTimeoutMs");
   const sockets = new Set<Socket>();
   const reads = new LargeReads();
   const accept = (socket: Socket): void => {
     sockets.add(socket);
     socket.on("close", () => sockets.delete(socket));
     const open = async (gone: AbortSignal): Promise<GuestTunnel> => {
-      const tunnel = await opener.open(target, gone);
+      const tunnel = await opener.open(target, gone, requestTimeoutMs);
       onConnect?.();
       return tunnel;
     };

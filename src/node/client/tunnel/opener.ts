@@ -1,6 +1,7 @@
 import type { Channel } from "../channel.ts";
 import { failure } from "../errors.ts";
 import { RedialledChannel } from "../link/redialled.ts";
+import { TimeLimit } from "../time-limit.ts";
 import { isTransient } from "../transient.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
@@ -40,15 +41,19 @@ export class TunnelOpener {
     this.#dials = dials;
   }
 
-  /** Resolves with an open tunnel. Rejects with GuestError. */
-  async open(target: number | string, signal: AbortSignal): Promise<GuestTunnel> {
+  /**
+   * Resolves with an open tunnel. Rejects with GuestError, with DEADLINE_EXCEEDED if no attempt has opened it within
+   * the time limit.
+   */
+  async open(target: number | string, signal: AbortSignal, requestTimeoutMs?: number): Promise<GuestTunnel> {
     const present = this.#channel.current;
+    const limit = new TimeLimit(requestTimeoutMs);
     try {
-      return await this.#opened(target, signal);
+      return await this.#opened(target, signal, limit);
     } catch (error) {
       if (this.#dials.instead === undefined || !isTransient(error) || signal.aborted) throw error;
       if (this.#channel.current === present) await (this.#dialling ??= this.#renew());
-      return this.#opened(target, signal);
+      return this.#opened(target, signal, limit);
     }
   }
 
@@ -60,9 +65,9 @@ export class TunnelOpener {
     this.#more.clear();
   }
 
-  async #opened(target: number | string, signal: AbortSignal): Promise<GuestTunnel> {
+  async #opened(target: number | string, signal: AbortSignal, limit: TimeLimit): Promise<GuestTunnel> {
     const channel = await this.#withRoom();
-    const tunnel = new GuestTunnel(channel, target, { signal });
+    const tunnel = new GuestTunnel(channel, target, { signal, requestTimeoutMs: limit.left() });
     // The caller gets the error from `opened`.
     tunnel.on("error", () => undefined);
     const others = this.#more.get(channel);

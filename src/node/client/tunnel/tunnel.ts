@@ -7,8 +7,10 @@ import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
 import { failure, GuestError } from "../errors.ts";
 import { deferred } from "../deferred.ts";
 import { DataFrames } from "./data-frames.ts";
-import { discardLateWrites } from "../internals/grpc-js.ts";
+import { deadlineExceeded } from "../grpc-texts.ts";
+import { discardLateWrites, streamOf } from "../internals/grpc-js.ts";
 import { READ_BYTES } from "../internals/large-reads.ts";
+import { TimeLimit } from "../time-limit.ts";
 
 const METHOD = Tunnel.method.open;
 /** Limit on the data in one frame. The agent treats messages over 256 KiB as large. */
@@ -43,11 +45,16 @@ export class GuestTunnel extends Duplex implements Disposable {
   /** Bytes that wait for the window, and the callback of their write. */
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
+  /** The time limit at which the call was cancelled, because the tunnel was not open; otherwise undefined. */
+  #exceededMs: number | undefined;
   /** Received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
   #cameBytes = 0;
   #returnedBytes = 0;
 
-  /** Throws GuestError for an invalid target, a closed client, and an aborted signal. */
+  /**
+   * @param options `requestTimeoutMs` is the time limit until the tunnel is open
+   * @throws GuestError for an invalid target, a closed client, and an aborted signal
+   */
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super({ writableHighWaterMark: WINDOW_BYTES });
     this.opened = this.#opening.promise;
@@ -59,7 +66,16 @@ export class GuestTunnel extends Duplex implements Disposable {
       () => this.off("error", told),
       () => undefined,
     );
-    this.#call = channel.bidiStream(METHOD, options);
+    // A deadline of the gRPC call would also end the open tunnel.
+    const { requestTimeoutMs, ...rest } = options;
+    const limit = new TimeLimit(requestTimeoutMs);
+    this.#call = channel.bidiStream(METHOD, rest);
+    const timer = limit.timer(() => {
+      this.#exceededMs = requestTimeoutMs;
+      cancelCall(this.#call);
+    });
+    const stopTimer = (): void => clearTimeout(timer);
+    this.opened.then(stopTimer, stopTimer);
     this.#call.once("metadata", () => {
       discardLateWrites(this.#call);
       this.#frames = DataFrames.of(this.#call, (bytes, isLast) => this.#arrive(bytes, isLast));
@@ -68,7 +84,9 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#over = new Promise((resolve) => {
       this.#call.on("status", ({ code }: StatusObject) => code === status.OK && resolve(null));
       this.#call.on("error", (error: ServiceError) => {
-        void channel.explained(error, METHOD, options.signal, (why) => {
+        const isSent = streamOf(this.#call) !== undefined;
+        const cause = this.#exceededMs === undefined ? error : deadlineExceeded(error, this.#exceededMs, isSent);
+        void channel.explained(cause, METHOD, options.signal, (why) => {
           resolve(why);
           super.destroy(why);
         });

@@ -123,7 +123,7 @@ that is needed after a restore.`,
 ran before them; 125 guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
-    const options = { ...dutiesOptions(values), requestTimeoutMs: parseDurationMs(values.timeout, "--timeout") };
+    const options = { ...dutiesOptions(values), dutiesTimeoutMs: parseDurationMs(values.timeout, "--timeout") };
     const { connect } = await connector(values, host);
     const timed = await waitedFor("restore", host, () => restoreDuties(connect, options));
     const { value: response, durationMs } = timed;

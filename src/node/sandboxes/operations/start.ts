@@ -68,7 +68,7 @@ export async function booted(
           const health = await client.health({ waitForReady: true, requestTimeoutMs: deadlineMs });
           if (isClockWrong(health)) {
             const { reachTimeoutMs } = node.guests.patience;
-            await restoreDuties(() => node.guests.dial(entry), { reachTimeoutMs, requestTimeoutMs: CALL_MS });
+            await restoreDuties(() => node.guests.dial(entry), { reachTimeoutMs, dutiesTimeoutMs: CALL_MS });
           }
           return { agentVersion: client.agentVersion ?? "", agentServices: health.services };
         } catch (error) {

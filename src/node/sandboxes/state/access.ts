@@ -100,7 +100,7 @@ export class GuestAccess {
       first = undefined;
       return guest ?? dial();
     };
-    const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, requestTimeoutMs: CALL_MS });
+    const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS });
     const done = { duties, atMs: Date.now() };
     // Recorded now, because the agent reports it only once: a crash before `awaken` would lose it.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });

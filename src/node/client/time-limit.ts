@@ -1,0 +1,32 @@
+import { limitOf } from "./arguments.ts";
+
+/** The longest time of Node's timers, which fire at once for a longer one. A limit of 24 days is not enforced. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** Time limit of an operation that makes several calls. The limit of each call is the remaining time. */
+export class TimeLimit {
+  /** When the time is over, by performance.now(); Infinity if there is no limit. */
+  readonly endMs: number;
+
+  /** Throws GuestError (INVALID_ARGUMENT) for an invalid limit. */
+  constructor(requestTimeoutMs: number | undefined) {
+    const limitMs = limitOf(requestTimeoutMs, "requestTimeoutMs") ?? Number.POSITIVE_INFINITY;
+    this.endMs = performance.now() + limitMs;
+  }
+
+  get isOver(): boolean {
+    return performance.now() >= this.endMs;
+  }
+
+  /** The remaining time, at most `mostMs`; undefined if there is no limit. */
+  left(mostMs: number = Number.POSITIVE_INFINITY): number | undefined {
+    const leftMs = Math.min(mostMs, Math.max(0, this.endMs - performance.now()));
+    return leftMs === Number.POSITIVE_INFINITY ? undefined : leftMs;
+  }
+
+  /** Starts a timer for the end of the time. Returns it, for clearTimeout. */
+  timer(onOver: () => void): NodeJS.Timeout | undefined {
+    const leftMs = this.left();
+    return leftMs === undefined || leftMs > LONGEST_TIMER_MS ? undefined : setTimeout(onOver, leftMs);
+  }
+}
