@@ -91,16 +91,16 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests: incomplete messages, and complete ones over 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Complete messages of at most 256 KiB that wait for their command are not counted. With 250 commands that read nothing, these messages take 150 MB, and the agent takes 188 MB in all`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} in all. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, such messages take 150 MB of the 188 MB of memory that the agent then uses`,
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT}. The agent accepts 16 connections more. At the first authenticated call on one of these 16, the agent closes a connection that has had no authenticated call. If there is none, it closes the connection whose client has left a PING unanswered for longest, and for at least 60 s. If there is none either, the calls fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT}. Above this limit, the agent accepts 16 surplus connections. At the first authenticated call on a surplus connection, the agent closes a connection that has had no authenticated call. If every connection has had one, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["TLS handshake; then the wait for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
     "certificate chain of a client",
-    "four certificates and 5.5 KiB, which is room for three certificates of RSA-4096; the [security model](security-model.md#what-is-protected) says more",
+    "at most four certificates, 5.5 KiB and 400 DER elements, which is enough for three certificates with RSA-4096 keys; the [security model](security-model.md#what-is-protected) says more",
   ],
   [
     "before the first authenticated call of a connection",
@@ -117,7 +117,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} ${CALM}`],
   [
     "closing a connection",
-    "the agent closes it once the peer has neither read nor sent for 1 s, and 5 s after the beginning of the close at the latest",
+    "the agent closes the socket when the peer has neither read nor sent for 1 s, or at the latest 5 s after the close began",
   ],
   ["answer to a call that is refused because of its headers", "sent when the request is complete, or after 1 s"],
   ["token", "4,096 characters"],

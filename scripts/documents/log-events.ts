@@ -33,7 +33,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   hook_ended: "A hook ended.",
   hook_killed_stale: "The restore steps killed a hook that was still running.",
   hook_processes_left:
-    "Daemons that a stopped hook left behind still have its output open, because the guest has no cgroups.",
+    "Daemons that a stopped hook left behind still run and have the hook's output open. The agent could not find them, because the guest has no cgroups.",
   hook_start_failed: "A hook could not be started ([reasons](#error-reasons)).",
   internal_error:
     "The agent has a bug; `error` has the stack. The call or connection ends. After 50 such errors at once, the agent exits with 70.",

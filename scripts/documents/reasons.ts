@@ -140,7 +140,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
   TOO_MANY_FILE_CALLS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for longest, and for at least 60 s; if there is none, it refuses the new call.",
+    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise it refuses the new call.",
   ],
   TOO_MANY_KEPT_BYTES: [
     ["RESOURCE_EXHAUSTED"],
@@ -154,7 +154,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many bytes](#limits) of requests are unread. The agent ends the call that has been idle for longest, and for at least 60 s; if there is none, it refuses the new call.",
+    "[Too many bytes](#limits) of requests are unread. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise it refuses the new call.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],

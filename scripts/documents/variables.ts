@@ -5,9 +5,9 @@ const MEANINGS: Readonly<Record<(typeof BOOTSTRAP_VARIABLES)[number], string>> =
   SVC_INSTANCE_TOKEN:
     "The token that every management call must have. Set either this variable or `SVC_INSTANCE_TOKEN_FILE`.",
   SVC_INSTANCE_TOKEN_FILE: "A file that contains the token.",
-  SVC_GUEST_PORT: "The TCP port of the management listener. It requires the three TLS files.",
+  SVC_GUEST_PORT: "The TCP port of the management listener. This variable requires the three TLS files.",
   SVC_GUEST_VSOCK_PORT:
-    "The [vsock port](transports.md#vsock) of the management listener, which serves only the host (CID 2) there. If the three TLS files are set, connections use mutual TLS.",
+    "The [vsock port](transports.md#vsock) of the management listener. On this port, the agent serves only the host (CID 2). If the three TLS files are set, connections use mutual TLS.",
   SVC_TLS_CERT_FILE: "The agent's certificate, in PEM.",
   SVC_TLS_KEY_FILE: "The private key of the agent's certificate, in PEM.",
   SVC_TLS_CLIENT_CA_FILE:
@@ -21,11 +21,11 @@ const MEANINGS: Readonly<Record<(typeof BOOTSTRAP_VARIABLES)[number], string>> =
   SVC_PROCESS_SPEC:
     "The message [`Process`](run.md#your-process), as JSON or as base64 of its binary form. Without it, the agent starts no workload.",
   SVC_PROCESS_SPEC_FILE:
-    "A file that contains the message `Process` in either form. It cannot be combined with `SVC_PROCESS_SPEC`.",
+    "A file that contains the message `Process` in either form. This variable cannot be combined with `SVC_PROCESS_SPEC`.",
   SVC_HOOKS_SPEC: "The message [`Hooks`](run.md#your-process), as JSON or as base64 of its binary form.",
   SVC_HOOKS_SPEC_FILE:
-    "A file that contains the message `Hooks` in either form. It cannot be combined with `SVC_HOOKS_SPEC`.",
-  SVC_LOG_LEVEL: "The least level that the agent logs: `debug`, `info` (default), `warn` or `error`.",
+    "A file that contains the message `Hooks` in either form. This variable cannot be combined with `SVC_HOOKS_SPEC`.",
+  SVC_LOG_LEVEL: "The lowest level of the events that the agent logs: `debug`, `info` (default), `warn` or `error`.",
 };
 
 /** The variables of the agent as rows of a table: name and meaning. */
