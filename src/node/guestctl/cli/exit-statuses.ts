@@ -34,7 +34,7 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
   ["141", "The reader of guestctl's output has closed the pipe."],
   [
     String(STATUS_RSH_FAILED),
-    '"rsh" failed: it exits with this status where other commands exit with 125, as ssh does.',
+    '"rsh" itself failed. Other commands exit with 125 in this case; "rsh" exits with 255, because ssh does.',
   ],
 ];
 
