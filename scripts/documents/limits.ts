@@ -141,7 +141,10 @@ export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[
   ["from connecting to the headers of the first request", duration(workload.headersTimeoutMs)],
   ["a request and its answer", duration(workload.requestTimeoutMs)],
   ["a connection without traffic", duration(workload.idleTimeoutMs)],
-  ["age of an HTTP/2 connection", `${duration(workload.connectionAgeMs)}; after that it accepts no more requests`],
+  [
+    "age of an HTTP/2 connection",
+    `${duration(workload.connectionAgeMs)}; after that, the connection accepts no more requests`,
+  ],
   ["size of a message", bytes(MESSAGE_LIMIT_BYTES)],
   ["headers of a request", "8 KiB"],
   ["calls at once on a connection", "4"],

@@ -24,11 +24,11 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   credentials_renewed:
     "The agent has read the token and TLS files again (level debug after a wrong token and before a snapshot).",
   freeze_expired:
-    "`freeze_ms` was over, and the agent killed the frozen session, because a [spec file had been refused](snapshots.md#a-refused-spec).",
+    "`freeze_ms` was over. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
   frozen_session_kill_failed:
     "The kernel refused to kill the frozen session. The session stays frozen, and the agent tries again.",
   frozen_session_killed:
-    "The agent killed the session while it was frozen, because a signal or the agent's exit would have thawed it, and a [spec file had been refused](snapshots.md#a-refused-spec).",
+    "A signal or the agent's exit would have thawed the session. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead.",
   handshakes_unbounded: "This build of the agent lacks a feature. `consequence` says what does not work.",
   hook_ended: "A hook ended.",
   hook_killed_stale: "The restore steps killed a hook that was still running.",
@@ -37,7 +37,8 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   hook_start_failed: "A hook could not be started ([reasons](#error-reasons)).",
   internal_error:
     "The agent has a bug; `error` has the stack. The call or connection ends. After 50 such errors at once, the agent exits with 70.",
-  kept_pipe_closed: "The oldest pipe of [a background process](run.md#background-processes-of-a-command) was closed.",
+  kept_pipe_closed:
+    "Too many commands with [background processes](run.md#background-processes-of-a-command) have ended. The agent closed the output pipe of the oldest one.",
   launcher_reaped: "The launcher reaped an orphan or the agent (debug).",
   launcher_signal: "The launcher forwards this signal to the agent. `sender` 0 is the kernel (debug).",
   management_listening: "The management listener accepts connections.",
@@ -64,8 +65,9 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   stop_requested: "`Lifecycle.Stop` was called.",
   thawed_without_duties:
     "The session thawed without restore steps, because `freeze_ms` was over (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
-  variable_ignored: "The agent has no variable `name`, which begins with `SVC_`, nor a similar one.",
-  variable_misspelt: "The agent has no variable `name`. The similar name `meant` may be the right one.",
+  variable_ignored:
+    "The variable `name` begins with `SVC_`, but the agent has no variable of this name or of a similar name.",
+  variable_misspelt: "The agent has no variable `name`. You may have meant the similar name `meant`.",
   workload_ended:
     "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts kills for lack of memory.",
   workload_killed:

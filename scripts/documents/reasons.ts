@@ -82,7 +82,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; the metadata names it in `field`."],
   MALFORMED_MESSAGE: [
     ["INVALID_ARGUMENT", "UNIMPLEMENTED"],
-    "The message is truncated, is not protobuf, or has too many fields. If the status is UNIMPLEMENTED, the client sent no message or several, and this call takes exactly one.",
+    "The message is truncated, is not protobuf, or has too many fields. UNIMPLEMENTED means that this call takes exactly one message, and the client sent none or several.",
   ],
   MESSAGE_TOO_LARGE: [["RESOURCE_EXHAUSTED"], "The message exceeds 4 MiB."],
   MOUNT_POINT: [["FAILED_PRECONDITION"], "The path is a mount point, which cannot be removed or renamed."],
