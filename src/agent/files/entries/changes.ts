@@ -37,7 +37,7 @@ export class Changes {
   readonly #isReported: (path: string) => boolean;
   #queue: (Change | HeldMove)[] = [];
   #bytes = 0;
-  /** Kinds that were queued, by path. */
+  /** Kinds that are in the queue, by path. */
   readonly #seen = new Map<string, number>();
   /** Rescans in the queue that still cover what comes: no rename into them is behind them. */
   #rescans: string[] = [];
@@ -50,6 +50,7 @@ export class Changes {
     const seen = this.#seen.get(path) ?? 0;
     if ((seen & BITS[kind]) !== 0 || !this.#isReported(path)) return;
     if (kind === "REMOVED" && isDirectory) this.#seen.clear();
+    if (this.#isCovered(path)) return;
     this.#seen.set(path, (BITS[kind] & PLACE_BITS) !== 0 ? BITS[kind] : seen | BITS[kind]);
     this.#push({ kind, path, newPath: "", isDirectory, errno: "" });
   }
@@ -60,6 +61,7 @@ export class Changes {
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
     // What was queued of the entries in it was said of other paths.
     if (isDirectory) this.#seen.clear();
+    if (!move.isQueued) return move;
     this.#seen.set(path, BITS.REMOVED);
     this.#push(move);
     return move;
@@ -85,7 +87,7 @@ export class Changes {
 
   /** Changes below this directory were not seen one by one. */
   rescan(path: string, errno = ""): void {
-    if (errno === "" && this.#isCovered(path)) return;
+    if (this.#isCovered(path)) return;
     this.#push({ kind: "RESCAN", path, newPath: "", isDirectory: true, errno });
     if (errno === "") this.#rescans.push(path);
   }
@@ -104,8 +106,6 @@ export class Changes {
   }
 
   #push(change: Change): void {
-    // The client has still to get the message after which it lists that directory.
-    if (this.#isCovered(change.path)) return;
     this.#queue.push(change);
     this.#bytes += change.path.length;
     if (this.#queue.length <= WATCH_CHANGES_LIMIT && this.#bytes <= WATCH_CHANGES_LIMIT_BYTES) return;
@@ -117,6 +117,7 @@ export class Changes {
     this.rescan(isMoving ? "" : commonDirectory(paths));
   }
 
+  /** The client has still to get a rescan, after which it lists this place: a change need not be queued or remembered. */
   #isCovered(path: string): boolean {
     return this.#rescans.some((rescan) => isWithin(path, rescan));
   }
