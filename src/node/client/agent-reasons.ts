@@ -1,6 +1,6 @@
 /**
- * The agent's reasons (docs/agent/operations.md), as `code` and `reason` of a GuestError have them. A newer agent may
- * have further ones.
+ * The reasons that the agent sends with its errors (docs/agent/operations.md). A GuestError has them as `code` and
+ * `reason`. A newer agent may send others.
  */
 export type AgentReason =
   | "ALREADY_EXISTS"

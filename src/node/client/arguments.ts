@@ -1,7 +1,7 @@
 import { messageOf } from "../../shared/errors.ts";
 import { GuestError, invalidOption } from "./errors.ts";
 
-/** The agent's limit on tokens. */
+/** Length of the longest token that the agent accepts. */
 const TOKEN_LIMIT_CHARACTERS = 4096;
 const UINT32_MAX = 0xffff_ffff;
 
@@ -19,8 +19,8 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
 }
 
 /**
- * The token without the line break of its file. Throws GuestError if the token cannot be sent: the error of grpc-js
- * would contain the token.
+ * Returns the token without the line break at the end of its file. Throws GuestError if the token cannot be sent,
+ * before grpc-js fails with an error that contains the token.
  */
 export function tokenOf(given: string): string {
   if (typeof given !== "string") throw invalidOption("token", "token is not text; read its file as UTF-8");
@@ -42,8 +42,8 @@ export function wholeMilliseconds(durationMs: number, field: string): number {
 }
 
 /**
- * A time limit in whole milliseconds, rounded up; undefined if there is no limit, which Infinity means too. Throws
- * GuestError (INVALID_ARGUMENT).
+ * Converts a time limit to whole milliseconds, rounded up. Returns undefined for "no limit", which is undefined or
+ * Infinity. Throws GuestError (INVALID_ARGUMENT).
  */
 export function limitOf(durationMs: number | undefined, field: string): number | undefined {
   return durationMs === undefined || durationMs === Number.POSITIVE_INFINITY
@@ -69,7 +69,8 @@ export function offsetOf(bytes: number | undefined, field: string): bigint | und
 }
 
 /**
- * Rejects a value that is not an object, and unknown option names: a misspelt option would be ignored silently.
+ * Rejects a value that is not an object, and unknown option names, because a misspelt option would otherwise be ignored
+ * silently.
  *
  * @param what name of the object in the error message, such as `options of run`
  * @throws GuestError INVALID_ARGUMENT, whose metadata has the `field`
@@ -84,7 +85,10 @@ export function checkOptions(what: string, given: unknown, names: Readonly<Recor
   throw invalidOption(field, `there is no ${field} in ${what}; there are ${Object.keys(names).join(", ")}`);
 }
 
-/** Rejects everything but arrays of strings: "ls" would become "l" and "s". Throws GuestError (INVALID_ARGUMENT). */
+/**
+ * Rejects everything but an array of strings, because a string such as "ls" would be split into the arguments "l" and
+ * "s". Throws GuestError (INVALID_ARGUMENT).
+ */
 export function checkArgs(args: unknown): void {
   const isList = Array.isArray(args) && args.every((argument) => typeof argument === "string");
   if (!isList) throw invalidOption("args", 'a command is an array of strings, such as ["ls", "-l"]');

@@ -39,13 +39,13 @@ import type { Liveness } from "./link/liveness.ts";
 import { retried } from "./retry.ts";
 import { deferred } from "./deferred.ts";
 
-/** Options of every call. */
+/** Options that every method accepts. */
 export interface CallOptions {
   /** Aborting cancels the call. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Time limit of the whole call, in milliseconds from now; at the limit it fails with DEADLINE_EXCEEDED. The limit of
-   * a command counts until it has started, that of a tunnel until it is open. Infinity: no limit. Default: no limit.
+   * Time limit of the whole call, in milliseconds from now. At the limit the call fails with DEADLINE_EXCEEDED. For a
+   * command the limit covers only its start, for a tunnel only its opening. Infinity: no limit. Default: no limit.
    */
   readonly requestTimeoutMs?: number | undefined;
   /**
@@ -55,7 +55,10 @@ export interface CallOptions {
   readonly waitForReady?: boolean | undefined;
 }
 
-/** Pauses before the second and third attempt of a repeatable call: long enough for a listener that is being replaced. */
+/**
+ * Pauses before the second and third attempt of a repeatable call: long enough for an agent that is just replacing its
+ * listener.
+ */
 const QUESTION_PAUSES_MS = [50, 250];
 
 const VERSION_HEADER = "svc-agent-version";

@@ -1,7 +1,7 @@
 /**
- * The stable code of every error that this library itself detects, with advice for the user; empty if the message says
- * everything. Other values of `code` are the agent's reasons (docs/agent/operations.md), or the status of a call
- * without a reason. docs/node/client.md has the same table with the same words.
+ * Advice for the user, by the stable code of each error that this library itself detects. The advice is empty if the
+ * message says everything. Other values of `code` are the agent's reasons (docs/agent/operations.md), or the status of
+ * a call without a reason. docs/node/client.md has the same table with the same words.
  */
 const CODES = {
   // No connection.
@@ -58,14 +58,14 @@ const CODES = {
 export type ErrorCode = keyof typeof CODES;
 
 /**
- * All codes with advice for the user; empty if the message says everything. Has no prototype, so that a code such as
- * "constructor" finds nothing.
+ * Advice for the user, by error code. It is empty if the message says everything. Has no prototype, so that a code such
+ * as "constructor" finds nothing.
  */
 export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = Object.freeze(
   Object.assign(Object.create(null) as typeof CODES, CODES),
 );
 
-/** Advice by the library's code, the agent's reason, or the status of an error without one. */
+/** Advice by key. The key is the library's code, or the agent's reason, or the gRPC status of an error that has neither. */
 const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,

@@ -27,7 +27,7 @@ type Unknown = string & Record<never, never>;
 /** Code of an error. A newer agent may have further ones. */
 export type GuestErrorCode = ErrorCode | AgentReason | GuestStatus | Unknown;
 
-/** Fields of a GuestError. */
+/** The constructor's parameters of a GuestError. */
 export interface GuestErrorParts {
   readonly status: GuestStatus;
   readonly message: string;
@@ -271,18 +271,18 @@ function isRefusal(code: ErrorCode | undefined): boolean {
 const REFUSED = "the agent refused the connection, usually because of the client certificate";
 
 /**
- * Time limits for finding out why there is no connection. A refusing agent answers soon. A connection that hangs may
- * stay silent, and the call is past its deadline already.
+ * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A hanging
+ * connection may never get an answer, and then the caller has already waited for the call's whole deadline.
  */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;
 
 /**
- * Causes that a retry does not fix. CLIENT_CERTIFICATE_REFUSED is not one of them: the restore steps of a guest may be
- * about to replace the authority that it accepts.
+ * Causes that a retry does not fix. CLIENT_CERTIFICATE_REFUSED is not in the list: restore steps may be about to
+ * replace the authority that the guest accepts.
  */
 const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
-  // A restored guest listens from its first instruction on.
+  // A restored guest listens from its first instruction on, so a refused connection is not a matter of time.
   "CONNECTION_REFUSED",
   "NOT_AN_AGENT",
   "CLIENT_CERTIFICATE_EXPIRED",
@@ -300,8 +300,8 @@ export function mayConnect(error: unknown): boolean {
 }
 
 /**
- * How long to look for the reason why a call has no connection, in milliseconds; undefined if its error has the reason,
- * or if it had a connection.
+ * How long to search for the reason why a call had no connection, in milliseconds. Undefined if the error already has
+ * the reason, or if the call had a connection.
  */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;

@@ -41,7 +41,7 @@ export function connect(options: ConnectOptions): GuestClient {
  * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
  * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
  * `usage`, `ports.list`, `commands.list`, `commands.processes`, `files.stat` and calls like it, and `ports.waitFor`
- * until its timeout. It makes every other call only once, unless the method's comment says otherwise.
+ * until its timeout. The client makes every other call only once, unless the method's comment says otherwise.
  */
 export class GuestClient {
   /** Runs commands, and manages those that outlive their connection. */

@@ -43,8 +43,8 @@ export type DutiesResult = Plain<RestoreDutiesResponse>;
 export type StopResult = Plain<StopResponse>;
 
 /**
- * A process of the session (message SessionProcess). It chooses `name` and `commandLine` itself: escape them before
- * printing.
+ * A process of the session (message SessionProcess). The process chooses its `name` and `commandLine`: escape them
+ * before printing.
  */
 export type SessionProcess = Plain<ProcessMessage>;
 

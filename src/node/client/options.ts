@@ -4,10 +4,10 @@ import type { BridgeOptions, TcpOptions } from "./link/link.ts";
 /** The names of all options of a type. The compiler checks that none is missing. */
 export type Names<Options> = Readonly<Record<keyof Options, true>>;
 
-/** Names of the options of every call. */
+/** The options that a method accepts in addition to its own. */
 export const CALL: Names<CallOptions> = { signal: true, requestTimeoutMs: true, waitForReady: true };
 
-/** Names of the options of `connect`. */
+/** The options that `connect` accepts, for all kinds of connection together. */
 export const CONNECT: Readonly<Record<string, true>> = {
   ...({
     address: true,

@@ -12,11 +12,14 @@ import { TimeLimit } from "./time-limit.ts";
 const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
-/** If the clock is off by more after the restore steps, the call that set it was delayed, and the steps are repeated. */
+/**
+ * If the guest's clock is off by more than this after the restore steps, the call that set the clock was delayed, and
+ * the steps are repeated.
+ */
 const REPEAT_OVER_MS = 50;
-/** Number of readings of the guest's clock. The quickest one counts; its uncertainty is half of its duration. */
+/** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
 const CLOCK_CHECKS = 3;
-/** A larger clock error at the end makes the guest's schedules, leases and log times wrong. */
+/** A clock error above this makes the guest's schedules, leases and log times wrong. */
 const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
@@ -265,8 +268,8 @@ export interface DoneDuties {
 }
 
 /**
- * Does the rest of `restoreSequence` after the restore steps. A node that restores many guests can so run the restore
- * steps of all guests first, which make them safe, and their hooks later. Rejects like `restoreSequence`.
+ * Does the rest of `restoreSequence` after the restore steps. With it, a node that restores many guests can first make
+ * all guests safe with their restore steps, and run their hooks later. Rejects like `restoreSequence`.
  */
 export async function finishRestore(
   dial: Dial,

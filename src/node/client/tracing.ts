@@ -3,7 +3,7 @@ import { channel } from "node:diagnostics_channel";
 /** What happens to a client's connections. */
 export type ConnectionEvent =
   | { readonly event: "connecting" }
-  /** `address`: of a client with several addresses, or one of vsock. */
+  /** `address` is present for a client with several addresses or a vsock address. */
   | { readonly event: "connected"; readonly address?: string }
   | { readonly event: "failed"; readonly address?: string; readonly reason?: string }
   | { readonly event: "retrying"; readonly pauseMs: number; readonly reason: string };

@@ -1,8 +1,8 @@
 import { GuestError, type GuestStatus } from "./errors.ts";
 
 /**
- * Statuses that grpc-js uses for a failed connection, among other things. They count as such only if neither the agent
- * nor this library gives a reason.
+ * Statuses that grpc-js uses for a failed connection and for other failures. Without a reason from the agent or this
+ * library, such a status means that the connection failed.
  */
 const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKNOWN"]);
 

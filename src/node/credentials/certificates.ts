@@ -16,7 +16,7 @@ interface PemPair {
   readonly key: string;
 }
 
-/** Validity period of certificates. */
+/** The period in which certificates are valid. */
 export interface Validity {
   readonly notBefore: Date;
   readonly notAfter: Date;

@@ -21,7 +21,7 @@ export class CredentialsError extends Error {
   }
 }
 
-/** Names of the files in a credential directory. */
+/** The file of each credential, relative to the credential directory. */
 const FILES = {
   ca: "ca.pem",
   serverCert: "server.pem",
@@ -195,7 +195,7 @@ export async function readExpiry(directory: string): Promise<Date> {
   return firstExpiry(await Promise.all(files));
 }
 
-/** Whether a directory has all credentials: the token is written last. */
+/** Whether a directory has all credentials. It checks only the token, which is written last. */
 export function isWhole(directory: string): boolean {
   return existsSync(join(directory, FILES.token));
 }

@@ -19,7 +19,10 @@ function flushed(stream: NodeJS.WriteStream): Promise<void> {
   });
 }
 
-/** The exit closes the connection, and the agent sends SIGHUP to the command. */
+/**
+ * Exits because standard output cannot be written. That closes the connection, and the agent then sends SIGHUP to the
+ * command.
+ */
 function leaveUnwritten(error: NodeJS.ErrnoException): never {
   if (error.code === "EPIPE") process.exit(STATUS_BROKEN_PIPE);
   process.stderr.write(`guestctl: cannot write standard output: ${error.message}\n`);

@@ -1,21 +1,21 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** Delay of signals and timers. A turn costs far less than this much work. */
+/** How long synchronous work may delay signals and timers. A turn of the event loop costs far less than that much work. */
 const LONGEST_TURN_MS = 50;
 
 /**
- * Turns of the event loop for a loop over synchronous work, such as thousands of small files: awaiting promises that
- * are settled gives it none, and signals and timers would wait for the end.
+ * Lets a loop of synchronous work, such as over thousands of small files, run the event loop in between. Awaiting
+ * promises that are settled already is not enough: signals and timers would wait for the end of the loop.
  */
 export class EventLoopTurns {
   #begunMs = performance.now();
 
-  /** This turn has taken long enough. */
+  /** Whether the current turn has taken long enough. */
   get isDue(): boolean {
     return performance.now() - this.#begunMs >= LONGEST_TURN_MS;
   }
 
-  /** Resolves in the next turn. */
+  /** Resolves in the next turn of the event loop. */
   async next(): Promise<void> {
     await nextTurn();
     this.#begunMs = performance.now();

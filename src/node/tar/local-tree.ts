@@ -41,7 +41,8 @@ export interface WalkOptions {
 /**
  * Walks a directory: yields the root itself first, parents before children, sorted by name. Does not follow links below
  * the root, unless `followsLinks` is set. Yields undefined for each entry that is skipped, so that the caller can send
- * what it has while millions of them are. Throws the error of the system call if the root cannot be read.
+ * earlier entries even while millions of entries are skipped. Throws the error of the system call if the root cannot be
+ * read.
  */
 export function* localTree(root: string | Buffer, options: WalkOptions): Generator<LocalEntry | undefined, void> {
   const path = Buffer.from(root);
@@ -97,7 +98,7 @@ function* below(children: Buffer[], directory: Buffer, walk: Walk): Generator<Lo
   }
 }
 
-/** As Buffer.concat, which takes longer for two parts. */
+/** Like Buffer.concat, but faster for two parts. */
 function joined(directory: Buffer, child: Buffer): Buffer {
   const path = Buffer.allocUnsafe(directory.length + 1 + child.length);
   path.set(directory);

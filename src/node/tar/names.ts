@@ -21,7 +21,10 @@ export function isCleanName(name: Buffer): boolean {
   return !UNCLEAN.test(name.toString("latin1"));
 }
 
-/** Returns the name itself. Throws TarError if it has a NUL: Node would throw an error that is not a system call's. */
+/**
+ * Returns the name unchanged. Throws TarError if it has a NUL, because Node would throw an error that is not a system
+ * call's.
+ */
 export function withoutNul(name: Buffer): Buffer {
   if (name.includes(0))
     throw new TarError(`the sandbox's answer has the name ${JSON.stringify(name.toString())}, with a NUL`);

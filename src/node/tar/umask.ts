@@ -12,7 +12,7 @@ export function currentUmask(): number {
   return ofKernel() ?? ofShell() ?? USUAL;
 }
 
-/** Since Linux 4.7 (proc_pid_status(5)). */
+/** Reads the umask from the kernel, which reports it since Linux 4.7 (proc_pid_status(5)). */
 function ofKernel(): number | undefined {
   try {
     return octal(/^Umask:\s*([0-7]+)$/m.exec(readFileSync("/proc/self/status", "latin1"))?.[1]);
@@ -21,7 +21,7 @@ function ofKernel(): number | undefined {
   }
 }
 
-/** A child process inherits the umask. Used on macOS, which has no /proc. */
+/** Asks a shell: a child process inherits the umask. Used on macOS, which has no /proc. */
 function ofShell(): number | undefined {
   try {
     return octal(execFileSync("/bin/sh", ["-c", "umask"], { encoding: "latin1" }).trim());

@@ -1,7 +1,7 @@
 import { GuestError } from "../errors.ts";
 import type { CommandResult } from "./command.ts";
 
-/** Limit on the standard error in the message of a CommandError. */
+/** Limit on the standard error that the message of a CommandError quotes. */
 const SHOWN_CHARACTERS = 2_000;
 
 /** Result and output of a command. */
@@ -10,12 +10,12 @@ export interface RunResult<Output extends string | Buffer = string> extends Comm
   readonly stderr: Output;
 }
 
-/** The rejection of a command with `check: true`: it ran, and did not end with exit code 0. */
+/** Error of a command with `check: true` that ran but did not end with exit code 0. */
 export class CommandError extends GuestError {
   /** The command with its arguments. They may contain secrets, so the message has only the program's name. */
   readonly command: readonly string[];
   readonly exitCode: number;
-  /** Name of the signal that ended the command, if one did. */
+  /** Name of the signal that ended the command; undefined if it exited by itself. */
   readonly signal: CommandResult["signal"];
   readonly timedOut: boolean;
   /** Everything that the command wrote, if `run` collected it; otherwise empty. */
@@ -50,7 +50,7 @@ function failedMessage([program = ""]: readonly string[], result: RunResult<stri
       ? `failed with exit code ${exitCode}`
       : `was ended by ${signal}${oomKilled ? " (out of memory)" : ""}`;
   const all = result.stderr.toString().trimEnd();
-  // Cut at a line, if there is one, so that the message does not begin within a word.
+  // Cut at a line break, if there is one, so that the message does not begin within a word.
   const end = all.slice(-SHOWN_CHARACTERS);
   const shown = all.length > end.length && end.includes("\n") ? end.slice(end.indexOf("\n") + 1) : end;
   return `${program} ${how}${shown === "" ? "" : `: ${shown}`}`;

@@ -12,7 +12,7 @@ import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { type KeepOptions, keepMessage } from "./keep.ts";
 
-/** Terminal of a command. */
+/** Size and kind of the terminal in which a command runs. */
 export interface TerminalOptions {
   readonly cols: number;
   readonly rows: number;
@@ -45,7 +45,7 @@ export interface CommandOptions {
   readonly timeoutMs?: number | undefined;
 }
 
-/** What the start message says. */
+/** Content of the message that starts a command. */
 export interface CommandStart extends CommandOptions {
   /** Whether standard input is connected; if not, it is /dev/null. */
   readonly stdin?: boolean | undefined;

@@ -44,8 +44,8 @@ interface ProcessOptions extends StdioOptions {
 }
 
 /**
- * Options of `start`. An output with a callback is read by the library; the other one must still be read, or have the
- * `stdio` "ignore".
+ * Options of `start`. The library reads each output that has a callback. The caller must read the outputs without one,
+ * or set their `stdio` to "ignore".
  */
 export interface StartOptions<Output extends string | Buffer = string>
   extends CommandOptions, CallOptions, ProcessOptions, OutputListeners<Output> {
@@ -169,7 +169,10 @@ export class Commands {
     return process;
   }
 
-  /** Attaches to a kept command, running or ended. A call that was attached fails with ABORTED and EXEC_TAKEN_OVER. */
+  /**
+   * Attaches to a kept command, running or ended. If another call was attached to the command, that call fails with
+   * ABORTED and EXEC_TAKEN_OVER.
+   */
   attach(name: string, options: AttachOptions = {}): KeptProcess {
     checkOptions("the options of attach", options, ATTACH);
     const first = { case: "attach", value: attachMessage(name, options) } as const;
@@ -221,8 +224,8 @@ export class Commands {
   }
 
   /**
-   * Lists the processes of the session: the workload, commands, hooks and ready_cmd, with everything that they have
-   * started. Needs nothing in the image. Agents before 0.4.0 fail with UNIMPLEMENTED.
+   * Lists the processes of the session: the workload, commands, hooks and ready_cmd, and all processes that these have
+   * started. Requires no program in the image. Agents before 0.4.0 fail with UNIMPLEMENTED.
    */
   async processes(options?: CallOptions): Promise<ProcessList> {
     checkOptions("the options of processes", options, CALL);

@@ -135,7 +135,10 @@ export const KEPT: Names<KeptOptions> = {
   forget: true,
   failOnGap: true,
 };
-/** A position of a kept command can be passed as the options of a call, which then continues from it. */
+/**
+ * The options that say where a call begins to read. A KeptPosition has all of them, so that it can be passed as the
+ * options of a call, which then continues there.
+ */
 const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   execId: true,
   stdoutOffset: true,
@@ -187,8 +190,8 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
 }
 
 /**
- * Creates the content of the attach frame. Without a name it means the workload's output. Throws GuestError
- * (INVALID_ARGUMENT).
+ * Creates the content of the attach frame. Without a name, the frame attaches to the workload's output. Throws
+ * GuestError (INVALID_ARGUMENT).
  */
 export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
   return fromArguments("the options of attach are invalid", () => {

@@ -289,8 +289,9 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Recognises agents that are too old: without the attach frame they see an empty first frame, without `workload` an
-   * empty name. A newer agent fails with EXEC_UNKNOWN too, but only if the request has an `exec_id`.
+   * Recognises agents that are too old: an agent without the attach frame reports an empty first frame, and an agent
+   * without `workload` an empty name. A newer agent fails with EXEC_UNKNOWN too, but only if the request has an
+   * `exec_id`.
    */
   #asOlder(error: GuestError): GuestError {
     const { case: kind, value } = this.#parts.first;

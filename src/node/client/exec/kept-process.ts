@@ -4,8 +4,8 @@ import { KeptCall, type KeptParts } from "./kept-call.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 
 /**
- * How long `detach()` waits for the agent to receive the written input. It takes longer only if the command does not
- * read.
+ * How long `detach()` waits for the agent to receive the written input. The agent takes longer only if the command does
+ * not read its input.
  */
 const INPUT_TAKEN_MS = 1_000;
 /** How long the disposal waits for the agent to answer the start. */

@@ -11,7 +11,7 @@ const HELD_BYTES = 1024 * 1024;
  * it.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** Overhead of a frame on top of its data. */
+/** Size that each frame counts against the window, in addition to its data. */
 const FRAME_BYTES = 256;
 /**
  * Read output is acknowledged after this many bytes, or after this time: an acknowledgement for every read would cost

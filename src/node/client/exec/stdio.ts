@@ -51,7 +51,7 @@ function isStdio(value: unknown): value is Stdio {
 export interface OutputReader {
   /** Receives the bytes of each piece first. */
   readonly onBytes?: ((bytes: Buffer) => unknown) | undefined;
-  /** The caller's, for text or bytes as `isText` says. */
+  /** The caller's callback. It receives text or bytes, as `isText` says. */
   readonly onPiece?: ((piece: never) => unknown) | undefined;
   /** Whether `onPiece` receives text. */
   readonly isText: boolean;
@@ -99,7 +99,8 @@ function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
       const message = `the ${name} of this program cannot be written: ${messageOf(error)}`;
       reject(failure("FAILED_PRECONDITION", "DESTINATION_FAILED", message, error));
     };
-    // Without a listener, a closed pipe would end this program. The event comes after the callback.
+    // Without a listener, a closed pipe would end this program. The "error" event is emitted after the callback of the
+    // write has run.
     stream.once("error", fail);
     stream.write(bytes, (error) => {
       if (error) {
@@ -139,8 +140,8 @@ export async function readThrough(
 }
 
 /**
- * Connects this program's standard input to a command's. Call the returned function when the command has ended: then
- * the input no longer keeps this program alive, and its terminal has the modes that it had before.
+ * Connects this program's standard input to a command's. Call the returned function when the command has ended. It
+ * restores the modes of this program's terminal, and lets this program exit although its input is open.
  *
  * @param onResize given if the command runs in a terminal: called with the new size of this program's terminal
  */

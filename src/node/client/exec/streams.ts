@@ -51,7 +51,10 @@ interface OutputParts {
   readonly onLeft: () => void;
 }
 
-/** An output stream of a command. Leaving a `for await` loop over it ends the command, as `onLeft` says. */
+/**
+ * An output stream of a command. Leaving a `for await` loop over the stream before its end calls `onLeft`, which ends
+ * the command or detaches from it.
+ */
 export class OutputStream extends Readable {
   readonly #onRoom: () => void;
   readonly #onRead: (() => void) | undefined;
@@ -60,7 +63,8 @@ export class OutputStream extends Readable {
 
   /**
    * @param parts.onRoom called when a full stream has been read from, and when it is destroyed
-   * @param parts.onRead called when bytes have been read, if positions in the stream count
+   * @param parts.onRead called when bytes have been read; given only for a kept command, which counts the bytes that
+   *   its reader has read
    * @param parts.onLeft called when the reader leaves a loop over the stream before its end
    */
   constructor({ onRoom, onRead, onLeft }: OutputParts) {

@@ -2,8 +2,9 @@ import { abortedError, GuestError } from "../errors.ts";
 import type { TimeLimit } from "../time-limit.ts";
 
 /**
- * The end of a copy before it is complete, by its caller's signal or its time limit. Calls to the agent end by
- * themselves then, but a local file system that does not answer would keep the copy waiting. Must be disposed of.
+ * Ends a copy before it is complete, at its caller's signal or its time limit. Calls to the agent then end by
+ * themselves, but without this class the copy would still wait for a local file system that does not answer. Must be
+ * disposed of.
  */
 export class CopyEnd implements Disposable {
   readonly #controller = new AbortController();
@@ -18,12 +19,12 @@ export class CopyEnd implements Disposable {
     if (endMs <= LONGEST_TIMER_MS) this.#timer = setTimeout(() => this.#controller.abort(late()), endMs).unref();
   }
 
-  /** Aborted at the end; the reason is a GuestError. */
+  /** Aborted when the copy is ended; the reason is a GuestError. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
 
-  /** Resolves with the value. Rejects with the GuestError at the end. */
+  /** Resolves with the value, or rejects with the GuestError if the copy is ended first. */
   async orEnd<Value>(promise: Value | Promise<Value>): Promise<Value> {
     const { signal } = this;
     signal.throwIfAborted();
@@ -35,7 +36,7 @@ export class CopyEnd implements Disposable {
     });
   }
 
-  /** Also ends the calls with this signal. */
+  /** Also cancels the calls that use `signal`. */
   [Symbol.dispose](): void {
     clearTimeout(this.#timer);
     this.#caller?.removeEventListener("abort", this.#onAbort);
@@ -47,9 +48,12 @@ export class CopyEnd implements Disposable {
   };
 }
 
-/** A call to the agent that reaches the time limit explains the failure better. */
+/**
+ * How much later than the time limit a copy is ended. A call to the agent fails at the limit itself, and its error
+ * explains more.
+ */
 const GRACE_MS = 1_000;
-/** The longest time of Node's timers. */
+/** The longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 function late(): GuestError {

@@ -23,7 +23,10 @@ interface CopyOptions {
   readonly gid?: number | undefined;
   /** Copy hard links as hard links. Default: false, so that each name becomes a separate file. */
   readonly hardLinks?: boolean | undefined;
-  /** Copy the target of a symbolic link in its place. Default: false, so that symbolic links are copied as links. */
+  /**
+   * Copy the target of each symbolic link instead of the link. Default: false, so that symbolic links are copied as
+   * links.
+   */
   readonly followLinks?: boolean | undefined;
   /** Do not replace files and links that exist at the destination. Default: false. */
   readonly keepExisting?: boolean | undefined;

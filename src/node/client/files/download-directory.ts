@@ -137,8 +137,8 @@ async function attempt(
     try {
       const found = await files.lstat(joined(top, name), { ...call(), ...place });
       if (found.type !== "file") return undefined;
-      // Follow no symlinks: the owner of the directory could replace the file by one meanwhile, and the agent reads
-      // with its own privileges.
+      // Do not follow symlinks: the directory's owner could replace the file by a symlink meanwhile, and the agent
+      // reads the target with its own privileges.
       const isBelow = typeof path === "string" && beneath === undefined;
       const within = isBelow ? { beneath: path, noSymlinks: true } : { beneath, noSymlinks: beneath !== undefined };
       const at = isBelow ? name : joined(top, name);

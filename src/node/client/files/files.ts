@@ -92,7 +92,7 @@ export interface NewAttributes {
   readonly gid?: number | undefined;
   /** Modification time. */
   readonly mtime?: Date | undefined;
-  /** Nanoseconds within the second of `mtime`. Default: those of the Date. */
+  /** Nanoseconds of `mtime` since its last full second. Default: those of the Date. */
   readonly mtimeNanos?: number | undefined;
 }
 
@@ -105,7 +105,7 @@ const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
 const READLINK: Names<ReadlinkOptions> = { ...PLACE, encoding: true };
 const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
 
-/** What the calls for files need. */
+/** What Files needs to make its calls. */
 export interface FilesParts {
   readonly channel: Channel;
   readonly redial: (options: Pick<KeptOptions, "resume">) => WatchParts;

@@ -7,7 +7,7 @@ import { secondsNotBefore } from "../../tar/index.ts";
 const NONE = Buffer.alloc(0);
 const HERE = Buffer.from(".");
 
-/** The calls that following links needs. */
+/** The calls that are needed to follow symbolic links. */
 export interface LinkedGuest extends GuestFiles {
   /** Reads the entries of a directory without following links. Calls `onFailure` for each entry that is left out. */
   readTree(path: Buffer, onFailure: (failed: LeftEntry) => void): AsyncIterable<TreeEntry>;
@@ -22,7 +22,7 @@ export interface FollowOptions {
 
 /**
  * Yields the entries of a guest's directory, with the targets of symbolic links in place of the links. A broken link,
- * and a link to a directory above it, is reported as a failed entry.
+ * and a link to a directory that contains the link, is reported as a failed entry.
  */
 export async function* withFollowedLinks(
   guest: LinkedGuest,
@@ -90,8 +90,8 @@ async function isAbove(
 }
 
 /**
- * Identity of a directory. The attributes have no device number, so the inode number alone is ambiguous; a second
- * directory on a different file system with the same inode number, change time, mode and owners does not occur in
+ * Identity of a directory. The attributes have no device number, so the inode number alone is ambiguous. Another
+ * directory, on a different file system but with the same inode number, change time, mode and owners does not occur in
  * practice.
  */
 function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: FileAttributes): string {

@@ -10,13 +10,13 @@ const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** The calls that reading single files needs. */
+/** The calls that are needed to read single files. */
 export interface GuestFiles {
   stat(path: Buffer, options: CallOptions): Promise<FileAttributes>;
   readPieces(path: GuestPath, options: ReadOptions): AsyncIterable<Piece>;
 }
 
-/** Joins a path and a relative name. */
+/** Joins a path and a relative name with a slash; an empty path or name adds none. */
 export function joined(path: Buffer, name: Buffer): Buffer {
   return name.length === 0 ? path : path.length === 0 ? name : Buffer.concat([path, SLASH, name]);
 }

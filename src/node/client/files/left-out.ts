@@ -26,7 +26,7 @@ export class LeftOut {
     return this.#skipped;
   }
 
-  /** Names of all these entries as latin1 strings, which keep every byte. */
+  /** Names of all entries that were left out, as latin1 strings, which keep every byte. */
   get names(): ReadonlySet<string> {
     return this.#names;
   }

@@ -14,7 +14,7 @@ import { attributesOf, type FileAttributes, type FileType, typeOf } from "./stat
 
 /** Options of `opendir`. */
 export interface OpendirOptions extends PlaceOptions {
-  /** List the directories below it, too; the same as `depth: Infinity`. Default: false. */
+  /** Also list the directories below this directory; the same as `depth: Infinity`. Default: false. */
   readonly recursive?: boolean | undefined;
   /** Levels of directories to list; Infinity: all. Default: 1, the entries of the directory itself. */
   readonly depth?: number | undefined;

@@ -52,7 +52,7 @@ export function placeOf(
 }
 
 /**
- * The restrictions in the form of single-file requests, which have text only. Throws GuestError (INVALID_ARGUMENT) if
+ * The restrictions in the form of single-file requests, which accept only text. Throws GuestError (INVALID_ARGUMENT) if
  * `beneath` is not UTF-8.
  */
 export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions): {

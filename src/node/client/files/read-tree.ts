@@ -46,13 +46,14 @@ export interface ReadTreeOptions extends PlaceOptions {
   /** Descend into mount points below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * With `crossMounts`: report further names of a file as entries of the type "hard-link", which without `crossMounts`
-   * always happens. Default: false, so that each name is a file. Older agents always report files.
+   * Report further names of a file as entries of the type "hard-link". Without `crossMounts` they are always reported
+   * so; with it, only if this option is true. Default: false, so that each name is a file. Older agents always report
+   * files.
    */
   readonly hardLinks?: boolean | undefined;
   /**
    * Yield the targets of symbolic links in place of the links. Default: false. A broken link, and a link to a directory
-   * above it, is reported to `onFailure` ("ENOENT", "ELOOP").
+   * that contains the link, is reported to `onFailure` ("ENOENT", "ELOOP").
    */
   readonly followLinks?: boolean | undefined;
   /**
@@ -99,7 +100,7 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   }
 
   /**
-   * Number of `result.failed` that `onFailure` was not called for: older agents name only the first 100. 0 before the
+   * Number of failed entries for which `onFailure` was not called: older agents name only the first 100. 0 before the
    * end.
    */
   get unnamed(): number {
@@ -221,7 +222,7 @@ function checkName(item: TreeItem, path: Uint8Array): void {
   throw untrue("an empty part in the name", item);
 }
 
-/** Returns how many bytes of a file the item lacks. Throws GuestError for an item that no agent sends. */
+/** Returns how many bytes of a file have not arrived with its item. Throws GuestError for an item that no agent sends. */
 function checkedRest(item: TreeItem): number {
   checkName(item, item.path);
   if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);

@@ -35,7 +35,7 @@ const AHEAD_BYTES = 256 * 1024;
 
 /** The largest file size (off_t). */
 const MAX_SIZE_BYTES = 2n ** 63n - 1n;
-/** Larger holes are split: a piece has a number, which is exact up to 2^53. */
+/** Larger holes are split, because the size of a piece is a number, and numbers are exact only up to 2^53. */
 const MOST_HOLE_BYTES = 2n ** 52n;
 
 type Received<Value> = AsyncIterableIterator<Value, undefined, undefined>;
@@ -150,7 +150,7 @@ function receivedOf<Value>(
       if (stat !== undefined) opened?.resolve(attributesOf(stat));
       if (hole > 0n && !holes) throw untrue("a hole that was not asked for");
       bytes += BigInt(data.length) + hole;
-      // Surplus bytes would end up in whatever follows in an archive or in the caller's file.
+      // Surplus bytes would corrupt the caller's file, or the next entry of an archive.
       if (bytes > limitBytes) throw untrue(`more bytes than the ${limitBytes} that were asked for`);
       return decode(chunk);
     },

@@ -7,7 +7,10 @@ import {
 import { isDate, plain, type Plain } from "../plain.ts";
 import type { GuestPath } from "./path.ts";
 
-/** Type of an entry (st_mode & S_IFMT, inode(7)). "unknown": the agent could not determine it, or is newer. */
+/**
+ * Type of an entry (st_mode & S_IFMT, inode(7)). "unknown": the agent could not determine the type, or this client does
+ * not know it.
+ */
 export type FileType =
   | "file"
   | "directory"

@@ -32,8 +32,9 @@ export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
 type Step = IteratorResult<TreeEntry | undefined, unknown>;
 
 /**
- * As TreeEntries; undefined is not an entry, and lets the sender run the event loop while the iterator skips entries.
- * An iterator may return an entry that has arrived without a promise, which takes less CPU time.
+ * Like TreeEntries, with two differences. The iterator may yield undefined, which is not an entry, so that the sender
+ * can run the event loop while the iterator skips entries. And it may return an entry that has already arrived without
+ * wrapping it in a promise, which takes less CPU time.
  */
 export type SentEntries =
   | Iterable<TreeEntry | undefined>
@@ -201,7 +202,7 @@ export class TreeSender {
   }
 }
 
-/** Reads a small file. It may have grown a little, but not beyond SMALL_BYTES. */
+/** Reads a small file. A file that has grown since its size was determined is accepted up to SMALL_BYTES. */
 async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let bytes = 0;

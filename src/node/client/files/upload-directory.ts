@@ -24,7 +24,7 @@ import { type SentEntries, Unsendable } from "./tree-sender.ts";
 import { sourceFailure } from "./write.ts";
 import { writeTree } from "./write-tree.ts";
 
-/** Tolerance: the agent sets the time of large files as a floating-point number. */
+/** Tolerance when modification times are compared: the agent sets the time of large files as a floating-point number. */
 const SAME_WITHIN_NS = 2_000n;
 const NS_PER_MS = 1_000_000n;
 const SPECIAL_BITS = 0o7000;
@@ -273,8 +273,9 @@ class Upload {
 
   /**
    * Names of the files that this call has written and that are unchanged. Comparing size and modification time is not
-   * enough: an earlier build may have the same, and may have come back when the guest was rolled back. But its files
-   * were last changed before this call began, by the guest's own change time (ctime), which only the kernel sets.
+   * enough: a rollback of the guest may have brought back the file of an earlier build with the same size and time. The
+   * guest's change time (ctime), which only its kernel sets, tells them apart: the earlier file was last changed before
+   * this call began.
    */
   async #stillThere(): Promise<ReadonlyMap<string, SentFile>> {
     this.#noteWritten();
@@ -352,7 +353,10 @@ class Upload {
   }
 }
 
-/** Converts to nanoseconds since 1970. `nanos` are those within the second, because a Date has only milliseconds. */
+/**
+ * Converts to nanoseconds since 1970. `nanos` are those since the last full second, because a Date has only
+ * milliseconds.
+ */
 function nanosecondsOf(time: Date, nanos: number): bigint {
   const ms = BigInt(time.getTime());
   const secondNs = (ms - (((ms % 1_000n) + 1_000n) % 1_000n)) * NS_PER_MS;

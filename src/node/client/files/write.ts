@@ -39,7 +39,7 @@ export interface WriteFileOptions extends PlaceOptions {
   readonly flag?: "w" | "wx" | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
-  /** Nanoseconds within the second of `mtime`. Default: those of the Date. */
+  /** Nanoseconds of `mtime` since its last full second. Default: those of the Date. */
   readonly mtimeNanos?: number | undefined;
   /** Write blocks of zeros as holes. Default: false. */
   readonly sparse?: boolean | undefined;

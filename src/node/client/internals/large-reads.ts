@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 
-/** Bytes of one read, and of one tunnel frame. Node's own reads have at most a third of it. */
+/** Bytes of one read, and of one tunnel frame. Node's own reads return at most a third of this. */
 export const READ_BYTES: number = 192 * 1024;
 /**
  * Smaller reads are copied into buffers of their size: a queue of mostly empty large buffers would use many times the

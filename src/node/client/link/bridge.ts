@@ -36,8 +36,8 @@ export class BridgeLink implements Link {
     const path = join(this.#directory, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      // This is the reported failure until the agent answers. The end of an earlier command says more than what its
-      // successor, which grpc-js starts soon after it, has printed so far.
+      // Reported until the agent answers. If an earlier command has ended, its failure is kept, because it says more:
+      // grpc-js soon starts the next command, which has printed little so far.
       this.#failure ??= `the bridge command ${program} does not answer`;
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;
@@ -90,7 +90,7 @@ type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
  * Runs the command for one connection. Pipes the socket to its standard input and its standard output to the socket, in
  * both cases with end of stream and backpressure. Neither the command nor the socket keeps this process alive.
  *
- * When the command fails, calls `tell` with the reason (final) before the connection ends. Also calls it with the
+ * When the command fails, calls `tell` with the reason (final) before the connection ends. Also calls `tell` with the
  * command's messages on standard error (not final) until the command speaks HTTP/2, and then with undefined (final),
  * because an earlier failure is obsolete.
  */

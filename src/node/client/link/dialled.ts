@@ -17,8 +17,8 @@ const UNLIMITED_MS = 10_000;
 /** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /**
- * Share of the client's limit for the attempts. The rest is a reserve, so that the reason of a failure is known before
- * the client's own timeout.
+ * Share of the client's connect timeout that is available for the attempts. The rest is a reserve, so that the reason
+ * of a failure is known before that timeout.
  */
 const SHARE_OF_LIMIT = 0.9;
 

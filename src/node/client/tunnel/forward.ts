@@ -96,7 +96,8 @@ export async function forward(
   };
   const make = (): Server => createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, accept);
   const { servers, port: bound } = await listening(make, listen, host);
-  // For example EMFILE of accept(2). Open connections continue; without a listener the error would end this process.
+  // An example is EMFILE of accept(2). Open connections continue. Without this listener the error would end this
+  // process.
   for (const server of servers)
     server.on("error", (error) =>
       onError?.(

@@ -20,7 +20,7 @@ const FRAME_BYTES = READ_BYTES;
  * itself.
  */
 const JOINED_PIECES = 16;
-/** Overhead of a frame in the window, on top of its data (TunnelOpened.window_bytes). */
+/** Size that each frame counts against the window, in addition to its data (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
 /** Bytes that the agent may send ahead of the reader, and that may wait here for the agent. */
 const WINDOW_BYTES = 1024 * 1024;
@@ -107,8 +107,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   /**
-   * Corks the destination, so that everything that arrives in one tick of the event loop is written in one system call:
-   * frames arrive in parts of at most 16 KiB.
+   * Corks the destination, because a frame arrives in parts of at most 16 KiB: all parts that arrive in one tick of the
+   * event loop are then written in one system call.
    */
   override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
     this.on("data", () => {

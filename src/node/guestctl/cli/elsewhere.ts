@@ -112,7 +112,7 @@ export function commandElsewhere(name: string): string | undefined {
   return `give an address with -H, before or after the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`;
 }
 
-/** The equivalent of another tool's option, as it is spelled; undefined for an unknown one. */
+/** The equivalent of another tool's option, which is given with its dashes; undefined for an unknown option. */
 export function optionElsewhere(spelling: string): string | undefined {
   return answerTo(spelling, OPTIONS);
 }

@@ -44,7 +44,7 @@ const isTold = (error: unknown): error is Error =>
   error instanceof CliError || isNamed(error, "CredentialsError", "EntryError", "TarError", "UnpackError");
 const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
 
-/** Formats the error, its reason and the next step in one line. An error that is a bug of guestctl has its stack. */
+/** Formats the error, its reason and the next step in one line. A bug of guestctl is shown with its stack. */
 export function failureWords(failure: unknown, advice?: Advice): string {
   const error = ownError(failure);
   if (isGuestError(error)) {

@@ -14,8 +14,8 @@ const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 6
 const LEAST_BARE_MS = 1_000;
 
 /**
- * Parses `500ms`, `1.5s`, `2m`, `1h`, `30d` or `5000`. Here and below: undefined if the option is missing; throws
- * UsageError.
+ * Parses `500ms`, `1.5s`, `2m`, `1h`, `30d` or `5000`. Like the functions below, it returns undefined if the option is
+ * missing, and throws UsageError for an invalid value.
  */
 export function parseDurationMs(text: string | undefined, option: string): number | undefined {
   if (text === undefined) return undefined;

@@ -4,7 +4,7 @@ import { printable } from "./output.ts";
 const FIRST_AFTER_MS = 300;
 /** Interval at which the line is redrawn, because the seconds in it must advance. */
 const EVERY_MS = 250;
-/** A shorter operation is not long, so its result does not say how long it took. */
+/** Limit above which the result of an operation says how long it took. */
 export const LONG_MS = 1_000;
 const CLEAR_LINE = "\r\u001b[K";
 
@@ -41,7 +41,7 @@ export async function waitedFor<Value>(
   }
 }
 
-/** Adds to the last line of a result how long it took, if that was long and a person reads it. */
+/** Adds to the last line of a result how long it took, if that was at least a second and standard output is a terminal. */
 export function withDuration(text: string, durationMs: number, { stdout }: Pick<NodeJS.Process, "stdout">): string {
   if (!stdout.isTTY || durationMs < LONG_MS || text === "") return text;
   return text.replace(/\n?$/, ` (${(durationMs / 1_000).toFixed(1)} s)\n`);

@@ -48,7 +48,10 @@ With --json, one object: "name", or "pid" and "start_ticks".`,
   },
 });
 
-/** The process with this id. Undefined: a kept command has the name. Throws UsageError for neither or both. */
+/**
+ * Finds the process with this id. Undefined if the target is the name of a kept command. Throws UsageError if it is
+ * neither or both.
+ */
 function processWith(target: string, { processes }: ProcessList): SessionProcess | undefined {
   const process = processes.find(({ pid }) => pid === Number(target));
   const isName = processes.some(({ command }) => command?.kind === CommandKind.KEPT && command.name === target);

@@ -58,12 +58,12 @@ export function untilSignal(host: NodeJS.Process): AbortSignal {
   return left.signal;
 }
 
-/** Time for the reader of standard output to take the last reports. */
+/** How long a program that reads standard output has to read the last reports. */
 const FLUSH_MS = 500;
 
 /**
- * Calls `leave` at SIGINT or SIGTERM. Exits with status 0 soon afterwards if the reader of standard output has stopped:
- * guestctl would otherwise wait for the pipe indefinitely.
+ * Calls `leave` at SIGINT or SIGTERM. If the program at the other end of standard output has stopped reading, exits
+ * soon afterwards with status 0: guestctl would otherwise wait indefinitely until the pipe has room.
  */
 export function onSignal(host: NodeJS.Process, leave: () => void): void {
   const end = (): void => {

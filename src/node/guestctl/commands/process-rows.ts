@@ -10,7 +10,7 @@ import { quoted, sizeWords, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS } from "../connection/index.ts";
 import { schemaObject } from "./schema.ts";
 
-/** The word for the workload where a kept command's name is possible, too. */
+/** The word for the workload, in places where a user may also name a kept command. */
 const WORKLOAD = "workload";
 const KINDS: Readonly<Record<CommandKind, string | null>> = {
   [CommandKind.UNSPECIFIED]: null,

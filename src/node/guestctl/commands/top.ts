@@ -30,11 +30,11 @@ const TITLES = ["PID", "USER", "STATE", "CPU %", "CPU TIME", "MEMORY", "BELONGS 
 const DEFAULT_INTERVAL_MS = 2_000;
 /** Reading a process costs the agent some 50 us, so polling faster would take CPU time from the guest's own work. */
 const LEAST_INTERVAL_MS = 500;
-/** Before the first table: a share needs two readings. */
+/** Interval before the first table, because a share needs two readings. */
 const FIRST_INTERVAL_MS = 1_000;
 const ENTER_SCREEN = "\x1b[?1049h\x1b[?25l";
 const LEAVE_SCREEN = "\x1b[?25h\x1b[?1049l";
-/** Moves to the first column of the first line. */
+/** Moves the cursor to the first column of the first line. */
 const HOME = "\x1b[H";
 const CLEAR_BELOW = "\x1b[J";
 const CLEAR_REST_OF_LINE = "\x1b[K";
@@ -88,7 +88,7 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
     const limit = parseCount(values.iterations, "--iterations", 1);
     const iterations = limit ?? (stdout.isTTY ? Infinity : 1);
     const intervalMs = parseInterval(values.interval);
-    // A limited number of tables stays on the terminal.
+    // If the number of tables is limited, all of them stay on the terminal, so the alternate screen is not used.
     const isScreen = stdout.isTTY && !isJson && values.batch !== true && limit === undefined;
     let shown = 0;
     using screen = isScreen ? new Screen(host) : undefined;
@@ -222,7 +222,7 @@ class Screen {
   };
 
   readonly #onKeys = (keys: Buffer): void => {
-    // In raw mode Ctrl-C is a key. The watch ends at the signal.
+    // In raw mode Ctrl-C is only a key, so send the signal at which the watch ends.
     if (LEAVING_KEYS.some((key) => keys.includes(key))) this.#host.kill(this.#host.pid, "SIGINT");
   };
 }

@@ -23,7 +23,7 @@ interface AgentTarget {
   readonly address?: string | undefined;
   /** A shell command whose standard input and output are connected to the agent. */
   readonly bridge?: string | undefined;
-  /** Path of a credential directory. */
+  /** Directory with the token and the certificates for this agent. */
   readonly credentials: string;
   readonly serverName?: string | undefined;
 }
@@ -187,7 +187,7 @@ export const CONNECTION_OPTIONS = {
   },
 } as const;
 
-/** The help topic of these options: "guestctl help connection". */
+/** The text of "guestctl help connection". */
 export const CONNECTION_HELP: string = `How to choose an agent, and which credentials it needs
 
 These options may precede or follow the name of every command that calls an agent:
@@ -205,7 +205,7 @@ and the substrate's daemon.
   guestctl --bridge "docker exec -i box guest-agent bridge" -c ./creds health
 `;
 
-/** The values of these options. */
+/** The parsed values of CONNECTION_OPTIONS. */
 export type ConnectionValues = Values<typeof CONNECTION_OPTIONS>;
 
 /** The options and variables that choose an agent. They exclude each other. */
@@ -231,8 +231,8 @@ export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv):
 }
 
 /**
- * The option or variable that chooses the agent; undefined: none is given. Throws UsageError if there are several, by
- * their spelling.
+ * The option or variable that chooses the agent; undefined: none is given. Throws UsageError if there are several; the
+ * error names them as the user wrote them.
  */
 function selectionOf(
   valueOf: (name: Selector) => string | undefined,

@@ -23,7 +23,7 @@ export function tarTypeOf(type: FileType): TarType | undefined {
   return type === "file" || type === "directory" || type === "symlink" ? type : undefined;
 }
 
-/** The errno of a reason that an agent before 0.3.0 gives without it. */
+/** The errno for each reason of an agent before 0.3.0, which sends the reason without an errno. */
 const ERRNOS: ReadonlyMap<string, string> = new Map([
   ["PATH_NOT_FOUND", "ENOENT"],
   ["PATH_PERMISSION_DENIED", "EACCES"],

@@ -5,7 +5,7 @@ import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageErro
 import { type Reporter, reporterOf } from "../verbose/index.ts";
 import type { SandboxProgress } from "./progress.ts";
 
-/** hypeman 8853445, config.example.yaml:17. */
+/** The default of hypeman 8853445, config.example.yaml:17. */
 const USUAL_DAEMON_DIRECTORY = "/var/lib/hypeman";
 
 const USUAL_API = "http://localhost:4973";
@@ -31,7 +31,7 @@ export const NODE_OPTIONS = {
   },
 } as const;
 
-/** The values of these options, and of those that only some commands have. */
+/** The parsed values of NODE_OPTIONS, and of further options that only some commands have. */
 export type NodeValues = {
   readonly [
     Name in

@@ -32,8 +32,9 @@ interface Attachment {
 }
 
 /**
- * Connects guestctl to a command until the command ends. Returns the exit status; after a timeout that is 124, whatever
- * the command's own is. If guestctl has forwarded a SIGINT that ended the command, guestctl terminates by SIGINT, too.
+ * Connects guestctl to a command until the command ends. Returns the exit status; after a timeout that status is 124,
+ * whatever status the command has. If guestctl has forwarded a SIGINT that ended the command, guestctl terminates by
+ * SIGINT, too.
  */
 export async function runAttached(
   attachment: Attachment,

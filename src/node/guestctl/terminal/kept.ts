@@ -5,8 +5,8 @@ import { localSize } from "./terminal.ts";
 import { runAttached } from "./attach.ts";
 
 /**
- * Pause between two resizes, so that the program sees both sizes. If it saw only the second, which equals its own, it
- * would redraw nothing.
+ * Pause between two resizes, so that the program sees both sizes. A program that sees only the last size, which it
+ * already has, redraws nothing.
  */
 const NUDGE_MS = 50;
 

@@ -15,8 +15,8 @@ import type { Report } from "./sweep-report.ts";
 import type { Things } from "./things.ts";
 
 /**
- * Deadline of the first attempt to reach an agent. It can be generous, because the attempt blocks others only for the
- * first half second (`Dials`), and a busy host may answer late.
+ * Deadline of the first attempt to reach an agent. The deadline can be generous, because the attempt blocks others only
+ * for the first half second (`Dials`), and a busy host may answer late.
  */
 const FIRST_ATTEMPT_MS = 10_000;
 /** Deadline of a later attempt to reach a silent agent, and the pause between two. Each attempt costs two connections. */
@@ -33,8 +33,8 @@ export function mayBeFrozen(entry: JournalEntry): boolean {
 }
 
 /**
- * Sorts sandboxes by the time until their sessions thaw, the least first. Sandboxes that an older version froze come
- * first, because their time is not known.
+ * Sorts sandboxes by the time until their sessions thaw, the shortest time first. Sandboxes that an older version froze
+ * come first, because their time is not known.
  */
 export function byTimeLeft(one: JournalEntry, other: JournalEntry): number {
   return thawsAtMs(one) - thawsAtMs(other);
@@ -59,15 +59,18 @@ const ASKED_AT_A_TIME = 64;
 
 /**
  * Runs the restore steps of sandboxes before their sessions thaw by themselves. In the first pass each sandbox gets
- * only its restore steps. POST_RESTORE and Health, which need a second connection, follow once no sandbox that answers
- * still waits for its restore steps. Silent agents never delay the others: after half a second a silent agent frees its
- * place for the next one, and after ten seconds it is moved behind all others, where it gets the node's usual time to
- * answer.
+ * only its restore steps. POST_RESTORE and Health, which need a second connection, follow once all sandboxes that
+ * answer have run their restore steps. Silent agents never delay the others: after half a second a silent agent frees
+ * its place for the next one, and after ten seconds it is moved behind all others, where it gets the node's usual time
+ * to answer.
  */
 export class Frozen {
   readonly #node: NodeParts;
   readonly #things: Things;
-  /** The entries from before the listing. An entry that is still the same object has not changed since. */
+  /**
+   * The entries as they were before the instances were listed. An entry that is still the same object has not changed
+   * since.
+   */
   readonly #before: ReadonlyMap<string, JournalEntry>;
   readonly #report: Report;
   readonly #onDone: () => void;
@@ -210,7 +213,8 @@ export class Frozen {
   #reached(entry: SandboxEntry, known: Instance): Promise<DoneDuties> {
     const { guests, instances, dials } = this.#node;
     const untilMs = performance.now() + guests.patience.reachTimeoutMs;
-    // All silent sandboxes begin at the same time: with the same pause, they would all query the daemon at once.
+    // All silent sandboxes begin to wait at the same time. With equal pauses, they would also query the daemon at the
+    // same time.
     const lookPauseMs = LATER_PAUSE_MS * (1 + Math.random());
     const subject = { ...instances.subject(entry), lookPauseMs };
     return whileUp(subject, async (signal) => {

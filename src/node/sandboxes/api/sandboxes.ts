@@ -229,8 +229,8 @@ export class Sandboxes {
 
   /**
    * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot. The sandbox is suspended for it and then resumed with
-   * its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If it cannot be resumed,
-   * rejects and keeps the snapshot, which may be all that is left of the sandbox.
+   * its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If the sandbox cannot be
+   * resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox.
    *
    * @param options.live requests a snapshot without a suspension, which this substrate cannot take: CAPABILITY_MISSING
    */
@@ -265,8 +265,8 @@ export class Sandboxes {
 
   /**
    * Routes a hostname of the daemon's ingress to a port of a sandbox, until `unpublish` or the sandbox's removal.
-   * Idempotent, so that a wait can be repeated. Rejects with HOSTNAME_IN_USE. If it rejects with INGRESS_NOT_SERVED or
-   * GUEST_NOT_LISTENING because only the wait failed, the publication remains. The result's `warning` says that the
+   * Idempotent, so that a failed wait can be repeated. Rejects with HOSTNAME_IN_USE. If only the wait fails, rejects
+   * with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, and the publication remains. The result's `warning` says that the
    * server listens only where the ingress cannot reach it.
    *
    * @param port in the sandbox, where a server listens on all addresses
@@ -299,7 +299,10 @@ export class Sandboxes {
     return this.#alone("unpublish", name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
   }
 
-  /** Removes a sandbox or a snapshot in any state, with its credentials and, unless a fork uses it, their volume. */
+  /**
+   * Removes a sandbox or a snapshot in any state, with its credentials and their volume. A volume that a fork uses
+   * remains.
+   */
   remove(name: string): Promise<void> {
     return this.#node.operations.exclusive("remove", name, async () =>
       discard(this.#node, "remove", await ownEntry(this.#node, name)),

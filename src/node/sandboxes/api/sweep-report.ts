@@ -14,7 +14,7 @@ export interface SweepReport {
    * volumes of older agents that no node uses.
    */
   readonly orphans: readonly string[];
-  /** Sandboxes that were running after a restore without their restore steps, which are done now. */
+  /** Sandboxes that had been running since a restore without their restore steps. The sweep has run these now. */
   readonly awakened: readonly string[];
   /**
    * Sandboxes whose session thawed by itself before its restore steps. They have run with the random numbers, the clock

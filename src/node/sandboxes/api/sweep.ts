@@ -70,8 +70,8 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   await Promise.all([
     asked.then(() => frozen.silent()),
     finish(others.filter(({ phase }) => phase !== "creating")),
-    // The daemon may still be creating a fork or a snapshot for a process that has ended. In that case its source has
-    // `asked` set, so wait for those first.
+    // The daemon may still be creating a fork or a snapshot for a process that has ended. In that case `asked` is set
+    // in the entry of the source, so wait for such sources first.
     asked.then(() => finish(others.filter(({ phase }) => phase === "creating"))),
   ]);
   for (const kind of ["ingress", "instance", "snapshot", "volume"] as const)

@@ -14,10 +14,10 @@ type Stamps = Pick<
 >;
 
 /**
- * Decides by an answer of Health which action is due. The answer's timestamps are by the guest's clock; the current
- * difference of the clocks converts them to the host's clock, which `runEpochMs` is by. The workload's idle declaration
- * counts if it is later than both `runEpochMs` and the last user activity. For the TTL, `runEpochMs` counts as
- * activity.
+ * Decides by an answer of Health which action is due. The answer's timestamps are by the guest's clock; they are
+ * converted to the host's clock, which `runEpochMs` uses, with the current difference of the clocks. The workload's
+ * idle declaration counts if it is later than both `runEpochMs` and the last user activity. For the TTL, `runEpochMs`
+ * counts as activity.
  */
 export function decide({ runEpochMs, ttlMs, idleAction }: Watched, stamps: Stamps, nowMs: number): Verdict | undefined {
   if (runEpochMs === undefined) return undefined;

@@ -49,7 +49,8 @@ export async function watch(node: NodeParts, options: WatchOptions): Promise<voi
 
 /**
  * Checks each sandbox once, spread evenly over the interval. If all were checked at the same moment, this thread would
- * need seconds for their connections and answers. A round that takes too long is not made up for.
+ * need seconds for their connections and answers. After a round that took too long, no extra round is made to catch
+ * up.
  */
 async function round(
   node: NodeParts,
@@ -76,8 +77,8 @@ async function round(
 }
 
 /**
- * Checks each sandbox once, spread evenly over the interval: each check takes milliseconds of this thread, and if all
- * began at the same moment, their answers would wait for each other. A round that takes too long is not made up for.
+ * Lists the instances of this node in one request. Undefined if only few watchers need a connection, or if the request
+ * fails: then each watcher requests its own instance.
  */
 async function listedFor(
   node: NodeParts,

@@ -12,7 +12,7 @@ const CALL_MS = 5_000;
 const DIAL_MS = 10_000;
 /** Pause before the second attempt to reach a sandbox that did not answer. */
 const CONFIRM_PAUSE_MS = 100;
-/** How many rounds of the watch skip a sandbox at most after repeated failures (the number doubles with each failure). */
+/** Limit on the rounds of the watch in which a failing sandbox is skipped. The number doubles with each failure. */
 const MOST_ROUNDS_OUT = 8;
 
 /** An observation or action of the watch. */

@@ -29,8 +29,8 @@ import { making } from "./removal.ts";
 
 const OPERATION = "create";
 /**
- * The substrate boots an image whose first word is one of these with it, whatever entrypoint the node names, so the
- * agent could not start (hypeman, lib/images/systemd.go).
+ * If an image's command begins with one of these programs, the substrate boots the instance with that program. It
+ * ignores the node's entrypoint then, so the agent could not start (hypeman, lib/images/systemd.go).
  */
 const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
 

@@ -94,8 +94,8 @@ export async function dutiesBeforeFiles(
 export interface BeforeFiles {
   readonly env: Variables | undefined;
   /**
-   * Whether the clock is set. It must not be if the credentials have expired: with the right time the agent would
-   * refuse them.
+   * Whether to set the guest's clock. False if the credentials have expired: with the right time the agent would refuse
+   * them.
    */
   readonly hostTime: boolean;
   readonly signal: AbortSignal;

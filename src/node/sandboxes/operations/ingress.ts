@@ -116,9 +116,9 @@ export async function withdrawAll(node: DaemonParts, operation: string, entry: S
 }
 
 /**
- * Rejects with ALREADY_EXISTS if an ingress still routes to this name, because it would route to the new sandbox. A
- * later one is impossible, because the daemon refuses an ingress to a name without an instance (hypeman 8853445,
- * lib/ingress/manager.go:317-320).
+ * Rejects with ALREADY_EXISTS if an ingress still routes to this name, because that ingress would route to the new
+ * sandbox. After this check no further ingress to the name can be created, because the daemon refuses one while no
+ * instance has the name (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
 export async function demandUnpublished(node: DaemonParts, name: string): Promise<void> {
   const all = await node.allIngresses();
@@ -165,7 +165,7 @@ function listed(node: DaemonParts, { ingress, ingressId }: Publication): Promise
   return node.substrate.ingresses(node.tags).then((all) => all.find(isThis));
 }
 
-/** Creates the ingress. If the answer is lost, looks for it once, by its tags. */
+/** Creates the ingress. If the answer is lost, searches for the ingress once, by its tags. */
 async function made(node: DaemonParts, { ingress: name, ...rule }: Publication, instance: string): Promise<Ingress> {
   const tags = { ...node.tags, [OPERATION_TAG]: randomUUID() };
   try {

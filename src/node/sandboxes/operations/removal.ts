@@ -34,8 +34,8 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "forget it");
   await node.journal.remove(name);
-  // Check again: if the entries that shared the volume were removed concurrently, none of them was the last at its
-  // check.
+  // Check again: if all entries that share the volume are removed at the same time, each one still sees the others at
+  // the first check, and none deletes the volume.
   if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId, step));
   if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
 }

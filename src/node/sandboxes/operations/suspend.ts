@@ -91,7 +91,10 @@ async function stateOf(node: InstanceParts, entry: SandboxEntry): Promise<KnownS
   }
 }
 
-/** Runs the restore steps after a failure. In an unknown state it waits less: a suspended agent would never answer. */
+/**
+ * Runs the restore steps after a failure. Waits less if the state is unknown, because a suspended agent would never
+ * answer.
+ */
 async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.guests
     .awaken(operation, entry, { reachTimeoutMs: state === "unknown" ? CALL_MS : undefined })
@@ -99,9 +102,10 @@ async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEnt
 }
 
 /**
- * Runs an action for which the substrate suspends a running sandbox. An action that fails must have removed what it
- * created. If the sandbox is suspended then, it is restored once, and its restore steps are run. Rejects with the
- * action's error; or, if the restore fails too, with SOURCE_ASLEEP, whose message contains that error.
+ * Runs an action for which the substrate suspends a running sandbox. An action must remove what it has created before
+ * it fails. If the failed action leaves the sandbox suspended, the sandbox is restored once, and its restore steps are
+ * run. Rejects with the action's error; or, if the restore fails too, with SOURCE_ASLEEP, whose message contains that
+ * error.
  *
  * @param suspended returns the sandbox, once its PRE_SNAPSHOT hook has run
  */
@@ -146,7 +150,10 @@ async function restoredAgain(
   }
 }
 
-/** Restores a suspended sandbox. A refusal because the substrate is restoring it already counts as success. */
+/**
+ * Restores a suspended sandbox. If the substrate refuses because it is already restoring the sandbox, that is a
+ * success.
+ */
 export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<void> {
   try {
     await node.instances.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
@@ -160,7 +167,10 @@ export function sourceAsleep(name: string, because: string, cause?: unknown): Sa
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
 
-/** The error about a sandbox whose suspension or restore was interrupted. Its hypervisor may have its memory. */
+/**
+ * The error about a sandbox whose suspension or restore was interrupted. The sandbox's memory may still be in its
+ * hypervisor.
+ */
 export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
@@ -321,7 +331,7 @@ export async function quiesced(
   }
 }
 
-/** Runs PRE_SNAPSHOT and the freeze; again after the restore steps if an earlier call left the session frozen. */
+/** Runs PRE_SNAPSHOT and the freeze. If an earlier call has left the session frozen, runs the restore steps first. */
 async function atRest(
   node: NodeParts,
   operation: string,

@@ -102,7 +102,7 @@ export class GuestAccess {
     };
     const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS });
     const done = { duties, atMs: Date.now() };
-    // Recorded now, because the agent reports it only once: a crash before `awaken` would lose it.
+    // Recorded at once, because the agent reports this only once: a crash before `awaken` would lose the report.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
   }

@@ -39,7 +39,7 @@ const VERSION = /^(\d+)\.(\d+)\.(\d+)(-[\w.-]+)?$/;
 /**
  * Throws SandboxError: AGENT_TOO_OLD if the agent in a sandbox or snapshot is older than the required version, or its
  * version is not known, and INVALID_SPEC if the required version is malformed. Callers check this before they wake
- * anything up, because the agent in a sandbox can never be exchanged.
+ * anything up, because the agent in a sandbox can never be replaced.
  */
 export function demandAgent({ name, agentVersion = "" }: JournalEntry, least: string | undefined): void {
   if (least === undefined) return;

@@ -28,7 +28,7 @@ const POWER_OFF_MS = 5_000;
 const LOG_DELAY_MS = 3_000;
 const LOG_PAUSE_MS = 100;
 
-/** A sandbox whose end is watched for. */
+/** A sandbox that is watched until its instance is off. */
 export interface Subject {
   readonly name: string;
   readonly substrate: Substrate;

@@ -13,8 +13,8 @@ export class Gate {
   /**
    * Resolves with a release function once a permit is free.
    *
-   * @param limitMs the permit is released by itself after that time. Only time counts during which this process had
-   *   enough CPU time (see `inTurns`). Default: never
+   * @param limitMs the permit is released by itself after that time. Time in which this process was starved of CPU time
+   *   does not count (see `inTurns`). Default: never
    * @param onLeft called once, when the permit is released
    */
   async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {
@@ -69,9 +69,9 @@ export class Dials {
   readonly #gate = new Gate(DIALS);
 
   /**
-   * Takes a permit for one attempt to connect. It expires after half a second, so that silent agents do not block the
-   * others. While this process is starved of CPU time it does not expire: more attempts at once would all miss their
-   * deadlines, each with most of its work done for nothing. The caller must release it when the attempt has ended.
+   * Takes a permit for one attempt to connect. The permit expires after half a second, so that silent agents do not
+   * block the others. It does not expire while this process is starved of CPU time: with even more concurrent attempts,
+   * all of them would miss their deadlines. The caller must release it when the attempt has ended.
    */
   enter(onLeft?: () => void): Promise<Leave> {
     return this.#gate.enter(PLACE_MS, onLeft);

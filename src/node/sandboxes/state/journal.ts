@@ -78,7 +78,7 @@ export interface Publication {
 
 /** A record that a session woke up without being frozen until its restore steps. */
 export interface RanUnfrozen {
-  /** The operation that woke it up or suspended it: "fork", "resume", … */
+  /** The operation that woke up the session or suspended it: "fork", "resume", … */
   readonly operation: string;
   /** Time by the host's clock, in milliseconds of the epoch. */
   readonly atMs: number;

@@ -5,7 +5,7 @@ import { polled } from "./polled.ts";
 const DEFAULT_LOCK_WAIT_MS = 30_000;
 const LOCK_PAUSE_MS = 100;
 
-/** A step of an operation that is about to begin. */
+/** A step that an operation is about to begin, for a display of its progress. */
 export interface Step {
   readonly operation: string;
   /** Name of the sandbox or snapshot. */

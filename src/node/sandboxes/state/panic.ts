@@ -8,7 +8,7 @@ const SHOWN_LINES = 10;
 /** How long an agent may take to send the first bytes of its TLS handshake. */
 const PROBE_MS = 5_000;
 
-/** A kernel panic of a guest. */
+/** What the console shows when a guest's kernel has panicked. */
 export interface Panic {
   readonly line: string;
   /** The console lines from the panic on. */

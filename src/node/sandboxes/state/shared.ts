@@ -1,6 +1,6 @@
 /**
- * Lets concurrent callers share one request. A caller never joins a request that has already begun, so its answer is
- * never older than its call.
+ * Lets concurrent callers share one request. A caller never joins a request that has already begun, so the answer is
+ * never older than the caller's call.
  */
 export function shared<Value>(ask: () => Promise<Value>): () => Promise<Value> {
   let running: Promise<unknown> = Promise.resolve();

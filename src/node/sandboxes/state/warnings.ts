@@ -39,7 +39,8 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
 }
 
 /**
- * The record of a wake-up that ran before its restore steps; if this wake-up did not, the entry's earlier record.
+ * The record that a session ran before its restore steps at this wake-up. If it did not, the earlier record of the
+ * entry.
  *
  * @param isLate the session thawed by itself before its restore steps
  */

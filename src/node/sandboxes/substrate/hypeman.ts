@@ -27,8 +27,8 @@ import type {
 } from "./substrate.ts";
 
 /**
- * Longer than the daemon's limit of one minute for a call. It answers calls that boot, suspend or copy an instance only
- * at their end.
+ * Longer than the daemon's limit of one minute for a call. The daemon answers calls that boot, suspend or copy an
+ * instance only at their end.
  */
 const DEFAULT_TIMEOUT_MS = 90_000;
 /** The smallest size that the daemon accepts for a volume; the content is far smaller. */
@@ -54,8 +54,8 @@ export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
 }
 
 /**
- * Throws SandboxError (INVALID_SPEC) unless this is an http URL without a user and password: fetch refuses such a URL
- * and quotes it. The message quotes nothing of the URL, because it may contain a password.
+ * Throws SandboxError (INVALID_SPEC) unless this is an http URL without a user and password: fetch refuses a URL with
+ * them, and quotes the URL. This function's message does not quote it, because it may contain a password.
  *
  * @param name of the option that the message names
  */

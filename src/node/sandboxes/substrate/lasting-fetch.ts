@@ -5,9 +5,9 @@ import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 
 /**
- * As large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26, net/http/server.go:831, bufio.go:19). If
- * the follower fitted into that buffer together with the request's end, the server would not notice it while the call
- * is in progress.
+ * As large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26, net/http/server.go:831, bufio.go:19). The
+ * follower must not fit into that buffer together with the end of the request: the server would not notice it then
+ * while the call is in progress.
  */
 const PADDING_BYTES = 4096;
 const FOLLOWER_PATH = "/health";

@@ -36,7 +36,7 @@ export interface SandboxSpec {
   readonly idleAction?: IdleAction | undefined;
 }
 
-/** The sandbox's network. */
+/** Which network access a sandbox has. */
 export interface NetworkSpec {
   /**
    * Mediated egress. Rejected unless `enabled` is false, because the substrate accepts the policy but does not enforce

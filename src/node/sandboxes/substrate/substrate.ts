@@ -103,7 +103,7 @@ export interface DaemonFacts {
   readonly version: string;
   /** Undefined: not reported. */
   readonly apiVersion?: string | undefined;
-  /** The hypervisor of instances that name none. Undefined: the daemon does not report it before it creates one. */
+  /** The hypervisor of instances whose specification names none. Undefined: the daemon does not report it in advance. */
   readonly defaultHypervisor: string | undefined;
   /**
    * Features of each hypervisor that can be started, such as "snapshots", "standby" and "fork"; undefined: not

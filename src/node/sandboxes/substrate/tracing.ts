@@ -17,7 +17,10 @@ export type NodeEvent =
       readonly event: "dialling";
       readonly sandbox: string;
       readonly address: string;
-      /** Directories with the credentials: while they are replaced, of the old and the new ones. */
+      /**
+       * The directories with the credentials. While credentials are being replaced, those of the old and of the new
+       * ones.
+       */
       readonly credentials: readonly string[];
     }
   | { readonly event: "retrying"; readonly reason: string };

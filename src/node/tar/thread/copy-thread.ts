@@ -2,10 +2,10 @@ import { Worker } from "node:worker_threads";
 import { THREAD_MODULE } from "./entry-point.ts";
 import type { EntryMessage, Job, Report } from "./jobs.ts";
 
-/** What the owner of a thread is informed of. */
+/** Callbacks that inform the owner of a thread. */
 export interface ThreadEvents {
   readonly onReport: (report: Report) => void;
-  /** The thread failed, or ended before it has finished its job. */
+  /** Called if the thread fails, or ends before it has finished its job. */
   readonly onFailure: (error: unknown) => void;
 }
 
@@ -32,7 +32,7 @@ export class CopyThread implements Disposable {
     this.#worker.postMessage(message, transferred);
   }
 
-  /** The thread ends by itself soon; until then it does not keep the process alive. */
+  /** Lets this process exit while the thread is still running. The thread ends by itself soon. */
   release(): void {
     this.#worker.unref();
   }

@@ -16,7 +16,7 @@ export class EntryReceiver {
   readonly #acknowledge: (used: Batch) => void;
   readonly #batches: Batch[] = [];
   #current: BatchReader | undefined;
-  /** The content of the last entry has not been read to its end. */
+  /** Whether the content of the last entry has not been read to its end yet. */
   #isInContent = false;
   #end: { readonly error: unknown } | "end" | undefined;
   #wake: (() => void) | undefined;
@@ -31,13 +31,19 @@ export class EntryReceiver {
     this.#wake?.();
   }
 
-  /** No more batches follow. With an error, the iteration fails with it, after the batches that have arrived. */
+  /**
+   * Must be called when no more batches follow. With an error, the iteration fails with that error, once the batches
+   * that have arrived are read.
+   */
   end(failure?: { readonly error: unknown }): void {
     this.#end ??= failure ?? "end";
     this.#wake?.();
   }
 
-  /** Returns the next entry, as a promise only if it has not arrived: a promise for each would take most of the time. */
+  /**
+   * Returns the next entry, as a promise only if it has not arrived: creating a promise for each entry would take most
+   * of the time.
+   */
   next(): Step | Promise<Step> {
     while (this.#isInContent) {
       const rest = this.#take();
@@ -85,7 +91,7 @@ export class EntryReceiver {
     throw this.#cutOff();
   }
 
-  /** The error if no more batches follow the first part of a file's content. */
+  /** The error for a file of which only the first part of the content has arrived. */
   #cutOff(): unknown {
     const end = this.#end;
     return end === undefined || end === "end" ? new Error("the content of an entry stopped before its end") : end.error;

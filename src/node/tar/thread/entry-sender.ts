@@ -6,7 +6,10 @@ import type { TarEntry } from "../read.ts";
 import { plainError } from "./plain-error.ts";
 import { type Batch, BATCH_BYTES, BatchWriter, type EntryRecord, NO_ENTRY } from "./records.ts";
 
-/** Limit on bytes that the other thread has not acknowledged. Two batches would do; more even out pauses of either side. */
+/**
+ * Limit on bytes that the other thread has not acknowledged. Two batches would suffice; with more, neither thread waits
+ * when the other one pauses.
+ */
 const IN_FLIGHT_BYTES = 8 * BATCH_BYTES;
 /** Limit on the time that entries wait in a batch. */
 const LATE_MS = 20;
@@ -42,7 +45,7 @@ export class EntrySender {
     this.#post = post;
   }
 
-  /** The other thread has used these bytes, and may return their memory. */
+  /** Must be called when the other thread has used these bytes. It may return their memory. */
   acknowledge(bytes: number, memory?: ArrayBuffer): void {
     this.#inFlightBytes -= bytes;
     if (memory !== undefined) this.#writer.reuse(memory);
@@ -78,7 +81,7 @@ export class EntrySender {
           isFinished = true;
           break;
         }
-        // Settled values are not awaited: a turn of the event loop for each entry would take most of the time.
+        // Settled values are not awaited: a turn of the event loop per entry would take most of the time.
         const added = this.#add(next.value, onContentFailure);
         if (added !== undefined) await added;
         if (isFirst || performance.now() - this.#begunMs >= LATE_MS) this.#flush();

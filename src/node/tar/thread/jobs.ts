@@ -51,12 +51,12 @@ export type EntryMessage =
   /** The sender has no more entries. */
   | { readonly kind: "end"; readonly error?: PlainError | undefined };
 
-/** What a thread reports beyond that. */
+/** Everything that a thread sends to its owner. */
 export type Report =
   | EntryMessage
   /** An entry that cannot be unpacked. */
   | { readonly kind: "failure"; readonly name: Bytes; readonly error: PlainError }
-  /** A hard link to a file that is not there; the port takes the link as a separate file. */
+  /** A hard link to a file that is not there. The owner sends the content of that file through the port. */
   | { readonly kind: "missing"; readonly link: Batch; readonly port: MessagePort }
   | { readonly kind: "measured"; readonly totalBytes: number }
   | {

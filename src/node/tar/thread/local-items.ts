@@ -18,7 +18,7 @@ export class LocalItems {
     this.#options = options;
   }
 
-  /** The content of this entry could not be read: further hard links to the file do not refer to it. */
+  /** Must be called if the content of this entry could not be read, so that no further hard link refers to it. */
   forget(name: Buffer): void {
     this.#links.forget(name);
   }

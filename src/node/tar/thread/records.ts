@@ -4,7 +4,10 @@ import type { TarHeader, TarType } from "../format.ts";
 const HEAD_BYTES = 60;
 /** A batch of this size is sent. */
 export const BATCH_BYTES: number = 256 * 1024;
-/** With room for the name of a file before its first piece of content, which is often as large as a batch. */
+/**
+ * Memory of a batch. It has room for the name of a file before the file's first piece of content, which is often as
+ * large as a batch.
+ */
 const CAPACITY_BYTES = BATCH_BYTES + 8 * 1024;
 
 const KINDS = ["whole", "streamed", "data", "hole", "content-end", "content-failure", "failure", "skipped"] as const;
@@ -115,7 +118,7 @@ export class BatchWriter {
     return dataBytes === 0 ? NONE : this.#bytes.subarray(dataAt, this.#at);
   }
 
-  /** Removes the last record. */
+  /** Removes the record of the last `reserve`, whose data could not be read. */
   withdraw(): void {
     this.#at = this.#lastAt;
   }
@@ -135,7 +138,7 @@ export class BatchWriter {
 
   #begin(leastBytes: number): void {
     const spare = leastBytes <= CAPACITY_BYTES ? this.#spare.pop() : undefined;
-    // Slow: outside of Node's pool, because only memory of its own can be transferred.
+    // allocUnsafeSlow does not use Node's pool of buffers, whose memory cannot be transferred.
     this.#bytes =
       spare === undefined ? Buffer.allocUnsafeSlow(Math.max(leastBytes, CAPACITY_BYTES)) : Buffer.from(spare);
     this.#view = new DataView(this.#bytes.buffer);

@@ -17,7 +17,7 @@ const CLEAN_UP_MS = 5_000;
 
 /** Options of `unpack`. */
 export interface ThreadUnpackOptions extends UnpackOptions {
-  /** Rejects with the signal's reason, even while a file system does not answer. */
+  /** When aborted, the call rejects with the signal's reason, even while a file system does not answer. */
   readonly signal?: AbortSignal | undefined;
 }
 
@@ -142,7 +142,7 @@ class Unpacking {
     settle();
   }
 
-  /** The failure of the entries explains the thread's own. */
+  /** Rejects with the failure of the entries if there is one, because it is the cause of the thread's own error. */
   #reject(error: unknown): void {
     this.#settle[1](this.#failure === undefined ? error : this.#failure.error);
   }
