@@ -39,7 +39,7 @@ test("the guard allows twice the recorded ratio on a busy machine", () => {
   assert.equal(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 10.1)], BUSY).length, 1);
 });
 
-test("the guard takes the minimum CPU time of all rounds and runs", () => {
+test("the guard compares the lowest CPU times of all rounds of measurement", () => {
   const of = (ours: readonly number[], theirs: readonly number[]): Row =>
     makeRow({ name: "a: CPU", unit: "s/GiB", better: "lower", samples: { ours, "grpc-go": theirs } });
   const recorded = { "a: CPU": 0.5 };

@@ -88,7 +88,7 @@ describe("unknown frames from a newer client", () => {
 });
 
 describe("unknown enum values from a newer agent", () => {
-  test("the client reports a file type that it does not know as unknown", async () => {
+  test("the client reports a newer agent's unknown file type as unknown", async () => {
     const stat = { type: UNKNOWN, size: 3n };
     await using trees = await startStandIn({
       service: FileTree,

@@ -27,7 +27,7 @@ async function said(stream: Readable): Promise<string> {
 }
 
 describe("concurrent builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
-  test("concurrent builds of a checkout run in turn and report that they wait", async (t) => {
+  test("a build waits for another build of its checkout and says so", async (t) => {
     const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
     assert.equal(await said(holder.stdout), "has it\n");
     const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);
@@ -39,7 +39,7 @@ describe("concurrent builds of one checkout", { skip: missing && `needs ${missin
 });
 
 describe("the record of what was built", () => {
-  test("a build is current while its product exists and its sources are unchanged", () => {
+  test("a build is current while its product and sources are unchanged", () => {
     using directory = temporary();
     const root = directory.path;
     for (const product of ["guestctl", "linux-x64"]) mkdirSync(join(root, "dist", product), { recursive: true });
@@ -67,7 +67,7 @@ describe("the record of what was built", () => {
     assert.notEqual(sourcesDigest(root), before);
   });
 
-  test("image labels name the source and revision only if the environment sets them", async (t) => {
+  test("image labels name source and revision only if the environment does", async (t) => {
     using directory = temporary();
     const dist = directory.path;
     mkdirSync(join(dist, "linux-x64"));

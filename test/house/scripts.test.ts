@@ -67,7 +67,7 @@ describe("npm scripts", () => {
     }
   });
 
-  test("npm scripts report that git is missing or the directory is no clone", async () => {
+  test("npm scripts report a missing git and a directory without a clone", async () => {
     const nowhere = await run("scripts/check.ts", ["shell"], { PATH: "/nowhere" });
     assert.deepEqual([nowhere.exitCode, nowhere.stdout], [1, ""]);
     assert.match(nowhere.stderr, /^check: needs git, .*apt-get install git\)\n$/);

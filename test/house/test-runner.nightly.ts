@@ -113,7 +113,7 @@ describe("npm test", () => {
     assert.equal(run.code, 1);
   });
 
-  test("an interrupted npm test kills its children, cleans up, and exits with 143", async (t) => {
+  test("npm test exits with 143 at SIGTERM, after killing its children", async (t) => {
     const directory = mkdtempSync(join(tmpdir(), "test-runner-"));
     t.after(() => rmSync(directory, { recursive: true }));
     const waiting = join(directory, "waiting");

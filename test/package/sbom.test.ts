@@ -40,7 +40,7 @@ describe("the bill of materials", () => {
     assert.ok(files.includes("lib/libc.so.6") && files.some((name) => name.startsWith("lib/ld-linux-")), files.join());
   });
 
-  test("the bill of materials has the checksum of every shipped program and library", () => {
+  test("the bill of materials has every shipped program's and library's checksum", () => {
     const lines = readFileSync(join(directory, "SHA256SUMS"), "utf8").matchAll(/^(\w+) {2}(.+)$/gm);
     const sums = new Map(Array.from(lines, ([, sum = "", name = ""]) => [name, sum] as const));
     const files = [bill.metadata.component, ...bill.components]

@@ -14,14 +14,14 @@ describe("a guest that booted in 1970", () => {
   let appliedMs = 0;
   let toleranceMs = 0;
 
-  test("a guest in 1970 accepts a client certificate that is not valid yet", async () => {
+  test("a guest in 1970 accepts a not yet valid client certificate", async () => {
     await stage.boot();
     using client = stage.client();
     const { guestTime } = await client.health();
     assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
-  test("restore steps set the clock of a 1970 guest and report the drift", async () => {
+  test("restore steps set a 1970 guest's clock and report the drift", async () => {
     using client = stage.client();
     await client.health();
     appliedMs = Date.now();
@@ -74,7 +74,7 @@ describe("a guest whose clock is a day ahead", () => {
     return [report.clockStepped, report.degraded];
   }
 
-  test("the age of user activity is right before and after a clock step", async () => {
+  test("user activity's age is right before and after a clock step", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.run(["/bin/busybox", "true"])).exitCode, 0);

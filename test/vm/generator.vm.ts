@@ -8,7 +8,7 @@ describe("a guest whose kernel has no generator ready when init starts", () => {
   const stage = new Stage({ processor: "qemu64", kernelArguments: "random.trust_cpu=off random.trust_bootloader=off" });
   after(() => stage.end());
 
-  test("the agent starts before the kernel's generator is ready; restore steps reseed it", async () => {
+  test("the agent starts before the kernel's random generator is ready", async () => {
     await stage.boot();
     assert.match(stage.machine.console, /GUEST-GENERATOR not ready, reseed ENODATA/);
     using client = stage.client();

@@ -65,7 +65,7 @@ describe("a guest as the substrate boots it", () => {
     await assert.rejects(client.health(), { status: "UNAUTHENTICATED" });
   });
 
-  test("after a hard stop the agent replaces stale sockets and keeps its token", async () => {
+  test("after a hard stop the agent replaces its stale sockets", async () => {
     {
       using before = stage.client();
       assert.match(

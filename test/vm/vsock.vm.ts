@@ -15,7 +15,7 @@ describe("the vsock port of an agent that also listens on TCP", () => {
   const stage = new Stage({ vsock: "beside TCP", modules: ["vsock", "vsock_loopback"], hostPrograms: SOCAT });
   after(() => stage.end());
 
-  test("the agent listens on vsock before a device exists, and check reports it", async () => {
+  test("the agent listens on vsock before a vsock device exists", async () => {
     await stage.boot();
     using client = stage.client();
     const { stdout } = await client.run(["/opt/guest-agent/guest-agent", "check"]);

@@ -149,7 +149,7 @@ describe("readBootstrap", () => {
     assert.deepEqual(read.preSnapshot?.args, ["sync"]);
   });
 
-  test("readBootstrap rejects a spec set twice and files without a valid spec", async () => {
+  test("readBootstrap rejects a spec that is set twice or invalid", async () => {
     const good = await directory.write("good", "{}");
     for (const name of ["SVC_PROCESS_SPEC", "SVC_HOOKS_SPEC"]) {
       assert.deepEqual(await faultLines(channel(directory, { [name]: "{}", [`${name}_FILE`]: good })), [

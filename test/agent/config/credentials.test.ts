@@ -63,7 +63,7 @@ test("an agent with a token file starts the usual number of threads", async () =
 
 describe("a start with a file on a file system that never answers", { concurrency: true, ...NEEDS_FUSE }, () => {
   for (const variable of ["SVC_TLS_KEY_FILE", "SVC_INSTANCE_TOKEN_FILE", "SVC_PROCESS_SPEC_FILE"]) {
-    it(`the agent exits with 78 and names ${variable} if its file system hangs`, async () => {
+    it(`the agent exits with 78 and names ${variable} if its file hangs`, async () => {
       await using directory = await testDirectory();
       const hung = directory.at("hung");
       await using _mount = await fuseMount("hanging_mount", hung);
@@ -75,7 +75,7 @@ describe("a start with a file on a file system that never answers", { concurrenc
     });
   }
 
-  it("the agent exits with 78 on a hung file although stderr is full", async () => {
+  it("a hung file makes the agent exit with 78 despite full stderr", async () => {
     await using directory = await testDirectory();
     const hung = directory.at("hung");
     await using _mount = await fuseMount("hanging_mount", hung);

@@ -41,7 +41,7 @@ test("releasing a pool buffer twice returns it only once", () => {
   assert.notEqual(pool.lend().bytes, pool.lend().bytes);
 });
 
-test("the buffer pool serves a small request with a buffer it does not keep", () => {
+test("the buffer pool serves a small request with a separate, temporary buffer", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
   assert.equal(pool.lend(0).bytes.length, 4096);
   const small = pool.lend(5_000);
@@ -50,7 +50,7 @@ test("the buffer pool serves a small request with a buffer it does not keep", ()
   assert.equal(pool.freeBytes, 0);
 });
 
-test("the buffer pool lends smaller buffers while most of it is lent out", () => {
+test("a buffer pool that is mostly lent out lends only smaller buffers", () => {
   const pool = new BufferPool(SIZES);
   const lent = [];
   while (!pool.tight) lent.push(pool.lend());

@@ -64,7 +64,7 @@ describe("the buffer of a kept command", () => {
     for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
   });
 
-  it("a BLOCK exec pauses at a full buffer and loses no output", async () => {
+  it("a BLOCK command pauses at a full buffer and loses no output", async () => {
     const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
     first[Symbol.dispose]();
@@ -86,7 +86,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a BLOCK exec reports its exit only after its buffered output was read", async () => {
+  it("a BLOCK command's exit is reported only after its output was read", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();
@@ -101,7 +101,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a kept cat with BLOCK returns 16 MiB to a client that throttles its input", async () => {
+  it("a kept cat with BLOCK returns 16 MiB to a slow client", async () => {
     const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
     using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
     const chunk = seededRandom(3).bytes(32 * KIB);

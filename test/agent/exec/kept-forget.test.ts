@@ -31,7 +31,7 @@ const agent = forAllTests(await startAgent());
 afterEach(() => endAll(agent));
 
 describe("forget", () => {
-  it("a forget frame frees an ended exec, with attach or after the exit", async () => {
+  it("a forget frame makes the agent forget an ended command", async () => {
     const client = connect(agent);
     for (let round = 0; round < 20; round++) {
       const name = `ended${round}`;
@@ -47,7 +47,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("forget works at any moment around the command's end", async () => {
+  it("a forget frame works at any moment around the command's end", async () => {
     const client = connect(agent);
     for (let round = 0; round < 40; round++) {
       const { stream } = await keep(agent, { args: ["cat"], stdin: true, keep: { name: "meets" } }, client);
@@ -149,7 +149,7 @@ describe("an exec that is to be replaced", () => {
   });
 });
 
-describe("a call whose client does not read", () => {
+describe("a call whose client does not read its answers", () => {
   const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
   const keeping = { name: "unread", bufferBytes: UNREAD_BYTES };
 

@@ -95,7 +95,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     await processGone(pid);
   });
 
-  it("leftovers counts nothing for a command that runs or left nothing", async () => {
+  it("EndExec counts no leftovers for a running command or without any", async () => {
     using _ = await keep(agent, { args: ["sh", "-c", "sleep 1000 & wait"], keep: { name: "runs" } });
     const ended = await endExec(agent, { name: "runs", leftovers: true, forget: true });
     assert.deepEqual([ended.exit?.signal, ended.leftoversEnded], [15, 0]);
@@ -110,7 +110,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.deepEqual([leftoversEnded, leftoversUnknown], [0, false]);
   });
 
-  it("a reused name and a forgotten exec protect the old exec's leftovers", async () => {
+  it("EndExec does not end leftovers of a replaced or forgotten command", async () => {
     const [first = 0] = await leftBy("name", "setsid sleep 1000 > /dev/null & echo $!");
     const execId = (await keptCommand(agent, "name"))?.execId ?? "";
     using second = await keep(agent, { args: ["sleep", "1001"], keep: { name: "name", replaceEnded: true } });

@@ -122,7 +122,7 @@ describe("the HTTP/2 machine", () => {
     assert.deepEqual(counts, [4, 4, 4]);
   });
 
-  test("DATA beyond the stream's window resets the stream; beyond the connection's, the connection", () => {
+  test("DATA beyond a window resets its stream, or ends the connection", () => {
     const peer = new Machine({ streamWindowBytes: 20 * KIB, connectionWindowBytes: 64 * KIB });
     peer.request(1, 0);
     peer.streams[0]?.pause();

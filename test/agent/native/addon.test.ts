@@ -119,7 +119,7 @@ test("errnoName returns the customary name of an errno of either sign", () => {
   );
 });
 
-test("loadAddon's error says how to build a missing addon or why loading failed", async () => {
+test("loadAddon's error says why loading failed, or how to build the addon", async () => {
   assert.throws(() => loadAddon(["/nonexistent"]), {
     name: "AddonError",
     message: /(?=.*npm run build:native).*\/nonexistent/s,

@@ -102,7 +102,7 @@ async function drainOf(
   return { complete: await source.drain(), asked };
 }
 
-test("drain checks a held pipe up to six times for writers", async (t) => {
+test("drain checks a pipe up to six times for background writers", async (t) => {
   assert.deepEqual(await drainOf(t, [false, false, true]), { complete: true, asked: 3 });
   assert.deepEqual(await drainOf(t, []), { complete: false, asked: 6 });
 });
@@ -142,7 +142,7 @@ test("an output flood yields to the event loop after each chunk", async () => {
   await discard(child);
 });
 
-test("a write resolves when its reader closes or dies, or on close", async () => {
+test("a write to a child resolves when either side closes the pipe", async () => {
   await using running = await launch(shell("exec 0<&-; echo closed; sleep 1020", { stdio: PIPES }));
   await running.stdout.until(/closed/);
   await running.child.stdin?.write(Buffer.alloc(1_000_000));

@@ -169,7 +169,7 @@ describe("restore steps", () => {
     ]);
   });
 
-  it("concurrent restores run in turn, and only a newer time sets the clock", async () => {
+  it("concurrent restores take turns, and only a newer time sets the clock", async () => {
     const gate = Promise.withResolvers<void>();
     let inside = 0;
     const { restore, kernel, randomness } = setup({

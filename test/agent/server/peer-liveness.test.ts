@@ -102,7 +102,7 @@ describe("a client that is paused", () => {
   });
 });
 
-test("a client silent for 60 s loses its slot, the others do not", async () => {
+test("a client that is silent for 60 s loses its slot, alone", async () => {
   let aheadMs = 0;
   const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
   await using server = await startManagement(

@@ -56,7 +56,7 @@ function setup() {
 }
 
 describe("the expiry of a freeze", () => {
-  it("the clock jump of a resume does not count toward the freeze time", async () => {
+  it("the clock's jump at a resume does not shorten the freeze", async () => {
     const { begin, pass, jump, freeze, state } = setup();
     assert.equal((await begin(10_000)).frozen, true);
     pass(5_000);
@@ -160,7 +160,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.deepEqual(ends, KILLED);
   });
 
-  it("a frozen session thaws when its freeze expires if the last restore steps accepted the spec", async () => {
+  it("an expired freeze thaws a session whose spec was not refused last", async () => {
     for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
       const { begin, pass, freeze, ends } = setup();
       await begin(1_000);

@@ -72,7 +72,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.runs();
   });
 
-  it("the session is frozen even if the PRE_SNAPSHOT hook fails or times out", async () => {
+  it("a PRE_SNAPSHOT hook that fails or times out does not prevent freezing", async () => {
     for (const args of [["true"], ["false"], ["sleep", "1000"]]) {
       const workload = ticking();
       await using agent = await startAgent({ process: { args: workload.args }, hooks: { preSnapshot: { args } } });
@@ -105,7 +105,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual(await client.commands.list(), []);
   });
 
-  it("a second node's freeze fails; its restore steps thaw the session", async () => {
+  it("a freeze by a second node fails, but its restore steps thaw", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);
@@ -238,7 +238,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual([result.exitCode, result.signal], [7, undefined]);
   });
 
-  it("a command cancelled while frozen gets SIGHUP and grace after the thaw", async () => {
+  it("after a thaw, a cancelled command gets SIGHUP and its grace period", async () => {
     await using agent = await startAgent();
     const marks = ["cancelled", "gone"].map((name) => directory.at(`hung-up-${name}`));
     using client = clientOf(agent);
@@ -273,7 +273,7 @@ describe("timers of a frozen session", NEEDS_CGROUPS, () => {
     for (const each of [stream, keeping.stream]) await each.until("y\n".repeat(16_384));
   });
 
-  it("a DeclareIdle sent before the freeze counts and is answered afterwards", async () => {
+  it("a DeclareIdle sent before a freeze is applied and answered after it", async () => {
     const [go, sent, answered] = ["go", "sent", "answered"].map((name) => directory.at(`idle-${name}`));
     const head = "POST /svc.guest.v1alpha1.WorkloadService/DeclareIdle HTTP/1.1";
     const fields = "Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 2";
@@ -372,7 +372,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("a session process in a foreign cgroup prevents the freeze and is named", async () => {
+  it("a session process in a foreign cgroup prevents freezing and is named", async () => {
     const mover = ticking();
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });

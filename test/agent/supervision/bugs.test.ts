@@ -104,7 +104,7 @@ describe("a bug of the agent", () => {
     await isSurvived("internal_error", "read");
   });
 
-  test("a bug in a tunnel's FdWatch fails the tunnel and closes its descriptor", NEEDS_INSIGHT, async () => {
+  test("an exception in a tunnel's FdWatch fails and closes the tunnel", NEEDS_INSIGHT, async () => {
     await using server = await listener(echo);
     using guest = clientOf(agent);
     await guest.health();

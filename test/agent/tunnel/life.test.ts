@@ -23,7 +23,7 @@ function failure(tunnel: GuestTunnel): Promise<GuestError> {
 }
 
 describe("a tunnel's life", () => {
-  it("tunnel opening and bytes are user activity, silence is not", async () => {
+  it("opening a tunnel and sending bytes are user activity, silence is not", async () => {
     await using agent = await startAgent();
     await using server = await listener(echo);
     using client = clientOf(agent);

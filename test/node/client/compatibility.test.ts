@@ -19,7 +19,7 @@ function without(method: string): ReleasedSchema {
 }
 
 describe("a client of an older agent", () => {
-  test("the error for a missing method has the agent's version and a next step", async () => {
+  test("the error for a missing method names the agent's version", async () => {
     await using agent = await startStandIn({
       service: without("RunHook").service(),
       answers: { Health: () => ({ alive: true }) },

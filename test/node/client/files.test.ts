@@ -210,7 +210,7 @@ const ENDS: Readonly<Record<string, (writer: GuestClient, path: string, given: P
     },
   };
 
-describe("a write that is broken off, if Node ends the request before the reset", () => {
+describe("an interrupted write whose request Node ends before resetting it", () => {
   for (const [name, end] of Object.entries(ENDS)) {
     test(`a write that ${name} leaves no partial file`, async () => {
       await using place = await testDirectory();

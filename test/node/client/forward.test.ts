@@ -166,7 +166,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("forward asks for new options once and loses no byte of waiting connections", async () => {
+  it("forward requests new connection options once for all waiting connections", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before" });
     let asked = 0;

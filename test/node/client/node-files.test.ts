@@ -24,7 +24,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual([wrong.status, wrong.option], ["INVALID_ARGUMENT", "encoding"]);
   });
 
-  it("a stream without a reader makes no call, and a failed one has the agent's error", async () => {
+  it("a read stream makes its call only when it is read", async () => {
     await using directory = await testDirectory();
     const unread = files.createReadStream(directory.at("absent"));
     unread.destroy();
@@ -45,7 +45,7 @@ describe("client.files with the options of node:fs", () => {
     assert.equal(await readFile(directory.at("file"), "utf8"), "second");
   });
 
-  it("stat, lstat, readlink and exists see links, and what is beneath a directory", async () => {
+  it("stat, lstat, readlink and exists handle links and the option beneath", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "12345");
     await symlink("file", directory.at("link"));

@@ -18,7 +18,7 @@ const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("programs of a user", () => {
-  it("tests run in a sandbox, stream their output and stop when they are aborted", async () => {
+  it("tests in a sandbox stream their output and stop when aborted", async () => {
     await using directory = await testDirectory();
     await client.files.writeFile(directory.at("test.sh"), "echo ok 1; echo ok 2; echo not ok 3 >&2; exit 1\n");
     const lines: string[] = [];
@@ -81,7 +81,7 @@ describe("programs of a user", () => {
     assert.match(screen, /30 100\r\n/);
   });
 
-  it("a pool gives a job to another sandbox if the first cannot be reached", async () => {
+  it("a pool runs a job elsewhere if a sandbox cannot be reached", async () => {
     await using spare = await startAgent();
     const gone = await startAgent();
     const pool: GuestClient[] = [clientOf(gone), clientOf(spare)];

@@ -42,7 +42,7 @@ describe("restoreSequence", () => {
     assert.deepEqual(agent.calls, [...attempt, ...attempt, ...attempt, "Health", ...look, "RunHook", ...look]);
   });
 
-  test("restoreSequence repeats the restore steps if the clock is off by 50 ms", async () => {
+  test("restoreSequence repeats the restore steps if the clock is 50 ms off", async () => {
     await using agent = await startGuestWithClock([-3_600_000, 0]);
     const { duties, repeated, clockErrorMs } = await restoreSequence(() => agent.redial());
     assert.equal(duties.clockStepped, true);

@@ -375,7 +375,7 @@ describe("client.files.upload and download", () => {
 });
 
 describe("client.writeTree", () => {
-  it("writeTree fails on a file longer than its declared size and closes it", async () => {
+  it("writeTree fails on a file that is longer than its declared size", async () => {
     await using directory = await testDirectory();
     let isClosed = false;
     async function* content(): AsyncGenerator<Buffer> {

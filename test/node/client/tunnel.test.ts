@@ -136,7 +136,7 @@ describe("the frames of a tunnel", () => {
     });
   }
 
-  it("tunnel frames respect the window, with 64 bytes overhead each", async () => {
+  it("each tunnel frame uses 64 bytes of the window besides its data", async () => {
     const { frames } = await exchange(1_000_000, "z".repeat(1300));
     const sizes = frames.flatMap((frame) => (frame.case === "data" ? [frame.value.length] : []));
     assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);

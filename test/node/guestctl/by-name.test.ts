@@ -80,7 +80,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
   });
 
-  test("the error for a suspended, stopped or unrestored sandbox names the next command", async () => {
+  test("errors for suspended, stopped and unrestored sandboxes name the next command", async () => {
     using node = await openNode(partsOf(substrate));
     await node.snapshot("box", { name: "taken" });
     await refused(["health", "--sandbox", "taken"], /taken is a snapshot.*guestctl sandbox fork taken\n$/);

@@ -41,7 +41,7 @@ describe("guestctl exec", () => {
     assertRefused(result, /^guestctl: timed out after 300ms\n$/, 124);
   });
 
-  test("exec passes -e and -w; -e NAME without a value copies the variable", async () => {
+  test("exec passes -e and -w; -e NAME copies guestctl's own variable", async () => {
     env["FROM_HOST"] = "host value";
     const command = ["-e", "A=1=2", "-e", "FROM_HOST", "-w", "/tmp", "sh", "-c"];
     const { stdout } = await exec([...command, 'echo "$A|$FROM_HOST|$(pwd)"']);

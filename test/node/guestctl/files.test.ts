@@ -163,7 +163,7 @@ describe("guestctl write, given a directory for standard input", () => {
 });
 
 describe("guestctl stat", () => {
-  it("stat prints a file as text or JSON and follows symlinks on request", async () => {
+  it("stat prints text or JSON and follows symlinks on request", async () => {
     await writeFile(directory.at("file"), "12345", { mode: 0o640 });
     await symlink("file", directory.at("link"));
     const { stdout } = await guestctl("stat", directory.at("link"));
@@ -247,7 +247,7 @@ describe("a path that is not UTF-8, in the escapes of guestctl ls", () => {
 });
 
 describe("guestctl cp", () => {
-  it("cp keeps a file's mode in both directions but drops setuid on download", async () => {
+  it("cp keeps a file's mode but drops setuid on download", async () => {
     const content = randomBytes(700_001);
     await writeFile(directory.at("local"), content, { mode: 0o751 });
     await copies(directory.at("local"), `:${directory.at("remote")}`);
@@ -306,7 +306,7 @@ describe("guestctl cp", () => {
     assert.match(stderr, /c is not a directory; several sources need one/);
   });
 
-  it("cp of a path that ends in .. stays inside the target directory", async () => {
+  it("cp of a path ending in .. stays inside the target directory", async () => {
     await mkdir(directory.at("tree/below"), { recursive: true });
     await writeFile(directory.at("tree/file"), "x");
     for (const path of ["in/remote", "out/local"]) await mkdir(directory.at(path), { recursive: true });
@@ -321,7 +321,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp of a directory onto a file fails and leaves the file unchanged", async () => {
+  it("cp does not replace an existing file by a directory", async () => {
     await mkdir(directory.at("tree"), { mode: 0o711 });
     await writeFile(directory.at("plain"), "plain", { mode: 0o600 });
     const { stderr, exitCode } = await guestctl("cp", `:${directory.at("tree")}`, directory.at("plain"));

@@ -63,7 +63,7 @@ describe("what guestctl health --watch prints", () => {
     ]);
   });
 
-  test("health --watch prints one line for a lost agent, one for its reconnection", () => {
+  test("health --watch prints one line when an agent is lost or reconnected", () => {
     const samples = [up(0), lost(1_000), lost(2_000), up(4_500)];
     assert.deepEqual(changesOf(samples), [
       "up and ready",
@@ -162,7 +162,7 @@ describe("guestctl health --watch", () => {
     );
   });
 
-  test("health --watch --json prints every check, survives a restore and does not count as activity", async () => {
+  test("health --watch --json prints every check, also after a restore", async () => {
     const guestctl = startGuestctl(["health", "--watch", "--json", "--interval", "100ms"], guestctlVariables(agent));
     const look = async (): Promise<{ state: string; time: string; health?: Record<string, unknown> }> => {
       const { value } = (await guestctl.lines.next()) as { value: string };
@@ -241,7 +241,7 @@ describe("guestctl health", () => {
     assert.match(late.stderr, /^guestctl: warning: the session ran before these restore steps/m);
   });
 
-  test("health exits with 1 and the reason while the workload is not ready", async () => {
+  test("health exits with 1 and a reason while the workload is unready", async () => {
     await using unready = await startIssuedAgent({
       process: { args: ["sleep", "1000"], ready_cmd: { args: ["sh", "-c", "exit 9"] } },
     });

@@ -65,7 +65,7 @@ describe("guestctl and kept commands", () => {
       assert.match((await guestctl(args)).stderr, /"SIGNONE" is not a signal/);
   });
 
-  test("end also ends what an ended command left running, and reports how many", async (t) => {
+  test("end ends and counts the processes that an ended command left", async (t) => {
     if (lacksCgroups(t, agent)) return;
     const leave = async (): Promise<number> => {
       await guestctl(["exec", "--name", "leaver", "-d", "sh", "-c", "setsid sleep 1000 & echo $!"]);

@@ -29,7 +29,7 @@ async function answer(at: number | string, sent: Buffer): Promise<Buffer> {
 }
 
 describe("guestctl forward", () => {
-  test("forward connects local ports to a port and a unix socket until SIGTERM", async () => {
+  test("forward connects local ports to ports and unix sockets until SIGTERM", async () => {
     await using server = await listener(echo);
     const path = directory.at("server.sock");
     await using _unix = await listener((socket) => void socket.end("from the socket"), { path });

@@ -24,7 +24,7 @@ async function kept(name: string, args: readonly string[]): Promise<AsyncDisposa
 }
 
 describe("guestctl ps", () => {
-  test("guestctl ps shows each process with its command, and --json all its fields", async () => {
+  test("guestctl ps shows each process's command, and --json all its fields", async () => {
     await using job = await kept("job", ["sh", "-c", "sleep 1001; :"]);
     const { stdout, exitCode } = await runGuestctl(["ps"], env);
     assert.equal(exitCode, 0);
@@ -46,7 +46,7 @@ describe("guestctl ps", () => {
     assert.match(pids, /^\d+\n$/);
   });
 
-  test("guestctl ps accepts the options of ps and docker that are its default", async () => {
+  test("guestctl ps accepts options of ps and docker that change nothing", async () => {
     for (const args of [["aux"], ["-ef"], ["-a"], ["--all", "--no-trunc"], ["-o", "json"]])
       assert.match((await runGuestctl(["ps", ...args], env)).stdout, /sleep/, args.join(" "));
   });
@@ -58,7 +58,7 @@ describe("guestctl ps", () => {
     );
   });
 
-  test("guestctl ps, top and kill say how to list processes of an older agent", async () => {
+  test("guestctl ps, top and kill suggest exec -- ps for older agents", async () => {
     await using directory = await testDirectory();
     await using old = await startStandIn({
       service: new ReleasedSchema().service(),
@@ -96,7 +96,7 @@ describe("guestctl top", () => {
     assert.equal(text.trimEnd().split("\n").length, 2);
   });
 
-  test("guestctl top at a terminal refreshes until q, and leaves the screen as it was", async () => {
+  test("guestctl top at a terminal refreshes until q and restores the screen", async () => {
     await using terminal = new Terminal({ command: ["sh"], cols: 100, rows: 10, env });
     const line = GUESTCTL.map((word) => `'${word}'`).join(" ");
     terminal.type(`echo before; ${line} top -d 500ms; echo after-$?\n`);
@@ -143,7 +143,7 @@ describe("guestctl kill", () => {
     await client.health();
   });
 
-  test("guestctl kill takes a number for the name of a kept command if no process has it", async () => {
+  test("guestctl kill accepts a kept command whose name is a number", async () => {
     await using _job = await kept("4194305", ["sleep", "1004"]);
     assert.equal((await runGuestctl(["kill", "4194305"], env)).exitCode, 0);
     const { exit } = (await client.commands.list()).find(({ name }) => name === "4194305") ?? {};

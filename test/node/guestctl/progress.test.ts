@@ -10,7 +10,7 @@ import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
 import { GUESTCTL, runGuestctl } from "./guestctl.ts";
 
 describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
-  it("progress on a terminal is one line with seconds, erased at the end", async ({ substrate }) => {
+  it("progress on a terminal is one line that is finally erased", async ({ substrate }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const env = { ...guestctlVariablesOf(substrate), PS1: "" };
     await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });

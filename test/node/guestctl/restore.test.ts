@@ -45,7 +45,7 @@ describe("guestctl hook", () => {
     });
   });
 
-  test("hook shows on a terminal that it waits, and at the end how long it took", async () => {
+  test("hook on a terminal shows that it waits, then its duration", async () => {
     await using directory = await testDirectory();
     const script = `echo begun > ${directory.at("begun")}; until test -e ${directory.at("go")}; do sleep 0.05; done; echo out`;
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
@@ -80,14 +80,14 @@ describe("guestctl hook", () => {
 });
 
 describe("guestctl restore", NEEDS_CREDIT, () => {
-  test("restore runs the restore steps with this host's entropy, without setting the clock", async () => {
+  test("restore --no-time sends entropy but does not set the clock", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stdout } = await runGuestctl(["restore", "--no-time"], guestctlVariables(agent));
     assert.equal(exitCode, 0);
     assert.equal(stdout, "entropy:  64 bytes mixed in, credited\nclock:    left alone\ndegraded: no\n");
   });
 
-  test("restore sends this host's time and exits with 1 if a step failed", async () => {
+  test("restore exits with 1 if a restore step failed", async () => {
     await using agent = await startIssuedAgent(WITHOUT_CLOCK);
     const args = ["restore", "--json"];
     const { exitCode, stdout } = await runGuestctl(args, guestctlVariables(agent));

@@ -52,7 +52,7 @@ describe("guestctl rsh", () => {
     }
   });
 
-  test("rsh passes standard input and its end to the command; -n passes nothing", async () => {
+  test("rsh passes standard input and its end; -n passes nothing", async () => {
     assert.equal((await rsh(["any", "cat"], "some input")).stdout, "some input");
     assert.equal((await rsh(["-n", "any", "cat"], "some input")).stdout, "");
   });
@@ -70,7 +70,7 @@ describe("guestctl rsh", () => {
     assert.deepEqual([stdout, stderr, exitCode], ["ok\n", "", 0]);
   });
 
-  test("rsh -v reports the address and each attempt to connect, as ssh -v", async () => {
+  test("rsh -v reports each attempt to connect, like ssh -v", async () => {
     const { stdout, stderr, exitCode } = await rsh(["-vv", "any", "echo", "ok"]);
     assert.deepEqual([stdout, exitCode], ["ok\n", 0]);
     assert.match(
@@ -103,7 +103,7 @@ describe("guestctl rsh", () => {
     assert.deepEqual([exitCode, (await rsh(["-s", "any", "a;b"])).exitCode], [127, 255]);
   });
 
-  test("rsh exits with 255 if rsh itself fails, otherwise with the shell's status", async () => {
+  test("rsh exits with 255 if rsh fails, otherwise with the shell's status", async () => {
     assert.equal((await rsh(["any", "no-such-command"])).exitCode, 127);
     assert.equal((await rsh(["any", "kill -9 $$"])).exitCode, 137);
     for (const [args, said] of [
@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("rsh allocates a terminal with -tt or at a terminal, not with -T", async () => {
+  test("rsh allocates a terminal at a terminal or with -tt, without -T", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

@@ -58,7 +58,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((first["tags"] as Json)["svc.node_id"], "node-7");
   });
 
-  test("sandbox standby, resume, snapshot and fork exit with 1 after degraded restore steps", async () => {
+  test("standby, resume, snapshot and fork exit with 1 after degraded restore steps", async () => {
     const asleep = await sandbox("standby", "box", "--freeze", "off");
     const words = "box sleeps; PRE_SNAPSHOT: not configured; session not frozen\n";
     assert.deepEqual([asleep.exitCode, asleep.stdout], [0, words]);
@@ -231,7 +231,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(substrate.requests.length, before);
   });
 
-  test("sandbox -v reports the daemon, requests, dialled addresses and retries, but no token", async () => {
+  test("sandbox -v reports requests, dialled addresses and retries, but no token", async () => {
     const secrets = [String(env["HYPEMAN_API_KEY"])];
     const listed = await sandbox("ls", "-v");
     const at = `guestctl: substrate's daemon at ${substrate.baseUrl}, with the token of HYPEMAN_API_KEY\n`;
@@ -326,7 +326,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal((await sandbox("rm", "vars")).exitCode, 0);
   });
 
-  test("sandbox publish and unpublish route a hostname and show whether it is served", async () => {
+  test("sandbox publish and unpublish start and stop routing a hostname", async () => {
     const [port, listen] = [String(await freePort()), String(await freePort())];
     const args = ["publish", "box", port, "web.example.com", "--listen", listen];
     const unknown = await sandbox(...args);

@@ -80,7 +80,7 @@ describe("guestctl with an agent that accepts calls and answers none", () => {
   }
 });
 
-test("usage --watch ends at the first SIGINT although its output is not read", async () => {
+test("usage --watch ends at SIGINT although its output is not read", async () => {
   await using agent = await startStandIn({
     service: [GuestAgent, UsageService],
     answers: { Health: () => ({ alive: true, ready: true }) },

@@ -10,7 +10,7 @@ import { HttpSubstrate, IMAGE } from "./substrate.ts";
 const UPLOAD = "POST /volumes/from-archive";
 
 describe("the agent's volume", NEEDS_NAMESPACES, () => {
-  test("the agent's volume is uploaded once for sandboxes created at the same time", async () => {
+  test("concurrent creates upload the agent's volume only once", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     const uploaded: string[] = [];
@@ -39,7 +39,7 @@ describe("the agent's volume", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  test("create fails with INVALID_SPEC if the agent's archive is replaced during the upload", async () => {
+  test("create fails with INVALID_SPEC if the agent's archive changes during upload", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     substrate.interfere = (request, when) => {

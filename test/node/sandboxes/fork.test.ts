@@ -26,7 +26,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     return stdout.trim();
   }
 
-  test("fork with env sets variables in the fork and leaves the source's unchanged", async () => {
+  test("fork with env sets variables in the fork, not its source", async () => {
     await sharedNode.fork("box", { name: "twin", env: { API_KEY: FORKS } });
     await sharedNode.snapshot("box", { name: "taken" });
     await sharedNode.fork("taken", { name: "later", env: { API_KEY: `${FORKS}-2`, STAGE: "" } });
@@ -59,7 +59,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     assert.equal(await seenIn("box"), "guestctl's own from the file");
   });
 
-  test("fork rejects an invalid env before copying, and its error shows no values", async () => {
+  test("fork rejects an invalid env before copying, without showing its values", async () => {
     for (const [env, words] of [
       [{ "A=B": SOURCES }, /env: "A=B" is not a name of a variable/],
       [{ "": SOURCES }, /env: "" is not a name/],
@@ -97,7 +97,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
 });
 
 describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, () => {
-  it("a fork that did not reseed fails with RESTORE_DEGRADED unless acceptDegraded is set", async (place) => {
+  it("without acceptDegraded a fork that did not reseed fails with RESTORE_DEGRADED", async (place) => {
     const { node, substrate } = place;
     await node.snapshot("box", { name: "taken" });
     substrate.machines.forksCannotReseed = true;
@@ -116,8 +116,8 @@ describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, ()
   });
 });
 
-describe("a hypervisor that gives a fork its origin's vsock CID, as QEMU does", NEEDS_NAMESPACES, () => {
-  it("a fork with the vsock CID of a running sibling fails with SIBLING_RUNNING", async (place) => {
+describe("a fork that has its origin's vsock CID, as under QEMU", NEEDS_NAMESPACES, () => {
+  it("a fork with a running sibling's vsock CID fails with SIBLING_RUNNING", async (place) => {
     const { node, substrate } = place;
     substrate.rules.forks = "qemu";
     await node.snapshot("box", { name: "taken" });

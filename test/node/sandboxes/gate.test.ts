@@ -8,7 +8,7 @@ const BUSY_MS = 3_000;
 /** Longer than one of the timers that a permit's life is divided into. */
 const BLOCK_MS = 150;
 
-test("permits to connect do not expire while this process is starved of CPU time", async () => {
+test("connection permits do not expire while this process lacks CPU time", async () => {
   const dials = new Dials();
   let expired = 0;
   const permits = await Promise.all(Array.from({ length: 8 }, () => dials.enter(() => expired++)));

@@ -188,7 +188,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual([substrate.ingresses.list({}), (await node.get("box")).published], [[], undefined]);
   });
 
-  test("remove fails if the daemon answers 500 to deleting the ingress; sweep retries", async () => {
+  test("remove fails if deleting the ingress answers 500; sweep retries it", async () => {
     // hypeman 8853445, lib/ingress/manager.go:494-518: the record is gone by then, and the rule may be served.
     await node.publish("box", 80, HOSTNAME, { listenPort });
     substrate.fail("DELETE /ingresses/{id}", INTERNAL, "after");
@@ -227,7 +227,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
   // The one above was free for a while, in which another test may have taken it.
   const another = freePort();
 
-  test("create and fork fail with ALREADY_EXISTS if a leftover ingress targets the name", async () => {
+  test("create and fork reject a name that a leftover ingress targets", async () => {
     await node.create({ image: IMAGE, name: "old" });
     const rule = { match: { hostname: HOSTNAME, port: await another }, target: { instance: "old", port: 80 } };
     const ingress = await substrate.ingresses.create({ name: "somebodys", rules: [rule] });

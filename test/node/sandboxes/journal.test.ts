@@ -51,7 +51,7 @@ function it(
 }
 
 describe("the journal in memory", () => {
-  it("a journal sees entries that another process added, changed or removed, in order", async (place) => {
+  it("a journal shows another process's added, changed and removed entries in order", async (place) => {
     const { journal, other } = place;
     await journal.add(entryOf("one"));
     assert.deepEqual(other.all(), [entryOf("one")]);
@@ -68,7 +68,7 @@ describe("the journal in memory", () => {
     await assert.rejects(other.add(entryOf("two")), { code: "ALREADY_EXISTS" });
   });
 
-  it("the journal is reread after another process changes an entry, not a lock", async (place) => {
+  it("the journal is reread only after another process changes an entry", async (place) => {
     const { journal, other } = place;
     for (const name of ["one", "two"]) await journal.add(entryOf(name));
     const before = journal.all();
@@ -107,10 +107,7 @@ describe("the journal in memory", () => {
 });
 
 describe("journal writes while another process writes", () => {
-  it("journal writes wait for another process in order, without blocking the event loop", async ({
-    journal,
-    database,
-  }) => {
+  it("journal writes wait for another process without blocking the event loop", async ({ journal, database }) => {
     await journal.add(entryOf("one"));
     // The other transaction ends on this very thread: a call that waited for it would wait in vain.
     database.exec("BEGIN IMMEDIATE");

@@ -140,7 +140,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
 });
 
 describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () => {
-  it("duplicate instance records are reported by sweep and do not change the state", async ({ node, substrate }) => {
+  it("sweep reports duplicate instance records, which do not change the state", async ({ node, substrate }) => {
     let shown: readonly object[] = [];
     substrate.edits.set("GET /instances", (all: readonly object[]) => {
       shown = shown.length > 0 ? shown : all;
@@ -175,7 +175,7 @@ describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () =>
 });
 
 describe("a 404 that is not the daemon's", NEEDS_NAMESPACES, () => {
-  it("remove changes nothing on a 404 from another server, and names its URL", async (place) => {
+  it("a 404 from another server makes remove fail and name its URL", async (place) => {
     const { node, substrate } = place;
     await using other = await listener((socket) => {
       socket.once("data", () =>

@@ -49,7 +49,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
   const dial = async (name: string, credentials: ClientCredentials): Promise<GuestClient> =>
     connect({ address: (await node.get(name)).address ?? "", ...credentials });
 
-  test("create sends no secrets to the daemon and returns a tagged, ready sandbox", async () => {
+  test("create sends no secrets to the daemon and returns a ready sandbox", async () => {
     const { state, phase, tags, keys, agentVersion, runEpochMs, credentials } = await node.get("box");
     assert.deepEqual([state, phase, tags["svc.node_id"], tags["team"]], ["Running", "ready", "node-1", "blue"]);
     assert.equal(keys.template, substrate.images.get(IMAGE).digest);
@@ -92,7 +92,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     ]);
   });
 
-  test("snapshot restores its source and stores keys and the hook's outcome as tags", async () => {
+  test("snapshot resumes its source and stores the keys as tags", async () => {
     const epochMs = (await node.get("box")).runEpochMs ?? 0;
     const { snapshot, awakening } = await node.snapshot("box", { name: "taken" });
     assert.ok(awakening.runEpochMs > epochMs && awakening.postRestore.ran);
@@ -160,7 +160,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.resume("of-box")), "WRONG_STATE");
   });
 
-  test("resume fails if the image, the daemon's bundle or the processor has changed", async () => {
+  test("resume fails if the image, hypervisor bundle or processor has changed", async () => {
     await node.standby("box");
     const image = substrate.images.get(IMAGE);
     substrate.images.remove(image);
@@ -193,7 +193,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.deepEqual(names, ["box", "of-snapshot", "of-box"]);
   });
 
-  test("remove deletes a sandbox's resources; a shared volume stays until its last user", async () => {
+  test("remove deletes a shared volume only with its last user", async () => {
     await node.remove("box");
     assert.ok(substrate.volumes.has("box-credentials"), "its forks wake up with it");
     const another = await node.create({ image: IMAGE, name: "box" });

@@ -91,7 +91,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("a process's watch does not report a sandbox that another process has locked", async () => {
+  test("the watch does not report a sandbox that another process locked", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate), { lockTimeoutMs: 1 });
     // The watch would remove it at once, before the standby has recorded that it sleeps.
@@ -122,7 +122,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
 });
 
 describe("the last two sandboxes that share a volume", NEEDS_NAMESPACES, () => {
-  it("removing the last two sandboxes of a shared volume at once deletes it", async ({ node, substrate }) => {
+  it("concurrently removing a volume's last two sandboxes deletes the volume", async ({ node, substrate }) => {
     await node.fork("box", { name: "twin" });
     const { promise: both, resolve } = Promise.withResolvers<void>();
     let removals = 0;

@@ -128,7 +128,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("create fails with a daemon that lacks /capabilities and /resources, or drops tags", async () => {
+  test("create rejects a daemon without /capabilities and /resources, or without tags", async () => {
     substrate.fail(/capabilities|resources/, MISSING);
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;
@@ -163,7 +163,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("create fails with AGENT_ENDED and its status if the agent rejects its specs", async () => {
+  test("create fails with AGENT_ENDED if the agent rejects its specs", async () => {
     const { consoleTail } = await assertRefused(
       node.create({ ...SPEC, process: { args: "no list" } }),
       "AGENT_ENDED",

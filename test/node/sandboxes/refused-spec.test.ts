@@ -25,7 +25,7 @@ async function dial(substrate: HttpSubstrate): Promise<GuestClient> {
 
 // In this double a fork is another process, which was never frozen: test/vm has forks of a frozen session.
 describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, () => {
-  it("a fork ends before it runs if its agent rejects a spec file", async (place) => {
+  it("a fork whose agent rejects its spec is ended before it runs", async (place) => {
     const { node, substrate } = place;
     for (const [path, env] of [
       [PROCESS_SPEC, undefined],
@@ -55,7 +55,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("the error has the agent's reason although its log line reaches the console late", async ({ node, substrate }) => {
+  it("a spec error has the agent's reason even from a late console", async ({ node, substrate }) => {
     await node.standby("box");
     let readings = 0;
     substrate.edits.set("GET /instances/{id}/logs", ({ values }: Events) => {
@@ -67,7 +67,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal(readings, 3);
   });
 
-  it("resume restores the old spec file if the agent rejects the new variables", async ({ node, substrate }) => {
+  it("resume restores the old spec if the agent rejects new variables", async ({ node, substrate }) => {
     await node.standby("box");
     const nextStep = /^it is still frozen, .*: sandboxes\.resume\("box"\) again/;
     const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });
@@ -85,7 +85,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
     assert.equal((await client.run(["sh", "-c", "echo $KEY ${#BIG}"])).stdout, "of-its-own 0\n");
   });
 
-  it("resume with env fails on a damaged spec file; without env it succeeds", async (place) => {
+  it("resume fails on a damaged spec file only with env", async (place) => {
     const { node, substrate } = place;
     for (const path of [HOOKS_SPEC, PROCESS_SPEC]) {
       await node.standby("box");

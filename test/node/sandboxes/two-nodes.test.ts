@@ -83,7 +83,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
     assert.deepEqual((await first.sweep()).removed, ["box"], "the first knows that its sandbox is gone");
   });
 
-  it("a failed create does not adopt another node's sandbox of the same name", async ({ substrate }) => {
+  it("a failed create does not adopt another node's equally named sandbox", async ({ substrate }) => {
     const directory = join(substrate.stateDirectory, "../second-state");
     using second = await openNode(partsOf(substrate), { stateDirectory: directory, nodeId: "node-2" });
     substrate.fail(CREATE, INTERNAL);

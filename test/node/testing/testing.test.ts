@@ -103,7 +103,7 @@ describe("an agent for tests", () => {
     assert.equal((await execa(process.execPath, words)).stdout, "5");
   });
 
-  test("a test agent does not keep its process alive and ends with it", async () => {
+  test("a test agent does not keep the test's process alive", async () => {
     const seconds = `1000.${process.pid}${Date.now()}`;
     const forgetful = `const { startTestAgent } = await import(process.argv[1]);
       const agent = await startTestAgent({ agent: process.argv[2], workload: ["sleep", process.argv[3]] });

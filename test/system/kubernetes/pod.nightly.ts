@@ -97,7 +97,7 @@ describe(
       return connect({ bridge: bridge(), token: TOKEN });
     };
 
-    it("the init container copies the agent into the volume and exits with 0", async () => {
+    it("the init container copies the agent to the volume and succeeds", async () => {
       assert.equal(await runtime.ended(await runtime.start(specOf(init))), 0, runtime.log(init.name));
     });
 

@@ -57,7 +57,7 @@ async function isWaiting(promise: Promise<unknown>): Promise<boolean> {
 }
 
 describe("the content of a file", () => {
-  it("file content is written in batches while the next one is gathered", async () => {
+  it("file content is written in batches while the next batch is gathered", async () => {
     const { file, content, write, released } = upload();
     const pieces: Uint8Array[] = Array.from({ length: 5 }, () => Buffer.alloc(256 * KIB));
     // Numbers instead of the pieces: a failure would print those.
@@ -90,7 +90,7 @@ describe("the content of a file", () => {
     await waiting;
   });
 
-  it("256 tiny pieces of file content trigger a write", async () => {
+  it("256 pieces of file content are written even if they are tiny", async () => {
     const { file, write } = upload();
     for (let count = 0; count < 256; count++) await write(Buffer.alloc(1));
     assert.equal(file.batches[0]?.length, 256);

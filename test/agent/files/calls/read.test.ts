@@ -128,7 +128,7 @@ describe("ReadFile", () => {
   });
 
   const NEEDS_SYS = { skip: !existsSync("/sys/kernel") && "needs /sys" };
-  it("ReadFile reads a /sys file that is shorter than its size", NEEDS_SYS, async () => {
+  it("ReadFile reads a /sys file with less content than its reported size", NEEDS_SYS, async () => {
     const { data, stat } = await files.read("/sys/kernel/mm/transparent_hugepage/enabled");
     assert.ok(BigInt(data.length) < stat.size);
     assert.match(data.toString(), /never/);
@@ -162,7 +162,7 @@ describe("ReadFile", () => {
     assert.ok(received >= CHUNK && received < original, String(received));
   });
 
-  it("ReadFile with holes stops at the new end of a file that shrinks", async () => {
+  it("ReadFile with holes stops at the new end of a shrinking file", async () => {
     const path = directory.at("shrinking-holes");
     await using file = await open(path, "w");
     const [island, apart, islands] = [randomBytes(CHUNK), 4 * CHUNK, 64];

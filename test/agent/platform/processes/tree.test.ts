@@ -177,7 +177,7 @@ describe("a reading of /proc", () => {
     assert.equal(await running.child.session.killWithin(KILL_WAIT_MS), true);
   });
 
-  it("an empty cgroup ends a session without reading /proc", async () => {
+  it("a session is known to be empty by its cgroup, without /proc", async () => {
     for (const isInside of [true, false]) {
       await using running = await launch(shell("echo up; exec sleep 1008"));
       await running.stdout.until(/up/);

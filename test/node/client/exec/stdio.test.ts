@@ -45,7 +45,7 @@ describe("callbacks and check of a started command", () => {
     assert.equal(errors, "bad\n");
   });
 
-  test("an error thrown by a callback of start ends the command and rejects wait unchanged", async () => {
+  test("an error of start's callback ends the command and rejects wait", async () => {
     const own = new RangeError("the caller's own");
     for (const keep of [undefined, { name: randomUUID() }]) {
       const onStdout = (): never => {
@@ -71,7 +71,7 @@ describe("callbacks and check of a started command", () => {
     await assert.rejects(started.wait(), (error) => error === own);
   });
 
-  test("check makes wait reject with exit code and the end of stderr", async () => {
+  test("with check, wait rejects with exit code and the end of stderr", async () => {
     const script = "seq 1 5000 >&2; echo out; exit 3";
     for (const keep of [undefined, { name: randomUUID() }]) {
       const command = ["sh", "-c", script];
@@ -99,7 +99,7 @@ describe("stdio of a command", () => {
     return ["--input-type=module", "--eval", `${start}${code}\nclient.close();`];
   };
 
-  test("inherit connects a command to the streams of this program, for run and start", async () => {
+  test("stdio inherit connects run and start to this program's own streams", async () => {
     const script = JSON.stringify("cat; echo oops >&2; exit 4");
     for (const call of [
       `await client.run(["sh", "-c", ${script}], { stdio: "inherit" })`,
@@ -118,7 +118,7 @@ describe("stdio of a command", () => {
     assert.deepEqual([stdout, exitCode], ["done", 0]);
   });
 
-  test("inherit with a terminal passes keys, bytes and the size, and restores the local terminal", async () => {
+  test("stdio inherit with a terminal passes keys and restores the local terminal", async () => {
     await using directory = await testDirectory();
     const code = `const { columns: cols, rows } = process.stdout;
       const options = { stdio: "inherit", terminal: { cols, rows }, env: { PS1: "inner-" } };
@@ -147,7 +147,7 @@ describe("stdio of a command", () => {
     assert.equal(await modes(), before);
   });
 
-  test("a closed standard output of this program rejects the call instead of ending the program", async () => {
+  test("closing this program's inherited standard output rejects the call", async () => {
     const code = `const error = await client.run(["yes"], { stdio: ["ignore", "inherit", "pipe"] }).catch((error) => error);
       console.error(error.code, error.cause.code);`;
     const child = execa(process.execPath, program(code), { buffer: { stdout: false } });
@@ -156,7 +156,7 @@ describe("stdio of a command", () => {
     assert.deepEqual([stderr, exitCode], ["DESTINATION_FAILED EPIPE", 0]);
   });
 
-  test("ignore drops output, also more than the buffers hold", async () => {
+  test("stdio ignore drops output, even more than the buffers can hold", async () => {
     const script = "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; echo end";
     const all = client.start(["sh", "-c", script], { stdio: "ignore" });
     assert.equal((await all.wait()).exitCode, 0);
@@ -165,7 +165,7 @@ describe("stdio of a command", () => {
     assert.deepEqual([stdout, stderr], ["out\n", ""]);
   });
 
-  test("pipe connects standard input, and input overrides what stdio says", async () => {
+  test("stdio pipe connects standard input, unless the option input is given", async () => {
     const cat = client.start(["cat"], { stdio: "pipe" });
     cat.stdin.end("piped");
     assert.equal((await cat.stdout.toArray()).join(""), "piped");
@@ -174,7 +174,7 @@ describe("stdio of a command", () => {
     assert.equal(stdout, "given");
   });
 
-  test("a value of stdio that does not exist is refused", async () => {
+  test("an unknown value of the option stdio is rejected", async () => {
     for (const stdio of ["overlapped", ["pipe"], [1, 2, 3], null] as unknown as StdioOption[]) {
       const { option, message } = thrownBy(() => client.start(["true"], { stdio }));
       assert.equal(option, "stdio");

@@ -20,7 +20,7 @@ async function failureOver(...bridge: readonly string[]): Promise<GuestError> {
 const agent = forAllTests(await startSocketAgent({ hooks: { post_restore: { args: ["sh", "-c", "echo restored"] } } }));
 
 describe("a bridge command", () => {
-  test("the error for a bridge command that cannot start has a next step", async () => {
+  test("a bridge command that cannot start is reported with a next step", async () => {
     const error = await failureOver("/no/such/bridge", "secret-argument");
     assert.deepEqual(
       [error.status, error.message],
@@ -77,7 +77,7 @@ describe("a bridge command", () => {
     assert.equal(error.message, "no connection within 1000 ms: the bridge command sh says nothing: password:");
   });
 
-  test("the end of a bridge command is reported although its successor has printed a prompt", async () => {
+  test("a bridge command's end is reported although its successor prints a prompt", async () => {
     await using directory = await testDirectory();
     // The first command prints a banner and ends. The next one prints a prompt and waits.
     const script = "echo 'password:' >&2; if mkdir \"$0\" 2>/dev/null; then echo hi; exit 0; fi; exec cat >/dev/null";

@@ -42,7 +42,7 @@ describe("guestctl exec -it at a keyboard", () => {
     return found ?? assert.fail("no modes");
   }
 
-  test("typing ~. ends exec -it, restores the terminal and hangs up the command", () =>
+  test("typing ~. ends exec -it and its command and restores the terminal", () =>
     atTerminal(async (terminal) => {
       const original = await modes(terminal);
       const pid = await startCat(terminal);

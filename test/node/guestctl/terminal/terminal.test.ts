@@ -129,7 +129,7 @@ describe("guestctl exec -it in a terminal", () => {
       }
     }));
 
-  test("exec -it takes the size from standard input if its outputs are redirected", () =>
+  test("exec -it takes its size from standard input if outputs are redirected", () =>
     withTerminal(async (terminal) => {
       terminal.type(`size=$(${guestctl("-it stty size")} 2>/dev/null); echo "[$size]"\n`);
       await terminal.read(/\[31 97\s*\]/);
@@ -152,7 +152,7 @@ describe("guestctl exec -it in a terminal", () => {
     }, env);
   });
 
-  test("exec -t without -i leaves the local terminal unchanged; Ctrl-C is a signal", () =>
+  test("exec -t without -i does not change the local terminal's modes", () =>
     withTerminal(async (terminal) => {
       terminal.type(`${guestctl("-t -- sh -c 'echo up-$((1)); exec sleep 1000'")}; echo never-$((1))\n`);
       await terminal.read(/up-1[\r\n]+/);
