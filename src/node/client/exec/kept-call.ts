@@ -165,7 +165,7 @@ export class KeptCall implements ExecWire {
   }
 
   get position(): KeptPosition {
-    const { read } = this.#outputs ?? { read: NO_OUTPUT };
+    const read = this.#outputs?.advanceToRead() ?? NO_OUTPUT;
     return { execId: this.#started?.execId ?? "", ...read, stdinOffset: this.input.takenOffset };
   }
 

@@ -191,8 +191,11 @@ export class KeptOutputs {
     );
   }
 
-  /** Offsets after the last bytes that the reader has read, including the gaps up to there. */
-  get read(): OutputOffsets {
+  /**
+   * Returns the offsets after the last bytes that the reader has read, including the gaps up to there. Forgets these
+   * gaps.
+   */
+  advanceToRead(): OutputOffsets {
     return this.#offsets((at, output) => {
       const read = at.receivedBytes - this.#unread(output);
       for (let gap; (gap = at.gaps[0]) !== undefined && gap.after <= read; at.gaps.shift()) at.before += gap.bytes;
@@ -218,10 +221,12 @@ export class KeptOutputs {
 
   /** Acknowledges read bytes: at once if there are many, after a short delay if there are few. */
   noteRead(): void {
-    const { read, acknowledged } = this;
+    const read = this.advanceToRead();
+    const { acknowledged } = this;
     const bytes = read.stdoutOffset - acknowledged.stdoutOffset + (read.stderrOffset - acknowledged.stderrOffset);
     if (bytes >= ACKNOWLEDGE_BYTES) this.acknowledge(read);
-    else if (bytes > 0) this.#timer ??= setTimeout(() => this.acknowledge(this.read), ACKNOWLEDGE_MS).unref();
+    else if (bytes > 0)
+      this.#timer ??= setTimeout(() => this.acknowledge(this.advanceToRead()), ACKNOWLEDGE_MS).unref();
   }
 
   /**

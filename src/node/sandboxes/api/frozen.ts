@@ -12,7 +12,7 @@ import {
 } from "../state/index.ts";
 import { sweepEntry } from "./sweep-entry.ts";
 import type { Report } from "./sweep-report.ts";
-import type { Things } from "./things.ts";
+import type { NodeResources } from "./resources.ts";
 
 /**
  * Deadline of the first attempt to reach an agent. The deadline can be generous, because the attempt blocks others only
@@ -66,7 +66,7 @@ const ASKED_AT_A_TIME = 64;
  */
 export class Frozen {
   readonly #node: NodeParts;
-  readonly #things: Things;
+  readonly #resources: NodeResources;
   /**
    * The entries as they were before the instances were listed. An entry that is still the same object has not changed
    * since.
@@ -82,9 +82,15 @@ export class Frozen {
   readonly #areSafe: Promise<void>;
   #noteSafe: () => void = () => undefined;
 
-  constructor(node: NodeParts, things: Things, before: readonly JournalEntry[], report: Report, onDone: () => void) {
+  constructor(
+    node: NodeParts,
+    resources: NodeResources,
+    before: readonly JournalEntry[],
+    report: Report,
+    onDone: () => void,
+  ) {
     this.#node = node;
-    this.#things = things;
+    this.#resources = resources;
     this.#before = new Map(before.map((entry) => [entry.name, entry]));
     this.#report = report;
     this.#onDone = onDone;
@@ -167,7 +173,7 @@ export class Frozen {
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);
     if (entry?.kind !== "sandbox" || this.#before.get(name) !== entry || !mayBeFrozen(entry)) return undefined;
-    const instance = this.#things.instances.get(entry.instanceId ?? "");
+    const instance = this.#resources.instances.get(entry.instanceId ?? "");
     if (entry.asked !== undefined || instance?.state !== "Running") return undefined;
     return (entry.published ?? []).every(({ ingressId }) => ingressId !== undefined) ? { entry, instance } : undefined;
   }

@@ -19,13 +19,13 @@ import {
   type SandboxEntry,
 } from "../state/index.ts";
 import type { Report } from "./sweep-report.ts";
-import type { Things } from "./things.ts";
+import type { NodeResources } from "./resources.ts";
 
 /** Whether a sweep has nothing to do for an entry, according to a listing that was just made. */
-export function isInOrder(entry: JournalEntry, things: Things): boolean {
+export function isInOrder(entry: JournalEntry, resources: NodeResources): boolean {
   if (entry.phase !== "ready") return false;
-  if (entry.kind === "snapshot") return things.snapshotIds.has(entry.snapshotId ?? "");
-  const instance = things.instances.get(entry.instanceId ?? "");
+  if (entry.kind === "snapshot") return resources.snapshotIds.has(entry.snapshotId ?? "");
+  const instance = resources.instances.get(entry.instanceId ?? "");
   if (instance === undefined || entry.asked !== undefined || unfinished(entry).length > 0) return false;
   if (entry.rotatingSinceMs !== undefined) return false;
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);

@@ -13,7 +13,13 @@ import { byTimeLeft, Frozen, mayBeFrozen } from "./frozen.ts";
 import { isInOrder, sweepEntry } from "./sweep-entry.ts";
 import { Report, type SweepReport } from "./sweep-report.ts";
 import { orphanedRecords } from "../operations/index.ts";
-import { foreignThings, KnownThings, nodesThings, type TaggedResource, type Things } from "./things.ts";
+import {
+  foreignResources,
+  KnownResources,
+  nodeResources,
+  type TaggedResource,
+  type NodeResources,
+} from "./resources.ts";
 
 /** Progress of a sweep. */
 export interface SweepProgress {
@@ -45,7 +51,7 @@ const AT_A_TIME = 16;
  */
 export async function sweep(node: NodeParts, { takeOver = false, onProgress }: SweepOptions): Promise<SweepReport> {
   const before = node.journal.all();
-  const { known, things, strays, unfinished } = await workOf(node, takeOver);
+  const { known, resources, strays, unfinished } = await workOf(node, takeOver);
   const report = new Report();
   let done = 0;
   const total = unfinished.length + strays.length;
@@ -53,7 +59,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   onProgress?.({ done, total, failed: 0 });
 
   const isUrgent = (entry: JournalEntry): boolean => mayBeFrozen(entry) && !isAsked(entry);
-  const frozen = new Frozen(node, things, before, report, onDone);
+  const frozen = new Frozen(node, resources, before, report, onDone);
   const asked = frozen.asked(unfinished.filter((entry) => mayBeFrozen(entry) && isAsked(entry)));
   await frozen.quick(unfinished.filter(isUrgent).toSorted(byTimeLeft));
   const finish = (entries: readonly JournalEntry[]): Promise<void> =>
@@ -76,21 +82,21 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   ]);
   for (const kind of ["ingress", "instance", "snapshot", "volume"] as const)
     await bounded(
-      strays.filter((thing) => thing.kind === kind),
+      strays.filter((resource) => resource.kind === kind),
       AT_A_TIME,
-      async (thing) => {
-        const label = thing.name ?? thing.id;
+      async (resource) => {
+        const label = resource.name ?? resource.id;
         await report.attempt(label, async () => {
-          if (known.has(thing)) return;
-          node.step("sweep", label, `delete the orphaned ${thing.kind}`);
-          await thing.remove();
+          if (known.has(resource)) return;
+          node.step("sweep", label, `delete the orphaned ${resource.kind}`);
+          await resource.remove();
           report.orphans.push(label);
         });
         onDone();
       },
     );
   // The sandbox itself is healthy; the daemon just lists it more than once.
-  for (const instance of things.instances.values())
+  for (const instance of resources.instances.values())
     if ((instance.records ?? 1) > 1 && known.has({ ...instance, kind: "instance" }))
       report.fail(instance.name, orphanedRecords(instance));
   await report.attempt("agents", () => sweepAgents(node, report));
@@ -104,7 +110,7 @@ export interface SweepPlan {
   readonly restore: readonly string[];
   /** Sandboxes and snapshots to finish or to remove: partly created, partly removed, or without their instance. */
   readonly unfinished: readonly string[];
-  /** Things of this node at the daemon that have no entry in the journal. */
+  /** Resources of this node at the daemon that have no entry in the journal. */
   readonly orphans: readonly { readonly kind: string; readonly name: string; readonly id: string }[];
 }
 
@@ -123,18 +129,18 @@ async function workOf(
   node: NodeParts,
   takeOver: boolean,
 ): Promise<{
-  readonly known: KnownThings;
-  readonly things: Things;
+  readonly known: KnownResources;
+  readonly resources: NodeResources;
   readonly strays: readonly TaggedResource[];
   readonly unfinished: readonly JournalEntry[];
 }> {
-  const known = new KnownThings(node);
-  const things = await nodesThings(node);
-  const foreign = foreignThings(node, things);
+  const known = new KnownResources(node);
+  const resources = await nodeResources(node);
+  const foreign = foreignResources(node, resources);
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
   // Objects that belong to an entry are not orphans: they are removed with the entry and reported under its name.
-  const strays = things.all.filter((thing) => !known.has(thing));
-  return { known, things, strays, unfinished: node.journal.all().filter((entry) => !isInOrder(entry, things)) };
+  const strays = resources.all.filter((resource) => !known.has(resource));
+  return { known, resources, strays, unfinished: node.journal.all().filter((entry) => !isInOrder(entry, resources)) };
 }
 
 function isAsked(entry: JournalEntry): boolean {
@@ -144,7 +150,7 @@ function isAsked(entry: JournalEntry): boolean {
 function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): SandboxError {
   const [first] = foreign;
   const message =
-    `${foreign.length} of this node's things were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
+    `${foreign.length} of this node's resources were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
     `another node has the id ${nodeId} too, or its journal was lost`;
   return new SandboxError("NODE_ID_CONFLICT", message);
 }

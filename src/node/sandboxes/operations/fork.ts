@@ -36,7 +36,7 @@ import {
 } from "./environment.ts";
 import { SandboxError } from "../substrate/index.ts";
 import { demandUnpublished } from "./ingress.ts";
-import { besideSiblings } from "./start.ts";
+import { withSiblingCheck } from "./start.ts";
 import { making } from "./removal.ts";
 import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 
@@ -78,16 +78,16 @@ export async function fork(
     tags: parent.kind === "sandbox" ? parent.tags : node.tags,
     ...inheritance(parent),
   };
-  const welcomed = async (forked: SandboxEntry): Promise<Welcomed> => {
+  const finished = async (forked: SandboxEntry): Promise<FinishedFork> => {
     const { fork: made, awakening } = await whileUp(node.instances.subject(forked), (signal) =>
-      welcome(node, forked, choices, signal),
+      finishFork(node, forked, choices, signal),
     );
     return { fork: made, awakening: { ...awakening, warnings: [...differing, ...awakening.warnings] } };
   };
   if (parent.kind !== "sandbox" || !isAwake) {
     return making(node, "fork", entry, async () => {
-      const forked = await besideSiblings(node, entry, () => copy(node, node.journal.entry(parent.name), entry));
-      return { ...(await welcomed(forked)), source: undefined };
+      const forked = await withSiblingCheck(node, entry, () => copy(node, node.journal.entry(parent.name), entry));
+      return { ...(await finished(forked)), source: undefined };
     });
   }
   let suspended: SandboxEntry | undefined;
@@ -108,7 +108,7 @@ export async function fork(
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
         // In parallel: neither sandbox should stay frozen while the other runs its restore steps.
         const awakening = node.guests.awaken("fork", rotated);
-        const made = welcomed(forked);
+        const made = finished(forked);
         await Promise.allSettled([awakening, made]);
         return { ...(await made), source: await awakening };
       }),
@@ -125,7 +125,7 @@ export interface ForkOptions extends RestoreChoices, SuspendOptions {
   readonly acceptDegraded?: boolean | undefined;
 }
 
-interface Welcomed {
+interface FinishedFork {
   readonly fork: SandboxEntry;
   readonly awakening: Awakening;
 }
@@ -155,12 +155,12 @@ async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEnt
  * between the agent may accept any combination of old and new credentials, so all combinations are tried. Resolves once
  * the agent answers to the new ones.
  */
-async function welcome(
+async function finishFork(
   node: NodeParts,
   entry: SandboxEntry,
   { acceptDegraded = false, env }: ForkOptions,
   signal: AbortSignal,
-): Promise<Welcomed> {
+): Promise<FinishedFork> {
   const { name } = entry;
   const { reachTimeoutMs } = node.guests.patience;
   node.step("fork", name, "restore steps, new credentials, restore steps, POST_RESTORE and Health");

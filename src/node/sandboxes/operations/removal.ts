@@ -56,7 +56,7 @@ export function volumeLeft(id: string, before = ""): SandboxError {
  * The error about an orphaned record, which an interrupted fork leaves: the daemon lists an instance, but answers 404
  * for it.
  */
-export function ghost(id: string, name: string): SandboxError {
+export function orphanedRecord(id: string, name: string): SandboxError {
   const message = `the daemon lists an instance ${name} with the id ${id}, but answers 404 for it; the instance does not run`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }

@@ -136,7 +136,7 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
  * lib/hypervisor/qemu/diagnostics.go:22). Siblings have the same CID. At a fork of a running source, the fork keeps the
  * CID and the source gets a new one (fork.go:72).
  */
-export async function besideSiblings<Value>(
+export async function withSiblingCheck<Value>(
   node: InstanceParts,
   entry: SandboxEntry,
   start: () => Promise<Value>,

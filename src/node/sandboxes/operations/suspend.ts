@@ -23,7 +23,7 @@ import {
   unfrozenBecause,
   type Warning,
 } from "../state/index.ts";
-import { besideSiblings, booted } from "./start.ts";
+import { withSiblingCheck, booted } from "./start.ts";
 import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
 import { GuestError } from "../../client/index.ts";
 import { checkVariables, demandFrozen, demandRenewable, type Variables } from "./environment.ts";
@@ -233,7 +233,9 @@ export async function resume(
     node.step("resume", entry.name, "restore it");
     if (entry.preSnapshot?.freeze === "frozen")
       await node.journal.put({ ...entry, thawsAtMs: Date.now() + freezeLeftMs(node.guests.patience) });
-    await besideSiblings(node, entry, () => node.instances.changed(entry, () => node.substrate.restore(id), "Running"));
+    await withSiblingCheck(node, entry, () =>
+      node.instances.changed(entry, () => node.substrate.restore(id), "Running"),
+    );
   } else if (state === "Stopped") {
     node.step("resume", entry.name, "start it");
     const booting = { ...entry, bootingSinceMs: Date.now() };
@@ -315,7 +317,7 @@ export async function quiesced(
   node.operations.setRisk(entry.name, "its session is frozen until its restore steps run");
   await node.journal.put(suspending);
   try {
-    const { preSnapshot, agentVersion } = await atRest(node, operation, suspending, freeze);
+    const { preSnapshot, agentVersion } = await prepareSnapshot(node, operation, suspending, freeze);
     if (preSnapshot.freeze !== "frozen") {
       if (freeze === "required") throw notFrozen(entry.name, preSnapshot);
       if (freeze === "on" && mustFreeze) throw notFrozen(entry.name, preSnapshot, "acceptUnfrozen");
@@ -332,7 +334,7 @@ export async function quiesced(
 }
 
 /** Runs PRE_SNAPSHOT and the freeze. If an earlier call has left the session frozen, runs the restore steps first. */
-async function atRest(
+async function prepareSnapshot(
   node: NodeParts,
   operation: string,
   entry: SandboxEntry,

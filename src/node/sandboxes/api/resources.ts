@@ -1,7 +1,7 @@
 import type { Instance, Substrate, Tags } from "../substrate/index.ts";
 import { ifAmbiguous } from "../substrate/index.ts";
 import { JOURNAL_TAG, type JournalEntry, type DaemonParts, NODE_TAG } from "../state/index.ts";
-import { ghost, volumeLeft } from "../operations/index.ts";
+import { orphanedRecord, volumeLeft } from "../operations/index.ts";
 
 /** An object at the substrate with this node's tag. */
 export interface TaggedResource {
@@ -15,7 +15,7 @@ export interface TaggedResource {
 }
 
 /** Everything that a node has at the substrate, from one listing of each kind. */
-export interface Things {
+export interface NodeResources {
   readonly instances: ReadonlyMap<string, Instance>;
   readonly snapshotIds: ReadonlySet<string>;
   /** In the order in which the objects must be removed. */
@@ -23,7 +23,7 @@ export interface Things {
 }
 
 /** Lists everything that has this node's tag. */
-export async function nodesThings({ substrate, nodeId }: DaemonParts): Promise<Things> {
+export async function nodeResources({ substrate, nodeId }: DaemonParts): Promise<NodeResources> {
   const tags = { [NODE_TAG]: nodeId };
   const [ingresses, instances, snapshots, volumes] = await Promise.all([
     substrate.ingresses(tags),
@@ -50,7 +50,7 @@ export async function nodesThings({ substrate, nodeId }: DaemonParts): Promise<T
 
 async function deleteInstance(substrate: Substrate, { id, name }: Instance): Promise<void> {
   const found = await substrate.instance(id).catch(ifAmbiguous);
-  if (found?.name !== name) throw ghost(id, name);
+  if (found?.name !== name) throw orphanedRecord(id, name);
   await substrate.deleteInstance(id);
 }
 
@@ -59,7 +59,7 @@ async function deleteVolume(substrate: Substrate, id: string): Promise<void> {
 }
 
 /** Determines which objects have an entry in the journal, as the journal is now. */
-export class KnownThings {
+export class KnownResources {
   readonly #journal: DaemonParts["journal"];
   #entries: readonly JournalEntry[] | undefined;
   #names: Readonly<Record<TaggedResource["kind"], ReadonlySet<string>>> = namesOf([]);
@@ -91,6 +91,6 @@ function namesOf(entries: readonly JournalEntry[]): Record<TaggedResource["kind"
 }
 
 /** The objects that were recorded in another journal of this node. */
-export function foreignThings({ journal }: DaemonParts, { all }: Things): readonly TaggedResource[] {
+export function foreignResources({ journal }: DaemonParts, { all }: NodeResources): readonly TaggedResource[] {
   return all.filter(({ tags: { [JOURNAL_TAG]: maker } }) => maker !== undefined && maker !== journal.id);
 }
