@@ -35,7 +35,8 @@ function megabytes(file: string): string {
 /** The requested architectures, which must be supported by this machine. By default all that are. */
 function architectures(asked: readonly string[]): Architecture[] {
   const unknown = asked.find((arch) => !isArchitecture(arch));
-  if (unknown !== undefined) throw new UsageError(`"${unknown}" is no architecture of the agent: name x64 or arm64`);
+  if (unknown !== undefined)
+    throw new UsageError(`"${unknown}" is not an architecture of the agent: name x64 or arm64`);
   const wanted = asked.length > 0 ? asked : [process.arch, process.arch === "x64" ? "arm64" : "x64"];
   return wanted.filter(isArchitecture).filter((arch) => {
     if (prepareTools(arch)) return true;

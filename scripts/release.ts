@@ -21,7 +21,7 @@ async function git(...args: readonly string[]): Promise<string> {
 
 await runScript("release", USAGE, async () => {
   const [version = ""] = words(1);
-  if (!/^\d+\.\d+\.\d+$/.test(version)) throw new UsageError(`"${version}" is no version such as 0.2.0`);
+  if (!/^\d+\.\d+\.\d+$/.test(version)) throw new UsageError(`"${version}" is not a version such as 0.2.0`);
   const changes = await git("status", "--porcelain");
   if (changes !== "") throw new Error(`a release is made of a commit; commit or remove first:\n${changes}`);
   const fault = releaseFault(ROOT, version);

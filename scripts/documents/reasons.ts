@@ -164,7 +164,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   WORKLOAD_OUTPUT_NOT_KEPT: [
     ["FAILED_PRECONDITION"],
-    "The process spec does not tell the agent to [keep the workload's output](run.md#the-workloads-output) (`output.keep`), or there is no workload.",
+    "The process spec does not have `output.keep`, which makes the agent [keep the workload's output](run.md#the-workloads-output), or there is no workload.",
   ],
 };
 

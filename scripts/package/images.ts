@@ -31,8 +31,8 @@ export interface ImageFacts {
 
 /** The origin of the images, from environment variables that the publisher sets. */
 export function imageOrigin(): Pick<ImageFacts, "source" | "revision"> {
-  const told = (name: string): string | undefined => (process.env[name] === "" ? undefined : process.env[name]);
-  return { source: told("IMAGE_SOURCE"), revision: told("IMAGE_REVISION") };
+  const setting = (name: string): string | undefined => (process.env[name] === "" ? undefined : process.env[name]);
+  return { source: setting("IMAGE_SOURCE"), revision: setting("IMAGE_REVISION") };
 }
 
 /** Reference to a blob of an image layout. */

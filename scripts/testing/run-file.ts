@@ -43,10 +43,10 @@ interface Events {
 function readEvents(path: string): Events {
   const lines = existsSync(path) ? readFileSync(path, "utf8").split("\n").filter(Boolean) : [];
   const events = lines.map((line) => JSON.parse(line) as TestLine);
-  const told = events.filter((event) => event !== "end");
+  const reported = events.filter((event) => event !== "end");
   return {
-    tests: told.filter((event) => "verdict" in event),
-    latest: told.findLast((event) => "begun" in event)?.begun,
+    tests: reported.filter((event) => "verdict" in event),
+    latest: reported.findLast((event) => "begun" in event)?.begun,
     ended: events.includes("end"),
   };
 }
@@ -75,7 +75,7 @@ function problemsOf(
 ): string[] {
   if (ending.hung) {
     const where = events.ended ? "after its last test" : `after the beginning of "${events.latest ?? "the file"}"`;
-    return [`was killed: it told nothing of its tests for ${silenceMs / 1000} s, ${where}`];
+    return [`was killed: it reported no test for ${silenceMs / 1000} s, ${where}`];
   }
   const how = ending.signal === null ? `exit ${ending.code}` : `signal ${ending.signal}`;
   if (!events.ended) return [`ended before any test, or before all of them were done (${how})`];

@@ -82,7 +82,7 @@ describe("npm test", () => {
       ["hanging"],
       /^[01] passed, 1 failed, 0 skipped$/,
       1,
-      [/was killed: it told nothing of its tests for 4 s, after/],
+      [/was killed: it reported no test for 4 s, after/],
       HANGS,
     ],
   ];

@@ -87,7 +87,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       ? {
           name: "capabilities",
           ok: false,
-          found: "not told",
+          found: "not reported",
           meaning: "unknown: the kernel does not report the capabilities",
         }
       : check(

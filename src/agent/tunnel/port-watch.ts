@@ -31,7 +31,7 @@ interface Waiter {
   /** Called with undefined if something listens, but the kernel does not report on which address. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** An address on which something listens, but which tunnels do not reach, as of the last poll. */
+  /** An address on which something listens, but which tunnels do not reach, at the last poll. */
   otherAddress: string | undefined;
   /** Its time is over. It fails after one more poll that begins now. */
   isExpired: boolean;

@@ -171,7 +171,7 @@ export class Tunnels {
     } catch (error) {
       throw pathFailure(error, path);
     }
-    throw invalidField("path", "leads to a socket of the agent; call the agent directly");
+    throw invalidField("path", "refers to a socket of the agent; call the agent directly");
   }
 }
 

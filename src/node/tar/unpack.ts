@@ -265,7 +265,7 @@ class UnpackTarget implements Disposable {
       // The root may be a link, because the user named it; a link below it was made by the sandbox.
       const found = depth === 0 ? statSync(path) : lstatSync(path);
       if (!found.isDirectory())
-        throw new UnpackError("ENOTDIR", `${path.toString()} is in the way on this machine: it is not a directory`);
+        throw new UnpackError("ENOTDIR", `${path.toString()} exists on this machine and is not a directory`);
       if (this.#real.size >= REMEMBERED) this.#real.clear();
       this.#real.add(above.join("/"));
     }

@@ -50,7 +50,7 @@ describe("the checks of a guest", () => {
     ["a kernel of an unknown form", { kernel: "unikernel" }, "kernel", /unikernel/],
     ["a refused clone3", { systemCalls: { clone3: "ENOSYS" } }, "system calls", /^clone3: ENOSYS$/],
     ["a user other than root", { uid: 1000 }, "user", /^1000$/],
-    ["unknown capabilities", { capabilities: undefined }, "capabilities", /^not told$/],
+    ["unknown capabilities", { capabilities: undefined }, "capabilities", /^not reported$/],
     ["no /proc", { hasProc: false }, "/proc", /not mounted/],
     ["no /dev/null", { devices: { "/dev/null": "ENOENT" } }, "/dev/null", /ENOENT/],
     ["a file for a device", { devices: { "/dev/urandom": "NOT_A_DEVICE" } }, "/dev/urandom", /NOT_A_DEVICE/],

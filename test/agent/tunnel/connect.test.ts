@@ -176,7 +176,7 @@ describe("a tunnel", () => {
       // O_PATH, which node:fs has no name for: a descriptor of the socket's file.
       const fd = openSync(path, 0o10000000 | constants.O_RDONLY);
       for (const name of [path, ...names, `/proc/${process.pid}/fd/${fd}`])
-        assert.match(await refused(name), /^INVALID_ARGUMENT path leads to a socket of the agent/, name);
+        assert.match(await refused(name), /^INVALID_ARGUMENT path refers to a socket of the agent/, name);
       closeSync(fd);
     }
   });
@@ -189,7 +189,7 @@ describe("a tunnel", () => {
     await using own = await startAgent({ env: { SVC_GUEST_SOCKET: socket }, through: inMountNamespace("true") });
     execFileSync("nsenter", ["-t", String(own.pid), "--mount", "--root", "mount", "--bind", socket, place]);
     using its = clientOf(own);
-    assert.match((await refusal(place, its)).message, /^path leads to a socket of the agent/);
+    assert.match((await refusal(place, its)).message, /^path refers to a socket of the agent/);
   });
 
   it("a tunnel reports the server's reset after all received bytes", async () => {

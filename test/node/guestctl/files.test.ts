@@ -325,7 +325,7 @@ describe("guestctl cp", () => {
     await mkdir(directory.at("tree"), { mode: 0o711 });
     await writeFile(directory.at("plain"), "plain", { mode: 0o600 });
     const { stderr, exitCode } = await guestctl("cp", `:${directory.at("tree")}`, directory.at("plain"));
-    assert.match(stderr, /^guestctl: \S+plain is in the way on this machine: it is not a directory \[.*\n$/);
+    assert.match(stderr, /^guestctl: \S+plain exists on this machine and is not a directory \[.*\n$/);
     assert.equal(exitCode, 1);
     assert.equal((await stat(directory.at("plain"))).mode & 0o777, 0o600);
   });

@@ -98,7 +98,7 @@ describe("an agent that ends right after it was restored", NEEDS_NAMESPACES, () 
     const { consoleTail, message } = await assertRefused(node.resume("box"), "AGENT_ENDED");
     assert.match(message, /the agent of box ended before it answered/);
     assert.equal(consoleTail.at(-1), "guest-agent: last words");
-    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /^boot it anew: sandboxes\.resume\("box"\)$/);
+    assert.match((await failureOf(node.connect("box"))).nextStep ?? "", /^boot it again: sandboxes\.resume\("box"\)$/);
     substrate.interfere = () => undefined;
     await node.resume("box");
     await assertAnswers(node, "box");

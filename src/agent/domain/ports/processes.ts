@@ -185,7 +185,7 @@ export interface ChildProcess {
   readonly session: ProcessSet;
   /**
    * The processes that it has left running, for ending them once it has ended, also after `release`. Undefined: it has
-   * no cgroup, so that they cannot be told from other processes.
+   * no cgroup, so that they cannot be distinguished from other processes.
    */
   leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing without a terminal, and after its end. */

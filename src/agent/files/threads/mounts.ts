@@ -74,7 +74,7 @@ export class HungMounts {
     return this.#unresponsive.size > 0;
   }
 
-  /** Number of file systems that were found so far; it tells a waiter that something changed. */
+  /** Number of file systems that were found so far; a waiter compares it to notice a change. */
   get found(): number {
     return this.#found;
   }

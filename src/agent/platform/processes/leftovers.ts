@@ -92,7 +92,7 @@ function others(cgroup: Cgroup): Set<number> {
   return members;
 }
 
-/** If it cannot be read, because it was just removed or descriptors are short, the next attempt tells. */
+/** If it cannot be read, because it was just removed or descriptors are short, the next attempt reports it. */
 function isEmpty(cgroup: Cgroup): boolean {
   const populated = cgroup.populated();
   return populated === false || (populated === true && cgroup.holdsAgent() && others(cgroup).size === 0);

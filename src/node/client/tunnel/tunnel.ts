@@ -60,10 +60,10 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.opened = this.#opening.promise;
     // Until the tunnel is open, both `opened` and the `error` event report a failure, and the caller needs to handle
     // only one of them: mark both as handled.
-    const told = (): void => undefined;
-    this.on("error", told);
+    const ignore = (): void => undefined;
+    this.on("error", ignore);
     this.opened.then(
-      () => this.off("error", told),
+      () => this.off("error", ignore),
       () => undefined,
     );
     // A deadline of the gRPC call would also end the open tunnel.

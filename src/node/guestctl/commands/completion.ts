@@ -42,9 +42,9 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
       // bash splits words at each = and colon, and completes only the last part.
       const cut = values.of === "bash" ? (words.at(-1) ?? "").length - unquoted(more[0] ?? "").length : 0;
       const { kind, offers } = await offersFor(table, words, host);
-      const told = offers.map(([word, about = ""]) => [word.slice(cut), about] as const);
-      const lines = told.map(([word, about]) => (about === "" ? `${word}\n` : `${word}\t${about}\n`));
-      return { text: `${kind}\n${lines.join("")}`, json: { kind, offers: told.map(([word]) => word) } };
+      const shown = offers.map(([word, about = ""]) => [word.slice(cut), about] as const);
+      const lines = shown.map(([word, about]) => (about === "" ? `${word}\n` : `${word}\t${about}\n`));
+      return { text: `${kind}\n${lines.join("")}`, json: { kind, offers: shown.map(([word]) => word) } };
     },
   });
 }

@@ -178,7 +178,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     argument: "DIR",
     completes: "directory",
-    help: 'with a sandbox: its node\'s journal, as of "guestctl sandbox" (or GUESTCTL_STATE)',
+    help: 'with a sandbox: its node\'s journal, as for "guestctl sandbox" (or GUESTCTL_STATE)',
   },
   api: {
     topic: "connection",

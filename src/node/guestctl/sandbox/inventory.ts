@@ -49,11 +49,11 @@ function nodeLines(status: NodeStatus): ReportLine[] {
 }
 
 function nodeObject(status: NodeStatus): object {
-  const { capacity, expiring, ...told } = status;
+  const { capacity, expiring, ...described } = status;
   const { vcpus, memoryBytes, diskBytes, used } = capacity;
   return {
     health: "ok",
-    ...inSnakeCase(told),
+    ...inSnakeCase(described),
     expiring: expiring.map(({ name, expireMs }) => ({ name, expire_at: new Date(expireMs).toISOString() })),
     resources: {
       vcpus: { most: vcpus, used: used.vcpus },

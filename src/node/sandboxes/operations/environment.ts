@@ -157,8 +157,8 @@ function ranBefore(name: string): SandboxError {
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent has put the written variables in force. Also rejects if a
- * frozen session ran before that.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the written variables. Also rejects if a frozen
+ * session ran before that.
  */
 export async function demandInForce(
   client: GuestClient,

@@ -79,8 +79,8 @@ export async function served(
   if (problem === undefined) return;
   if (problem.isProxys)
     throw new SandboxError("INGRESS_NOT_SERVED", `the daemon has taken the rule for ${hostname}, but ${problem.said}`);
-  const told = await hint();
-  const because = told === undefined ? "" : `; ${told}`;
+  const reason = await hint();
+  const because = reason === undefined ? "" : `; ${reason}`;
   const message = `${hostname} is routed to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}${because}`;
   throw new SandboxError("GUEST_NOT_LISTENING", message);
 }

@@ -129,7 +129,7 @@ export async function making<Made>(
   make: () => Promise<Made>,
 ): Promise<Made> {
   const { name } = entry;
-  node.step(operation, name, "write it down");
+  node.step(operation, name, "record it in the journal");
   await node.journal.add(entry);
   try {
     return await make();

@@ -202,7 +202,7 @@ export function unreached(name: string, because = "it gives no reason"): Sandbox
 /** Options of `resume`. */
 export interface ResumeOptions extends RestoreChoices {
   /**
-   * Environment variables, merged into the sandbox's Process.env. In a frozen session they are in force before any
+   * Environment variables, merged into the sandbox's Process.env. In a frozen session they are in use before any
    * process runs again. The call resolves once new commands have them; running processes keep their own.
    */
   readonly env?: Variables | undefined;

@@ -146,7 +146,7 @@ export interface Awakening {
   readonly warnings: readonly Warning[];
   /** Random generators that could not be reseeded, by the agent's names. Clones of this guest may draw the same numbers. */
   readonly notReseeded: readonly string[];
-  /** Whether the agent refused a spec file in the guest, so that the old environment stays in force. */
+  /** Whether the agent refused a spec file in the guest, so that the old environment stays in use. */
   readonly isSpecRefused: boolean;
 }
 

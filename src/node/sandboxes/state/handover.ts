@@ -76,5 +76,5 @@ export async function handOver(
     using client = await dial(fresh);
     await client.health({ requestTimeoutMs: deadlineMs });
   };
-  await reached(reachTimeoutMs, "the agent has not put its new credentials in force", prove, signal);
+  await reached(reachTimeoutMs, "the agent does not use its new credentials yet", prove, signal);
 }

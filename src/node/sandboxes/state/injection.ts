@@ -141,7 +141,7 @@ export class CredentialStore {
     if (!this.hasNext(name)) await this.issue(nextOf(name));
   }
 
-  /** Whether a rotation has issued credentials that this node has not yet recorded as in force. */
+  /** Whether a rotation has issued credentials that this node has not yet recorded as in use. */
   hasNext(name: string): boolean {
     return isWhole(this.directoryOf(nextOf(name)));
   }
@@ -207,7 +207,7 @@ export class CredentialStore {
   }
 }
 
-/** Name of the directory with the credentials that a rotation is about to put in force. */
+/** Name of the directory with the credentials that a rotation is about to put into use. */
 export function nextOf(name: string): string {
   return `${name}.next`;
 }

@@ -8,9 +8,9 @@ import { messageOf } from "../../../shared/errors.ts";
  */
 export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
-  SNAPSHOT_INVALIDATED: "create it anew; no snapshot outlives its image",
-  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it anew, or accept the bundle",
-  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it anew",
+  SNAPSHOT_INVALIDATED: "create it again: a snapshot is unusable without its image",
+  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it again, or accept the bundle",
+  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it again",
   INVALID_SPEC: undefined,
   AGENT_TOO_OLD:
     "create a new sandbox, which gets this node's agent; the agent of an existing instance or snapshot cannot be changed",
@@ -24,7 +24,8 @@ export const SANDBOX_NEXT_STEPS = {
   SOURCE_ASLEEP: undefined,
   SIBLING_RUNNING: undefined,
   LEFT_BEHIND: undefined,
-  NOT_FROZEN: 'take away what is in the way (the agent\'s docs explain each problem), or suspend it with freeze "on"',
+  NOT_FROZEN:
+    'remove what prevents the freeze (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
     "read the agent's message; acceptDegraded accepts the sandbox, whose random numbers may then be those of another guest",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
@@ -69,7 +70,7 @@ export const ORPHANED_RECORDS_STEP: string =
 /** Next steps that name calls or options of this library. `name` is a sandbox or snapshot. */
 const REMEDIES = {
   resume: (name: string) => `first: sandboxes.resume("${name}")`,
-  start: (name: string) => `boot it anew: sandboxes.resume("${name}")`,
+  start: (name: string) => `boot it again: sandboxes.resume("${name}")`,
   wake: (name: string) => `wake it up once there is room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox of it: sandboxes.fork("${name}", …)`,
   resumeAgain: (name: string) =>
