@@ -28,7 +28,10 @@ export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "lin
   return sizeBytes;
 }
 
-/** Writes items as a field. Not with the general encoder, which takes 2.4 µs of CPU time per item instead of 1.0 µs. */
+/**
+ * Writes items as a field. Not with the general encoder, which takes 2.4 µs of CPU time per item instead of 1.0 µs, of
+ * 28 for a whole small file.
+ */
 export function writeItems(writer: FieldWriter, field: number, items: Iterable<SentItem>, likelyBytes: number): void {
   writer.message(
     field,

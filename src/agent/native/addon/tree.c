@@ -24,6 +24,8 @@ struct tree {
   char path[PATH_MAX];
   /* errno of a failed sync: what was written may not be on the disk. */
   int error;
+  /* A file had a name that was taken, so others may, too. */
+  bool replaces;
 };
 
 static int beneath(const struct tree *tree, const char *path, int flags) {
@@ -94,7 +96,6 @@ static void leave(struct tree *tree) {
   if ((tree->flags & SYNC) != 0 && sync_elsewhere(tree) < 0) tree->error = errno;
   if (tree->place.directory >= 0) close(tree->place.directory);
   tree->place.directory = -1;
-  tree->place.kind = UNKNOWN;
 }
 
 /*
@@ -117,16 +118,35 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   /* Returns EXDEV for a link that only leads outside of the root. */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
+  dev_t last = tree->place.seen.st_dev;
   tree->place.directory = fd;
-  return fd < 0 || fstat(fd, &tree->place.seen) < 0 ? NULL : name;
+  if (fd < 0 || fstat(fd, &tree->place.seen) < 0) return NULL;
+  if (tree->place.seen.st_dev != last) tree->place.kind = UNKNOWN;
+  return name;
 }
 
-static int put_file(struct tree *tree, const char *name, const struct entry *entry, const char *data) {
-  int fd = make_entry(&tree->place, name, entry, data);
+/*
+ * Most names are free: then there is nothing to look up before the file gets its name. If the name turns out to be
+ * taken, the attributes of the file that is replaced are looked up and applied before the replacement is visible.
+ */
+static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
+  struct entry entry = *given;
+  struct place *place = &tree->place, free_name = *place;
+  bool tries_free = place->overwrites && !tree->replaces && place->kind == UNNAMED;
+  free_name.overwrites = false;
+  complete_entry(tries_free ? &free_name : place, name, &entry);
+  int fd = make_entry(place, name, &entry, data);
   if (fd < 0) return -1;
-  int result = commit_entry(&tree->place, name, entry, fd, APPLY | NAME);
+  free_name.kind = place->kind;
+  int result = commit_entry(tries_free ? &free_name : place, name, &entry, fd, APPLY | NAME);
+  if (result < 0 && tries_free && has_failed_at(PLACE_STEP, EEXIST)) {
+    tree->replaces = true;
+    entry = *given;
+    complete_entry(place, name, &entry);
+    result = commit_entry(place, name, &entry, fd, APPLY | NAME);
+  }
   close_keep_errno(fd);
-  if (result < 0 && tree->place.kind == NAMED) drop_temporary(&tree->place);
+  if (result < 0 && place->kind == NAMED) drop_temporary(place);
   return result;
 }
 
@@ -175,8 +195,8 @@ static int put(struct tree *tree, struct entry *entry, const char *path, const c
   if (name == NULL) return -1;
   if (entry->type == HARD_LINK_ENTRY) return put_hard_link(tree, name, data);
   if (entry->type == ATTRIBUTES_ENTRY) return put_attributes(tree, name, entry, path);
-  complete_entry(&tree->place, name, entry);
   if (entry->type == FILE_ENTRY) return put_file(tree, name, entry, data);
+  complete_entry(&tree->place, name, entry);
   if (entry->type == DIRECTORY_ENTRY) return put_directory(tree, name, entry, path);
   return make_entry(&tree->place, name, entry, data);
 }

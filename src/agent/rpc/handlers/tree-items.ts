@@ -19,8 +19,8 @@ export const TYPES: ReadonlyMap<number, TreeItem["type"]> = new Map(
 
 /**
  * Decodes the usual form of TreeItems, as views of its bytes. Undefined for anything else, which the general decoder
- * accepts or rejects. By hand, because it takes 0.9 us of CPU time per item instead of 1.5, of about 50 for a whole
- * file.
+ * accepts or rejects. By hand, because it takes 0.4 us of CPU time per item instead of 1.8 under the agent's V8 flags.
+ * That is 5 % of the 26 us for a whole small file (row "tree into the guest, 30,000 files" of the benchmark).
  *
  * @param fieldLimit a message with more fields is left to the general decoder
  */

@@ -58,6 +58,27 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
+  it("WriteTree keeps owner and mode of a file that it replaces after new ones", async () => {
+    await using other = await startAgent({ process: { user: "daemon" } });
+    using its = new TreeStreams(other);
+    const path = newDirectory();
+    for (const name of ["b", "d"]) {
+      fs.writeFileSync(join(path, name), "of root", { mode: 0o640 });
+      fs.chownSync(join(path, name), 3, 7);
+      fs.chmodSync(join(path, name), 0o4640);
+    }
+    fs.symlinkSync("nowhere", join(path, "f"));
+    fs.mkdirSync(join(path, "g"));
+    const items = [..."abcdefgh"].map((name) => file(name, `new ${name}`));
+    const { failed } = await its.write({ path: Buffer.from(path), overwrite: true }, items);
+    assert.deepEqual(failed, { g: "EISDIR" });
+    for (const name of "abcdefh") {
+      assert.equal(fs.readFileSync(join(path, name), "utf8"), `new ${name}`);
+      assert.deepEqual(statOf(join(path, name)), "bd".includes(name) ? [0o640, 3, 7] : [0o644, 1, 1], name);
+    }
+    assert.deepEqual(fs.readdirSync(path).toSorted(), [..."abcdefgh"]);
+  });
+
   it("WriteTree removes setuid from a file whose content it replaces", async () => {
     const path = newDirectory();
     fs.writeFileSync(join(path, "program"), "old");
