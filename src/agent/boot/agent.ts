@@ -12,8 +12,8 @@ import { buildServices, type Services } from "./services.ts";
 /** Signals that end an agent that has no workload. */
 const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([Signal.INT, Signal.QUIT, Signal.TERM]);
 /**
- * For this time after the start the workload has the CPU to itself. Then the agent does the work that could wait, which
- * takes 10 ms of CPU time.
+ * Delay after the workload's start before the agent does its deferred work, which takes 10 ms of CPU time. Until then
+ * the workload has the CPU to itself.
  */
 const DEFERRED_WORK_AFTER_MS = 500;
 /** Time for the last frames to reach their clients, in addition to the grace period of the commands. */
@@ -88,7 +88,7 @@ export class Agent {
         await Promise.race([ended, this.#exitRequested.promise]);
       }
       await this.#shutDown();
-      // If a signal cancelled the start of the workload, `ended` has a status too.
+      // `ended` also resolves with a status if a signal cancelled the start of the workload.
       const status = await ended;
       const reason = workload.configured ? workload.endDescription : this.#endWithoutWorkload;
       // This is the last line of the log and of the console: after the guest has powered off, it is all that an
@@ -180,7 +180,7 @@ export class Agent {
     }
   }
 
-  /** The agent ends: its session has been killed, or the kernel cannot end a part of it. */
+  /** Ends the agent, because its frozen session was killed, or because the kernel cannot kill all of that session. */
   #onKilledFrozen(): void {
     this.#refuseCalls();
     this.#services.workload.killedFrozen();

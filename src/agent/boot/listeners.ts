@@ -25,8 +25,8 @@ export interface ListenerParts {
 export type Connections = Pick<ManagementServer, "dropOtherConnections">;
 
 /**
- * Exec is not refused here while the agent shuts down: it refuses new commands itself, but still serves the workload's
- * last output.
+ * Path of the Exec method. refuseCalls() does not refuse it: during shutdown, the exec service itself refuses new
+ * commands, but still serves the last output of the workload.
  */
 const EXEC = "/svc.guest.v1alpha1.GuestAgent/Exec";
 
@@ -37,7 +37,7 @@ export class Listeners {
   #router: Router | undefined;
   #capabilities: Capabilities | undefined;
   #refusal: AgentError | undefined;
-  /** Opened by bind(), until serveManagement() serves it. */
+  /** The listening TCP socket between bind(), which opens it, and serveManagement(), which takes it over. */
   #tcpFd: number | undefined;
   #vsock: VsockListener | undefined;
 
@@ -46,8 +46,8 @@ export class Listeners {
   }
 
   /**
-   * Listens on the configured ports, so that a port in use is reported before the workload starts. Accepts nothing yet
-   * and loads no code: connections wait in the kernel. Throws AgentError on failure.
+   * Listens on the configured ports, so that a port in use is reported before the workload starts. Accepts no
+   * connections yet (they wait in the kernel's backlog) and loads no code. Throws AgentError on failure.
    */
   async bind(): Promise<void> {
     const { configuration, platform } = this.#parts;

@@ -32,7 +32,7 @@ import type { Listeners } from "./listeners.ts";
 import { FAKE_PROCESSES } from "./fake-processes.ts";
 import type { Platform } from "./platform.ts";
 
-/** For hooks and ready_cmd: the agent reads their output, and they have no input. */
+/** Standard streams of hooks and ready_cmd: the agent reads their output, and their input is /dev/null. */
 const PIPES: StdioPlan = { kind: "pipes", stdin: false };
 
 /** All capabilities of the agent, and the parts that only `Agent` uses. */
@@ -159,7 +159,7 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Builds the hooks, the restore duties, and the renewal of the files that both depend on. */
+/** Builds the hooks, the restore steps, and the renewal of the credential and spec files, which both depend on. */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,
@@ -290,7 +290,7 @@ function buildLazyServices(
     usage: () => usage.get(),
     fileWatches: () => fileWatches.get(),
     shutDownStreams: (reason) => {
-      // The caller that caused the loading has already received its error.
+      // If a service could not be loaded, the call that needed it has already received the error.
       for (const lazy of [tunnels, usage, fileWatches])
         void lazy.started?.then((built) => built.shutDown(reason)).catch(() => undefined);
     },

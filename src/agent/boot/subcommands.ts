@@ -113,7 +113,7 @@ export function bootCheckConfiguration(addon: Addon, asJson: boolean, print: (te
   });
 }
 
-/** Runs a subcommand with the inherited environment, and announces its end to the launcher. */
+/** Runs a subcommand with the inherited environment. Announces its exit to the launcher, if there is one. */
 async function runSubcommand(
   addon: Addon,
   run: (entries: readonly Uint8Array[], launcher: LauncherChannel | undefined) => Promise<number>,
@@ -126,7 +126,7 @@ async function runSubcommand(
 }
 
 async function runBridge(addon: Addon, path: string | undefined, printError: (line: string) => void): Promise<number> {
-  // Only a terminal in line mode has an end-of-file character.
+  // terminalEofByte() returns a byte only for a terminal in line mode: other modes have no end-of-file character.
   if ([0, 1].some((fd) => addon.terminalEofByte(fd) >= 0)) {
     printError(
       "bridge: standard input or output is a terminal in line mode, which would change the bytes; run it without a terminal (docker exec -i, not -it)",

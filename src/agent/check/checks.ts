@@ -13,8 +13,8 @@ export interface Check {
 }
 
 /**
- * A text describes what is missing and replaces the finding. True: the feature is missing, and the finding says enough.
- * Undefined or false: nothing is missing.
+ * Whether a feature is missing. A text says what is missing and is shown in place of `found`; with true, `found` is
+ * shown. Undefined and false: nothing is missing.
  */
 type Problem = string | boolean | undefined;
 
@@ -47,7 +47,7 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
 const MIB = 1024 * 1024;
 /** Enough for the idle agent and some commands. With less memory, the kernel's OOM killer soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
-/** 256 commands take up to four descriptors each; files and connections need more. */
+/** 256 commands take up to four descriptors each, which makes 1,024; files and connections need further ones. */
 const ENOUGH_OPEN_FILES = 2048;
 
 function mebibytes(bytes: number): string {
@@ -166,16 +166,16 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "/dev/urandom",
       devices["/dev/urandom"],
       "there",
-      "programs and the restore duties can use the random device",
-      "programs that open it fail; for the restore duties the agent creates its own device if it is permitted to",
+      "programs and the restore steps can use the random device",
+      "programs that open it fail; for the restore steps the agent creates its own device if it is permitted to",
     ),
     check(
       "entropy",
       entropy.open ?? entropy.credit,
       "can be credited",
-      "restore duties credit what the host sends, and force a reseed",
+      "the restore steps credit the entropy that the host sends, and make the kernel reseed its random generator",
       entropy.open === undefined
-        ? "mixed in but not credited, and the kernel is not forced to reseed. Give CAP_SYS_ADMIN in the first user namespace"
+        ? "the host's entropy is mixed in but not credited, and the kernel is not forced to reseed. Give CAP_SYS_ADMIN in the first user namespace"
         : "RunRestoreDuties reports entropy_open, because only the agent's own random generator is reseeded. Give the guest /dev/urandom",
     ),
     check(
@@ -183,13 +183,13 @@ export function checkGuest(facts: GuestFacts): Check[] {
       !entropy.confirmsReseed && "not confirmed",
       "confirmed",
       "the kernel reports a reseed reliably",
-      "before 5.18 the kernel may report a reseed that did not happen: crng_reseed:unverified",
+      "kernels before 5.18 may report success without reseeding, so RunRestoreDuties reports crng_reseed:unverified",
     ),
     check(
       "clock",
       clockStep,
       "can be stepped",
-      "restore duties set the time",
+      "the restore steps set the clock",
       "RunRestoreDuties reports clock_set and clock_stepped false. Give CAP_SYS_TIME in the first user namespace",
     ),
   ];

@@ -29,7 +29,7 @@ type ReadIfSet = (variable: FileVariable) => BootstrapFile | undefined | Promise
 
 interface Sources {
   readonly files: BootstrapFiles<FileVariable>;
-  /** A token from a variable instead of a file: it stays the same object. */
+  /** The token, if it comes from a variable instead of a file. It never changes. */
   readonly given: Found<InstanceToken> | undefined;
   readonly accepts: AcceptsTlsMaterial;
 }
@@ -198,8 +198,8 @@ class InstanceToken {
   }
 
   /**
-   * Overwrites the token and keeps only its digest. The constructor does not do this, because Node's crypto must be
-   * loaded for it, which would delay the workload.
+   * Overwrites the token and keeps only its digest. The constructor does not do this, because hashing requires Node's
+   * crypto module, and loading that module would delay the workload.
    */
   digest(): string {
     if (this.#digest === undefined) {

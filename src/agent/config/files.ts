@@ -23,8 +23,8 @@ export const NO_ANSWER_PROBLEM: string = `names a file whose file system does no
 const BYTE_ORDER_MARK = Buffer.from([0xef, 0xbb, 0xbf]);
 
 /**
- * Returns the problem of a text that begins with a byte order mark, or undefined. No reader of these files skips the
- * mark.
+ * Returns the problem of a text that begins with a byte order mark, or undefined. Such a text is invalid, because
+ * neither the parsers of specs nor OpenSSL skip the mark.
  */
 export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
   const has = bytes.subarray(0, BYTE_ORDER_MARK.length).equals(BYTE_ORDER_MARK);
@@ -58,7 +58,7 @@ interface FileState {
 /** Checks that apply only when a file is read again: returns the problem, or undefined. */
 export type FileRule = (file: Pick<FileState, "uid" | "mode">) => string | undefined;
 
-/** Limits the time of a read during the start, when no other timeout applies. Resolves when the read does. */
+/** Limits the duration of a read during the start, when no other timeout applies. Resolves with the value read. */
 export type BoundRead = <Value>(variable: BootstrapVariable, reading: Promise<Value>) => Promise<Value>;
 
 /**
@@ -192,7 +192,7 @@ const NUMBER_BYTES = 8;
 /** Count of numbers per file in the answer of `ReadFiles`. */
 const NUMBERS = 10;
 
-/** Splits the addon's answer into files. */
+/** Decodes the answer of `ReadFiles`: one result per file, in the order of the paths. */
 function foundIn(answer: Buffer | number, count: number): ReadResult[] {
   let at = 0;
   return Array.from({ length: count }, () => {
@@ -217,8 +217,9 @@ function checkFile(path: string, found: ReadResult, rule: FileRule = () => undef
 }
 
 /**
- * This is the only message that contains a value of the bootstrap channel: without the path, an operator could not find
- * a missing mount. The path is cut, and escaped if it is not plain text.
+ * The message for a file that cannot be read. No other message contains a value of the bootstrap channel; this one
+ * shows the path, because otherwise an operator could not find a missing mount. The path is cut, and escaped if it is
+ * not plain text.
  */
 function readProblem(path: string, errno: string): string {
   const shown = /^[\x21-\x7e]+$/.test(path) ? path : JSON.stringify(path);

@@ -17,7 +17,7 @@ export interface SpecReload {
   readonly renewed: ReadonlySet<SpecVariable>;
   /** Files that cannot be used: their old spec stays in use. */
   readonly refused: ReadonlySet<SpecVariable>;
-  /** Why they cannot be used, without any value. */
+  /** Why the refused files cannot be used, without any value. */
   readonly problems: readonly string[];
   /** Fields that changed, but cannot change while the agent runs, such as `SVC_PROCESS_SPEC_FILE: args`. */
   readonly ignored: readonly string[];
@@ -78,10 +78,10 @@ export class SpecFiles {
   }
 }
 
-/** How one kind of spec is read, and which of its changes are taken over. */
+/** How one kind of spec is read, and which of its changes apply while the agent runs. */
 interface SpecRules<Spec> {
   readonly parse: (text: string | undefined) => Read<Spec>;
-  /** The spec in use, with the variables of the one that was read. */
+  /** Returns the spec in use, with its variables replaced by those of the spec that was read. */
   readonly withEnvOf: (inUse: Spec, read: Spec) => Spec;
   /** All its variables as one text, for comparison. */
   readonly env: (spec: Spec) => string;

@@ -146,8 +146,8 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
 }
 
 /**
- * A command line or a path that was set by mistake may look like base64 by chance, so a value that is not base64, and
- * one that decodes to something else, get the same message.
+ * The message for a value that is not base64, and also for base64 of anything but the message: a command line or path
+ * that was set by mistake may be valid base64 by chance.
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";
@@ -159,7 +159,7 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   [HooksSchema.typeName]: '{"pre_snapshot": {"args": ["sync"]}}',
 };
 
-/** Where JSON.parse stopped. Its own message cannot be used: it quotes the text, which may contain secrets. */
+/** Where JSON.parse stopped. The error's message must not be shown: it quotes the text, which may contain secrets. */
 function positionOf(error: unknown): string {
   const position = error instanceof Error ? /at position (\d+)/.exec(error.message)?.[1] : undefined;
   return position === undefined ? "" : ` (at character ${position})`;

@@ -51,7 +51,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
 const NO_AUTHORITY =
   "names a file without a CA's certificate (basicConstraints CA:TRUE); every client would be refused";
 
-/** Whether a certificate in the file may issue others. If none may, every client would be refused. */
+/** Whether the file contains a CA certificate. Without one, the listener would refuse every client. */
 function hasAuthority(pem: Buffer): boolean {
   const blocks = pem.toString("latin1").match(/-----BEGIN [^-]*CERTIFICATE-----[^]*?-----END [^-]*CERTIFICATE-----/g);
   return (blocks ?? []).some((block) => new X509Certificate(block).ca);

@@ -26,8 +26,8 @@ export const BOOTSTRAP_VARIABLES = [
 ] as const;
 
 /**
- * Their common prefix. Searching for it first keeps the search of a large environment fast; the workload's start waits
- * for it.
+ * Common prefix of the variables. Entries without it are skipped early, because the workload starts only after the
+ * whole environment was searched.
  */
 const PREFIX: Buffer = Buffer.from("SVC_");
 
@@ -129,11 +129,11 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 
 const EQUALS = 0x3d;
 /**
- * Even with two wrong letters, one letter of the prefix is near its place. So most variables of an image need no
- * comparison.
+ * Names that need the slow comparison. A name with at most two wrong letters still has one of the letters S, V and C
+ * near the position where the prefix has it; most variables of an image have not.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
-/** Safe to print, and no longer than a line. */
+/** Unknown names with the prefix: only such as are safe to print and fit on a line. */
 const NAME_WITH_PREFIX = /^SVC_[A-Za-z0-9_]{1,60}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

@@ -1,6 +1,6 @@
 import type { Clock } from "./ports/system.ts";
 
-/** Too small to matter to a reader of Health, but larger than the jitter between two consecutive clock readings. */
+/** Steps smaller than this are ignored. Clients of Health do not notice them, and jitter of clock readings is less. */
 const TOLERANCE_NS = 1_000_000n;
 
 /** A recorded time of the guest's clock, in nanoseconds since 1970. */
@@ -9,9 +9,9 @@ export interface Stamp {
 }
 
 /**
- * Corrects recorded times when the guest's clock is stepped. After a backward step all of them are moved back by the
- * same amount, once, so that their order and distances stay. After a forward step they stay as they are: the guest was
- * paused, and they really are older. A step by any process is detected at the next call: the wall clock and the
+ * Corrects recorded times when the guest's clock is stepped. A backward step moves all recorded times back by the same
+ * amount, once, so that their order and distances stay. A forward step leaves them unchanged: the guest was paused, so
+ * the recorded activity really is that old. A step by any process is detected at the next call: the wall clock and the
  * monotonic clock run at the same rate, so only a step changes their difference.
  */
 export class Stamps {
@@ -27,7 +27,8 @@ export class Stamps {
 
   /** The guest's time. If it was stepped back, all stamps were moved back with it. */
   nowNs(): bigint {
-    // In this order a preemption between the two readings looks like a forward step, which a second reading rules out.
+    // The monotonic clock is read first, so that a preemption between the two readings looks like a forward step. A
+    // second reading shows whether it was one.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -42,8 +43,8 @@ export class Stamps {
   }
 
   /**
-   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, it had never been set, so the stamps
-   * were wrong: then they are moved forward with the clock.
+   * Runs `step`, which may step the clock. If the clock was before `setSinceNs`, it had never been set and all stamps
+   * are wrong. In this case the stamps are moved forward together with the clock.
    */
   whileStepping<Result>(step: () => Result, setSinceNs?: bigint): Result {
     const beforeNs = this.nowNs();
@@ -79,9 +80,9 @@ export class Stamps {
 
 /** Activity that lasts, such as a command without a terminal. Call exactly one of its methods, once. */
 export interface Attachment {
-  /** It ended by itself, which counts as activity. */
+  /** The activity ended by itself. This moment counts as user activity. */
   end(): void;
-  /** The agent ends it. It was active until now, or until the restore if it began before that. */
+  /** The agent ended the activity. It lasted until now, or until the last restore if it began before that restore. */
   cut(): void;
 }
 
@@ -124,8 +125,9 @@ export class ActivityClock {
   }
 
   /**
-   * Call it when restore duties begin, before they step the clock. Attached calls were active until the snapshot, which
-   * is now by this clock. The duties then end them, which does not count as activity.
+   * To be called when the restore steps begin, before they step the clock. Attached calls were active until the
+   * snapshot, and the clock still shows the time of the snapshot. The restore steps then close the connections of these
+   * calls, which does not count as activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();
@@ -135,7 +137,7 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // It is recorded, so that a later `cut` does not move the reported time back.
+    // The time is also recorded, because otherwise the reported time could go back after a `cut`.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

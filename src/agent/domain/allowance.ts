@@ -32,16 +32,17 @@ export interface AllowanceOptions {
 /** A holder's part of an allowance. */
 export interface Share {
   /**
-   * Sets the amount that it holds, and counts as progress; 0 returns everything. Throws the refusal if the limit would
-   * be exceeded; then nothing has changed.
+   * Sets the amount that the share holds; 0 returns everything. Each call counts as progress. If the limit would be
+   * exceeded, it throws the refusal and changes nothing.
    */
   set(amount: number): void;
   progress(): void;
 }
 
 /**
- * A shared limit for slots or bytes. If it is exceeded, the shares that were idle longest, and at least for the
- * patience, are evicted. Without enough of them the new request is refused.
+ * A shared limit for slots or bytes. A request that would exceed the limit evicts the shares that have been idle
+ * longest, but only shares that have been idle for at least `patienceMs`. If that does not free enough, the request is
+ * refused.
  */
 export class Allowance {
   readonly #options: AllowanceOptions;
@@ -56,7 +57,7 @@ export class Allowance {
     this.#options = options;
   }
 
-  /** Creates an empty share. `onEvict` is called once if it is evicted; it then stays empty permanently. */
+  /** Creates an empty share. `onEvict` is called once if the share is evicted, which leaves it empty permanently. */
   share(owner: object, onEvict: (reason: AgentError) => void): Share {
     const share = { owner, onEvict, amount: 0, sinceMs: 0, isEvicted: false };
     return {
@@ -93,7 +94,7 @@ export class Allowance {
     return this.#ofOwners.get(owner) ?? 0;
   }
 
-  /** Evicts the shares that were idle longest. If evicting all of them would not suffice, it evicts none and throws. */
+  /** Evicts the shares that were idle longest. If evicting all idle shares would not suffice, evicts none and throws. */
   #makeRoom(requester: HeldShare, more: number): void {
     const { limit, ownerLimit = limit, clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
     const stillSinceMs = clock.monotonicMs() - patienceMs;
@@ -112,7 +113,7 @@ export class Allowance {
     for (const held of idle) {
       held.isEvicted = true;
       this.#update(held, 0);
-      held.onEvict(refusal("evicted as the one that was idle longest, because another one required its place"));
+      held.onEvict(refusal("this one had been idle longest and was ended to make room for a new one"));
     }
   }
 }

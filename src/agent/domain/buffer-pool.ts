@@ -2,24 +2,24 @@ import { type LentBytes, Loan } from "./incoming.ts";
 
 /** Sizes for a BufferPool, in bytes. */
 export interface BufferPoolSizes {
-  /** Regular size of a buffer, and the largest. */
+  /** Regular size of a buffer, which is also the largest size. */
   readonly fullBytes: number;
-  /** Size of a buffer while memory is tight: while more than `tightAboveBytes` are lent. */
+  /** Size of a buffer while memory is tight, which means that more than `tightAboveBytes` are lent. */
   readonly tightBytes: number;
   readonly tightAboveBytes: number;
-  /** Size of free buffers to keep while a transfer runs. */
+  /** Total size of the free buffers that are kept while any transfer runs. */
   readonly keptBytes: number;
-  /** Size of free buffers to keep while none runs. */
+  /** Total size of the free buffers that are kept while no transfer runs. */
   readonly keptAtRestBytes: number;
 }
 
 /** Smallest size: a small file does not need a large buffer. */
 const SMALLEST_BYTES = 4 * 1024;
 
-/** Read buffers shared by several streams or transfers, so that idle ones hold none and busy ones do not allocate. */
+/** Read buffers that streams or transfers share: an idle stream holds no buffer, and a busy one need not allocate. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
-  /** Free buffers of regular and of tight size. Other sizes are not kept. */
+  /** Free buffers of the regular size. Buffers of neither the regular nor the tight size are not kept. */
   readonly #full: Uint8Array[] = [];
   readonly #tight: Uint8Array[] = [];
   #users = 0;
@@ -39,7 +39,7 @@ export class BufferPool {
     return this.#lentBytes;
   }
 
-  /** Size of the free buffers. */
+  /** Total size of the free buffers. */
   get freeBytes(): number {
     return this.#freeBytes;
   }
@@ -57,8 +57,8 @@ export class BufferPool {
   }
 
   /**
-   * Lends a buffer for `wantedBytes`, possibly a smaller one. It is a plain Uint8Array, since `slice` of a Buffer does
-   * not copy.
+   * Lends a buffer of `wantedBytes`, or a smaller one. The result is a plain Uint8Array, not a Buffer, because
+   * borrowers rely on `slice`, which copies for a Uint8Array but not for a Buffer.
    */
   lend(wantedBytes: number = this.#sizes.fullBytes): LentBytes {
     const { fullBytes, tightBytes } = this.#sizes;

@@ -109,11 +109,11 @@ export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }
 
-/** The error if too many calls watch or read at once. `advice` says what to do. */
+/** The error (RESOURCE_EXHAUSTED) if too many calls watch or read at once. `advice` says what the client can do. */
 export function tooManyWatchers(limit: number, advice: string): AgentError {
   const message = `the limit of ${limit} concurrent calls is reached; ${advice}`;
   return new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHERS", message, { limit: String(limit) });
 }
 
-/** How an errno is reported to a client. `field` is the request field that the problem refers to. */
+/** How an errno is reported to a client. `field` names the request field that caused the problem, if one did. */
 export type Failure = readonly [status: StatusName, reason: Reason, problem: string, field?: string | undefined];

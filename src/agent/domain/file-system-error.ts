@@ -37,13 +37,13 @@ export class FileSystemError extends Error {
 
 /** A mounted file system. */
 export interface Mount {
-  /** Identifies the file system. The same for all its mounts. */
+  /** Identifies the file system. All mounts of a file system have the same value. */
   readonly fileSystem: string;
   /** Mount point; undefined: unknown. */
   readonly path: string | undefined;
 }
 
-/** A file system does not respond. The memory of the operation must not be reused until it has returned. */
+/** A file system does not respond. The memory of the hung operation must not be reused until `returned` resolves. */
 export class FileSystemHung extends FileSystemError {
   /** Undefined: unknown. */
   readonly mount: Mount | undefined;

@@ -6,8 +6,8 @@ export interface LentBytes {
 }
 
 /**
- * Bytes on loan. Only the first release counts. It is a class, because an object with a closure takes six times the
- * memory.
+ * Bytes on loan. Only the first call of release() has an effect. This is a class, because an object with a closure
+ * takes six times the memory.
  */
 export class Loan implements LentBytes {
   readonly bytes: Uint8Array;

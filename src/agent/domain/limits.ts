@@ -21,7 +21,7 @@ export const END_GRACE_LIMIT_MS = 600_000;
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 /** Longest time for which a kept command may count as user activity by itself: 24 hours. */
 export const AWAKE_LIMIT_MS = 86_400_000;
-/** Concurrent ReadFile and WriteFile calls. Each uses descriptors, and memory while its client does not read or send. */
+/** Concurrent ReadFile and WriteFile calls. Each holds descriptors, and it holds memory while its client is slow. */
 export const FILE_CALL_LIMIT = 256;
 /** Concurrent ReadFile and WriteFile calls of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
@@ -31,7 +31,7 @@ export const DIRECTORY_CALL_LIMIT = 64;
 export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
 /** Concurrent FileTree.Watch calls. */
 export const WATCH_CALL_LIMIT = 16;
-/** Watched directories of one Watch call, and of all together. Each takes about 200 bytes of the agent's memory. */
+/** Directories that one Watch call may watch, and all calls together. Each takes about 200 bytes of memory. */
 export const WATCHED_DIRECTORIES_LIMIT = 65_536;
 export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIMIT;
 /** Glob patterns of one Watch call. */
@@ -39,20 +39,20 @@ export const WATCH_PATTERN_LIMIT = 64;
 /** Changes that wait for the client of one Watch call, and bytes of their paths: a message of at most 1.3 MiB. */
 export const WATCH_CHANGES_LIMIT = 4_096;
 export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;
-/** Received bytes of all requests that no handler has taken, including incomplete messages. */
+/** Bytes of all requests that were received but not yet taken by a handler, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Arguments and variables of one command together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
- * Size of the arguments and variables on the new process's stack, including NULs and pointers: a quarter of the default
- * stack limit, as in execve(2).
+ * Size of the arguments and variables of one command on the new process's stack, including NULs and pointers. It is a
+ * quarter of the default stack limit, which is the kernel's own limit (execve(2)).
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */
 export const SOCKET_PATH_LIMIT_BYTES = 107;
 /** Connections per listener. */
 export const CONNECTION_LIMIT = 64;
-/** Deadline for a TLS handshake, and again for the headers of the first request. */
+/** Deadline for a TLS handshake. The headers of the first request then have a deadline of the same length. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
 /**
  * Grace period between SIGTERM and SIGKILL for commands, hooks and ready_cmd at their timeout, and for processes that
@@ -79,9 +79,9 @@ export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
 export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
 /** Longest freeze of the session. */
 export const FREEZE_LIMIT_MS = 600_000;
-/** How long a freeze waits for commands that are starting, and again for processes to stop. */
+/** How long a freeze waits for commands that are starting. It then waits as long for all processes to stop. */
 export const FREEZE_WAIT_MS = 2_000;
-/** Size of the tail that is kept of each output stream of a hook. */
+/** How many of the last bytes of each output stream of a hook are kept. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
 /** Concurrent tunnels. */
 export const TUNNEL_LIMIT = 256;
@@ -89,7 +89,7 @@ export const TUNNEL_LIMIT = 256;
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
 /** Bytes in flight to the guest of all tunnels together. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
-/** A new tunnel gets this fraction of what is left of TUNNEL_WINDOWS_BYTES, but at least the second value. */
+/** A new tunnel gets this fraction of the unused TUNNEL_WINDOWS_BYTES, but at least NARROW_TUNNEL_WINDOW_BYTES. */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;
 export const NARROW_TUNNEL_WINDOW_BYTES: number = 32 * 1024;
 /** Timeout of WaitForPort: default and maximum. */
@@ -98,12 +98,12 @@ export const PORT_WAIT_LIMIT_MS = 86_400_000;
 /** Poll interval for listeners: while WaitForPort waits, and for WatchPorts. */
 export const PORT_POLL_MS = 50;
 export const PORT_WATCH_POLL_MS = 500;
-/** Processes in an answer of ListProcesses: some 100 bytes each, and their command lines. */
+/** Processes in an answer of ListProcesses. Each takes some 100 bytes in addition to its command line. */
 export const PROCESSES_LISTED = 4_096;
-/** Command line of one process, and of all in an answer together. */
+/** Limit for the command line of one process, and for all command lines in an answer together. */
 export const COMMAND_LINE_LIMIT_BYTES = 4_096;
 export const COMMAND_LINES_LIMIT_BYTES: number = 2 * 1024 * 1024;
-/** Concurrent Tunnel.WatchPorts calls, and listeners per list. */
+/** Concurrent Tunnel.WatchPorts calls, and listeners in each list that they send. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;
 /** Concurrent UsageService.WatchUsage calls. */

@@ -9,7 +9,7 @@ interface SessionTimer {
   cancel: () => void;
 }
 
-/** A clock that stops while the session is frozen. Otherwise all timeouts of commands could expire at the thaw. */
+/** A clock that stops while the session is frozen. Without it, all timeouts of commands could expire at the thaw. */
 export class SessionClock {
   readonly #clock: Pick<Clock, "monotonicMs">;
   readonly #timers: Timers;
@@ -54,8 +54,8 @@ export class SessionClock {
   }
 
   /**
-   * Also runs other timers that are due: an internal error may have prevented their own callbacks, and an error in one
-   * task must not affect the others.
+   * Starts the real timer. Its callback also runs all other tasks that are due, in case an internal error has prevented
+   * their own callbacks. An error in one task is reported and does not affect the others.
    */
   #arm(timer: SessionTimer): void {
     timer.cancel = this.#timers.after(Math.max(0, timer.dueMs - this.nowMs()), () => {

@@ -53,7 +53,7 @@ export class Lazy<Value> {
     this.#load = load;
   }
 
-  /** The value, or the load in progress; undefined: it was not used yet. */
+  /** The value or the load in progress; undefined before the first use. */
   get started(): Promise<Value> | undefined {
     return this.#loading;
   }
@@ -70,7 +70,7 @@ export class Lazy<Value> {
 /** Arguments or variables to process per tick of the event loop. */
 export const STRINGS_PER_TICK = 16_384;
 
-/** Resolves in the next tick of the event loop, so that other calls can run in between. */
+/** Resolves in the next tick of the event loop, so that long work does not delay other calls. */
 export function yieldToEventLoop(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }

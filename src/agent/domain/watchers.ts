@@ -1,6 +1,6 @@
 import { type AgentError, tooManyWatchers } from "./errors.ts";
 
-/** Limits the number of clients that watch something. On shutdown its owner ends all watches at once. */
+/** Limits the number of concurrent watches, and lets the owner end all of them at once during shutdown. */
 export class Watchers {
   readonly #limit: number;
   readonly #instead: string;

@@ -8,7 +8,7 @@ import { type Cursor, type Offsets, type OutputLog, type OutputStream, READ_BYTE
 export interface KeptStarted {
   readonly pid: number;
   readonly execId: string;
-  /** Where the call's output begins. A following gap counts from there. */
+  /** Offsets at which the call's output begins. If a `gap` frame follows, its bytes count from these offsets. */
   readonly offsets: Offsets;
   /** Bytes of output so far. */
   readonly ends: Offsets;
@@ -27,7 +27,7 @@ interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   stdinAck(offset: number, done: () => void): void;
 }
 
-/** A call that attaches to a kept command. */
+/** The client's side of a call that attaches to a kept command: its frames, and where frames for it go. */
 export interface KeptCall {
   readonly input: Incoming<ExecInput>;
   readonly output: KeptOutput;
@@ -39,13 +39,14 @@ export interface KeptCall {
 
 /** Limit for unsent output of a call; the rest stays in the command's buffer. */
 const IN_FLIGHT_BYTES: number = 2 * READ_BYTES;
-/** Output chunks of this size or more are copied into a reused buffer. */
+/** Output chunks of this size or more are copied into a reused buffer; smaller chunks are copied into new ones. */
 const SMALL_BYTES = 4 * 1024;
-/** Memory for a frame in addition to its payload. */
+/** Memory that a queued frame takes in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Input that may wait behind earlier input while other frames of the call are still read. The schema limits a client to
- * this amount in flight: otherwise its acknowledgements would be stuck behind its input.
+ * Limit for input that waits behind earlier input. Beyond this limit the agent reads no further frames of the call, so
+ * that the client's acknowledgements of output would also wait. The schema therefore limits clients to this much
+ * unacknowledged input.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 
@@ -120,8 +121,8 @@ export class AttachedCall {
   }
 
   /**
-   * The command accepted input up to this offset. There is only one acknowledgement in flight, for clients that do not
-   * read.
+   * The command accepted input up to this offset. Only one acknowledgement is in flight at a time, so that they do not
+   * pile up for a client that does not read.
    */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;

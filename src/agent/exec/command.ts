@@ -20,7 +20,7 @@ export interface CommandParts {
   readonly child: ChildProcess;
   /** 0 means no limit. */
   readonly timeoutMs: number;
-  /** The clock for timeout and duration. */
+  /** The clock for timeout and duration. It stops while the session is frozen. */
   readonly sessionClock: SessionClock;
   /** Called once when the agent starts to end the command. */
   readonly onEnding: () => void;
@@ -40,7 +40,7 @@ export class RunningCommand {
     this.#parts = parts;
   }
 
-  /** Its process and cgroup. The pid is undefined once the process has ended, because it may be reused. */
+  /** The command's process and cgroup. The pid is undefined after the process has ended, because pids are reused. */
   get leader(): { readonly pid: number | undefined; readonly cgroup: string | undefined } {
     const { pid, cgroup } = this.#parts.child;
     return { pid: this.#ended ? undefined : pid, cgroup };
@@ -61,7 +61,7 @@ export class RunningCommand {
     await this.#endings();
     onProcessEnd?.(this.#result(end, false, durationMs));
     const outputComplete = await drained(child);
-    // Read before `release`, which gives up the command's cgroup.
+    // The kernel's figures must be read before `release`, which removes the command's cgroup.
     const result = this.#result(end, outputComplete, durationMs);
     child.release();
     return result;
@@ -107,7 +107,10 @@ export class RunningCommand {
   }
 }
 
-/** Reads the rest of an ended command's output. True: all of it; false: another process still holds a stream open. */
+/**
+ * Reads the rest of an ended command's output. Resolves with true at EOF of both streams, and with false if another
+ * process still holds one of them open.
+ */
 export async function drained({ stdout, stderr }: Pick<ChildProcess, "stdout" | "stderr">): Promise<boolean> {
   const ends = await Promise.all([stdout?.drain(), stderr?.drain()]);
   return !ends.includes(false);

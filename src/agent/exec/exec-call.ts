@@ -8,7 +8,7 @@ import type { OutputStream } from "./output-log.ts";
 /** Sends the frames of a command, in the order of the calls. */
 export interface ExecOutput {
   started(pid: number): void;
-  /** `release` is called once the bytes are no longer needed. Until then reading pauses, so the command may block. */
+  /** `release` is called once the bytes were sent. Until then the agent does not read on, so the command may block. */
   output(stream: OutputStream, bytes: Uint8Array, release: () => void): void;
   exit(result: ExecResult): void;
 }
@@ -24,9 +24,9 @@ export interface ExecCallParts extends Pick<CommandParts, "child" | "timeoutMs" 
 }
 
 /**
- * Runs a command for its one client, from its start to its exit frame. Resolves once the exit was passed to the output,
- * after all bytes that the command wrote. Rejects if the client is gone or violated the frame order; by then no process
- * of the command's session is alive.
+ * Runs a command for its one client, from its start to its exit frame. Resolves once all output of the command and then
+ * its exit were passed to `output`. Rejects if the client is gone or violated the frame order; by then no process of
+ * the command's session is alive.
  *
  * @param began receives the command, which the agent may end from then on
  */
@@ -61,7 +61,7 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).pump(input, (error) => {
-      // If the client is lost, the input ends, too; the signal reports the reason.
+      // The input also fails if the client is gone. In that case the signal has the reason, not this error.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();
@@ -69,8 +69,8 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     output.exit(result);
   } finally {
     attachment?.end();
-    // A command that the agent ended does not count as activity: after a restore it ends commands whose clients are
-    // long gone.
+    // The end of a command counts as activity only if the command ended by itself: after a restore the agent ends the
+    // commands of clients that are long gone.
     if (!endedByAgent) activity.touch();
   }
 }

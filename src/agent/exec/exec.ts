@@ -100,7 +100,8 @@ export class Exec {
   }
 
   /**
-   * Attaches a call to a kept command and resolves as `keep` does, or to the workload's output, even during shutdown.
+   * Attaches a call to a kept command, or to the workload's output, and resolves as `keep` does. Also works during
+   * shutdown.
    *
    * @throws AgentError NOT_FOUND if there is no such command; as KeptCommand.attach and WorkloadOutput.attach
    */
@@ -116,7 +117,10 @@ export class Exec {
     return command.attach(call, request);
   }
 
-  /** The processes of all running commands and of ended kept ones, for assigning further processes to them. */
+  /**
+   * The first processes of all running commands and of ended kept commands. Callers use them to find the command that a
+   * process belongs to.
+   */
   leaders(): readonly CommandLeader[] {
     const attached = [...this.#commands].map(([{ leader }, client]) => ({
       kind: "attached" as const,
@@ -132,8 +136,8 @@ export class Exec {
   }
 
   /**
-   * Ends the tree of a kept command, and forgets the command if requested. An ended command is always forgotten, if
-   * requested after the processes that it left running have ended.
+   * Ends the tree of a kept command, and then forgets the command if requested. A command that has already ended is
+   * always forgotten; if requested, the processes that it left running are ended first.
    *
    * @param signal aborted when the client is gone; an end that has begun continues
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it does not end
@@ -155,7 +159,7 @@ export class Exec {
   }
 
   /**
-   * Sends a signal to a kept command.
+   * Sends a signal to the process group of a kept command.
    *
    * @param signal aborted when the client is gone
    * @throws AgentError INVALID_ARGUMENT; NOT_FOUND if there is no such command; FAILED_PRECONDITION if it has ended
@@ -208,7 +212,7 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // Checked here, because a refused start does not count as activity.
+    // The starter would also refuse, but later: the start would have been counted as user activity by then.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(
@@ -221,8 +225,8 @@ export class Exec {
   }
 
   /**
-   * Resolves once the command runs. `over` is wrapped in an object, since it resolves or rejects only when the call has
-   * ended.
+   * Resolves once the command runs. The promise `over`, which settles when the call has ended, is wrapped in an object:
+   * an async function that returned the promise itself would wait for it.
    */
   async #startKept(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<{ readonly over: Promise<void> }> {
     this.#admit(request);
@@ -230,8 +234,7 @@ export class Exec {
     const slot = this.#kept.reserve(keep);
     activity.touch();
     try {
-      // Without the call's signal: if the connection is lost now, the command still starts, and only the response is
-      // lost.
+      // The call's signal is not passed on: if the connection is lost now, the command must start nevertheless.
       const child = await this.#startInTime(request);
       const onProcessEnd = (): void => void (slot.isRunning = false);
       const onFreed = (): void => this.#kept.release(slot);
@@ -261,7 +264,7 @@ export class Exec {
     }
   }
 
-  /** Without memory for the buffer the child would have no owner, so it is killed. */
+  /** Creates the KeptExec of a started child. If there is no memory for the output buffer, the child is killed. */
   async #keptOrEnded(child: ChildProcess, parts: KeptParts): Promise<KeptCommand> {
     try {
       return new KeptCommand(parts);

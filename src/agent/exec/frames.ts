@@ -28,7 +28,7 @@ export interface KeepRequest {
   /** 0 means the default. */
   readonly lingerMs: number;
   readonly replaceEnded: boolean;
-  /** 0: it does not count as activity by itself. */
+  /** 0: the command counts as user activity only while a call is attached. */
   readonly awakeForMs: number;
 }
 
@@ -125,7 +125,10 @@ export function checkAttachRequest(request: AttachRequest): void {
   if (size !== undefined) checkTerminalSize("attach.size", size.cols, size.rows);
 }
 
-/** Start offsets for a valid attach frame, in streams of these lengths. Throws OUT_OF_RANGE for an offset past the end. */
+/**
+ * Start offsets for a valid attach frame. The second parameter has the current lengths of the streams. Throws
+ * OUT_OF_RANGE for an offset past the end.
+ */
 export function attachOffsets({ stdoutOffset, stderrOffset }: AttachRequest, { stdout, stderr }: Offsets): Offsets {
   checkOffset("attach.stdout_offset", stdoutOffset, stdout);
   checkOffset("attach.stderr_offset", stderrOffset, stderr);
@@ -166,14 +169,14 @@ export class ExecInputOrder {
   readonly #isKept: boolean;
   #stdinClosed = false;
 
-  /** Keeps nothing else of the request, which may be large. */
+  /** Stores only what it needs, so that the request, which may be large, is not kept in memory. */
   constructor({ stdio, keep }: Pick<ExecRequest, "stdio" | "keep">) {
     this.hasTerminal = stdio.kind === "terminal";
     this.hasStdin = stdio.kind === "terminal" || (stdio.kind === "pipes" && stdio.stdin);
     this.#isKept = keep !== undefined;
   }
 
-  /** The command accepts no stdin frames, or no more. */
+  /** The command has no standard input, or the client has ended it: stdin frames are invalid. */
   get stdinClosed(): boolean {
     return this.#stdinClosed || !this.hasStdin;
   }

@@ -1,20 +1,20 @@
 import type { Incoming, ActivityClock, ChildProcess } from "../domain/index.ts";
 import type { CommandInput } from "./frames.ts";
 
-/** Input that may wait for the command before frames are no longer read. */
+/** Limit for input that the command has not read. Above the limit the agent reads no further frames of the client. */
 const QUEUE_BYTES = 256 * 1024;
 /** Memory for a waiting frame in addition to its bytes, so that single keystrokes are limited, too. */
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**
- * Passes the client's frames to a command. Up to a limit, signals and resizes overtake input that the command has not
- * read.
+ * Passes the client's frames to a command. Signals and resizes take effect at once, even while input waits that the
+ * command has not read. They wait only if that input exceeds QUEUE_BYTES.
  */
 export class InputPump {
   readonly #child: ChildProcess;
   readonly #activity: ActivityClock;
   #queuedBytes = 0;
-  /** Resolves when the last input was written. */
+  /** Resolves when all input that was passed on so far is written, including the most recent frame. */
   #written: Promise<void> | undefined;
 
   constructor(child: ChildProcess, activity: ActivityClock) {
@@ -22,7 +22,7 @@ export class InputPump {
     this.#activity = activity;
   }
 
-  /** Passes on one client's frames, with backpressure while too much waits, and then ends the input. */
+  /** Passes on the frames of one client and then ends the input. Reads no frames while too much input is waiting. */
   pump(frames: Incoming<CommandInput>, failed: (error: Error) => void): void {
     frames(
       (frame) => {
@@ -36,12 +36,12 @@ export class InputPump {
     );
   }
 
-  /** Too much input is waiting: accept no frames until there is room. */
+  /** Whether too much input is waiting. The caller must then wait for `room()` before it passes on another frame. */
   get isFull(): boolean {
     return this.#queuedBytes > QUEUE_BYTES;
   }
 
-  /** Resolves when the input that waits now was written. */
+  /** Resolves when all input that is waiting at the time of the call has been written to the command. */
   async room(): Promise<void> {
     await this.#written;
   }

@@ -6,7 +6,7 @@ import { attachOffsets, type AttachRequest, checkOffset, type CommandInput, type
 import { InputPump } from "./input-pump.ts";
 import { type Offsets, OutputLog, type WhenFull } from "./output-log.ts";
 
-/** How long a call stays open after the exit for its client to forget the command or end the request. */
+/** How long a call stays open after the exit, so that its client can send a last `forget` or end the request. */
 const LAST_FRAMES_MS = 1_000;
 
 export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "sessionClock"> {
@@ -26,14 +26,14 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly onFreed: () => void;
 }
 
-/** A command and its process, for assigning further processes to it (message ProcessCommand). */
+/** A command and its first process, used to find the command that a process belongs to (message ProcessCommand). */
 export interface CommandLeader {
   readonly kind: "kept" | "attached";
   /** Undefined: the process has ended. */
   readonly pid: number | undefined;
-  /** `ChildProcess.cgroup` */
+  /** Its cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
-  /** Of a kept command. */
+  /** The name of a kept command. Undefined for a command that is not kept. */
   readonly name?: string;
   readonly execId?: string;
   /** Address of the client of a command that is not kept. */
@@ -62,18 +62,18 @@ export interface KeptCommandState {
 
 /**
  * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
- * there to the attached call: a client that does not read holds up only a BLOCK command.
+ * there to the attached call. So a client that does not read makes the command wait only with WHEN_FULL_BLOCK.
  *
  *     running ──── process ends ────► draining ── output is read ──► drained
  *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`
  *                                        │                              │
  *                                        └───────────────┬──────────────┘
- *              no call is attached, and it is forgotten or has lingered; or free()
+ *              no call is attached, and forget() was called or the linger time is over; or free()
  *                                                        ▼
- *                                                       free: name and buffer are given back
+ *                                                       free: the name and the buffer can be used again
  *
- * In every state but `free` a call may attach, which detaches the one before, and may leave. `forget()` in `running`
- * only means that it will not linger.
+ * In every state but `free` a call may attach, which detaches the previous call. A call may also end in each of these
+ * states. If `forget()` is called in `running`, the command continues, but there is no linger time after its end.
  */
 export class KeptCommand {
   readonly #parts: KeptParts;
@@ -89,7 +89,7 @@ export class KeptCommand {
   #stdinOffset = 0;
   /** Set when the process has ended. */
   #result: ExecResult | undefined;
-  /** All its output is in the log. */
+  /** All output of the command is in the log. */
   #isDrained = false;
   #endedByAgent = false;
   #forgotten = false;
@@ -122,7 +122,7 @@ export class KeptCommand {
     this.#followed = this.#command.follow().then((result) => this.#onDrained(result));
   }
 
-  /** For assigning processes to it. */
+  /** The command's first process, used to find the processes that belong to the command. */
   get leader(): CommandLeader {
     const { name, execId } = this.#parts;
     return { kind: "kept", name, execId, ...this.#command.leader };
@@ -164,13 +164,13 @@ export class KeptCommand {
   }
 
   /**
-   * Attaches a call and detaches the previous one. Resolves when its exit was sent and its client has ended the
-   * request, forgotten the command, or sent nothing for a second.
+   * Attaches a call and detaches the previous one. Resolves when the exit was sent to the call and its client has ended
+   * the request or has forgotten the command, or when the client has done neither for a second.
    *
    * @param request the start position, already checked; undefined: from the start
-   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request, before another call is detached; later
-   *   for an invalid frame, ABORTED if another call attaches, NOT_FOUND if the command is forgotten, or the signal's
-   *   reason
+   * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request; in this case the previous call stays
+   *   attached. While the call is attached: INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches,
+   *   NOT_FOUND if the command is forgotten, or the signal's reason
    */
   async attach(call: KeptCall, request?: AttachRequest): Promise<void> {
     const { child, activity, execId, order } = this.#parts;
@@ -219,7 +219,7 @@ export class KeptCommand {
     });
   }
 
-  /** Ends the tree. Resolves with the result, even if output of a BLOCK command still waits for a client. */
+  /** Ends the tree. Resolves with the result, without waiting until a client has read the output. */
   async end(ending: Ending): Promise<ExecResult> {
     const outcome = await this.#command.endTree(ending);
     if (outcome === "left" && this.#result === undefined) {
@@ -230,8 +230,8 @@ export class KeptCommand {
   }
 
   /**
-   * Ends the processes that the command, which has ended, left running. Resolves with their number; undefined: they are
-   * not known, and none was ended.
+   * Ends the processes that the ended command left running. Resolves with their number, or with undefined if they are
+   * not known; then none was ended.
    */
   async endLeftovers(ending: Ending): Promise<number | undefined> {
     const leftovers = this.#parts.child.leftovers();
@@ -245,7 +245,7 @@ export class KeptCommand {
     return leftovers.found;
   }
 
-  /** Ends the command because the agent exits. Resolves when it has ended and the attached call has its exit. */
+  /** Ends the command because the agent exits. Resolves when it has ended and the attached call was sent its exit. */
   async terminate(): Promise<void> {
     this.#log.stopBlocking();
     this.#released.resolve();
@@ -255,13 +255,13 @@ export class KeptCommand {
     await this.#attached?.over.catch(() => {});
   }
 
-  /** The command does not linger: it is freed once it has ended and no call is attached. */
+  /** Skips the linger time: the command is freed as soon as it has ended and no call is attached. */
   forget(): void {
     this.#forgotten = true;
     this.#freeIfDone();
   }
 
-  /** Forgets the command and frees its buffer, even if a call is attached. Only after its process has ended. */
+  /** Forgets the command and frees its buffer, even if a call is attached. Call it only after its process has ended. */
   free(): void {
     if (this.#isFree) return;
     this.#isFree = true;
@@ -312,7 +312,7 @@ export class KeptCommand {
     if (this.#result !== undefined && this.#attached === undefined && (this.#forgotten || this.#lingered)) this.free();
   }
 
-  /** Makes the sources check for room in the log again. */
+  /** Makes the sources read again if the log has room. */
   #resume(): void {
     this.#parts.child.stdout?.resume();
     this.#parts.child.stderr?.resume();
@@ -335,7 +335,7 @@ export class KeptCommand {
             if (attached.isOver) resolve();
             return undefined;
           }
-          // The next call sends it again.
+          // The client has not received an acknowledgement for this input, so its next call sends it again.
           if (attached.isOver) return undefined;
           if (frame.kind === "ack") this.#acknowledge(frame.stdoutOffset, frame.stderrOffset);
           else if (frame.kind === "stdin" || frame.kind === "stdin_close") this.#takeInOrder(attached, frame);
@@ -362,7 +362,7 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // The end of the input needs no room. If it waited, it would be lost when the call is detached.
+      // The end of the input needs no room, so it does not wait. It would be lost if the call were detached meanwhile.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

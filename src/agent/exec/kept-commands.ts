@@ -27,8 +27,8 @@ export interface KeptSlot {
 export class KeptCommands {
   readonly #slots = new Map<string, KeptSlot>();
   /**
-   * Forgotten commands that calls are still reading, oldest first. They have no name, and are evicted if others need
-   * the space.
+   * Forgotten commands that calls are still reading, oldest first. They have no name any more, and they are evicted if
+   * their buffers are needed for new commands.
    */
   readonly #forgotten = new Set<KeptSlot>();
 
@@ -68,7 +68,7 @@ export class KeptCommands {
     const { name, replaces } = slot;
     if (replaces?.command !== undefined) {
       slot.replaces = undefined;
-      // Keeps the map in the order of the starts.
+      // Deleting the name first moves it to the end, so that the map stays in the order of the starts.
       this.#slots.delete(name);
       this.#slots.set(name, slot);
       this.#withdraw(replaces, replaces.command);
@@ -79,7 +79,7 @@ export class KeptCommands {
   /** Forgets an ended command: its name is free. Calls that are still reading it continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // Another start may have reserved the name by now; it replaces this command.
+    // There is no such slot if another start has reserved the name meanwhile: it will replace this command.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);
@@ -147,7 +147,7 @@ export class KeptCommands {
     }
   }
 
-  /** Throws if the limits would be exceeded. A slot with the same name counts as replaced. */
+  /** Throws if the new slot would exceed a limit. An existing slot with its name is not counted, as it is replaced. */
   #checkLimits({ name, bufferBytes }: KeptSlot): void {
     const others = this.#slots
       .values()
@@ -161,8 +161,8 @@ export class KeptCommands {
     if (heldBytes + bufferBytes > KEPT_BUFFERS_LIMIT_BYTES) {
       const field = "start.keep.buffer_bytes";
       const message =
-        `kept commands have ${heldBytes} bytes of buffers, and ${bufferBytes} more would be over the limit of ` +
-        `${KEPT_BUFFERS_LIMIT_BYTES}; forget one that has ended, or request less in ${field}`;
+        `the buffers of the kept commands have ${heldBytes} bytes, and ${bufferBytes} more would exceed the limit of ` +
+        `${KEPT_BUFFERS_LIMIT_BYTES}; forget a command that has ended, or request less in ${field}`;
       const metadata = { field, limitBytes: String(KEPT_BUFFERS_LIMIT_BYTES), heldBytes: String(heldBytes) };
       throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_KEPT_BYTES", message, metadata);
     }

@@ -1,6 +1,6 @@
 import type { ByteStore } from "../domain/index.ts";
 
-/** A terminal has only stdout. */
+/** An output stream of a command. With a terminal, there is only stdout. */
 export type OutputStream = "stdout" | "stderr";
 
 /** A position in each stream, in bytes since the start. */
@@ -9,14 +9,14 @@ export interface Offsets {
   readonly stderr: number;
 }
 
-/** What happens if the buffer is full: drop the oldest bytes, or let the command wait for an acknowledgement. */
+/** What happens if the buffer is full: drop the oldest bytes, or stop reading until the client acknowledges output. */
 export type WhenFull = "drop_oldest" | "block";
 
-/** Size of a read, which is the capacity of a pipe, and largest chunk for a reader. */
+/** Size of a read, and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Space beyond the capacity for a read: old bytes are dropped only after new ones have arrived. Small buffers have
- * less.
+ * Minimum of the space that is allocated in addition to the capacity. New bytes are read into this space, because old
+ * bytes are dropped only after new ones have arrived. Large buffers have more of it.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** The run list has one entry (9 bytes) per this many bytes of the buffer. */
@@ -41,9 +41,9 @@ export type LogEntry =
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**
- * The last output of a command, of both streams in the order in which it was read. It is a ring buffer that is
- * allocated at once, and the streams are read directly into it: a flood without a reader costs one read(2) per 64 KiB
- * and no copy. A run is a sequence of bytes from the same stream.
+ * The last output of a command: bytes of both streams, in the order in which they were read. This is a ring buffer
+ * which is allocated once. The streams are read directly into the buffer, so output that no client reads costs one
+ * read(2) per 64 KiB and no copy. A run is a sequence of bytes from the same stream.
  */
 export class OutputLog {
   readonly #capacity: number;
@@ -56,7 +56,10 @@ export class OutputLog {
   readonly #ends: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
-  /** Stream and end position of each run, in another ring. Run numbers only increase; the last run can still grow. */
+  /**
+   * The end position of each run, in a second ring; `#runStreams` has its stream. Run numbers only increase, and the
+   * last run can still grow.
+   */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;
   #firstRun = 0;
@@ -100,8 +103,8 @@ export class OutputLog {
   }
 
   /**
-   * The client has received the bytes up to here, so a BLOCK command may drop them. Lower offsets than before have no
-   * effect.
+   * The client has received the bytes before these offsets, so with "block" they may be dropped now. Offsets that are
+   * lower than those of an earlier call have no effect.
    */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
@@ -119,15 +122,15 @@ export class OutputLog {
     this.#drop(this.heldBytes);
   }
 
-  /** A reader that starts at an offset of each stream, which must not be past its end. */
+  /** Creates the cursor of a reader that starts at these offsets. None may be past the end of its stream. */
   cursor({ stdout, stderr }: Offsets): Cursor {
     const at = { stdout: this.#base("stdout"), stderr: this.#base("stderr") };
     return { position: this.#oldest, run: this.#firstRun, at, wanted: { stdout, stderr } };
   }
 
   /**
-   * Returns the reader's next entry and advances the cursor; undefined: nothing new. Copies into the buffer of
-   * `bufferFor`.
+   * Returns the reader's next entry and advances the cursor; undefined: nothing new. Output is copied into a buffer
+   * that `bufferFor` provides.
    */
   next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
     if (cursor.position < this.#oldest) {
@@ -135,7 +138,7 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The slot of a dropped run may have been reused for a new one.
+    // The reader may still be at a dropped run, whose slot in the ring a newer run may have taken.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;
@@ -242,7 +245,7 @@ export class OutputLog {
     }
   }
 
-  /** Fills the buffer `copy`. */
+  /** Copies bytes from `position` on until `copy` is full, and returns `copy`. */
   #copy(position: number, copy: Uint8Array): Uint8Array {
     const from = position % this.#bytes.length;
     const untilWrap = Math.min(copy.length, this.#bytes.length - from);

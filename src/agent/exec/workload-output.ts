@@ -28,8 +28,8 @@ export interface WorkloadOutputParts {
 }
 
 /**
- * The last output of the workload, for calls that read it like that of a kept command with DROP_OLDEST. Everything is
- * also passed to the console. Nothing here blocks the workload.
+ * The last output of the workload. Calls read it like the output of a kept command with DROP_OLDEST. All output also
+ * goes to the console. The workload never waits for a reader or for the console.
  */
 export class WorkloadOutput {
   readonly #parts: WorkloadOutputParts;
@@ -99,8 +99,9 @@ export class WorkloadOutput {
   }
 
   /**
-   * Call it once the workload and its descendants have ended, before the release of the child. Resolves when the rest
-   * of the output was read and the console has taken it, or has not done so in time. Does not wait for readers.
+   * To be called once the workload and its descendants have ended, before the child is released. Resolves when the rest
+   * of the output was read and either the console has taken it or the time for this is over. Does not wait for
+   * readers.
    *
    * @param end how the workload ended; undefined: it hangs in the kernel, and readers get no exit
    */
@@ -153,7 +154,7 @@ export class WorkloadOutput {
   }
 }
 
-/** Throws for frames other than acknowledgements, with the alternative. */
+/** Throws for frames other than acknowledgements. The message says which call the client should use instead. */
 function rejectOther({ kind }: ExecInput): undefined {
   switch (kind) {
     case "ack":

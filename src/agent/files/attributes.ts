@@ -14,7 +14,7 @@ export interface FileOwner {
   readonly gid: number;
 }
 
-/** Attributes that a request sets. An undefined one keeps its value, or gets the default if the entry is new. */
+/** Attributes that a request sets. An undefined attribute stays unchanged; in a new entry it gets the default. */
 export interface GivenAttributes {
   readonly mode?: number | undefined;
   readonly uid?: number | undefined;

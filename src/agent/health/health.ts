@@ -1,9 +1,9 @@
 import type { ActivityClock, Clock } from "../domain/index.ts";
 
 export interface Readiness {
-  /** Result of the last ready_cmd. Without one: true if the workload runs or none is configured. */
+  /** Result of the last run of ready_cmd. Without a ready_cmd: true if the workload runs or none is configured. */
   readonly ready: boolean;
-  /** Exit code of the last ready_cmd; 0 without one, -1 before the first result. */
+  /** Exit code of the last run of ready_cmd; 0 without a ready_cmd, -1 before its first result. */
   readonly exitCode: number;
 }
 
@@ -17,9 +17,9 @@ export interface HealthReport {
   readonly idleDeclaredNs: bigint | undefined;
   /** The session is frozen for a snapshot. */
   readonly frozen: boolean;
-  /** The session was thawed before restore duties ran, and none have run since. */
+  /** The session was thawed without restore steps, and no restore steps have run since. */
   readonly thawedWithoutDuties: boolean;
-  /** 1 at the start, incremented each time that a changed spec file is put into force. */
+  /** 1 at the start; incremented each time that the agent begins to use a changed spec file. */
   readonly processEnvVersion: number;
 }
 
@@ -50,7 +50,7 @@ export class Health {
       ready,
       readyCommandExit: exitCode,
       lastUserActivityNs,
-      // Read last, so that no other time is later.
+      // The guest's time is read last, so that no other time in the report is later.
       guestTimeNs: clock.wallNs(),
       idleDeclaredNs,
       frozen: freeze.frozen,

@@ -2,9 +2,9 @@ import { AgentError, type ChildProcess, type Log, type ReadyCommandSpec, type Ti
 import { followToEnd, KILL, TERMINATE } from "../session/index.ts";
 import type { Readiness } from "./health.ts";
 
-/** As timeout(1) reports it. */
+/** Exit code for a timeout, the same as that of timeout(1). */
 const TIMED_OUT_EXIT = 124;
-/** As shells report them: command not found, and command that could not be started. */
+/** Exit codes of shells: the command was not found (127), or could not be started (126). */
 const NOT_FOUND_EXIT = 127;
 const NOT_STARTED_EXIT = 126;
 const NO_VERDICT_EXIT = -1;
@@ -81,7 +81,7 @@ export class ReadinessLoop {
     this.#cancelWait = timers.after(spec.intervalMs, () => this.runNow());
   }
 
-  /** Runs it to its end, or until its whole tree has ended after an abort. */
+  /** Runs ready_cmd to its end; after an abort, waits until its whole process tree has ended. */
   async #exitCodeOf(signal: AbortSignal): Promise<number> {
     const { start, spec } = this.#parts;
     try {

@@ -1,8 +1,8 @@
 import { type AgentError, HEALTH_WATCH_LIMIT, unlessAborted, Watchers } from "../domain/index.ts";
 
-/** A client that watches. */
+/** A client of grpc.health.v1.Health.Watch. */
 export interface HealthWatcher {
-  /** Whether the agent has the requested service. If not, its status never changes. */
+  /** Whether the agent has the requested service. The status of an unknown service never changes. */
   readonly isServed: boolean;
   /** Sends whether the service is ready. Resolves when the connection has taken the message. */
   readonly send: (ready: boolean) => Promise<void>;
@@ -21,8 +21,8 @@ export class HealthWatches {
   }
 
   /**
-   * Sends the readiness now and after each change. While the client has not read a message, no other is queued;
-   * afterwards it gets the latest state. Never resolves.
+   * Sends the readiness now and after each change. The next message is sent only when the client has read the previous
+   * one, and has the latest state. Never resolves.
    *
    * @throws AgentError RESOURCE_EXHAUSTED for too many watchers; the reason of the signal or of `leave`
    */
@@ -42,7 +42,7 @@ export class HealthWatches {
         }
       });
     } finally {
-      // The client learns that the agent is shutting down before the call ends with the reason of `leave`.
+      // Tells the client that the agent is not ready any more, before the call ends with the reason of `leave`.
       if (this.#watchers.left && sent === true) void send(false);
     }
   }

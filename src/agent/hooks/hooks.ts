@@ -19,7 +19,7 @@ import {
 import { followToEnd, type FreezeReport, type FreezeRequest, KILL, notFrozen, TERMINATE } from "../session/index.ts";
 import { Tail } from "./tail.ts";
 
-/** 128 + SIGKILL. */
+/** Exit code of a hook that was killed: 128 + SIGKILL. */
 const KILLED_EXIT = 137;
 
 /** The two hooks of a workload. */
@@ -51,7 +51,10 @@ export interface HookOutcome {
 
 /** An outcome with details for the log. */
 interface HookEnd extends HookOutcome {
-  /** Processes that survived the hook's tree and hold its output. Without a cgroup nothing else links them to the hook. */
+  /**
+   * Processes that still hold the hook's output after its tree was ended. Without a cgroup, there is no other way to
+   * find the processes that a hook has left running.
+   */
   readonly leftRunning: readonly number[];
 }
 
@@ -59,11 +62,11 @@ export interface HooksParts {
   readonly specs: HooksSpec;
   /** Starts the command of a hook with its streams on pipes, like an exec. */
   readonly start: (spec: CommandSpec, abort: AbortSignal) => Promise<ChildProcess>;
-  /** Resolves when no restore duties are running. Rejects with the signal's reason. */
+  /** Resolves when no restore steps are running. Rejects with the signal's reason. */
   readonly dutiesSettled: (signal: AbortSignal) => Promise<void>;
   /** Called before the answer to PRE_SNAPSHOT, after its hook (if any) has ended. */
   readonly beforeSnapshot: () => Promise<void>;
-  /** Freezes the session, but not while restore duties run. */
+  /** Freezes the session. Waits while restore steps run. */
   readonly freeze: (request: FreezeRequest) => Promise<FreezeReport>;
   readonly timers: Timers;
   readonly clock: Clock;
@@ -83,7 +86,7 @@ interface Running {
   readonly kind: HookKind;
   /** Ends the hook with its whole tree, even while it is starting. The reason is an Ending; only the first abort counts. */
   readonly stop: AbortController;
-  /** Restore duties killed it. */
+  /** The restore steps killed the hook, because it was started before the snapshot. */
   isKilledStale: boolean;
   /** Never rejects. */
   readonly ended: Promise<unknown>;
@@ -108,9 +111,9 @@ export class Hooks {
   }
 
   /**
-   * Runs a hook. Hooks run one at a time, and POST_RESTORE waits for restore duties. The timeout counts from the start
-   * of the hook. If requested, freezes the session after PRE_SNAPSHOT, whatever the result of the hook, even if none is
-   * configured.
+   * Runs a hook. Hooks run one at a time, and POST_RESTORE waits for running restore steps. The timeout counts from the
+   * start of the hook. If a freeze is requested, the session is frozen after PRE_SNAPSHOT, even if this hook fails or
+   * is not configured.
    *
    * @param signal aborted when the client is gone; then the hook's whole tree is ended
    * @throws AgentError for a timeout over its limit, for a hook that could not be started, and while the session is
@@ -125,7 +128,7 @@ export class Hooks {
     return outcome;
   }
 
-  /** The current spec. Duties that a POST_RESTORE hook waits for may replace it. */
+  /** The spec of a hook. It is read late, because restore steps, for which POST_RESTORE waits, may replace it. */
   #specOf({ kind }: HookRequest): CommandSpec | undefined {
     return kind === "post_restore" ? this.#specs.postRestore : this.#specs.preSnapshot;
   }
@@ -141,7 +144,7 @@ export class Hooks {
         spec === undefined ? NOT_CONFIGURED : await this.#runNow(request, spec, signal);
       const { freezeMs } = request;
       if (freezeMs === 0) return outcome;
-      // Inside the mutex, so that the freeze comes before the next hook.
+      // The freeze runs inside the mutex of the hooks, so that it precedes the next hook.
       const report = isKilledStale
         ? notFrozen("duties_ran")
         : await freeze({ freezeMs, signal, prepare: beforeSnapshot });
@@ -211,7 +214,7 @@ export class Hooks {
     }
   }
 
-  /** Resolves when the hook has ended, or after a timeout or stop when its whole tree has. Throws AgentError. */
+  /** Resolves when the hook has ended; after a timeout or stop, when its whole tree has ended. Throws AgentError. */
   async #outcomeOf(spec: CommandSpec, timeoutMs: number, stop: AbortController): Promise<HookEnd> {
     const { start, timers } = this.#parts;
     let timedOut = false;

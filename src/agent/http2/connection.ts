@@ -11,13 +11,13 @@ import { Http2Machine } from "./machine.ts";
 import { type WriteChunks, writeInTurns } from "./write-in-turns.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Largest write to the socket. Larger ones would not speed up large responses, but delay small ones. */
+/** Largest write to the socket. Larger writes would not speed up large responses, but they would delay small ones. */
 const WRITE_BYTES = 256 * 1024;
 /** A closing connection is destroyed if its peer has read nothing for this long. */
 const IDLE_CLOSE_MS = 1_000;
 /** A closing connection is destroyed this long after closing began, whatever its peer does. */
 const MAX_CLOSE_MS = 5_000;
-/** For a peer that has closed its sending side: probe interval, and how long it may read nothing. */
+/** For a peer that has closed its sending side: how often to check whether it still reads, and how long it may not. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
@@ -37,11 +37,11 @@ export interface ConnectionLimits {
   /** Interval between PINGs, which show whether the peer's program responds. Undefined: none are sent. */
   readonly pingIntervalMs?: number;
   readonly http2?: Partial<Http2Limits>;
-  /** How input is throttled until `markAuthenticated` is called. Undefined: every peer may make requests at once. */
+  /** How input is throttled until `markAuthenticated` is called. Undefined: peers need not authenticate. */
   readonly probation?: ThrottledInputOptions;
   /** How input is throttled if there is no `probation`. Undefined: not at all. */
   readonly pace?: ThrottledInputOptions;
-  /** A request header field with a secret value, which is not kept. */
+  /** A request header field with a secret value, which the connection conceals and does not store. */
   readonly secret?: SecretField;
   /** Largest write to the socket, in bytes. Undefined: any. */
   readonly writeBytes?: number | undefined;
@@ -64,10 +64,11 @@ export interface ConnectionEvents {
 /**
  * An HTTP/2 connection and the life cycle of its socket:
  *
- * serving ──► draining: asks for no new requests, running ones continue │ │ └────────────┴──► closing: writes complete
- * responses and nothing else ──► gone
+ *     serving ──► draining: no new requests, running requests continue
+ *        │            │
+ *        └────────────┴──► closing: only complete responses are written ──► gone: the socket is closed
  *
- * `closing` has a deadline, at which the socket is destroyed whatever the peer does.
+ * `closing` has a deadline. Then the socket is destroyed, whatever the peer does.
  */
 export class Http2Connection {
   readonly #socket: Duplex;
@@ -82,12 +83,12 @@ export class Http2Connection {
   #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** The machine is processing input; a flush waits until it has processed all of it. */
+  /** The machine is processing input. Output is not flushed before all of this input is processed. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
-  /** The peer has confirmed (by PING) that it knows that no more requests are accepted. */
+  /** By answering a PING, the peer has confirmed that it knows that no more requests are accepted. */
   #isEndAcknowledged = false;
   #halfClosed = false;
   #deadline: NodeJS.Timeout | undefined;
@@ -130,7 +131,7 @@ export class Http2Connection {
         exceeded: (problem) => this.#fail(ErrorCode.ENHANCE_YOUR_CALM, problem),
       });
     }
-    // "close" follows every error, so nothing is to be done here.
+    // Every error is followed by "close", which is handled below. Without a listener Node would throw the error.
     socket.on("error", () => {});
     raw.once("close", this.#onClose);
   }
@@ -146,7 +147,7 @@ export class Http2Connection {
       else this.#input.endInput();
     });
     const late = this.#entry(() => {
-      // Without an error code: gRPC clients report ENHANCE_YOUR_CALM as RESOURCE_EXHAUSTED "Bandwidth exhausted".
+      // Not with ENHANCE_YOUR_CALM, which gRPC clients report as RESOURCE_EXHAUSTED "Bandwidth exhausted".
       const reason = `no request within ${firstRequestMs} ms of the handshake`;
       this.#events.failed(reason);
       this.close(reason);
@@ -156,11 +157,12 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS after the client's preface: a vsock dialer may drop what comes with the VMM's answer to CONNECT.
+    // Without TLS, the agent first waits for the client's preface: a vsock client may lose bytes that arrive together
+    // with the VMM's answer to its CONNECT.
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
-  /** How long a PING has been unanswered, in milliseconds; 0 if none is. A suspended client does not answer. */
+  /** Milliseconds since the unanswered PING was sent; 0 if none is unanswered. A suspended client does not answer. */
   get silentMs(): number {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
@@ -176,8 +178,8 @@ export class Http2Connection {
   }
 
   /**
-   * Announces that no new requests are accepted, lets running ones and those in flight finish, and then closes. Without
-   * an authenticated request it closes at once, so that a peer that keeps sending cannot delay the end.
+   * Announces that no new requests are accepted, lets running requests and requests in flight finish, and then closes.
+   * A connection without an authenticated request is closed at once, so that its peer cannot delay the end.
    */
   drain(): void {
     if (this.#state !== "serving") return;
@@ -197,7 +199,7 @@ export class Http2Connection {
     });
   }
 
-  /** Writes complete responses, drops the others, and closes. The reason, if any, is sent in the GOAWAY. */
+  /** Writes complete responses, drops incomplete ones, and closes. The GOAWAY contains the reason, if there is one. */
   close(reason = ""): void {
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#state === "serving") this.#events.closing();
@@ -228,7 +230,7 @@ export class Http2Connection {
     this.#destroy(true);
   }
 
-  /** Wraps a callback of the event loop: if it throws, only this connection is destroyed. The process logs the error. */
+  /** Wraps a callback of the event loop. If it throws, the error is logged and only this connection is destroyed. */
   #entry<Args extends readonly unknown[]>(run: (...args: Args) => void): (...args: Args) => void {
     return (...args) => {
       try {
@@ -271,7 +273,7 @@ export class Http2Connection {
 
   /** The peer has closed its sending side. Without TLS it may still read, so complete requests are answered. */
   readonly #onInputEnd: () => void = this.#entry(() => {
-    // Then the deadline decides.
+    // A closing connection ends at its deadline anyway.
     if (this.#state === "closing" || this.#state === "gone") return;
     if (this.#socket !== this.#raw || this.#machine.streams.size === 0) {
       this.close();
@@ -284,7 +286,7 @@ export class Http2Connection {
     this.#machine.peerIsLeaving = true;
     const probe = this.#entry(() => {
       this.#machine.drop("waiting_for_peer", ErrorCode.CONNECT_ERROR);
-      // If the peer is gone, writing the GOAWAY fails.
+      // The GOAWAY is written to find out whether the peer still reads: if the peer is gone, the write fails.
       this.#machine.goAway(false);
       if (this.#writing && this.#nowMs() - this.#lastReadMs > HALF_CLOSED_IDLE_MS) this.close();
     });

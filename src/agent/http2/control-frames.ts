@@ -21,7 +21,7 @@ export interface PeerSettings {
   maxFrameBytes: number;
 }
 
-/** Writes a SETTINGS frame with the given limits. */
+/** Writes a SETTINGS frame (RFC 9113, 6.5). An undefined limit is left out, so the protocol's default applies. */
 export function writeSettings(output: Output, limits: Partial<Http2Limits>): void {
   const entries = (
     [
@@ -93,8 +93,8 @@ export class Pings {
   }
 
   /**
-   * Handles a PING or the answer to one. Returns true if an answer is to be written. Throws ConnectionError for an
-   * invalid one or too many.
+   * Handles a PING or the answer to a PING. Returns true if the caller must write an answer. Throws ConnectionError for
+   * an invalid frame.
    */
   receive(flags: number, streamId: number, payload: Buffer): boolean {
     if (streamId !== 0) throw protocolError("PING with a stream id");

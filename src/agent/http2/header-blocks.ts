@@ -18,7 +18,7 @@ type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | 
 export interface DecodedBlock {
   /** The header list exceeded the limit and was dropped. */
   readonly tooLarge: boolean;
-  /** Undefined: they are not valid request fields. */
+  /** The decoded request fields; undefined if they are not valid in a request. */
   readonly fields: RequestFields | undefined;
   /** The fields are valid as trailers. */
   readonly trailers: boolean;
@@ -38,9 +38,9 @@ export class HeaderBlocks {
   readonly #limits: BlockLimits;
   readonly #decoder: HpackDecoder;
   /**
-   * Cache of decoded blocks by their bytes. Only blocks that consist of indexed fields are cached: they do not change
-   * the dynamic table, and keep their meaning until it changes. Clients send such blocks from the second call of a
-   * method on. Trailers are not cached, and nothing is before `remembers` is set.
+   * Cache of decoded blocks by their bytes. Only blocks that consist of indexed fields are cached: such a block does
+   * not change the dynamic table, and has the same meaning until the table changes. Clients send such blocks from the
+   * second call of a method on. Trailers are not cached. The cache is unused until `remembers` is set.
    */
   readonly #known = new Map<string, DecodedBlock>();
   #knownVersion = 0;

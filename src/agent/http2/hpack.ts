@@ -1,7 +1,7 @@
 import { decodeHuffman } from "./huffman.ts";
 import { ConnectionError, ErrorCode } from "./protocol.ts";
 
-/** Size of the agent's dynamic table, and the largest size that it uses of the peer's: the protocol's default. */
+/** Size of the agent's dynamic table, and limit for its use of the peer's table. It is the protocol's default. */
 const TABLE_LIMIT_BYTES = 4_096;
 /** Overhead per entry (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
@@ -73,7 +73,7 @@ const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
 ];
 const FIRST_DYNAMIC = STATIC_TABLE.length;
 
-/** A table entry. `sizeBytes` is set if the value was concealed: the size of the original. */
+/** A table entry. `sizeBytes` is set if the value was concealed, and is the size of the original entry. */
 type Entry = readonly [name: string, value: string, sizeBytes?: number];
 
 function sizeOf([name, value, sizeBytes]: Entry): number {
@@ -282,7 +282,7 @@ function malformed(problem: string): ConnectionError {
 /** Header fields to send, by name. */
 export type Fields = Readonly<Record<string, string>>;
 
-/** Longer values rarely repeat and would evict those that do. */
+/** Longer values are not put into the table: they rarely repeat, and would evict values that do. */
 const INDEXED_VALUE_CHARS = 64;
 /** Fields with a different value each time. */
 const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
@@ -292,14 +292,14 @@ export class HpackEncoder {
   readonly #table = new DynamicTable(TABLE_LIMIT_BYTES);
   /** Insertion number of each field in the table. */
   readonly #insertions = new Map<string, number>();
-  /** Smallest table size since the last block; undefined: it has not changed. */
+  /** Smallest table size since the last block; undefined if the size has not changed since. */
   #smallestBytes: number | undefined;
   #bytes: Buffer = Buffer.allocUnsafeSlow(256);
   #at = 0;
 
   /**
-   * Limits the table to the peer's setting. The next block announces the new size, preceded by the smallest one in
-   * between.
+   * Limits the table to the peer's setting. The next block first announces the smallest size since the last block, and
+   * then the new size.
    */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);
@@ -339,8 +339,8 @@ export class HpackEncoder {
     this.#string(value);
     if (!repeats) return;
     this.#table.insert([name, value]);
-    // A field that is inserted again gets a new number. When the map is larger than the table can be, it has numbers of
-    // evicted entries, so it is cleared.
+    // The map also has entries that were evicted from the table. It is cleared when it has more entries than the table
+    // can have, so that it does not grow without limit.
     if (this.#insertions.size > TABLE_LIMIT_BYTES / ENTRY_OVERHEAD_BYTES) this.#insertions.clear();
     this.#insertions.set(key, this.#table.inserted);
   }

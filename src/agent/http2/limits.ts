@@ -15,11 +15,11 @@ export const DEFAULT_HTTP2_LIMITS = {
   rememberedBlocks: 64,
   /** CONTINUATION frames per header block: ENHANCE_YOUR_CALM for the connection. */
   continuationFrames: 4,
-  /** SETTINGS and PINGs whose answers the peer has not read: ENHANCE_YOUR_CALM for the connection. */
+  /** Answers to SETTINGS and PINGs that the peer has not read: ENHANCE_YOUR_CALM for the connection. */
   unwrittenAnswers: 100,
   /**
-   * Frames without use (empty DATA, PRIORITY, unknown types; all frames before authentication), in a burst and per
-   * second: ENHANCE_YOUR_CALM for the connection. A cancelled or refused request counts as several.
+   * Useless frames (empty DATA, PRIORITY, unknown types; before authentication, all frames) in a burst, and per second:
+   * ENHANCE_YOUR_CALM for the connection. A cancelled or refused request counts as RESET_COST such frames.
    */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
@@ -41,12 +41,12 @@ export const DEFAULT_HTTP2_LIMITS = {
 /** Limits of an HTTP/2 connection. */
 export type Http2Limits = Readonly<typeof DEFAULT_HTTP2_LIMITS>;
 
-/** Cost of a request that either side ends early, in useless frames; and cost of a request before authentication. */
+/** Cost, in useless frames, of a request that either side ends early, and of a request before authentication. */
 const RESET_COST = 2;
 const UNAUTHENTICATED_REQUEST_COST = 8;
 /**
- * Small frames (WINDOW_UPDATE, PING) that the peer earns with a request or with each DATA frame sent to it. Clients
- * send four; some send one per KiB.
+ * Small frames (WINDOW_UPDATE, PING) that the peer may send for each request and for each DATA frame that it receives.
+ * Most clients send four; some send one per KiB of data.
  */
 const FRAMES_FOR_DATA = 64;
 /** DATA frames that may be in flight when their request is reset, as a multiple of `idleFrames`. */
@@ -56,7 +56,7 @@ const CREDIT_FACTOR = 8;
 
 /**
  * Limits the useless work that a peer can cause. Each method throws ConnectionError if its limit is exceeded. Before
- * authentication every frame counts, and the peer earns no credit.
+ * authentication every frame counts as useless, and the peer earns no credit.
  */
 export class FloodGuard {
   readonly #limits: Http2Limits;
@@ -65,7 +65,7 @@ export class FloodGuard {
   /** Credit for small frames, earned by requests and by DATA sent to the peer. */
   #credit = 0;
   #isAuthenticated = false;
-  /** SETTINGS and PINGs whose answers are still queued, and those whose answers have not been written. */
+  /** SETTINGS and PINGs whose answers are queued. `#unwritten` also counts answers that the socket has not sent yet. */
   #queued = 0;
   #unwritten = 0;
 
@@ -80,7 +80,7 @@ export class FloodGuard {
     this.#spend("requests that were cancelled or refused", RESET_COST);
   }
 
-  /** The peer was authenticated. */
+  /** From now on, the peer earns credit for small frames, and frames count only if they are useless. */
   markAuthenticated(): void {
     this.#isAuthenticated = true;
   }
@@ -98,7 +98,7 @@ export class FloodGuard {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** A request was reset while more of it may be in flight. */
+  /** A request was reset. The rest of it may be in flight, so the peer gets credit for these frames. */
   resetSent(): void {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }

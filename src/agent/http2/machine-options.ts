@@ -10,7 +10,7 @@ export interface MachineEvents {
   request(stream: Http2Stream, fields: RequestFields): void;
   /** There is output for `take`. Called at least once between two calls of `take` if there is any. */
   output(): void;
-  /** A stream has ended, or the peer announced that it sends no more requests. */
+  /** A stream has ended, or the peer announced that it sends no more requests. The connection may be idle now. */
   maybeIdle(): void;
   /** The peer violated the protocol or a limit. Write the GOAWAY; further input is ignored. */
   failed(error: ConnectionError): void;
@@ -20,7 +20,7 @@ export interface MachineEvents {
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;
-  /** A request header field with a secret value, which is not kept. */
+  /** A request header field with a secret value, which the machine conceals and does not store. */
   readonly secret?: SecretField | undefined;
   /** A monotonic clock in milliseconds. */
   readonly nowMs: () => number;

@@ -42,7 +42,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   #settled = false;
   #failure: ConnectionError | undefined;
   #lastStreamId = 0;
-  /** Largest stream id that is accepted. */
+  /** Largest stream id that the agent still accepts. Lower than LAST_STREAM_ID after a GOAWAY. */
   #acceptUpTo = LAST_STREAM_ID;
   /** The peer announced (GOAWAY) that it sends no more requests. */
   peerIsLeaving = false;
@@ -111,7 +111,10 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.output();
   }
 
-  /** Sends a GOAWAY. With `everything` it refuses requests that have not arrived yet; otherwise it asks for no new ones. */
+  /**
+   * Sends a GOAWAY. With `everything`, requests that have not arrived yet are refused. Otherwise the peer is asked to
+   * send no new requests, but requests in flight are still accepted.
+   */
   goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
     if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
     this.#output.goAway(this.#acceptUpTo, code, reason);
@@ -127,7 +130,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.failed(error);
   }
 
-  /** Ends all streams, only those with incomplete responses, or only those that wait for the peer. */
+  /** Ends streams: all, only those with an incomplete response, or only those that cannot end without the peer. */
   drop(which: "all" | "unanswered" | "waiting_for_peer", code: number): void {
     if (which === "all") this.#blocks.forget();
     for (const stream of this.streams.values()) {
@@ -152,7 +155,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
 
   consumed(stream: Http2Stream, sizeBytes: number): void {
     this.#windows.consumed(stream, sizeBytes);
-    // Most slices do not open a window, and a flush for each would find no output.
+    // Most slices cause no WINDOW_UPDATE, so there is nothing to flush.
     if (this.#output.sizeBytes > 0) this.#events.output();
   }
 
@@ -319,7 +322,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM without a stream id");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM with an invalid length");
     if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
-    // Counts even if the response was complete, since the request cost the same.
+    // A reset counts even if the response was complete, because the request has cost just as much.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;

@@ -6,7 +6,7 @@ import { Flag, FrameType, PREFACE } from "./protocol.ts";
 
 export interface ClientRequest {
   readonly fields: Fields;
-  /** At most the initial window of a connection. */
+  /** The request's body, at most as long as the initial window of a connection. */
   readonly body: Uint8Array;
   /** The body is not complete. */
   readonly isOpen: boolean;

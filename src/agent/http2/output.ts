@@ -3,8 +3,8 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 /** Size for the frames of a few small responses, or the frame headers of many large ones. */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * Shared by empty outputs and never modified. V8 reserves 17 elements at the first push, but most outputs have one
- * chunk.
+ * The chunk list of every empty output; it is never modified. The first chunk is not pushed but replaces it by a list
+ * of one element: V8 reserves room for 17 elements when the first is pushed, and most outputs have only one chunk.
  */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];
@@ -84,7 +84,7 @@ export class Output {
     this.sizeBytes += bytes.length;
   }
 
-  /** Registers a callback for when everything added so far is written or dropped. */
+  /** Calls back when everything that was added so far has been written or dropped. */
   whenWritten(callback: () => void): void {
     if (this.#callbacks === NO_CALLBACKS) this.#callbacks = [callback];
     else this.#callbacks.push(callback);
@@ -116,7 +116,7 @@ export class Output {
     const scratch = this.#scratch;
     if (scratch !== undefined && this.#end + sizeBytes <= scratch.length) return scratch;
     this.#closeChunk();
-    // Chunks still refer to the full buffer, so it is not reused.
+    // The full buffer cannot be reused, because chunks that are not written yet refer to it.
     this.#scratch = Buffer.allocUnsafeSlow(Math.max(SCRATCH_BYTES, sizeBytes));
     this.#start = 0;
     this.#end = 0;

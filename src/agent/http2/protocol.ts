@@ -51,7 +51,7 @@ export const MAX_FRAME_BYTES = 16_384;
 export const DEFAULT_WINDOW_BYTES = 65_535;
 /** Largest window (RFC 9113, 6.9.1). */
 export const MAX_WINDOW_BYTES: number = 2 ** 31 - 1;
-/** Largest stream id. A GOAWAY with it announces the end without refusing requests in flight (RFC 9113, 6.8). */
+/** Largest stream id. A GOAWAY with this id announces the end without refusing requests in flight (RFC 9113, 6.8). */
 export const LAST_STREAM_ID: number = 2 ** 31 - 1;
 
 /** Name of an error code for logs: "ENHANCE_YOUR_CALM", or its number if the RFC does not define it. */
@@ -84,7 +84,7 @@ export function frameSizeError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, problem);
 }
 
-/** The peer does too much of something that is allowed in principle. */
+/** The error for a peer that sends too many frames of a kind that is allowed: ENHANCE_YOUR_CALM. */
 export function calmError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, problem);
 }

@@ -4,14 +4,14 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** A request is large if it has sent more than this, because the agent may hold more than this for it. */
+/** A request counts as large once it has sent more than this. The window of any other request may use less memory. */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**
- * Manages the windows for the peer's data, of the connection and of each stream. Divides a limit among the large
- * requests of a connection: a single upload is a fifth faster with a large window, but many large windows would fill
- * the memory. HTTP/2 has one initial window size for all streams of a connection, and changing it affects open streams,
- * too (RFC 9113, 6.9.2). See decision 0016.
+ * Manages the flow-control windows for the data that the peer sends: that of the connection, and one per stream. A
+ * single upload is a fifth faster with a large window, but many large windows would fill the memory. So the large
+ * requests of a connection share a limit. All streams of a connection have the same window size: HTTP/2 has one initial
+ * size for all, and changing it also affects open streams (RFC 9113, 6.9.2). See decision 0016.
  */
 export class ReceiveWindows {
   readonly #limits: Http2Limits;
@@ -20,11 +20,11 @@ export class ReceiveWindows {
   #connectionBytes: number;
   #unannouncedBytes = 0;
   #largeRequests = 0;
-  /** Initial stream window as last announced. */
+  /** Initial stream window that was announced last. */
   #announcedBytes: number;
   /**
-   * Stream window that the peer may assume. A larger one applies at once, a smaller one after the peer's
-   * acknowledgement.
+   * Stream window that the peer may use. A larger window applies as soon as it is announced, a smaller one only after
+   * the peer has acknowledged it.
    */
   streamBytes: number;
   /** Callbacks for acknowledgements of SETTINGS, oldest first. */
@@ -95,7 +95,7 @@ export class ReceiveWindows {
     stream.unannouncedBytes = 0;
   }
 
-  /** Announces one change at a time, so a client that acknowledges none gets no more. */
+  /** Announces the next window size. Waits for the acknowledgement of the previous one before. */
   #adjust(): void {
     if (this.#announcing || this.#largeRequests === 0) return;
     const windowBytes = this.#nextWindow();
@@ -116,12 +116,12 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // In a smaller window, the bytes that were read may already be half of it.
+      // The bytes that were read since the last WINDOW_UPDATE may be half of the new, smaller window.
       this.#open(stream);
     }
   }
 
-  /** The window grows only if twice as many requests would get the same one, so that it does not oscillate. */
+  /** The next window size. To avoid oscillation, it grows only to what would be right for twice as many requests. */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);
     const least = this.#share(2 * this.#largeRequests);

@@ -54,7 +54,7 @@ function isRegular(name: string, value: string): boolean {
   return name !== "te" || value === "trailers";
 }
 
-/** RFC 9113, 8.3.1, and 8.5 for CONNECT. */
+/** Whether the pseudo-header fields are those of a request (RFC 9113, 8.3.1, and 8.5 for CONNECT). */
 function isRequest(fields: RequestFields): boolean {
   const length = fields["content-length"];
   if (length !== undefined && !LENGTH.test(length)) return false;

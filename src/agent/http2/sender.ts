@@ -57,7 +57,7 @@ export class Sender {
     }
   }
 
-  /** The stream has data to send, or a larger window. */
+  /** Call it when the stream has new data to send, or when its window has grown. */
   ready(stream: Http2Stream): void {
     // Trailers require no window.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
@@ -90,7 +90,7 @@ export class Sender {
     return this.#windowBytes <= MAX_WINDOW_BYTES;
   }
 
-  /** Moves data into the output until that has about `limitBytes`. */
+  /** Moves data into the output until the output has about `limitBytes`. */
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
@@ -111,8 +111,8 @@ export class Sender {
         this.#ready.add(stream);
         return;
       }
-      // The size includes the header, so that frames fill whole TLS records. Otherwise the peer would get most frames
-      // in two pieces.
+      // The limit includes the frame header, so that a full frame fills exactly one TLS record. Otherwise most frames
+      // would be split between two records.
       const roomBytes = Math.min(left, this.#peer.maxFrameBytes) - FRAME_HEADER_BYTES;
       const sizeBytes = Math.min(stream.queuedBytes, windowBytes, roomBytes);
       const last = sizeBytes === stream.queuedBytes && stream.ended && stream.trailers === undefined;

@@ -2,7 +2,7 @@ import { reportInternalError } from "../domain/index.ts";
 import type { Fields } from "./hpack.ts";
 import type { Output } from "./output.ts";
 
-/** Below this size, copying is cheaper than a separate chunk. */
+/** Parts of a response below this size are copied into the output, which is cheaper than a separate chunk. */
 const COPY_BELOW_BYTES = 1_024;
 /**
  * Input of a paused request is copied into blocks of this size: a separate allocation per slice would cost more than
@@ -42,7 +42,7 @@ interface Queued {
 }
 
 /**
- * One request and its answer. Their ends are independent (RFC 9113, 5.1, without the states of pushed streams):
+ * A request and its response. Each of them ends independently (RFC 9113, 5.1, without the states of pushed streams):
  *
  *     HEADERS ──► open ──────────── remoteEnded ──────► half-closed (remote)
  *                  │                                           │
@@ -51,8 +51,9 @@ interface Queued {
  *            reset with NO_ERROR: the client          ──────► closed ◄── reset() by us, RST_STREAM by the
  *            need not finish its request                                 client, end of the connection: from any state
  *
- * Between end() and the last written byte the answer waits for the client's window: `ended`, and not yet `closed`. The
- * consumer learns of `closed` once, with the code. It is paused and resumed in any state before that.
+ * Between end() and the last written byte, the response waits for the client's window: it is `ended`, but not yet
+ * `closed`. The consumer's `closed` is called once, with the error code. A stream can be paused and resumed until
+ * then.
  */
 export class Http2Stream {
   readonly id: number;
@@ -67,7 +68,7 @@ export class Http2Stream {
 
   /** The client has sent the complete request. */
   remoteEnded = false;
-  /** Bytes that the client may still send. */
+  /** Bytes that the client may still send in the current flow-control window. */
   receiveWindowBytes: number;
   /** Bytes read since the last WINDOW_UPDATE. */
   unannouncedBytes = 0;
@@ -100,8 +101,9 @@ export class Http2Stream {
   }
 
   /**
-   * Sends the header fields of the response. With `endStream` they are the whole response: then they are sent in turn,
-   * and until then the request counts as open, so a client that does not read its responses cannot make more requests.
+   * Sends the header fields of the response. With `endStream` they are the whole response, and are sent when it is this
+   * stream's turn. Until then the request counts as open, so a client that does not read its responses soon reaches the
+   * limit of open requests.
    */
   respond(fields: Fields, endStream = false): void {
     if (this.closed || this.headersSent) return;
@@ -126,8 +128,8 @@ export class Http2Stream {
   }
 
   /**
-   * Drops writes that have not started. Returns the size of the one that has: the peer needs the rest of it to parse
-   * the stream.
+   * Drops the queued writes, except for one that is partly in the output: without its rest, the peer could not parse
+   * the stream. Returns the size of the memory that this write holds.
    */
   dropUnsent(): number {
     const first = this.#queue.findIndex(({ isFirst }, at) => isFirst && (at > 0 || this.#sentOfFirst === 0));
@@ -150,12 +152,12 @@ export class Http2Stream {
     if (!this.closed) this.#owner.reset(this, code);
   }
 
-  /** Holds the request's input from now on. The client may still send what its window allows. */
+  /** Holds back the request's input from now on. The client may still send as much as its window allows. */
   pause(): void {
     this.#paused = true;
   }
 
-  /** Delivers held and later input. */
+  /** Ends the pause: delivers the input that was held back, and then further input. */
   resume(): void {
     this.#paused = false;
     while (this.#held.length > 0 && !this.#isPaused()) {
@@ -225,7 +227,7 @@ export class Http2Stream {
     return heldBytes;
   }
 
-  /** A consumer may pause or end its stream in any callback. */
+  /** Whether the stream is paused. A method, because any callback of the consumer may pause or end the stream. */
   #isPaused(): boolean {
     return this.#paused || this.closed;
   }
@@ -244,7 +246,10 @@ export class Http2Stream {
   }
 }
 
-/** Reuses blocks for the input of paused requests: this takes 0.8 of the CPU time of a command's input (decision 0025). */
+/**
+ * Reuses blocks for the input of paused requests. Compared to new blocks, this reduces the CPU time of a command's
+ * input to 0.8 (decision 0025).
+ */
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];
 
@@ -276,7 +281,7 @@ export class EndedStreams {
     this.#last[slotOf(streamId)] = streamId * 2 + (resetByUs ? 0 : 1);
   }
 
-  /** Whether the agent reset the stream: frames for it may still be in flight (RFC 9113, 5.1). */
+  /** Whether the agent reset the stream. If so, frames for this stream may still be in flight (RFC 9113, 5.1). */
   wasReset(streamId: number): boolean {
     return this.#last[slotOf(streamId)] === streamId * 2;
   }

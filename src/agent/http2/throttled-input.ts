@@ -5,8 +5,8 @@ import { receiveAll } from "../internals/index.ts";
 const TICK_BYTES = 8 * 1024;
 
 /**
- * Lets throttled connections take turns. Node reads 64 KiB of a socket and handles all of it before anything else runs.
- * So 60 connections full of requests that are cancelled at once would block the agent for seconds.
+ * Lets throttled connections take turns. Node reads 64 KiB from a socket, and the agent would process all of it before
+ * anything else runs. So 60 connections that send requests and cancel them at once would block the agent for seconds.
  */
 export class ThrottleQueue {
   /** Queue of connections, in order. */
@@ -41,7 +41,7 @@ export class ThrottleQueue {
         if (left <= 0) break;
       }
     } finally {
-      // Also if one of them throws.
+      // The rest of the queue must be processed even if an input throws.
       if (this.#waiting.size > 0) this.#schedule();
     }
   }
@@ -52,11 +52,11 @@ const SLICE_BYTES = 2 * 1024;
 
 /** Options for throttling a connection. */
 export interface ThrottledInputOptions {
-  /** The queue that it shares with other connections. */
+  /** The queue that the connection shares with other connections. */
   readonly queue: ThrottleQueue;
-  /** Largest number of bytes; undefined: no limit. */
+  /** Largest number of bytes that the peer may send while it is throttled; undefined: no limit. */
   readonly bytes?: number;
-  /** Largest number of reads. Each TLS record is one, however short. */
+  /** Largest number of reads while the peer is throttled. Each TLS record is a read, however short it is. */
   readonly reads?: number;
 }
 
@@ -69,8 +69,8 @@ export interface ThrottledInputEvents {
 }
 
 /**
- * Processes the input of an unauthenticated peer in small slices, in turns with other such peers, and up to a limit.
- * Meanwhile the socket is paused, so that the rest stays in the kernel.
+ * Processes the input of an unauthenticated peer in small slices, in turn with other such peers, and up to a limit.
+ * While input is queued here, the socket is paused, so that further input stays in the kernel.
  */
 export class ThrottledInput {
   readonly #socket: Duplex;
@@ -89,7 +89,7 @@ export class ThrottledInput {
     this.#events = events;
   }
 
-  /** Reads the socket from now on until it is closed. For owners that do not read it themselves. */
+  /** Reads the socket from now on until it is closed. An owner that reads the socket itself calls `add` instead. */
   start(): void {
     receiveAll(this.#socket, (bytes) => this.add(bytes));
     this.#socket.once("end", () => this.endInput());
@@ -107,7 +107,7 @@ export class ThrottledInput {
       return;
     }
     this.#held.push(Buffer.from(bytes));
-    // The original is overwritten, so that a token is in only one place.
+    // The original is overwritten, so that there is no second copy of a token in it.
     bytes.fill(0);
     this.#socket.pause();
     this.#limits.queue.enqueue(this);
@@ -136,7 +136,7 @@ export class ThrottledInput {
     if (this.#state !== "running") return;
     this.#state = "trusted";
     this.#limits.queue.remove(this);
-    // If a slice is being processed, that has to finish first.
+    // If this is called while a slice is processed, readSlice() resumes when the slice is finished.
     if (!this.#reading) this.#resume();
   }
 

@@ -1,6 +1,6 @@
 import type { Batch } from "./output.ts";
 
-/** Writes chunks of so many bytes together, and calls back when that is done. */
+/** Writes chunks, which have `sizeBytes` in all, and calls `written` when they are written. */
 export type WriteChunks = (chunks: readonly Uint8Array[], sizeBytes: number, written: () => void) => void;
 
 /**

@@ -2,10 +2,10 @@ type Kind = "major" | "minor";
 type Collect = (options: { type: Kind; execution: "sync"; flavor?: "last-resort" }) => void;
 
 /**
- * Returns a function that collects garbage: all of it ("major") or that of the young generation. It is V8's own
- * collector, which contexts see if they are created while a flag is set. After an upload of 16 MiB, the idle agent has
- * 14 MiB of anonymous memory; without this and malloc_trim(3) it has 21 (decision 0013). On a V8 that lacks it the
- * function does nothing, and V8 collects on its own schedule.
+ * Returns a function that collects garbage: all garbage ("major"), or only that of the young generation. It is V8's own
+ * function `gc`, which V8 adds to a context that is created while the flag --expose-gc is set. After an upload of 16
+ * MiB, the idle agent has 14 MiB of anonymous memory; without this and malloc_trim(3) it has 21 MiB (decision 0013). If
+ * V8 lacks the function, the returned function does nothing, and V8 collects on its own schedule.
  *
  * @param name name of V8's function
  */

@@ -6,8 +6,9 @@ interface Handled<Handle> {
 }
 
 /**
- * Descriptor of a listening server, to detect lost connections, or of a socket, to ask its kernel about the peer.
- * Without it lost connections are not logged, and a dead peer is found only by keepalive.
+ * Descriptor of a listening server or of a socket. The first serves to detect lost connections, the second to ask the
+ * kernel for unacknowledged data. If it is undefined, lost connections are not logged, and a dead peer is found only by
+ * keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;
@@ -41,7 +42,7 @@ type PipeClass = new (type: 0) => { open(fd: number): number };
  * connections are closed.
  */
 export function socketOver(fd: number): Socket | undefined {
-  // The class is only reachable through the handle of a pipe. This one never connects.
+  // The class is only reachable through the handle of a pipe, so a pipe is created that never connects.
   const example: Socket & Handled<object> = new Socket();
   example.on("error", () => {}).connect({ path: "/" });
   const Pipe = example._handle?.constructor as PipeClass | undefined;

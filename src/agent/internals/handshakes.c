@@ -1,7 +1,8 @@
 /*
- * Limits what a TLS client costs before its certificate is verified (docs/agent/security-model.md has the figures).
- * Sets callbacks of OpenSSL that Node does not set, on every context that Node creates; one of them writes to memory of
- * OpenSSL. If Node does not export these functions, nothing is limited, and the agent logs handshakes_unbounded.
+ * Limits the CPU time that a TLS client can cause before its certificate is verified (docs/agent/security-model.md has
+ * the figures). For this it sets OpenSSL callbacks that Node does not use, on every SSL_CTX that Node creates. One of
+ * the callbacks writes to memory of OpenSSL. If Node does not export the OpenSSL functions for this, there are no such
+ * limits, and the agent logs handshakes_unbounded.
  */
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -61,8 +62,8 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
  */
 #define UNVERIFIED_RECORDS 128
 /*
- * Largest number of KeyUpdates per connection: one is due every 2^24 records (RFC 8446, 5.5), and each costs as much as
- * 20 KB of data.
+ * Largest number of KeyUpdates per connection. A client needs one every 2^24 records (RFC 8446, 5.5). Each takes as
+ * much CPU time as 20 KB of data.
  */
 #define KEY_UPDATES 128
 /* Indexes of a connection's counters of records and KeyUpdates. NULL counts as 0. */
@@ -70,15 +71,18 @@ static int records_index, updates_index;
 /* Stored instead of the record count once the client's certificate is verified. */
 #define VERIFIED ((uintptr_t)-1)
 
-/* Node's own callback continues after a failure, which makes OpenSSL check every signature that the peer invented. */
+/*
+ * Verification callback that ends at the first failure. Node's own callback continues after a failure, so OpenSSL would
+ * check all signatures of an invalid chain.
+ */
 static int stop_at_first_failure(int verified, X509_STORE_CTX *store) {
   (void)store;
   return verified;
 }
 
 /*
- * The earliest link of the verified chain that has expired, the CA included; NULL: none. OpenSSL does not check times
- * here (verify_parameters.c), because certificates that are not valid yet must be accepted.
+ * Time at which the first of the verified certificates, the CA included, has expired; NULL: none has. OpenSSL's own
+ * check of times is turned off (verify_parameters.c), because it would also reject certificates that are not valid yet.
  */
 static const ASN1_TIME *first_expiry(X509_STORE_CTX *store) {
   const STACK_OF(X509) *chain = X509_STORE_CTX_get0_chain(store);
@@ -95,7 +99,10 @@ static void set_error_text(const char *why) {
   ERR_raise_data(ERR_LIB_SSL, SSL_R_CERTIFICATE_VERIFY_FAILED, "%s", why);
 }
 
-/* On failure OpenSSL sends an alert before it uses the client's key, which could take milliseconds. */
+/*
+ * Verifies the client's certificate during the handshake. If it fails, OpenSSL sends an alert and does not use the
+ * client's public key any more, which could take milliseconds.
+ */
 static int verify(X509_STORE_CTX *store, void *unused) {
   (void)unused;
   SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -116,7 +123,7 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   }
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
-  /* Another CA with the same name. Without this change the alert would report a decryption error. */
+  /* The issuer has the name of the CA, but another key. Without this change the alert would be decrypt_error. */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
   return 0;
@@ -138,14 +145,14 @@ static void count(SSL *ssl, int index, uintptr_t limit, int reason) {
 static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (size_t)at[1] << 8 | at[2]; }
 
 /*
- * Counts the DER elements of a certificate (X.690), because OpenSSL allocates memory for each, including those inside
- * extension values, which are octet strings. A certificate must be DER (RFC 5280, 4.1): other encodings count as too
- * many.
+ * Counts the DER elements of a certificate (X.690), because OpenSSL allocates memory for each. Elements inside
+ * extension values, which are octet strings, count as well. A certificate must be DER (RFC 5280, 4.1); for other
+ * encodings the result is too large for any limit.
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   /*
-   * End of the extension value that is being counted; `end` if none is. A length inside the value must not reach beyond
-   * it.
+   * End of the extension value whose elements are being counted; `end` outside of a value. The length of an element
+   * inside the value must not reach beyond the end of the value.
    */
   const unsigned char *value_end = end;
   size_t elements = 0;
@@ -166,7 +173,7 @@ static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   return elements;
 }
 
-/* Why a Certificate message (RFC 8446, 4.4.2) exceeds a limit; NULL: it does not, or it is malformed. */
+/* The limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL: none, or the message is malformed. */
 static const char *excess(const unsigned char *message, size_t length) {
   size_t at = 8, links = 0, elements = 0;
   if (length < at || message[4] != 0) return NULL;
@@ -185,8 +192,9 @@ static const char *excess(const unsigned char *message, size_t length) {
 }
 
 /*
- * OpenSSL decodes every certificate and key before any other callback, so this is the only place to reject them. It
- * sets the length of the context to an invalid value, for which OpenSSL rejects the message.
+ * Rejects a Certificate message over the limits, before OpenSSL decodes the certificates and keys in it; every other
+ * callback runs later. To reject it, this changes the length of the message's request context to an invalid value, for
+ * which OpenSSL rejects the whole message.
  */
 static void reject_costly_chain(unsigned char *message, size_t length) {
   const char *why = excess(message, length);

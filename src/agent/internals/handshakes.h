@@ -3,7 +3,10 @@
 
 #include <stdbool.h>
 
-/* Whether servers reject expired certificates without OpenSSL's own time check. */
+/*
+ * Whether handshakes.c itself rejects expired client certificates. Only then may OpenSSL's own check of certificate
+ * times be turned off (verify_parameters.c).
+ */
 bool checks_expiry(void);
 
 #endif

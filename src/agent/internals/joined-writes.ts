@@ -1,13 +1,13 @@
 import type { Duplex } from "node:stream";
 
-/** Largest write of a connection that is joined. */
+/** Largest write whose pieces are joined into one buffer. */
 const BUFFER_BYTES = 384 * 1024;
 
-/** The buffer of the last joined write. A weak reference, so that an idle agent does not keep it. */
+/** The buffer of the last joined write. The reference is weak, so that an idle agent does not keep the buffer. */
 let spare: WeakRef<Buffer> | undefined;
 /**
- * The buffer is in use; writes in the meantime are joined by Node. With one buffer per write, 64 downloads lost a fifth
- * of their throughput.
+ * Whether the buffer is in use. Node joins the pieces of writes that are made meanwhile. There is only one buffer: with
+ * a buffer for each write, 64 concurrent downloads lost a fifth of their throughput.
  */
 let isLent = false;
 
@@ -19,9 +19,9 @@ function takeBuffer(): Buffer {
 }
 
 /**
- * Writes pieces to a TLS socket as one, and calls back once when they are written or dropped. Node joins pieces in new
- * memory, of which the kernel must clear each page. Joining them in reused memory takes 0.5 to 0.9 of the CPU time of a
- * download (decision 0025). Larger writes, and writes while the buffer is in use, are left to Node.
+ * Writes pieces to a TLS socket as one write, and calls back once when they are written or dropped. Node would join the
+ * pieces in new memory, and the kernel would have to clear each page of it. With reused memory, a download takes 0.5 to
+ * 0.9 of the CPU time (decision 0025). Larger writes, and writes while the buffer is in use, are left to Node.
  */
 export function writeJoined(
   socket: Duplex,

@@ -17,7 +17,7 @@ interface OnRead {
 
 type Inside = Record<symbol, unknown>;
 
-/** Undefined if the stream is not a socket, or this Node has other internals. */
+/** The `onread` internals of a socket. Undefined if the stream is not a socket, or if this version of Node differs. */
 function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | undefined {
   const inside = socket as unknown as Inside;
   const key = (name: string): symbol | undefined =>
@@ -34,9 +34,9 @@ function onReadOf(socket: Duplex & { readonly _handle?: unknown }): OnRead | und
 }
 
 /**
- * Passes everything that a socket reads to `receive`. The bytes are valid until it returns, and it must not read from
- * the socket. Node allocates new memory for each TLS record; reading into one buffer takes 0.85 of the CPU time of an
- * upload (decision 0023). If Node lacks this, the public API is used.
+ * Passes everything that a socket reads to `receive`. The bytes are valid until `receive` returns, and `receive` must
+ * not read from the socket. Node would allocate new memory for each TLS record. With one shared buffer, an upload takes
+ * 0.85 of the CPU time (decision 0023). If Node lacks these internals, the public API is used.
  */
 export function receiveAll(socket: Duplex, receive: (bytes: Buffer) => void): void {
   const onRead = onReadOf(socket);

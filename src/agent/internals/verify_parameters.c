@@ -1,7 +1,8 @@
 /*
- * Replaces the entry for servers in OpenSSL's table of verification parameters, for the whole process. A guest's clock
- * may be years behind until the first restore, and the CA may be an intermediate one. If Node does not export these
- * functions, OpenSSL's own checks apply, and the agent logs certificate_times_enforced.
+ * Replaces the parameters with which servers verify clients, in OpenSSL's table, for the whole process. With the new
+ * parameters, a certificate that is not valid yet is accepted, because a guest's clock may be years behind until the
+ * first restore. The configured CA may also be an intermediate CA. If Node does not export these functions, OpenSSL's
+ * own checks apply, and the agent logs certificate_times_enforced.
  */
 #include <openssl/x509_vfy.h>
 
@@ -23,8 +24,9 @@ CALLS_OF_OPENSSL(RELAXING, can_relax)
 #define PARAMETERS "ssl_client"
 
 /*
- * Works only if handshakes.c rejects expired certificates, which it does for all later contexts. Node's own option for
- * partial chains, allowPartialTrustChain, has no effect on a server. All other checks stay.
+ * Turns off OpenSSL's check of times and allows partial chains; all other checks stay. Refuses to do so unless
+ * handshakes.c rejects expired certificates, as it does for all contexts that are created from then on. Node's own
+ * option for partial chains, allowPartialTrustChain, has no effect on a server.
  */
 long agent_relax_certificate_checks(void) {
   if (!can_relax() || !checks_expiry()) return fail_with(ENOSYS);

@@ -36,13 +36,13 @@ export class AcceptedConnection implements Connection {
   readonly peer: { readonly address: string; certificate: PeerCertificate | undefined };
   /** The socket as accepted, below TLS. */
   readonly socket: Socket;
-  /** Releases its place under the connection limit, because its end has begun, although its socket is still open. */
+  /** Call it when the connection begins to end: it no longer counts towards the limit, although its socket is open. */
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #isLogged = false;
-  /** Whether its handshake is not complete yet. */
+  /** The TLS handshake, or without TLS the first request, is not complete yet. */
   isHalfOpen = true;
-  /** Whether the connection is protected from being replaced by a new one, unless its client has been silent for long. */
+  /** A new connection must not replace this one, unless the client has been silent for long (`evictAfterSilentMs`). */
   isKept = false;
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
   silentMs: () => number = () => 0;
@@ -52,7 +52,7 @@ export class AcceptedConnection implements Connection {
     this.#log = log;
     this.closing = closing;
     this.peer = { address: peerAddress(socket), certificate: undefined };
-    // "close" follows an error; the code that knows the reason reports it.
+    // Nothing is reported here: every error is followed by "close", and the code that knows the reason reports it.
     socket.on("error", () => {});
   }
 
@@ -115,13 +115,13 @@ export function connectionOf(socket: SocketWithConnection): AcceptedConnection |
 export interface AcceptorOptions {
   /** Name of the listener, for the log. */
   readonly name: string;
-  /** Most connections with a place at once. */
+  /** Largest number of connections with a place (see Acceptor). */
   readonly limit: number;
-  /** At the limit, a new connection replaces a protected one whose client has been silent for this long. Default: never. */
+  /** At the limit, a new connection replaces a protected one if its client was silent for this long. Default: never. */
   readonly evictAfterSilentMs?: number;
   /**
-   * Further connections that are accepted at the limit, so that they can make a call, which may be refused. Default:
-   * none.
+   * Number of connections without a place that are accepted at the limit. Their first call may get a place or be
+   * refused. Default: none.
    */
   readonly surplus?: number;
   readonly log: Log;
@@ -131,8 +131,8 @@ export interface AcceptorOptions {
 }
 
 /**
- * Log lines at once and per second in the long run. The limits are needed because the workload can cause refusals at
- * any rate.
+ * Number of log lines about refused connections in a burst, and per second on average. They are limited because the
+ * workload can cause refusals at any rate.
  */
 const LINES_BURST = 20;
 const LINES_PER_SECOND = 2;
@@ -140,14 +140,17 @@ const LINES_PER_SECOND = 2;
 const LOST_LINE_INTERVAL_MS = 10_000;
 
 /**
- * Accepts a bounded number of connections of a listener. A connection below `limit` has a place. At the limit a new
- * connection is accepted as a surplus connection, without a place. Its first admitted call takes the place of another
- * connection: of a half-open handshake, or of a connection without an admitted call, which becomes a surplus connection
- * itself; otherwise of the connection whose client has been silent for longest, if that is at least
- * `evictAfterSilentMs`, which is closed. If no place can be taken, the call is refused. If there are too many surplus
- * connections as well, a new connection closes one that could lose its place, or else the oldest surplus connection. So
- * a peer that can connect but not call (such as the workload) cannot lock out the node agent, and clients that connect
- * at the same time do not close each other's handshakes.
+ * Accepts a bounded number of connections of a listener. The first `limit` connections have a place. Further
+ * connections are accepted as surplus connections, without a place. When a surplus connection makes its first admitted
+ * call, it takes the place of another connection, by the first of these rules that applies:
+ *
+ * - A connection whose handshake is incomplete, or which has made no admitted call, becomes a surplus connection.
+ * - The connection whose client has been silent for longest, and for at least `evictAfterSilentMs`, is closed.
+ * - Otherwise there is no place, and the call is refused.
+ *
+ * If there are also too many surplus connections, a new connection closes a connection that could lose its place, or
+ * else the oldest surplus connection. So a peer that can connect but not make calls (such as the workload) cannot lock
+ * out the node agent, and clients that connect at the same time do not close each other's handshakes.
  */
 export class Acceptor {
   readonly server: Server;
@@ -155,7 +158,7 @@ export class Acceptor {
   readonly #lines: Budget;
   #suppressed = 0;
   readonly #open = new Set<AcceptedConnection>();
-  /** Connections without a place, the oldest first. */
+  /** Surplus connections, which have no place; the oldest is first. */
   readonly #surplus = new Set<AcceptedConnection>();
   /** Connections whose end has begun. Each has its own deadline. */
   readonly #closing = new Set<AcceptedConnection>();
@@ -281,8 +284,8 @@ export class Acceptor {
   }
 
   /**
-   * Returns the set for a new connection, after closing another connection if necessary. Undefined: the new one must be
-   * refused.
+   * Returns the set that a new connection is added to, after closing another connection if necessary. Undefined: the
+   * new connection must be refused.
    */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;

@@ -10,10 +10,10 @@ const PROBE_TIMEOUT_MS = 1_000;
 
 /**
  * Listens on a unix socket. Creates missing directories, and replaces a socket on which no process listens any more.
- * Throws AgentError if the socket is in use, or if the path is not a socket. Returns a function to call after the
- * server is closed: it removes the path, unless another process has listened there since. Uses synchronous calls: the
- * workload's start waits for this, promises of node:fs would take longer, and bind(2) waits for the file system
- * anyway.
+ * Throws AgentError if the socket is in use, or if the path is not a socket. Call the returned function after the
+ * server is closed: it removes the path, unless another process listens there now. The file system calls are
+ * synchronous, because the workload's start waits for them and promises of node:fs would take longer. Blocking is no
+ * disadvantage, because bind(2) waits for the file system anyway.
  *
  * @param path at most SOCKET_PATH_LIMIT_BYTES long: Node would silently cut a longer one
  */
@@ -48,9 +48,10 @@ export async function checkUnix(path: string): Promise<void> {
 }
 
 /**
- * When the server closes, Node removes the path that it bound, even if another process owns it by then. So bind another
- * path in the same directory, and rename it when its mode is set. If the path is too long for that, bind it directly.
- * The name must only differ from existing ones; a random one of node:crypto would delay the workload by 4 ms.
+ * The path to bind. When a server closes, Node removes the path that it bound, even if that path belongs to another
+ * process by then. So the agent binds a temporary path in the same directory, and renames it when its mode is set. If
+ * the temporary path would be too long, it binds the final path. The temporary name only needs to be unused; a random
+ * name of node:crypto would delay the workload by 4 ms.
  */
 function temporaryPath(path: string): string {
   const temporary = join(dirname(path), `.svc-${Math.random().toString(36).slice(2, 8)}`);
@@ -62,7 +63,7 @@ function removeOwn(path: string, dev: number, ino: number): void {
     const present = lstatSync(path);
     if (present.dev === dev && present.ino === ino) unlinkSync(path);
   } catch (error) {
-    // Already removed, or the directory has become read-only: the agent shuts down anyway.
+    // The path was already removed, or the directory has become read-only. Both are harmless during shutdown.
     if (errnoOf(error) === undefined) throw error;
   }
 }
@@ -76,8 +77,8 @@ async function removeStale(path: string): Promise<void> {
 }
 
 /**
- * Only ECONNREFUSED and ENOENT show that no process listens. EAGAIN, for example, means that the queue of a live
- * listener is full.
+ * Whether a process listens on the socket. Only ECONNREFUSED and ENOENT show that none does. EAGAIN, for example, means
+ * that the listener's queue is full.
  */
 function isAlive(path: string): Promise<boolean> {
   return new Promise((resolve) => {
@@ -123,7 +124,7 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   ENOENT: NO_DIRECTORY,
 };
 
-/** The error for an address that cannot be listened on, chosen by the errno. */
+/** The error for an address on which the agent cannot listen. The advice in the message depends on the errno. */
 export function listenError(
   what: string,
   place: Readonly<Record<string, string>>,

@@ -22,7 +22,7 @@ export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
 export const RESOLVE_IN_ROOT = 0x10;
 
-/** Advice of madvise(2) for mapped file pages. NORMAL: with read-ahead. RANDOM: without. DONT_NEED: unmap. */
+/** Advice of madvise(2) for mapped file pages. NORMAL: use read-ahead. RANDOM: no read-ahead. DONT_NEED: unmap. */
 export const ADVICE_NORMAL = 0;
 export const ADVICE_RANDOM = 1;
 export const ADVICE_DONT_NEED = 4;
@@ -41,7 +41,7 @@ export interface FdWatch {
 /** Takes ownership of the descriptor. Throws if it cannot be watched; then the caller still owns it. */
 type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
-/** Writes to a descriptor on its own thread, in order, so that a blocking write delays nobody. */
+/** Writes to a descriptor in order, on a separate thread, so that a write that blocks does not delay the agent. */
 interface BackgroundWriter {
   /** Queues all bytes, or returns false if the queue lacks room for all of them. Never blocks. */
   write(bytes: Uint8Array): boolean;
@@ -52,7 +52,7 @@ interface BackgroundWriter {
 /** Does not take ownership of the descriptor. Throws if the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Settings of a child that are not part of its block. Undefined: inherit from the agent. */
+/** Settings of a child that are not part of its SpawnBlock. If a setting is undefined, the agent's is inherited. */
 export interface SpawnSettings {
   /** Soft RLIMIT_NOFILE. Limited by the hard limit. */
   readonly openFilesLimit: number;
@@ -65,8 +65,8 @@ export interface SpawnSettings {
 }
 
 /**
- * Called once. If `errno` is 0, the child runs the command, and the last three arguments are the agent's non-blocking
- * ends of its streams, or -1. Otherwise the child is dead and reaped, and all its descriptors are closed.
+ * Called once. If `errno` is 0, the child runs the command. The last three arguments are the agent's non-blocking ends
+ * of the child's streams; -1: none. If `errno` is not 0, the child is dead and reaped, and all descriptors are closed.
  */
 type SpawnDone = (
   errno: number,
@@ -82,8 +82,8 @@ export interface Addon {
   /** Returns a number for abortSpawn, or 0 if out of memory; then `done` is not called. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /**
-   * Kills a child that is still starting (step "killed"). Does nothing once it has started or failed. Returns what it
-   * was doing: 1 for chdir, 2 + n for execve of the n-th file, 0 otherwise.
+   * Kills a child that is still starting (step "killed"). Does nothing once the start has succeeded or failed. Returns
+   * the system call in which the child was: 1 for chdir, 2 + n for execve of the n-th file, 0 for anything else.
    */
   abortSpawn(number: number): number;
   /** Returns 0 while the child runs, then its CLD_ code * 256 + status (waitid(2)). The child stays a zombie. */
@@ -95,7 +95,7 @@ export interface Addon {
    * not reuse the pid or process group id of a child before `reap`.
    */
   kill(pid: number, signal: number): number;
-  /** Sends a signal to a process group, with the same rules. */
+  /** Sends a signal to a process group. The rules of `kill` apply. */
   killGroup(processGroup: number, signal: number): number;
   /**
    * Sends a signal to any process, identified by pid and start time. -ESRCH: it has ended, even if the pid was reused.
@@ -104,14 +104,15 @@ export interface Addon {
   signalProcess(pid: number, start: number, signal: number): number;
   /**
    * Returns a row for each of these processes that exists: pid, parent, process group, session, state character and
-   * start time. -EMFILE, -ENFILE, -ENOMEM: they cannot be read now.
+   * start time. -EMFILE, -ENFILE, -ENOMEM: the processes cannot be read at present.
    */
   processRows(pids: Int32Array): Int32Array | number;
   /** Returns a row with pid and session for each process in /proc, in a seventh of the time of processRows. */
   processSessions(): Int32Array | number;
   /**
-   * Resource usage of an ended child before it is reaped, with its waited-for descendants: user and system time in
-   * microseconds, peak resident set in bytes; then the peak resident set of this process. -ECHILD: it has not ended.
+   * Resource usage of a child that has ended but is not reaped, including descendants that were waited for: user time
+   * and system time in microseconds, and peak resident set in bytes. The fourth number is the peak resident set of the
+   * agent itself. -ECHILD: the child has not ended.
    */
   usedBy(pid: number): Float64Array | number;
   /**
@@ -138,12 +139,12 @@ export interface Addon {
   bytesAvailable(fd: number): number;
   /** Sets the capacity of a pipe and returns it. -EPERM: it exceeds the user's limit (pipe(7)). */
   widenPipe(fd: number, sizeBytes: number): number;
-  /** True if a pipe has no writer any more. It may still contain bytes. */
+  /** True if a pipe has no writer any more. The pipe may still contain bytes. */
   hungUp(fd: number): boolean;
   /** Opens a terminal: a non-blocking master and a blocking slave. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
   resizeTerminal(fd: number, cols: number, rows: number): number;
-  /** Sends SIGINT, SIGQUIT or SIGTSTP to the foreground process group of a master's terminal. -EINVAL for other signals. */
+  /** Sends SIGINT, SIGQUIT or SIGTSTP to the foreground process group of a terminal. -EINVAL for other signals. */
   signalForeground(fd: number, signal: number): number;
   /** The current end-of-file character of a terminal; negative: none. */
   terminalEofByte(fd: number): number;
@@ -161,19 +162,20 @@ export interface Addon {
   /** Reseeds OpenSSL's primary generator. 1: done; 0: failed; -ENOSYS: this Node does not export the function. */
   reseedOpenssl(additional: Uint8Array): number;
   /**
-   * Changes how servers verify client certificates from now on: certificates that are not valid yet are accepted, and
-   * so is an intermediate CA as the end of the chain. 1: done; 0: failed; -ENOSYS: this Node does not export the
-   * functions, or boundHandshakes(), which rejects expired certificates, was not called.
+   * Changes how servers verify client certificates from now on. They accept certificates that are not valid yet, and
+   * chains that end at an intermediate CA. 1: done; 0: failed; -ENOSYS: this Node does not export the functions, or
+   * boundHandshakes() was not called. That call is required because afterwards nothing else rejects expired
+   * certificates.
    */
   relaxCertificateChecks(): number;
   /**
-   * Changes every TLS context created from now on: verifying a client's chain ends at the first failure, and an expired
-   * certificate is rejected with an alert. Limits the size of the chain, the records of an unverified client, and
-   * KeyUpdates (internals/handshakes.c); a client that exceeds a limit gets an alert or is disconnected. 1: done; 0:
-   * failed; -ENOSYS: this Node does not export the functions.
+   * Changes every TLS context that is created from now on (internals/handshakes.c). The verification of a client's
+   * chain ends at the first failure, and an expired certificate is rejected with an alert. The size of the chain, the
+   * number of records of an unverified client, and the number of KeyUpdates are limited. A client that exceeds a limit
+   * gets an alert or is disconnected. 1: done; 0: failed; -ENOSYS: this Node does not export the functions.
    */
   boundHandshakes(): number;
-  /** Whether a TLS server can use these PEM texts. False also if this Node does not export OpenSSL. */
+  /** Whether a TLS server can use these PEM texts. False also if this Node does not export OpenSSL's functions. */
   acceptsTlsMaterial(cert: Uint8Array, key: Uint8Array, clientCa: Uint8Array): boolean;
   /** Returns [dev, ino, size, mtimeNs, ctimeNs] of a file, or -EAGAIN if the kernel has not cached it. Never blocks. */
   cachedState(path: string): readonly bigint[] | number;
@@ -187,7 +189,7 @@ export interface Addon {
    * content for files that are not regular or exceed the limit.
    */
   readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
-  /** Returns free memory of the C library to the kernel. Returns 1 if there was any. */
+  /** Gives free memory of the C library's heap back to the kernel. The result is 1 if there was any, otherwise 0. */
   trimHeap(): number;
   /** Soft RLIMIT_NOFILE of another process. */
   openFilesLimitOf(pid: number): number;
@@ -201,15 +203,15 @@ export interface Addon {
   /**
    * Creates an entry from a record (files/entries/record.ts) whose path is a name in the directory: a directory or link
    * with its attributes, or a file with its content. Resolves with 0 for a directory or link, otherwise with the
-   * descriptor of the file, which has no name yet or only a temporary one. `flags` restrict what may already have the
-   * name (entry.c). On failure, the bits above the lower 16 of the negated result are the step that failed; this is
-   * also true of the two calls below.
+   * descriptor of the file, which has no name yet or only a temporary one. `flags` say which existing entries of that
+   * name are accepted (entry.c). On failure, the bits above the lower 16 of the negated result are the step that
+   * failed. The results of commitEntry and setAttributes have the same form.
    */
   makeEntry(directory: number, record: Uint8Array, temporary: Uint8Array, flags: number): Promise<number>;
   /**
-   * Runs stages of a file's commit (entry.h). First: checks its size, sets its attributes and syncs it. Then: assigns
-   * its name, replacing an existing file by way of the temporary name, syncs the directory and closes both descriptors.
-   * Resolves with 0.
+   * Runs stages of the commit of a new file (entry.h). The first stage checks the file's size, sets its attributes and
+   * syncs it. The second stage gives the file its name, syncs the directory and closes both descriptors; to replace an
+   * existing file, the new file first gets the temporary name and is then renamed. Resolves with 0.
    */
   commitEntry(
     fd: number,
@@ -236,25 +238,25 @@ export interface Addon {
   entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
    * Removes entries. `names` has for each a byte (`/` for a directory, which must be empty), the name and a NUL.
-   * Resolves with a 32-bit errno for each entry that it reached in time; 0: removed.
+   * Resolves with a 32-bit errno for each entry that was tried in one time slice; 0: removed.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
   /** Creates a non-blocking inotify(7) instance. -EMFILE: also if fs.inotify.max_user_instances is reached. */
   openInotify(): number;
-  /** Removes the watch of a directory. -EINVAL: there is none any more. */
+  /** Removes the watch of a directory. -EINVAL: the watch no longer exists. */
   unwatch(inotify: number, watch: number): number;
   /**
-   * Watches directories below a directory. `paths` has for each a byte that says what to list of it then (`-` nothing,
-   * `/` directories, `*` everything), the path and a NUL. `how` is RESOLVE_* of openat2(2). Resolves with 32 bits for
-   * each that it reached in time, the watch or a negated errno, and 32 bits with the number of bytes that follow: the
-   * names, each with a byte before it (`/` for a directory, else `-`) and a NUL behind it. `+` instead of `-`: there
-   * are more files than are listed.
+   * Adds inotify watches for directories below a directory, and lists their entries. Each element of `paths` is a byte
+   * that says which entries to list (`-` none, `/` directories, `*` all), the path, and a NUL. `how` is RESOLVE_* of
+   * openat2(2). The result has an element for each path that was reached in one time slice: 32 bits with the watch or a
+   * negated errno, 32 bits with the number of bytes that follow, and the names. Before each name is a byte (`/` for a
+   * directory, `-` for anything else, `+` if there are further files that are not listed), and after it a NUL.
    */
   watchEach(directory: number, inotify: number, paths: Uint8Array, mask: number, how: number): Promise<Buffer | number>;
   /**
    * Creates entries below a directory from records (files/entries/record.ts), each completely or not at all. Resolves
-   * with a 32-bit failure for each that it reached in time; 0: created. `temporary` is a unique name. `synced` is a
-   * directory whose file system the caller syncs later, like that of `directory`.
+   * with 32 bits for each record that was reached in one time slice: 0, or step and errno of the failure. `temporary`
+   * is a unique name. The caller syncs the file systems of `directory` and `synced` later.
    */
   writeEntries(
     directory: number,
@@ -265,7 +267,8 @@ export interface Addon {
   ): Promise<Buffer | number>;
   /**
    * Reads regular files below a directory. `paths` has a NUL after each path. Resolves with a 32-bit size and the
-   * content of each file that it reached in time; a negative size is a negated errno (EFBIG: more than `eachBytes`).
+   * content of each file that was reached in one time slice. A negative size is a negated errno (EFBIG: more than
+   * `eachBytes`).
    */
   readEntries(
     directory: number,
@@ -297,26 +300,30 @@ export interface Addon {
   connectPort(family: 4 | 6, port: number): number;
   /** Connects to a unix socket, on a libuv thread. -EAGAIN: the listener's backlog is full. */
   connectPath(path: Uint8Array): Promise<number>;
-  /** 0 if the socket is connected. -ECONNREFUSED also if it is connected to itself. */
+  /** 0 if the socket is connected. -ECONNREFUSED also if the socket has connected to itself. */
   connected(fd: number): number;
   /** Pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
-   * For a TCP socket with data for the peer: milliseconds since the peer's kernel last acknowledged anything (TCP_INFO
-   * of tcp(7)). 1 if everything sent is acknowledged, but the peer's window is closed. 0: no data is waiting.
+   * For a TCP socket with unacknowledged data: milliseconds since the peer's kernel last acknowledged anything
+   * (TCP_INFO of tcp(7)). 1: all sent data is acknowledged, but more data waits because the peer's window is closed. 0:
+   * no data waits.
    */
   unacknowledgedMs(fd: number): number;
   /** Shuts down writing (shutdown(2), SHUT_WR): the peer reads EOF. */
   endWriting(fd: number): number;
   /** Makes a later close(2) of a TCP socket reset the connection. */
   resetAtClose(fd: number): number;
-  /** Mounts a cgroup2 file system without attaching it to the tree. Returns its root directory; closing it unmounts. */
+  /**
+   * Mounts a cgroup2 file system that has no path. Returns a descriptor of its root directory. Closing the descriptor
+   * unmounts the file system.
+   */
   mountCgroups(): number;
   /** Opens a file relative to an open directory. */
   openAt(directory: number, name: string, flags: number): number;
   /** Creates a directory of mode 0755. */
   makeDirectoryAt(directory: number, name: string): number;
-  /** Removes an empty directory. A cgroup with processes is busy. */
+  /** Removes an empty directory. -EBUSY for a cgroup with processes. */
   removeDirectoryAt(directory: number, name: string): number;
   /** Names of the subdirectories of an open directory. */
   directoriesIn(directory: number): readonly string[] | number;
@@ -324,20 +331,17 @@ export interface Addon {
   lock(fd: number): number;
   /** Sends a byte and a descriptor over a unix socket. */
   sendDescriptor(socket: number, byte: number, fd: number): number;
-  /** Forbids core dumps of this process, and ptrace and memory access by other processes of the same user. */
+  /** Forbids core dumps of this process, and ptrace(2) and memory access by other processes of the same user. */
   forbidDumps(): number;
   /** Effective capabilities of this process as a bit mask. */
   effectiveCapabilities(): bigint | number;
   /** 0: no seccomp filter; 2: a filter is installed. */
   seccompMode(): number;
-  /** Returns -EINVAL if this process may step the clock, otherwise the error that stepping would cause. Changes nothing. */
+  /** -EINVAL if this process may step the clock; otherwise the error that stepping would cause. Changes nothing. */
   probeClockStep(): number;
-  /**
-   * Returns -EINVAL if this process may credit entropy, otherwise the error that crediting would cause. Changes
-   * nothing.
-   */
+  /** -EINVAL if this process may credit entropy; otherwise the error that crediting would cause. Changes nothing. */
   probeCreditEntropy(fd: number): number;
-  /** Returns -EINVAL if clone3(2) can be called, otherwise its error. Changes nothing. */
+  /** -EINVAL if clone3(2) can be called; otherwise the error of the call. Changes nothing. */
   probeClone3(): number;
   /** Like probeClone3, for close_range(2). */
   probeCloseRange(): number;

@@ -6,7 +6,7 @@ const NAMES: ReadonlyMap<number, string> = new Map(
     .map(([name, number]) => [number, name]),
 );
 
-/** Name of an errno of either sign: 2 and -2 are "ENOENT". */
+/** Name of an errno, positive or negated: "ENOENT" for both 2 and -2. */
 export function errnoName(errno: number): string {
   return NAMES.get(Math.abs(errno)) ?? `E${Math.abs(errno)}`;
 }
@@ -16,7 +16,7 @@ export function errnoIn(result: number): string | undefined {
   return result < 0 ? errnoName(result) : undefined;
 }
 
-/** Name of the errno of a failed Node call. Taken from the number, because libuv has no name for some (EDQUOT). */
+/** Name of the errno of a failed Node call. Derived from the number, because libuv lacks some names (EDQUOT). */
 export function failedWith(error: unknown): string | undefined {
   const errno = error instanceof Error && "errno" in error ? error.errno : undefined;
   return typeof errno === "number" ? errnoName(errno) : undefined;

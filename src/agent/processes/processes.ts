@@ -22,7 +22,7 @@ export interface CommandProcess {
   readonly pid: number | undefined;
   /** Its cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
-  /** Of a kept command. */
+  /** The name of a kept command. Undefined for the workload and for a command that is not kept. */
   readonly name?: string;
   readonly execId?: string;
   /** Address of the client, if the command is not kept. */

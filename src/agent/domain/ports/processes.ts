@@ -43,7 +43,7 @@ export interface SpawnBlock {
   readonly stdio: StdioPlan;
 }
 
-/** Packs strings for a SpawnBlock. Throws SpawnError if a string contains a NUL, because it would become two. */
+/** Packs strings for a SpawnBlock. Throws SpawnError if a string contains a NUL, which would split it in two. */
 export function pack(strings: readonly (Uint8Array | string)[]): Uint8Array {
   const parts: Uint8Array[] = [];
   // Strings are encoded in bulk: one by one, 100,000 of them take four times as long.
@@ -104,9 +104,9 @@ export class SpawnError extends Error {
   }
 }
 
-/** An aborted start. Either nothing is left of it, or it hangs in the kernel and ends as soon as that returns. */
+/** An aborted start. Its process is gone, or hangs in a system call and dies as soon as that call returns. */
 export class SpawnAborted extends SpawnError {
-  /** What it was waiting for; undefined: nothing that can hang. */
+  /** The system call in which the start was waiting; undefined: it was in none that can hang. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
 
   constructor(waited?: SpawnAborted["waited"]) {
@@ -124,7 +124,7 @@ export interface ProcessEnd {
   readonly coreDumped: boolean;
 }
 
-/** What the figures include: the command's cgroup, or its process with the descendants that it waited for. */
+/** What the figures include: the command's cgroup, or only its process and the descendants that were waited for. */
 type UsageScope = "tree" | "process";
 
 /** Resource usage of a command so far. */
@@ -136,7 +136,7 @@ export interface CommandUsage {
   readonly peakMemory: { readonly scope: UsageScope; readonly bytes: number } | undefined;
 }
 
-/** Figures of the kernel about a command. */
+/** Figures that the kernel keeps about a command. */
 export interface CommandAccounts {
   /** Whether a process in its cgroup was OOM-killed; undefined: unknown. */
   readonly oomKilled: boolean | undefined;
@@ -150,8 +150,8 @@ export interface CommandAccounts {
  */
 export interface ProcessSet {
   /**
-   * Sends a signal once to every member, followed by SIGCONT, because a stopped process would handle it only after
-   * that. Resolves when this is done.
+   * Sends a signal once to every member, and then SIGCONT, because a stopped process handles signals only when it is
+   * continued. Resolves when both were sent.
    */
   signal(signal: number): Promise<void>;
   /** Resolves with true as soon as no member is alive, or with false after `limitMs`. */
@@ -169,7 +169,7 @@ export interface LeftoverProcesses extends ProcessSet {
 /** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
-  /** Name of its cgroup below the session's, which no other child ever has. Undefined: it has none of its own. */
+  /** Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined: it has none. */
   readonly cgroup: string | undefined;
   /** Present with a terminal, and with pipes if stdin was requested. */
   readonly stdin: ByteSink | undefined;
@@ -184,13 +184,13 @@ export interface ChildProcess {
   /** All processes of the child's session. Empty with `inherit`, where it does not lead one. */
   readonly session: ProcessSet;
   /**
-   * The processes that it has left running, for ending them once it has ended, also after `release`. Undefined: it has
-   * no cgroup, so that they cannot be distinguished from other processes.
+   * The processes that the ended child has left running. Call it once the child has ended, before or after `release`.
+   * Undefined: the child has no cgroup, so its descendants cannot be distinguished from other processes.
    */
   leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing without a terminal, and after its end. */
   resize(cols: number, rows: number): void;
-  /** Sends a signal to the process only. Does nothing after `release`. */
+  /** Sends a signal to the child alone, not to its descendants. Does nothing after `release`. */
   signal(signal: number): void;
   /**
    * Sends a signal to the child's process group. For a terminal, SIGINT, SIGQUIT and SIGTSTP go to its foreground
@@ -203,8 +203,8 @@ export interface ChildProcess {
   outputHolders(): readonly number[];
   /**
    * Reaps the ended process and closes its streams. From then on the agent reads and discards what background processes
-   * write to its pipes, so that they do not die from SIGPIPE. Call it once: after `ended`, or if the process hangs in
-   * the kernel and survives SIGKILL; then it is reaped when it ends.
+   * write to its pipes, so that they do not die from SIGPIPE. Call it once, after `ended`. It may also be called for a
+   * process that hangs in the kernel and survives SIGKILL; such a process is reaped when it ends.
    */
   release(): void;
 }
@@ -214,8 +214,8 @@ export interface Processes {
   /**
    * Starts a child. Rejects with SpawnError if that fails; then nothing of it is left. Never blocks the event loop,
    * even if the working directory or the command is on a file system that hangs. Aborting the signal kills a child that
-   * is starting and rejects with SpawnAborted, even if the kernel does not end it yet. Once resolved, the signal has no
-   * effect.
+   * is starting and rejects with SpawnAborted, even if the child hangs in the kernel and is not dead yet. The signal
+   * has no effect once the promise has resolved.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
@@ -234,7 +234,7 @@ export interface SessionProcess {
   readonly state: string;
   readonly cpuUs: number;
   readonly rssBytes: number;
-  /** Its comm name, which it can choose itself. */
+  /** Its comm name, which the process can change (PR_SET_NAME). */
   readonly name: string;
   /** `ChildProcess.cgroup` of the command that it belongs to; undefined: it is in no command's cgroup. */
   readonly cgroup: string | undefined;
@@ -255,9 +255,9 @@ export interface SessionProcesses {
   /** Reads at most `limit` processes. Undefined: there is no usable /proc. Never blocks on a process. */
   read(limit: number): Promise<SessionReading | undefined>;
   /**
-   * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Occupies a thread until
-   * it resolves, which it does not while the process holds its memory lock (it waits for a mapped file that hangs, for
-   * example). Never rejects.
+   * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Never rejects. Occupies
+   * a thread until it resolves. That can take for ever: the kernel needs the process's memory lock, which the process
+   * holds, for example, while it waits for a mapped file whose file system hangs.
    */
   commandLine(pid: number, limitBytes: number): Promise<Uint8Array | undefined>;
   /** Sends a signal to a process of the session. Returns undefined on success. */
@@ -294,21 +294,21 @@ export type FreezeProblem =
 /** All processes of the session, which are frozen together (cgroups(7), cgroup.freeze). No method throws. */
 export interface SessionGroup {
   /**
-   * Freezes them. When it returns, none of them executes user code. Returns undefined on success; otherwise nothing is
-   * frozen.
+   * Freezes the session and returns undefined. None of its processes executes user code from then on. On failure it
+   * returns the problem, and nothing is frozen.
    */
   freeze(): FreezeProblem | undefined;
-  /** Resolves with undefined as soon as all have stopped, or after `limitMs` with those that wait inside the kernel. */
+  /** Resolves with undefined once all processes have stopped, or after `limitMs` with those that wait in the kernel. */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   /**
-   * Searches again for processes that have run since `freeze`. Returns undefined if there are none; otherwise the
-   * freeze has failed.
+   * Searches again for processes that have run since `freeze`. Returns undefined if there are none. Otherwise returns
+   * the problem, and the freeze has failed.
    */
   recheck(): FreezeProblem | undefined;
   size(): number;
-  /** Thaws what `freeze` stopped. Returns false if the kernel refused. */
+  /** Thaws the session. Returns false if the kernel refused. */
   thaw(): boolean;
-  /** Kills everything that `freeze` stopped, without letting it run again. Returns false if the kernel refused. */
+  /** Kills the frozen processes without thawing them first. Returns false if the kernel refused. */
   kill(): boolean;
 }
 
@@ -332,7 +332,7 @@ export interface ByteStore {
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** `count` bytes were read into that space. Called in the same tick of the event loop. */
+  /** `count` bytes were read to `position`. Called in the same tick of the event loop as `room`. */
   filled(count: number): void;
 }
 
@@ -345,9 +345,9 @@ export interface ByteSource {
   /** Continues reading: a full store has room again. */
   resume(): void;
   /**
-   * Call it after the process has exited. Resolves when all bytes that it wrote have been delivered: with true if the
-   * stream reached EOF, with false if another process still holds it open. It waits for chunks to be released or for
-   * room in the store, but never for a process.
+   * To be called after the child has exited. Resolves when all bytes that the child wrote have been delivered: with
+   * true if the stream reached EOF, with false if another process still holds it open. It waits until chunks are
+   * released or the store has room, but never for a process.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */
@@ -357,9 +357,9 @@ export interface ByteSource {
 /** The write end of a child's input. */
 export interface ByteSink {
   /**
-   * Writes bytes in order. Returns undefined if the caller may reuse them. Otherwise the caller must not change them
-   * until the promise resolves: then the kernel has taken them all, or the rest cannot be read (the reader closed its
-   * end, or `close` was called).
+   * Writes bytes in order. Returns undefined if the caller may reuse their memory at once. Otherwise the caller must
+   * not change them until the promise resolves. It resolves when the kernel has taken all bytes, or when nobody can
+   * read the rest (the reader closed its end, or `close` was called).
    */
   write(bytes: Uint8Array): Promise<void> | undefined;
   /** Ends the input after everything written so far: closes a pipe, or types the end-of-file character into a terminal. */

@@ -13,7 +13,7 @@ export class SocketError extends Error {
 
 /** Receives the data of a socket. */
 export interface SocketReceiver extends ByteReceiver {
-  /** Number of bytes that it accepts now; a chunk may exceed it by 64 KiB. At 0 or less the socket waits for `resume`. */
+  /** Bytes that the receiver accepts now. A chunk may be 64 KiB longer. At 0 or less the socket waits for `resume`. */
   room(): number;
   /**
    * The connection is broken, and everything received was delivered. Called once, as the last callback, possibly after
@@ -29,15 +29,15 @@ export interface StreamSocket {
   /** The receiver has room again. */
   resume(): void;
   /**
-   * Writes in order. Calls back when the kernel has taken the bytes or they were dropped; until then they must not
-   * change.
+   * Writes in order. Calls `done` when the kernel has taken the bytes, or when they were dropped. The caller must not
+   * change them before.
    */
   write(bytes: Uint8Array, done: () => void): void;
   /** Ends the output after everything written so far: the peer reads EOF. */
   end(): void;
   /** Closes the socket and drops what has not been written. Later calls do nothing. */
   close(): void;
-  /** The same with a reset: over TCP the peer learns that the connection was broken. */
+  /** Closes like `close`, but with a reset, so that a TCP peer gets an error (ECONNRESET) and not EOF. */
   reset(): void;
 }
 
@@ -53,16 +53,16 @@ export interface Listener {
   /** Text, such as "127.0.0.1". */
   readonly address: string;
   readonly scope: ListenerScope;
-  /** Whether `connectPort` would reach it. */
+  /** Whether `connectPort` would reach this listener. */
   readonly isReached: boolean;
-  /** User who created it. */
+  /** Id of the user that created it. */
   readonly uid: number;
 }
 
 /** The process that holds a socket; the lowest pid if there are several. */
 export interface SocketHolder {
   readonly pid: number;
-  /** Its comm name, which it can choose itself. */
+  /** Its comm name, which the process can change (PR_SET_NAME). */
   readonly command: string;
 }
 
@@ -75,8 +75,8 @@ export interface Sockets {
    */
   connectPort(family: 4 | 6, port: number, signal: AbortSignal): Promise<StreamSocket>;
   /**
-   * Connects to a unix stream socket. Returns "own" if this process itself is the listener, whatever the path. Waits
-   * while the listener's backlog is full. Rejects as `connectPort` does.
+   * Connects to a unix stream socket. Resolves with "own" if this process itself is the listener, by whatever path it
+   * was reached. Waits while the listener's backlog is full. Rejects as `connectPort` does.
    */
   connectPath(path: string, signal: AbortSignal): Promise<StreamSocket | "own">;
   /**

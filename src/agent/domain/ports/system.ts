@@ -72,8 +72,8 @@ export interface Signals {
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
 /**
- * For a TCP socket with data for the peer: milliseconds since the peer's kernel last acknowledged something that it
- * should. 0 or less: no data is waiting, or the kernel does not tell.
+ * Milliseconds for which the peer of a TCP socket has not acknowledged data that was sent to it. 0 or less: all data is
+ * acknowledged, or the kernel does not report it.
  */
 export type UnacknowledgedMs = (fd: number) => number;
 
@@ -89,7 +89,7 @@ export const SILENT_LOG: Log = { debug: () => {}, info: () => {}, warn: () => {}
 
 /** The agent's standard output and error, which are the console of the sandbox. */
 export interface ConsoleOutput {
-  /** Queues bytes in order without waiting. Returns how many were queued; the others are lost. */
+  /** Queues bytes in order without waiting. Returns how many were queued; the rest is dropped. */
   write(stream: "stdout" | "stderr", bytes: Uint8Array): number;
   /** Resolves when everything queued is written, or after a second. */
   flushed(): Promise<void>;

@@ -6,14 +6,14 @@ export interface MemoryUsage {
   readonly swapFreeBytes: number | undefined;
 }
 
-/** Online CPUs, and their time since boot (proc_stat(5)). */
+/** Online CPUs, and the CPU time that they have spent since boot (proc_stat(5)). */
 export interface CpuUsage {
   readonly count: number;
   readonly busyUs: number;
   readonly stealUs: number;
 }
 
-/** Time since boot in which some tasks stalled, and in which all did (Documentation/accounting/psi.rst). */
+/** Time since boot in which some tasks were stalled, and in which all were (Documentation/accounting/psi.rst). */
 export interface Pressure {
   readonly someUs: number | undefined;
   readonly fullUs: number | undefined;
@@ -63,7 +63,7 @@ export interface GuestCounters {
   readonly processes: number | undefined;
   /** OOM-killed processes of the session. */
   readonly sessionOomKills: number | undefined;
-  /** The root is first. Their space was not queried yet, because that may hang. */
+  /** The root file system is first. Sizes are not included, because querying a file system may hang. */
   readonly fileSystems: Listed<MountedFileSystem>;
 }
 

@@ -25,8 +25,8 @@ export class CallSlots {
   }
 
   /**
-   * Runs a call once it has a slot. Progress of the call counts as user activity. Rejects with RESOURCE_EXHAUSTED if
-   * all slots are taken.
+   * Takes a slot and runs a call, whose progress counts as user activity. Rejects with RESOURCE_EXHAUSTED if all slots
+   * are taken.
    */
   async run<Value>(caller: Caller, call: (onProgress: () => void, place: Share) => Promise<Value>): Promise<Value> {
     const place = this.#slots.share(caller.connection, (reason) => caller.failWithin1s(reason));

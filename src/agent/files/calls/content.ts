@@ -6,9 +6,9 @@ import type { WriteRequest } from "./file-requests.ts";
 
 /** Bytes collected for one write(2). Waking a thread costs as much as writing 256 KiB or more (decision 0023). */
 const BATCH_BYTES = 512 * 1024;
-/** The same while many files are written, to bound memory. Then each call also waits for the previous write. */
+/** Batch size while many files are written, to bound memory. Each call then also waits for the previous write. */
 const TIGHT_BATCH_BYTES = 64 * 1024;
-/** Largest number of pieces in a batch. One system call accepts more, but each piece costs time of its own. */
+/** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */
 const BATCH_PIECES = 256;
 /** Up to this many concurrent writes may use large batches. */
 const FEW_WRITERS = 4;

@@ -50,7 +50,7 @@ export interface DirectoriesParts {
 export interface TreeInput {
   /** Passes every item to the writer. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;
-  /** Called repeatedly while the writer finishes, so that new failures can be reported. */
+  /** Called repeatedly while the writer finishes, so that the call can report new failures to its client. */
   progressed(writer: TreeWriter): Promise<void>;
 }
 
@@ -134,8 +134,8 @@ export class Directories {
   }
 
   /**
-   * Creates the tree's root directory unless it exists. A path such as "/" or "x/." has no last name to create, so it
-   * is checked first.
+   * Creates the tree's root directory unless it exists. Whether it exists is checked first, because a path such as "/"
+   * or "x/." has no last name that could be created.
    */
   async #makeRoot(location: FileLocation): Promise<void> {
     const { path } = location;
@@ -168,7 +168,7 @@ export class Directories {
           failures: output.failures?.bind(output),
           hole: output.hole?.bind(output),
         };
-        // The listing closes its directory before its last entries are read, so reading needs a second descriptor.
+        // The listing closes its descriptor before the last files are read, so reading files needs a second descriptor.
         await using root = await openAgain(listed);
         const top = new ListedDirectory(listed);
         const { crossMounts, hardLinks } = location;
@@ -268,7 +268,7 @@ function isErrno(error: unknown, errno: string): boolean {
   return error instanceof FileSystemError && error.errno === errno;
 }
 
-/** Whether two directories are on the same mount. False without /proc. */
+/** Whether two directories are on the same mount. Without /proc this is unknown and the result is false. */
 function isSameMount(one: OpenDirectory, other: OpenDirectory): boolean {
   const [mount, to] = [one, other].map(({ descriptor }) => mountOf(descriptor.fd));
   return mount?.path !== undefined && mount.path === to?.path && mount.fileSystem === to.fileSystem;

@@ -91,7 +91,7 @@ const OVER_A_LINK = escapes("it contains a symbolic link, and no_symlinks is set
 const OVER_TOO_MANY = escapes("it contains too many symbolic links, or a magic link of /proc");
 const MOUNTED = failed("MOUNT_POINT", "it is a mount point; unmount it first");
 const FULL = failed("FOLDER_NOT_EMPTY", "the directory is not empty");
-/** Errnos with another meaning when the entries of a directory change. */
+/** Failures of operations that change the entries of a directory, where these differ from FAILURES. */
 const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure>>>>> = {
   watch: {
     ENOSPC: [
@@ -118,7 +118,7 @@ const LOWER_LAYER = failed(
 );
 const UNKNOWN = broken("refused by the guest's kernel");
 
-/** Steps that run after the file got its name. */
+/** Steps that run after the file got its name: if one fails, the file exists nevertheless. */
 const AFTER_NAMING: ReadonlySet<FileStep> = new Set(["place", "sync_folder"]);
 
 function hung({ step, mount, returned }: FileSystemHung): Failure {

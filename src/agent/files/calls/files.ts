@@ -91,8 +91,8 @@ export class Files {
   }
 
   /**
-   * Creates or replaces a file atomically, once its content is complete, verified and on disk. A failed write changes
-   * nothing.
+   * Creates or replaces a file atomically, once all of the content has arrived and was verified and synced to disk. A
+   * failed write changes nothing.
    */
   async write(request: WriteRequest, input: Incoming<LentBytes>, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
@@ -113,7 +113,7 @@ export class Files {
     });
   }
 
-  /** Returns the attributes of a path. `noFollow`: of a symbolic link itself. */
+  /** Returns the attributes of a path. With `noFollow`, a symbolic link is described, not its target. */
   async stat(location: FileLocation, noFollow: boolean): Promise<PathReport> {
     checkFilePath(location);
     const { path } = location;

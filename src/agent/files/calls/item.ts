@@ -7,7 +7,7 @@ import { isReservedName, SLASH } from "../open/names.ts";
 const NAMED_LIMIT = 100;
 /** PATH_MAX without its NUL. */
 const PATH_LIMIT_BYTES = 4_095;
-/** Node writes at offsets up to 2^53 - 1. */
+/** Largest size of a file in a tree: Node cannot write at larger offsets. */
 export const MAX_SIZE_BYTES: bigint = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** An item of a tree, decoded (message TreeItem). */
@@ -31,7 +31,7 @@ export interface FailedEntry {
   readonly errno: string;
 }
 
-/** Collects the entries that failed: their number, the first ones by name, and those that were not reported yet. */
+/** Collects failed entries. Keeps their number, the names of the first 100, and those that were not reported yet. */
 export class Failures {
   readonly first: FailedEntry[] = [];
   #count = 0n;
@@ -67,7 +67,7 @@ export class Failures {
   }
 }
 
-/** Throws INVALID_ARGUMENT for an item that is invalid in any tree. Then nothing of its message is written. */
+/** Throws INVALID_ARGUMENT for an item that is invalid in every tree. Nothing of the item's message is written then. */
 export function checkItem(item: TreeItem): void {
   const { path, type, sizeBytes, data, linkTarget } = item;
   if (!isInside(path))

@@ -2,7 +2,7 @@ import type { FilePath } from "../attributes.ts";
 import type { DirectoryIdentity } from "../entries/listing.ts";
 import type { ListedDirectory } from "../entries/listed-directory.ts";
 
-/** A walk keeps only the top directory and this many of the deepest ones open. */
+/** Number of directories that a walk keeps open: the deepest ones. The top directory stays open in addition. */
 const OPEN_LEVELS = 16;
 const SLASH = Buffer.from("/");
 
@@ -21,8 +21,8 @@ interface Level<State extends WalkState> {
 }
 
 /**
- * The stack of directories from the top of a walk to its current position. Few of them are open, however deep the walk
- * is.
+ * The stack of directories from the top of a walk to its current position. Only OPEN_LEVELS of them and the top are
+ * open, however deep the walk is.
  */
 export class Levels<State extends WalkState> implements AsyncDisposable {
   readonly #levels: Level<State>[] = [];
@@ -61,8 +61,8 @@ export class Levels<State extends WalkState> implements AsyncDisposable {
   }
 
   /**
-   * Returns to the parent directory. Throws FileSystemError if the current one was moved elsewhere; then call
-   * `unwindToOpen`.
+   * Returns to the parent directory. Throws FileSystemError if the current directory was moved elsewhere; the caller
+   * must then call `unwindToOpen`.
    */
   async leave(): Promise<void> {
     const left = this.#pop();
@@ -75,7 +75,7 @@ export class Levels<State extends WalkState> implements AsyncDisposable {
     }
   }
 
-  /** Unwinds to the nearest ancestor that is still open. Calls `onLeave` for each directory that it leaves. */
+  /** Unwinds to the nearest ancestor that is still open. Calls `onLeave` for each directory on the way. */
   unwindToOpen(onLeave?: (place: State) => void): void {
     for (const { directory, state: place } of this.#levels.toReversed()) {
       if (directory !== undefined) return;

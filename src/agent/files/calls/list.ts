@@ -8,7 +8,7 @@ import type { ListRequest } from "./tree-requests.ts";
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;
-/** The walk does not descend further, which bounds memory in a hostile tree. */
+/** The walk does not descend into a directory with a longer path, which bounds memory in a hostile tree. */
 const PATH_LIMIT_BYTES = 64 * 1024;
 /** Errnos that mean that the directory was removed or replaced in the meantime. */
 const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);
@@ -98,7 +98,7 @@ class ListWalk {
     if (this.#batch.length > 0) await this.#send(false);
   }
 
-  /** Reads the next entries. An error fails the call only if nothing was read of the top directory yet. */
+  /** Reads the next entries. An error fails the call only if it occurs at the first read of the top directory. */
   async #read(directory: ListedDirectory, place: ListState): Promise<void> {
     try {
       const { entries, next } = await directory.read(place.next);

@@ -51,8 +51,8 @@ export function checkAttributes({ mode, uid, gid }: GivenAttributes, fault: type
 }
 
 /**
- * Runs `run` on the whole file system, or on the part below `beneath`. Turns a FileSystemError into an AgentError with
- * the path.
+ * Runs `run` on the whole file system, or on the part below `beneath`. Turns a FileSystemError into an AgentError that
+ * has the path.
  */
 export async function inTree<Value>(
   fileSystem: FileSystem,
@@ -67,7 +67,7 @@ export async function inTree<Value>(
   return await within(view);
 }
 
-/** Opens a directory for reading. If the path names something else, the error has its type. */
+/** Opens a directory for reading. If the path names something else, the error says what it is. */
 export async function openTree(tree: FileTree, location: FileLocation): Promise<OpenDirectory> {
   try {
     return await tree.openTree(location.path, "read");

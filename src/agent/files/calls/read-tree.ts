@@ -13,11 +13,11 @@ import type { OpenDirectory } from "../open/directory.ts";
 const SMALL_BYTES = 64 * 1024;
 /** Content bytes in one batch, which becomes one message. */
 const BATCH_BYTES = 256 * 1024;
-/** Largest number of hard links to remember. Further names of a file are sent as copies. */
+/** Largest number of hard-linked files to remember. Further hard links are sent as copies of their file. */
 const LINKS_LIMIT = 65_536;
 /** Deeper than any path that can be listed. */
 const ALL_LEVELS = 2 ** 31;
-/** Limit for files without a size (/proc), because such a file may never end. */
+/** Limit for the content of files of size 0 (in /proc): such a file may have content, and may never end. */
 const MEASURED_LIMIT_BYTES = 32n * 1024n * 1024n;
 const NONE = new Uint8Array(0);
 const NUL: Uint8Array = Uint8Array.of(0);
@@ -27,8 +27,8 @@ export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
   /**
-   * Undefined: failures are only in the result. If the last item is incomplete, its failure means that its rest never
-   * comes.
+   * Receives failures as they happen; undefined: they are only in the result. If the item that was sent last is
+   * incomplete, a failure of this item means that the rest of it is never sent.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
   /** Undefined: the zeros of a hole are sent as data. */
@@ -36,13 +36,13 @@ export interface TreeOutput {
 }
 
 export interface ReadTreeParts {
-  /** Used for the listing, which closes it. */
+  /** The directory, for the listing, which closes it. */
   readonly top: ListedDirectory;
   /** The same directory again, to read the files. */
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
-  /** Further names of a file are sent as links to the first one, also with `crossMounts`. */
+  /** Further names of a file are sent as hard links to its first name, also with `crossMounts`. */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;
@@ -80,7 +80,7 @@ class TreeReader {
   readonly #mounts: MountsBelow;
   /** The first name that was sent of each file with several hard links. Later names are sent as links to it. */
   readonly #names = new Map<string, FilePath>();
-  /** Items for the next message, and small files to read, which follow them. */
+  /** Items for the next message. The small files in `#small` are read later, and their items follow these. */
   #ready: TreeItem[] = [];
   #small: SmallFile[] = [];
   #items = 0n;
@@ -129,11 +129,11 @@ class TreeReader {
     }
   }
 
-  /** Whether the file was already sent under another name. If so, this name is sent as a hard link. */
+  /** Returns whether the file was already sent under another name; in this case it sends this name as a hard link. */
   async #takeHardLink(name: FilePath, attributes: FileAttributes): Promise<boolean> {
     // Inode numbers are unique only within one file system.
     if (!this.#isShared(attributes)) return false;
-    // The first name may still be in the batch to read, and reading it may fail.
+    // The first name may still be in `#small`. It must be read first, because reading it may fail.
     if (this.#small.some(([, waiting]) => waiting.inode === attributes.inode)) await this.#readSmall();
     const first = this.#names.get(this.#fileOf(name, attributes));
     if (first === undefined) return false;
@@ -146,7 +146,7 @@ class TreeReader {
     return links > 1n && (this.#parts.hardLinks || !this.#parts.crossMounts);
   }
 
-  /** An inode is unique only within its file system, and a link cannot cross from one mount into another. */
+  /** Key of a file: an inode is unique only in its file system, and a hard link cannot cross into another mount. */
   #fileOf(path: FilePath, { inode }: FileAttributes): string {
     return `${inode} ${Buffer.from(this.#mounts.of(path)?.path ?? NONE).toString("latin1")}`;
   }
@@ -213,8 +213,8 @@ class TreeReader {
       if (file === undefined) throw new FileSystemError("open", "ESTALE");
       const leave = buffers.enter();
       try {
-        // A file of size 0 is here only because it had more content than fits into a batch, as files of /proc do. Its
-        // size is found by reading it.
+        // A file of size 0 was too large for a batch if it has content, as files of /proc do. Reading the whole file is
+        // the only way to find the number of its bytes.
         const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
         const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
         if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");
@@ -227,7 +227,7 @@ class TreeReader {
       if (!(error instanceof FileSystemError)) throw error;
       this.#failures.add(path, error.errno);
     }
-    // The client must learn that this item stays incomplete before it gets the next one.
+    // The client must learn that this item stays incomplete before it gets the next item.
     await this.#reportFailures();
   }
 

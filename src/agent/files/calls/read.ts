@@ -22,7 +22,7 @@ export const FILE_BUFFERS: BufferPoolSizes = {
  */
 export type ReadOutput = (bytes: Uint8Array, attributes: FileAttributes | undefined, release: () => void) => void;
 
-/** Receives the size of the next hole, with the attributes if it is the first part. Resolves when it was sent. */
+/** Receives the size of the next hole, with the attributes if the file begins with it. Resolves when it was sent. */
 export type HoleOutput = (sizeBytes: bigint, attributes: FileAttributes | undefined) => Promise<void>;
 
 export interface ReadParts {
@@ -68,7 +68,7 @@ class InFlightLimit {
     this.#buffers = buffers;
   }
 
-  /** Resolves with a buffer as soon as fewer are in flight than allowed. Await it before the next call. */
+  /** Resolves with a buffer as soon as fewer buffers are in flight than allowed. Await it before the next call. */
   async take(sizeBytes: number): Promise<LentBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));
@@ -87,8 +87,8 @@ class InFlightLimit {
 }
 
 /**
- * Reads the file, or the requested range, into chunks for the output. All are full but the last, and those before
- * holes.
+ * Reads the file, or the requested range, into chunks for the output. All chunks are full, except for the last one and
+ * for a chunk before a hole.
  */
 export async function readChunks(parts: ReadParts): Promise<void> {
   const { file, request, hole } = parts;
@@ -97,7 +97,7 @@ export async function readChunks(parts: ReadParts): Promise<void> {
   const end = endOf(parts);
   if (hole !== undefined && end !== undefined && begin < end && file.attributes.hasHoles === true)
     await reader.readSparse(begin, end, hole);
-  // Files that are read from their beginning are read sequentially: some files of /proc do not support pread(2).
+  // A read from the beginning uses the file position instead of offsets: some files of /proc do not support pread(2).
   else await reader.read(begin, end, begin === 0n);
 }
 
@@ -154,7 +154,7 @@ class ChunkReader {
   }
 }
 
-/** Reads until the target is full or the file ends. A read of a /proc file returns only a page at a time. */
+/** Reads until the target is full or the file ends. Several reads may be needed: /proc returns a page at a time. */
 async function fill(
   file: RegularFile,
   target: Uint8Array,

@@ -5,7 +5,7 @@ import { Failures, type FailedEntry } from "./item.ts";
 import type { ListedDirectory } from "../entries/listed-directory.ts";
 import { Levels, type WalkState } from "./levels.ts";
 
-/** How often a directory is emptied, because other processes may add entries at the same time. */
+/** Number of attempts to empty a directory. Each may be in vain, because other processes add entries meanwhile. */
 const PASSES = 3;
 /** Errnos of rmdir(2) on a directory that is not empty. */
 const FULL: ReadonlySet<string> = new Set(["ENOTEMPTY", "EEXIST"]);
@@ -20,7 +20,7 @@ export interface Removal {
 }
 
 export interface RemoveParts {
-  /** The directory that contains it. */
+  /** The parent directory of the entry to remove. */
   readonly above: ListedDirectory;
   readonly name: FilePath;
   readonly onProgress: () => void;
@@ -32,11 +32,11 @@ class RemoveState implements WalkState {
   readonly pass: number;
   /** Subdirectories of the last page that are not empty. */
   directories: Removable[] = [];
-  /** Positions of the last page and of the next one. */
+  /** Position of the last page. `next` is the position of the next page. */
   last: DirectoryPosition | undefined;
   next: DirectoryPosition | undefined;
   isAtEnd = false;
-  /** An entry in it, or further below, cannot be removed. */
+  /** An entry below this directory cannot be removed, so the directory stays as well. */
   isKept = false;
 
   constructor(name: FilePath, pass: number) {
@@ -159,8 +159,8 @@ class RemoveWalk {
   }
 
   /**
-   * Tries again: another process added an entry, or the file system skipped some because others were removed while it
-   * listed.
+   * Empties a directory again that is still not empty. Either another process has added an entry, or the file system
+   * has skipped entries in the listing because others were removed at the same time.
    */
   async #retry(here: Levels<RemoveState>["current"], { name, pass }: RemoveState): Promise<void> {
     if (here !== undefined) await this.#enter(here.directory, here.place, { name, type: "directory" }, pass + 1);

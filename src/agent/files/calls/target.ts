@@ -49,8 +49,8 @@ function resolveFrom(directory: FilePath, target: FilePath): FilePath {
 }
 
 /**
- * Returns a function that looks up the owner of new files: the workload's user, or the agent's own identity if it has
- * none. It looks the user up on each call because the user database may change.
+ * Returns a function that looks up the owner of new files. This is the user of the workload, or the agent's own user if
+ * no user is configured. The user is looked up at each call, because the user database may change.
  */
 export function sessionOwner(accounts: Accounts, user: string, own: FileOwner): () => Promise<FileOwner> {
   return async () => {

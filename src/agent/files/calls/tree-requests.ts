@@ -46,8 +46,8 @@ export interface SetAttributesRequest extends FileLocation, GivenAttributes {
 }
 
 /**
- * Splits a path before its last name. That name is not followed if it is a link. Throws AgentError if there is none
- * (`/`, `.`, `..`).
+ * Splits a path before its last name, so that a symbolic link of that name is not followed. Throws AgentError if the
+ * path has no last name (`/`, `.`, `..`).
  */
 export function namedEntry(path: FilePath, field: string): DividedPath {
   const divided = splitPath(path);

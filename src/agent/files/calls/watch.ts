@@ -37,17 +37,17 @@ export interface WatchRequest extends FileLocation {
 
 /** The client of a watch. */
 export interface WatchClient {
-  /** Aborted when it is gone. */
+  /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
   /** Reports that the watch has begun, and the number of its directories. */
   begun(directories: number): void;
-  /** Takes a batch of changes. Resolves when the next may come. */
+  /** Sends a batch of changes. Resolves when the client can take the next batch. */
   send(changes: readonly Change[]): Promise<void>;
 }
 
-/** Directories that one job on a thread checks. */
+/** Largest number of directories that are checked by one job on a thread. */
 const CHECKED_AT_ONCE = 256;
-/** Time for which events are gathered. A rename of which only one half has been read waits once more. */
+/** How long events are collected before they are read. A rename waits this long once more for its second event. */
 const GATHER_MS = 20;
 const MASK: number =
   IN.MODIFY |
@@ -59,10 +59,10 @@ const MASK: number =
   IN.DELETE |
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
-/** That a watch of another path is the same one's, and what it reports, stays. */
+/** The directory may already be watched under another path: the mask is then added to that of the existing watch. */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
-/** Nothing can be watched any more, or at all. */
+/** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */
 const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS"]);
 
 /** The watches of all clients. */
@@ -76,7 +76,7 @@ export class Watches {
   }
 
   /**
-   * Reports what changes in a directory. Never resolves.
+   * Reports the changes in a directory until the watch fails. Never resolves.
    *
    * @throws AgentError RESOURCE_EXHAUSTED for too many watches or directories; NOT_FOUND when the directory is removed;
    *   the signal's reason, or that of `leave`
@@ -95,7 +95,7 @@ export class Watches {
     });
   }
 
-  /** Ends all watches, also those that come later. */
+  /** Ends all current and future watches with this reason. */
   shutDown(reason: AgentError): void {
     this.#watchers.shutDown(reason);
   }
@@ -120,7 +120,7 @@ interface WatchParts {
   readonly onSize: (directories: number) => void;
 }
 
-/** One client's watch: reads events, checks the places that they name on a thread, and sends the changes. */
+/** The watch of one client. Reads events, has a thread check the places that the events name, and sends the changes. */
 class Watch {
   readonly #parts: WatchParts;
   readonly #changes: Changes;
@@ -128,7 +128,7 @@ class Watch {
   readonly #begun = Promise.withResolvers<void>();
   readonly #over = new AbortController();
   #news = Promise.withResolvers<void>();
-  /** Events that were read but not processed: they may be of directories whose watch is still being added. */
+  /** Events that were read but not processed, because they may belong to a directory whose check is in progress. */
   #events: InotifyEvent[] = [];
   #hasMore = false;
   #isChecking = false;
@@ -195,7 +195,7 @@ class Watch {
     this.#news = Promise.withResolvers();
   }
 
-  /** Reads events after that time, unless that is to happen anyway. */
+  /** Schedules reading events after `delayMs`, unless this is already scheduled. */
   #gather(inotify: Inotify, delayMs: number): void {
     this.#cancel ??= this.#parts.timers.after(delayMs, () => {
       this.#cancel = undefined;
@@ -212,11 +212,11 @@ class Watch {
     });
   }
 
-  /** Takes events in their order, up to one of a directory that a check may just have begun to watch. */
+  /** Processes events in order. Stops at an event with an unknown watch that the running check may have created. */
   #take(inotify: Inotify): void {
     const rest = this.#events.findIndex((event) => !this.#tree.take(event) && this.#isChecking);
     this.#events = rest < 0 ? [] : this.#events.slice(rest);
-    // What has happened while they waited is still to be read.
+    // While the rest of the events waits, the kernel may have queued further events, which must be read later.
     if (rest >= 0) this.#hasMore = true;
     else {
       if (!this.#hasMore) this.#tree.tick();
@@ -227,7 +227,7 @@ class Watch {
     this.#wake();
   }
 
-  /** Has a thread watch directories and list them. */
+  /** Checks places: a thread adds a watch for each directory and lists its entries. */
   async #check(inotify: Inotify, places: readonly Place[], paths: readonly string[]): Promise<void> {
     const { crossMounts, recursive } = this.#parts.request;
     const isRoot = places[0]?.parent === undefined;
@@ -263,7 +263,7 @@ class Watch {
     }
   }
 
-  /** The path is not a directory any more: it was removed, and the agent has not read the event yet. */
+  /** Ignores an error of a watched directory that was removed: the event for its removal has not been read yet. */
   #unlessGone(error: unknown): void {
     const isGone = error instanceof AgentError && ["PATH_NOT_FOUND", "NOT_A_FOLDER"].includes(error.reason);
     if (!isGone || this.#tree.size === 0) throw error;
@@ -278,8 +278,8 @@ class Watch {
   }
 
   /**
-   * Opens the watched directory for as long as `use` runs: while it is open, the kernel does not report that it is
-   * removed, and its file system cannot be unmounted.
+   * Opens the watched directory only while `use` runs: as long as a directory is open, the kernel does not report its
+   * removal, and its file system cannot be unmounted.
    */
   #inRoot<Value>(use: (directory: OpenDirectory) => Promise<Value>): Promise<Value> {
     const { fileSystem, request } = this.#parts;
@@ -290,7 +290,7 @@ class Watch {
   }
 }
 
-/** Reads what the addon's watchEach gave. */
+/** Decodes the result of the addon's watchEach: a watch or negated errno, and the listed names, for each path. */
 function unpack(bytes: Buffer): { watch: number; names: string[] }[] {
   const results: { watch: number; names: string[] }[] = [];
   for (let at = 0; at < bytes.length;) {

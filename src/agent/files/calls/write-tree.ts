@@ -12,13 +12,13 @@ import { fileFailure } from "./failure.ts";
 import { checkItem, Failures, type FailedEntry, notSparse, type TreeItem, tooLong, tooShort } from "./item.ts";
 import { pathText } from "./location.ts";
 
-/** Largest number of links to remember. Further ones are treated as links that existed before the call. */
+/** Largest number of created links to remember. Further links are treated as if they existed before the call. */
 const LINKS_LIMIT = 65_536;
 /** Upper bound for the size of a record without its path and content. */
 const RECORD_BYTES = 64;
 const SPECIAL_BITS = 0o7000;
 const NONE = new Uint8Array(0);
-/** Errnos that may mean a missing directory. EXDEV: an absolute link, which is resolved inside the tree. */
+/** Errnos of a path with a missing directory. EXDEV: it has an absolute link, which is resolved inside the tree. */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
 /** Options of a tree (message WriteTreeHeader). */
@@ -61,7 +61,7 @@ export class TreeWriter implements AsyncDisposable {
   /** File systems to sync at the end, each with an open directory on it. */
   readonly #syncTargets: Map<string, OpenDirectory>;
   readonly #deferred: DeferredAttributes;
-  /** Links that this tree created. A directory item may use an older link to a directory, but not one of these. */
+  /** Links that this tree created. A directory item may name a link that existed before, but not one of these. */
   readonly #links = new Set<string>();
   #large: LargeFile | undefined;
   #items = 0n;
@@ -169,9 +169,9 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns an open directory on the file system that is written to; it is synced at the end. It must be opened before
-   * the write, because syncfs(2) reports only errors that happened since the open. Returns the root directory if it
-   * cannot be opened: then files on that mount are synced one by one.
+   * Returns an open directory on the file system that is written to, which is synced at the end. The directory must be
+   * opened before the write, because syncfs(2) reports only errors that happened since the open. If it cannot be
+   * opened, returns the root directory; files on the mount `below` are then synced one by one.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;
@@ -221,7 +221,7 @@ export class TreeWriter implements AsyncDisposable {
       this.#signal.throwIfAborted();
       const { below, end } = this.#mounts.first(from, records.count, pathAt);
       const putting = this.#putEach(records.slice(from, end), below);
-      // A mount that does not respond fails only the entries on it, not the tree.
+      // If a mount does not respond, only its own entries fail, not the whole tree.
       const errors = await putting.catch((error: unknown) => {
         if (below === undefined || !(error instanceof FileSystemError)) throw error;
         return Array.from({ length: end - from }, () => error);

@@ -74,7 +74,7 @@ async function writeStepwise(
   }
 }
 
-/** Fast path for small files, with half as many steps. Undefined if it does not apply; then nothing was changed. */
+/** Fast path for small files, with half as many steps. Returns undefined, with nothing changed, if it fails. */
 async function createAtOnce(
   { tree, request, newFileOwner }: WriteParts,
   content: Buffer,
@@ -87,7 +87,7 @@ async function createAtOnce(
     return { file: await createSmallFile(above, name, content, request.exclusive), owner };
   } catch {
     // For example, the path is a link or a directory, or the file system requires a temporary name. The slow path
-    // reports any other failure again.
+    // handles these cases, and it reports any other failure.
     return undefined;
   }
 }
@@ -136,7 +136,7 @@ async function receive(
   const content = new Content({ file, expected: request, writers });
   try {
     await new Promise<void>((resolve, reject) => {
-      // The call fails, so the rest of the input is never read.
+      // Failing the call also ends the input, so nothing needs to read the rest of it.
       const failed = (error: Error): Promise<void> => {
         reject(error);
         return new Promise(() => {});

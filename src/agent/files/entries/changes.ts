@@ -7,17 +7,20 @@ export type ChangeKind = "CREATED" | "MODIFIED" | "CLOSED" | "ATTRIBUTES" | "REM
 export interface Change {
   readonly kind: ChangeKind;
   readonly path: string;
-  /** Of a move; else empty. */
+  /** The new path of a moved entry; empty for other kinds. */
   readonly newPath: string;
   readonly isDirectory: boolean;
-  /** Why changes below a directory are not reported; else empty. */
+  /** For a rescan: why changes below the directory are not reported. Otherwise empty. */
   readonly errno: string;
 }
 
-/** The first half of a rename. Until the other one is read it is a removal, and what follows it waits. */
+/**
+ * The first event of a rename (IN_MOVED_FROM). It becomes a move when the second event is read, and a removal if there
+ * is none. Later changes stay in the queue until this is decided (`isHeld`).
+ */
 export type HeldMove = { -readonly [Name in keyof Change]: Change[Name] } & { isHeld: boolean; isQueued: boolean };
 
-/** What an entry's later changes do not add to, before it is itself created, removed or moved again. */
+/** A bit for each kind of change. Of an entry's changes of the same kind, only the first is queued. */
 const BITS: Readonly<Record<ChangeKind, number>> = {
   CREATED: 1,
   REMOVED: 2,
@@ -29,17 +32,20 @@ const BITS: Readonly<Record<ChangeKind, number>> = {
 };
 const PLACE_BITS = BITS.CREATED | BITS.REMOVED;
 /**
- * The changes that wait to be sent. Changes of one path are joined where the state of the entry at the end, which is
- * all that the client can look up, is the same; too many changes become a rescan of the directory that has all of
- * them.
+ * The changes that wait to be sent. Repeated changes of one path are merged: the client can only look up the final
+ * state of the entry, so it loses nothing. Too many changes are replaced by a rescan of the deepest directory that
+ * contains all of them.
  */
 export class Changes {
   readonly #isReported: (path: string) => boolean;
   #queue: (Change | HeldMove)[] = [];
   #bytes = 0;
-  /** Kinds that are in the queue, by path. */
+  /** Bits of the kinds that are queued for each path. */
   readonly #seen = new Map<string, number>();
-  /** Rescans in the queue that still cover what comes: no rename into them is behind them. */
+  /**
+   * Directories with a rescan in the queue. Further changes below them need not be queued. A directory is removed from
+   * this list when a rename into or out of it is queued after its rescan.
+   */
   #rescans: string[] = [];
 
   constructor(isReported: (path: string) => boolean) {
@@ -55,11 +61,11 @@ export class Changes {
     this.#push({ kind, path, newPath: "", isDirectory, errno: "" });
   }
 
-  /** Queues a rename from here, perhaps to a place that is not watched. */
+  /** Queues the first half of a rename, before it is known whether the entry moves to a watched directory. */
   hold(path: string, isDirectory: boolean): HeldMove {
     const change = { kind: "REMOVED", path, newPath: "", isDirectory, errno: "" } as const;
     const move: HeldMove = { ...change, isHeld: true, isQueued: !this.#isCovered(path) };
-    // What was queued of the entries in it was said of other paths.
+    // After the rename, the entries below the directory have other paths, so later changes must not be merged.
     if (isDirectory) this.#seen.clear();
     if (!move.isQueued) return move;
     this.#seen.set(path, BITS.REMOVED);
@@ -67,12 +73,12 @@ export class Changes {
     return move;
   }
 
-  /** The rename ends here; undefined: not at a place that is watched. */
+  /** Completes a rename with the entry's new path; undefined: the entry was not moved to a watched directory. */
   complete(move: HeldMove, newPath: string | undefined): void {
     move.isHeld = false;
     if (newPath === undefined) return;
     if (!move.isQueued) {
-      // The client is still to find the entry at its old path, or has not found it there.
+      // A rescan covered the old path, so the client may or may not have seen the entry there.
       if (move.isDirectory) this.rescan(newPath);
       else this.add("CREATED", newPath, false);
       return;
@@ -85,14 +91,14 @@ export class Changes {
     else this.#seen.delete(newPath);
   }
 
-  /** Changes below this directory were not seen one by one. */
+  /** Queues a rescan: changes below this directory were not observed one by one. */
   rescan(path: string, errno = ""): void {
     if (this.#isCovered(path)) return;
     this.#push({ kind: "RESCAN", path, newPath: "", isDirectory: true, errno });
     if (errno === "") this.#rescans.push(path);
   }
 
-  /** Takes what is to be sent, up to a rename of which only the first half is known. */
+  /** Removes and returns the changes to send, up to a rename of which only the first half is known. */
   take(): Change[] {
     const held = this.#queue.findIndex(isHeld);
     const taken = this.#queue.splice(0, held < 0 ? this.#queue.length : held);
@@ -131,7 +137,7 @@ function isWithin(path: string, directory: string): boolean {
   return directory === "" || path === directory || path.startsWith(`${directory}/`);
 }
 
-/** The deepest directory that holds all of these entries. */
+/** The deepest directory that contains all of these paths. */
 function commonDirectory([first = "", ...others]: readonly string[]): string {
   let common = parentOf(first);
   for (const path of others) while (common !== "" && !path.startsWith(`${common}/`)) common = parentOf(common);

@@ -5,7 +5,7 @@ import { type Descriptor, openIn } from "../open/descriptor.ts";
 import type { OpenDirectory } from "../open/directory.ts";
 import { Records } from "./record.ts";
 
-/** Size of the records in memory. The rest is in an unnamed file, because a tree may have millions of directories. */
+/** Limit for records in memory. Further records are in an unnamed file: a tree may have millions of directories. */
 const MEMORY_BYTES = 4 * 1024 * 1024;
 /** Records per batch. */
 const PART_RECORDS = 1_024;
@@ -36,8 +36,8 @@ export class DeferredAttributes implements AsyncDisposable {
   }
 
   /**
-   * Moves records to the file if memory is full. Returns false if that fails: then set all attributes now. Throws
-   * FileSystemError if the file system hangs.
+   * Moves records to the file if memory is full. Returns false if that fails; the caller must then set all deferred
+   * attributes now. Throws FileSystemError if the file system hangs.
    */
   async spill(): Promise<boolean> {
     if (this.#records.sizeBytes < MEMORY_BYTES) return true;
@@ -66,8 +66,8 @@ export class DeferredAttributes implements AsyncDisposable {
   }
 
   /**
-   * Removes and yields all records, the last first. Subdirectories come before their parents, whose mode may deny
-   * access to them.
+   * Removes and yields all records, the last first. So subdirectories come before their parent directories. This order
+   * is needed because the mode of a parent may deny access to its subdirectories.
    */
   async *takeAll(): AsyncGenerator<Records, void, undefined> {
     let records: Records | undefined = this.#records;

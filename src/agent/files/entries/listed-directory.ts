@@ -41,12 +41,15 @@ export class ListedDirectory implements AsyncDisposable {
     return this.#page(from, false);
   }
 
-  /** Opens a subdirectory. A mount point requires `crossesMounts`; otherwise it is EXDEV. */
+  /** Opens a subdirectory. Without `crossesMounts`, rejects with EXDEV if it is a mount point. */
   async enter(name: FilePath, crossesMounts: boolean): Promise<ListedDirectory> {
     return new ListedDirectory(await this.#directory.enter(name, crossesMounts));
   }
 
-  /** Opens the parent directory. Rejects with ESTALE unless it is the directory `left`, because then this one was moved. */
+  /**
+   * Opens the parent directory. `left` is the directory from which the walk entered this one. Rejects with ESTALE if
+   * the parent is another directory, because then this directory was moved.
+   */
   async above(left: DirectoryIdentity): Promise<ListedDirectory> {
     const above = new ListedDirectory(await this.#directory.parent());
     await above.#page(undefined, false);
@@ -56,8 +59,8 @@ export class ListedDirectory implements AsyncDisposable {
   }
 
   /**
-   * Removes entries, as many as fit into one time slice. Returns an errno for each that it tried; undefined means
-   * removed.
+   * Removes entries, as many as fit into one time slice. The result has an element for each entry that was tried: the
+   * errno, or undefined if the entry was removed.
    */
   async removeEach(entries: readonly Removable[]): Promise<readonly (Errno | undefined)[]> {
     const names = Buffer.concat(entries.flatMap(({ name, type }) => [type === "directory" ? SLASH : NUL, name, NUL]));
@@ -86,8 +89,8 @@ export class ListedDirectory implements AsyncDisposable {
   }
 
   /**
-   * Stats the root of the mount at an entry. If that fails, for example because the mount hangs, the entry gets the
-   * errno.
+   * Returns the entry of a mount point with the attributes of the mounted root directory. If these cannot be read, for
+   * example because the mount hangs, the entry has the errno.
    */
   async #mounted(entry: DirectoryEntry): Promise<DirectoryEntry> {
     try {

@@ -5,7 +5,7 @@ import { typeOfMode } from "../open/descriptor.ts";
 
 export interface DirectoryEntry {
   readonly name: FilePath;
-  /** From d_type of getdents64(2) if the attributes are unknown. */
+  /** Type of the entry. If the attributes are unknown, it comes from d_type of getdents64(2). */
   readonly type: FileType;
   readonly inode: bigint;
   /**

@@ -51,7 +51,7 @@ export async function setAttributes(
   await entry.native("chmod", (addon, fd) => addon.setAttributes(fd, record));
 }
 
-/** Tries to remove an entry; a directory only if it is empty. Never rejects. */
+/** Removes an entry if possible; a directory only if it is empty. Never rejects. */
 export async function removeEntry(above: OpenDirectory, name: FilePath, isDirectory: boolean): Promise<void> {
   const { work, descriptor } = above;
   await work.attempt(descriptor, () => work.addon.removeIn(descriptor.fd, name, isDirectory));

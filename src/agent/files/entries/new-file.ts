@@ -23,7 +23,7 @@ const NONE = Buffer.alloc(0);
 export interface Commit {
   /** Fail with EEXIST if the name is taken, instead of replacing. */
   readonly exclusive: boolean;
-  /** Sync the file and its directory before it resolves. A tree is synced as a whole instead. */
+  /** Sync the file and its directory before `commit` resolves. False for a tree, which is synced as a whole. */
   readonly syncs: boolean;
   /** If it is aborted before the file gets its name, its reason is thrown. */
   readonly signal: AbortSignal;
@@ -112,7 +112,7 @@ export class NewFile {
     return mountOf(this.#file.fd)?.fileSystem;
   }
 
-  /** Appends the pieces in order. The caller may reuse them and the array once it resolves. */
+  /** Appends the pieces in order. The caller may reuse the pieces and the array once the promise resolves. */
   async write(pieces: readonly Uint8Array[]): Promise<void> {
     await this.#directory.work.step({ step: "write", on: [this.#file] }, async () => this.#writer?.write(pieces));
   }

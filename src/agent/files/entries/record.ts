@@ -26,7 +26,7 @@ export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
 export interface NewEntry extends GivenAttributes {
   readonly path: FilePath;
   readonly type: EntryType;
-  /** Not used to change attributes: then only those that are given are set. */
+  /** Default owner of a new entry. Ignored for `attributes` records, which set only the ids that are given. */
   readonly owner?: FileOwner | undefined;
   /** The mode has only permission bits. An existing directory keeps its setuid, setgid and sticky bits. */
   readonly hasPlainMode?: boolean;

@@ -10,9 +10,9 @@ export const SYNC = 4;
 const NO_MOUNTS = 8;
 
 /**
- * Creates entries below a directory from records (record.ts), as many as fit into one time slice. Returns an error for
- * each that it tried; undefined means success. `synced` is on a file system that is synced later, as is `root`: files
- * there are not synced one by one.
+ * Creates entries below a directory from records (record.ts), as many as fit into one time slice. The result has an
+ * element for each entry that was tried: its error, or undefined. The file systems of `root` and `synced` are synced
+ * later, so files on them are not synced one by one.
  */
 export async function putEach(
   root: OpenDirectory,
@@ -58,7 +58,7 @@ export async function readEach(
   return results;
 }
 
-/** Unless the call is known to go into a mount, entering one is refused. A link could lead there. */
+/** Adds a flag that refuses to enter a mount, unless the call names the mount: a link could lead into a hung one. */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;
 }

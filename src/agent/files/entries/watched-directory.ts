@@ -1,13 +1,13 @@
-/** A directory that is watched, and its place among the others. While a rename of it is not complete it has no parent. */
+/** A watched directory with its position in the tree. While it is being renamed, it has no parent. */
 export class WatchedDirectory {
   readonly watch: number;
   parent: WatchedDirectory | undefined;
   name = "";
-  /** When it was last listed: see WatchedTree. */
+  /** Number of the round (see WatchedTree) in which the directory was last listed. */
   round = 0;
-  /** Something in it changed while its path was not known. */
+  /** Something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
-  /** Undefined: none. Most directories are leaves, and an empty map takes more memory than all the rest. */
+  /** Undefined: no children. Most directories have none, and an empty map takes more memory than the other fields. */
   #children: Map<string, WatchedDirectory> | undefined;
 
   constructor(watch: number) {
@@ -36,7 +36,7 @@ export class WatchedDirectory {
     return child;
   }
 
-  /** The directory above it that has no parent; itself if it has none. */
+  /** The topmost ancestor, or this directory itself if it has no parent. */
   get top(): WatchedDirectory {
     return this.parent?.top ?? this;
   }
@@ -45,7 +45,10 @@ export class WatchedDirectory {
     return this === other || this.parent?.isWithin(other) === true;
   }
 
-  /** The path of an entry in it (empty: its own) from a directory on; undefined: it is not in that now. */
+  /**
+   * The path of the entry `name`, relative to `root`; if `name` is empty, the path of this directory. Undefined: this
+   * directory is not below `root` now.
+   */
   pathFrom(root: WatchedDirectory | undefined, name: string): string | undefined {
     if (this.parent === undefined) return this === root ? name : undefined;
     return this.parent.pathFrom(root, name === "" ? this.name : `${this.name}/${name}`);

@@ -2,25 +2,34 @@ import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
 import { WatchedDirectory } from "./watched-directory.ts";
 
-/** A name at which there should be a directory that is to be watched; without a parent the watched directory itself. */
+/**
+ * A name where a directory is expected that must be watched. Without a parent, it is the directory that the client
+ * watches.
+ */
 export interface Place {
   readonly parent: WatchedDirectory | undefined;
   readonly name: string;
-  /** What the client is to learn of what is in it. */
+  /** What is reported to the client about the entries of the directory that the check finds. */
   report: Report;
   state: "waiting" | "checking" | "missing";
-  /** In which its check began. */
+  /** The round in which the check of this place began. */
   round: number;
-  /** The path of the check, and the one at which the last check found nothing. */
+  /** The path that is checked. `missingAt` is the path at which the previous check found no directory. */
   path: string;
   missingAt: string | undefined;
 }
 
-/** Nothing; a rescan if it is another directory than the one that is believed to be there; every entry; a rescan. */
+/**
+ * What is reported about a directory that a check finds, in ascending order of strength: nothing; a rescan, but only if
+ * the directory is not the one that was known at this place; the creation of each of its entries; a rescan.
+ */
 const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
 type Report = (typeof REPORTS)[number];
 
-/** What the check of a place found in the directory: names behind `/` (a directory) or `-`, and a `+` for more. */
+/**
+ * Result of a check that found a directory. Each name begins with `/` if it is a directory, and otherwise with `-`. A
+ * final `+` means that the listing is incomplete.
+ */
 export interface Found {
   readonly watch: number;
   readonly names: readonly string[];
@@ -28,14 +37,14 @@ export interface Found {
 
 interface Move {
   readonly change: HeldMove | undefined;
-  /** What moves, if it is watched. */
+  /** The directory that is renamed, if it is watched. */
   readonly directory: WatchedDirectory | undefined;
-  /** The client knows what is in it. */
+  /** The client knows the entries of the directory. */
   readonly isReported: boolean;
   isOld: boolean;
 }
 
-/** What a tree needs. */
+/** Dependencies and options of a WatchedTree. `isIgnored` receives the path of a directory or entry. */
 export interface WatchedTreeParts {
   readonly changes: Changes;
   readonly isRecursive: boolean;
@@ -47,22 +56,24 @@ const KINDS: readonly (readonly [mask: number, kind: Exclude<ChangeKind, "MOVED"
   [IN.CLOSE_WRITE, "CLOSED"],
   [IN.ATTRIB, "ATTRIBUTES"],
 ];
-/** No directory is at the place: the event that says why has come, or comes soon. */
+/** Errnos of a check that found no directory. An event that explains this has arrived or will arrive soon. */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP", "ESTALE"]);
 
 /**
- * Which directory each watch of inotify(7) belongs to, and what its events mean. It makes no system call.
+ * Maps each watch of inotify(7) to its directory, and interprets events. Makes no system calls.
  *
- * Events tell of the past, and a check of a place finds the present. So each event that puts a directory at a place has
- * that place checked, and what a check finds counts: a known watch moves there, and the place where it was is checked
- * again. A place without a directory is checked once more, after the events that tell why were read.
+ * An event describes the past, while a check of a place (adding a watch there) finds the present state. So each event
+ * that says that a directory appeared at a place causes a check of that place, and the result of the check is
+ * authoritative. If the check finds a directory that is already watched, the directory was moved there, and the place
+ * where it was before is checked again. If the check finds no directory, the place is checked once more after the
+ * pending events were read, because one of them explains the absence.
  *
- *     event ─► waiting ─► checking ─┬─► watched; the directories in it, if it is new: waiting
- *                 ▲                 └─► missing ─► (tick) ─┬─► gone: an event has told why
+ *     event ─► waiting ─► checking ─┬─► watched; if the directory is new, its subdirectories: waiting
+ *                 ▲                 └─► missing ─► (tick) ─┬─► gone: an event has explained the absence
  *                 └────────────────────────────────────────┴─► waiting, and if it is missing again: rescan
  *
- * When the kernel has dropped events (IN_Q_OVERFLOW) a new round begins: every directory is checked and listed again,
- * and those that no check has found are forgotten.
+ * When the kernel has dropped events (IN_Q_OVERFLOW), a new round begins: every directory is checked and listed again.
+ * At the end of the round, the directories that no check has found are forgotten.
  */
 export class WatchedTree {
   readonly #parts: WatchedTreeParts;
@@ -72,7 +83,7 @@ export class WatchedTree {
   readonly #missing = new Set<Place>();
   #root: WatchedDirectory | undefined;
   #round = 1;
-  /** Events were dropped in this round: its end is reported. */
+  /** Events were dropped, so a rescan is reported at the end of this round. */
   #hasDropped = false;
   #strays = 0;
   #unwatched: number[] = [];
@@ -84,35 +95,35 @@ export class WatchedTree {
     this.#expect(undefined, "", "nothing");
   }
 
-  /** Directories that are watched. */
+  /** Number of watched directories. */
   get size(): number {
     return this.#directories.size;
   }
 
-  /** Places that are still to be checked. */
+  /** Number of places that must still be checked. */
   get unchecked(): number {
     return this.#places.size;
   }
 
-  /** There is something for `tick` to do. */
+  /** Whether `tick` must be called again: a rename is incomplete, or a place is missing. */
   get isUnsettled(): boolean {
     return this.#moves.size > 0 || this.#missing.size > 0;
   }
 
-  /** Takes an event. False: it is of a watch that no check has returned yet, or that is forgotten. */
+  /** Processes an event. Returns false if its watch is unknown: no check has returned it yet, or it was forgotten. */
   take({ watch, mask, cookie, name }: InotifyEvent): boolean {
     const directory = this.#directories.get(watch);
     if ((mask & IN.Q_OVERFLOW) !== 0) this.#listAgain();
     else if (directory === undefined) return false;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // Of any other directory its parent reports the same.
+      // For any other directory, the watch of its parent reports the same change.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
     return true;
   }
 
-  /** All events that there were have been taken. */
+  /** Call it when all events that the kernel had queued have been processed. */
   tick(): void {
     for (const [cookie, move] of this.#moves) {
       if (!move.isOld) {
@@ -127,7 +138,7 @@ export class WatchedTree {
     this.#missing.clear();
   }
 
-  /** Places to be checked next, with their paths, and watches to be ended before. */
+  /** The places to check next, with their paths. The watches `ended` must be removed before this check. */
   next(most: number): {
     readonly places: readonly Place[];
     readonly paths: readonly string[];
@@ -141,14 +152,14 @@ export class WatchedTree {
       if (places.length >= most) break;
       const { parent, state, name } = place;
       if (state !== "waiting") continue;
-      // By itself: its watch reports its own renaming too.
+      // The watched directory is checked alone, because its watch has another mask (IN_MOVE_SELF).
       if (parent === undefined && places.length > 0) break;
       if (parent !== undefined && this.#directories.get(parent.watch) !== parent) {
         this.#places.delete(key);
         continue;
       }
       const path = parent === undefined ? "" : this.#pathOf(parent, name);
-      // Its parent is being renamed.
+      // The parent directory is being renamed, so its path is not known now.
       if (path === undefined) continue;
       if (parent !== undefined && this.#parts.isIgnored(path)) {
         this.#places.delete(key);
@@ -165,22 +176,25 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** The path of the watched directory still names the directory with this watch. */
+  /** Ends the watch of the tree unless `watch`, which was found at its path, is that of the watched directory. */
   checkRoot(watch: number): void {
     if (watch !== this.#root?.watch) this.#end();
   }
 
-  /** The client lists directories now, perhaps some that are not watched yet: it must list these again. */
+  /**
+   * A rescan is sent to the client, which then lists directories. Those that are not watched yet may change before
+   * their watch is added, so the client must list them again later.
+   */
   rescanned(): void {
     for (const place of this.#places.values()) if (place.report === "created") place.report = "rescan";
   }
 
-  /** A place was not checked after all. */
+  /** Returns a place that could not be checked this time to the waiting places. */
   putBack(place: Place): void {
     place.state = "waiting";
   }
 
-  /** A check has found a directory, which is watched now. */
+  /** Processes the result of a check that has found a directory. The directory is watched now. */
   found(place: Place, { watch, names }: Found): void {
     const key = keyOf(place);
     const known = this.#directories.get(watch);
@@ -189,12 +203,13 @@ export class WatchedTree {
     const isForgotten = parent !== undefined && this.#directories.get(parent.watch) !== parent;
     if (isCurrent && isForgotten) this.#places.delete(key);
     if (!isCurrent || isForgotten) {
-      // Something else was said of the place meanwhile. Another check will find the directory, if it is in the tree.
+      // An event has changed this place meanwhile, so the result is outdated. If the directory is still in the tree,
+      // another check will find it.
       if (known === undefined) this.#unwatched.push(watch);
       return;
     }
     if (known !== undefined && parent?.isWithin(known) === true) {
-      // Its path led to a directory that is above it: one of the two was renamed.
+      // The directory that was found is an ancestor of its own place, so one of them was renamed during the check.
       this.failed(place, "ESTALE");
       return;
     }
@@ -218,7 +233,7 @@ export class WatchedTree {
     for (const text of names) this.#list(directory, text, report);
   }
 
-  /** A check has failed. */
+  /** Processes a failed check. A missing directory is checked once more before it is reported. */
   failed(place: Place, errno: string): void {
     const key = keyOf(place);
     if (this.#places.get(key) !== place) return;
@@ -237,12 +252,12 @@ export class WatchedTree {
     }
     const child = parent.detach(name);
     if (child !== undefined) this.#forget(child);
-    // A mount point is another file system's.
+    // EXDEV means a mount point, whose contents belong to another file system: it is not reported.
     const path = this.#pathOf(parent, isMissing ? "" : name);
     if (path !== undefined && errno !== "EXDEV") this.#parts.changes.rescan(path, isMissing ? "" : errno);
   }
 
-  /** The watched directory is at its path no more. */
+  /** Reports that the directory that the client watches is no longer at its path. */
   #end(): void {
     if (!this.isGone) this.#parts.changes.add("REMOVED", "", true);
     this.isGone = true;
@@ -273,7 +288,7 @@ export class WatchedTree {
     } else if ((mask & (IN.CREATE | IN.MOVED_TO)) !== 0) {
       const move = (mask & IN.MOVED_TO) === 0 ? undefined : this.#moves.get(cookie);
       if (move !== undefined) this.#moves.delete(cookie);
-      // A check has found it, and what is in it has been reported.
+      // A check has already found this directory and reported its entries.
       if (move === undefined && directory.child(name)?.round === this.#round) return;
       if (move?.change === undefined) report("CREATED");
       else changes.complete(move.change, path);
@@ -285,7 +300,7 @@ export class WatchedTree {
     } else for (const [bit, kind] of KINDS) if ((mask & bit) !== 0) report(kind);
   }
 
-  /** A watch has ended, or that of the watched directory means no more what it did. */
+  /** The watch of a directory has ended, or the directory that the client watches was renamed. */
   #ended(directory: WatchedDirectory, isUnmounted: boolean): void {
     const { parent, name } = directory;
     if (directory === this.#root) this.#end();
@@ -294,11 +309,11 @@ export class WatchedTree {
       if (isUnmounted) this.#expect(parent, name, "rescan");
     }
     this.#directories.delete(directory.watch);
-    // A removed directory is empty: what was in it is elsewhere.
+    // A removed directory was empty, so its former subdirectories have been moved elsewhere.
     for (const child of directory.children) this.#astray(directory.detach(child.name));
   }
 
-  /** A directory is at an unknown place: it is forgotten, unless an event or a check finds it before the second tick. */
+  /** The place of a directory is unknown. It is forgotten unless an event or check finds it before the second tick. */
   #astray(directory: WatchedDirectory | undefined): void {
     const move = { change: undefined, directory, isReported: false, isOld: false };
     if (directory !== undefined) this.#moves.set((this.#strays -= 1), move);
@@ -315,11 +330,11 @@ export class WatchedTree {
     if (isDirectory) this.#expect(directory, text.slice(1), report === "difference" ? "nothing" : report);
   }
 
-  /** Has the client list a directory; if that is being renamed, then at its new place. */
+  /** Makes the client list a directory. If the directory is being renamed, this is done at its new place. */
   #rescan(directory: WatchedDirectory): void {
     const path = this.#pathOf(directory, "");
     if (path === undefined) directory.top.hasChanged = true;
-    // The end of this round is a rescan of everything.
+    // If events were dropped, everything is rescanned at the end of the round anyway.
     else if (!this.#hasDropped) this.#parts.changes.rescan(path);
   }
 
@@ -331,14 +346,18 @@ export class WatchedTree {
     this.#places.set(key, { parent, name, report: most, state: "waiting", round: 0, path: "", missingAt: undefined });
   }
 
-  /** Puts a directory at a place. What was there, or where it was, has changed: an event is still to be read. */
+  /**
+   * Puts a directory at a place. A directory that was known at this place before is elsewhere now, and the previous
+   * place of this directory is checked again; events that have not been read yet will explain both.
+   */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;
     if (before !== undefined) {
       before.detach(nameBefore);
       this.#expect(before, nameBefore, "rescan");
     }
-    // An event tells of the past, and checks have found that the two were renamed since: one will find it again.
+    // The event is outdated: checks have found since that the new parent is now below this directory. Another check
+    // will find the directory at its present place.
     const isPast = parent.isWithin(directory);
     this.#astray(isPast ? directory : parent.detach(name));
     if (isPast) return;
@@ -348,7 +367,10 @@ export class WatchedTree {
     this.#rescan(directory);
   }
 
-  /** Ends its watch and those below it, before the next check: one that is on its way may still find them. */
+  /**
+   * Forgets a directory and everything below it. Their watches are removed before the next check, not now, because the
+   * running check may still find them.
+   */
   #forget(directory: WatchedDirectory): void {
     this.#directories.delete(directory.watch);
     this.#unwatched.push(directory.watch);
@@ -372,7 +394,7 @@ export class WatchedTree {
     this.#parts.changes.rescan("");
   }
 
-  /** From the watched directory on; undefined: a directory above it is being renamed. */
+  /** Path relative to the watched directory; undefined: the directory or an ancestor is being renamed. */
   #pathOf(directory: WatchedDirectory, name: string): string | undefined {
     return directory.pathFrom(this.#root, name);
   }

@@ -25,14 +25,14 @@ export function typeOfMode(mode: number): FileType {
 /** Unit of st_blocks. */
 const BLOCK_BYTES = 512n;
 const NS_PER_SECOND = 1_000_000_000n;
-/** Times closer to 1970 are exact in the result of Node's stat. */
+/** Times below this limit are exact in the result of Node's stat. */
 const EXACT_LIMIT_NS = 2n ** 53n * NS_PER_SECOND;
 const NO_PATH = Buffer.alloc(0);
 
-/** Asks the addon for the times of the file: a buffer of `timesOf`, or a negated errno. */
+/** Gets the exact times of the file from the addon. Resolves with the buffer of `timesOf`, or with a negated errno. */
 export type ExactTimes = () => Promise<Buffer | number>;
 
-/** Converts the result of Node's stat. Node rounds seconds beyond 2^53 to a double: such times are asked for again. */
+/** Converts the result of Node's stat. Node rounds seconds beyond 2^53, so these are read again with `exactTimes`. */
 export async function fileAttributes(stats: BigIntStats, exactTimes: ExactTimes): Promise<FileAttributes> {
   const { mtimeNs, atimeNs, ctimeNs } = stats;
   const isExact = [mtimeNs, atimeNs, ctimeNs].every((ns) => ns > -EXACT_LIMIT_NS && ns < EXACT_LIMIT_NS);
@@ -67,7 +67,7 @@ const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
 /** Opens a path, anywhere or below a directory. `flags` are those of open(2). Throws FileSystemError. */
 export type OpenPath = (step: FileStep, path: Uint8Array, flags: number) => Promise<Descriptor>;
 
-/** Opens a path relative to a directory with openat2(2). `flags` and `resolve` are its own. Throws FileSystemError. */
+/** Opens a path relative to a directory with openat2(2), which gets `flags` and `resolve`. Throws FileSystemError. */
 export async function openIn(
   work: FileWork,
   how: Work<Descriptor>,
@@ -97,7 +97,7 @@ export async function openedBy(
 /** An addon call on the descriptor. It resolves with a negated errno if it fails. */
 export type NativeJob<Value> = (addon: Addon, fd: number) => Promise<Value>;
 
-/** An open file or directory. Dispose of it once; it is closed when no operation uses it any more. */
+/** An open file or directory. Dispose of it once. It is closed as soon as no operation uses it any more. */
 export class Descriptor implements AsyncDisposable, Holdable {
   readonly fd: number;
   readonly #work: FileWork;
@@ -146,8 +146,8 @@ export class Descriptor implements AsyncDisposable, Holdable {
   }
 
   /**
-   * Like `native`, for a call that resolves with bytes. `mount`: the mount that the call goes into, unless it is the
-   * descriptor's own.
+   * Like `native`, for a call that resolves with bytes. `mount` is the mount that the call goes into, if this is not
+   * the mount of the descriptor.
    */
   async nativeBytes(
     step: FileStep,

@@ -32,9 +32,9 @@ const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"
 export type DirectoryUse = "read" | "reach" | "change";
 
 /**
- * An open directory. Everything goes through its descriptor, so that a concurrent rename or link cannot redirect it,
- * and its path may be longer than PATH_MAX. Names are single components, and no link is followed unless a method says
- * so. Its methods reject with FileSystemError.
+ * An open directory. All operations go through its descriptor, so a concurrent rename or link cannot redirect them, and
+ * the path of the directory may be longer than PATH_MAX. Names are single components, and no link is followed unless a
+ * method says so. The methods reject with FileSystemError.
  */
 export class OpenDirectory implements AsyncDisposable {
   readonly descriptor: Descriptor;
@@ -85,7 +85,7 @@ export class OpenDirectory implements AsyncDisposable {
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, flags | constants.O_NOFOLLOW);
   }
 
-  /** Opens an entry with O_PATH. A mount point is EXDEV, because what is mounted there may hang. */
+  /** Opens an entry with O_PATH. Rejects with EXDEV if it is a mount point, because the mount may hang. */
   openUnmounted(step: FileStep, name: FilePath): Promise<Descriptor> {
     const options = { resolve: RESOLVE_BENEATH | RESOLVE_NO_XDEV };
     return openIn(this.work, this.#here(step), this.descriptor.fd, name, ENTRY, options);
@@ -96,7 +96,7 @@ export class OpenDirectory implements AsyncDisposable {
     return openIn(this.work, this.#intoMount<Descriptor>(step, name), this.descriptor.fd, name, ENTRY);
   }
 
-  /** Opens a subdirectory. A mount point requires `crossesMounts`; otherwise it is EXDEV. */
+  /** Opens a subdirectory. Without `crossesMounts`, rejects with EXDEV if it is a mount point. */
   async enter(name: FilePath, crossesMounts: boolean): Promise<OpenDirectory> {
     const how = crossesMounts ? this.#intoMount<Descriptor>("open", name) : this.#here<Descriptor>("open");
     const resolve = RESOLVE_BENEATH | (crossesMounts ? 0 : RESOLVE_NO_XDEV);
@@ -112,8 +112,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Opens a directory below this one, to change its entries. An absolute link is resolved inside this directory, as in
-   * a chroot, if that exists.
+   * Opens a directory below this one, to change its entries. The target of an absolute link is looked up inside this
+   * directory, as in a chroot.
    */
   async openBeneath(
     step: FileStep,
@@ -132,7 +132,7 @@ export class OpenDirectory implements AsyncDisposable {
     }
   }
 
-  /** Opens a regular file below this directory without following links. Undefined if it is not a regular file any more. */
+  /** Opens a regular file below this directory without following links. Undefined if it is no longer a regular file. */
   async openFile(path: FilePath, mount: Mount | undefined): Promise<RegularFile | undefined> {
     const open = this.#beneath(true, mount);
     const stat = async (sought: FilePath): Promise<FileAttributes> => {
@@ -144,8 +144,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Finds the mounts below this directory without touching them. From then on, each operation below it must name the
-   * mount that it goes into.
+   * Finds the mounts below this directory without accessing them. From then on, each operation that goes into one of
+   * these mounts must name it.
    */
   findMounts(): MountsBelow {
     const mounts = mountsBelow(this.descriptor.fd);
@@ -154,8 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must not cross into a mount, because the operation named none. A link could
-   * lead there.
+   * Whether a lookup below this directory must not cross into a mount, because the operation named none. Even then a
+   * symbolic link could lead into a mount.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;
@@ -194,7 +194,7 @@ export class OpenDirectory implements AsyncDisposable {
     return { step, on: [this.descriptor] };
   }
 
-  /** An operation that may touch the mount at a name: if it hangs, that mount is to blame, not this directory. */
+  /** An operation that may access the mount at `name`. If it hangs, that mount counts as hung, not this directory's. */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };
   }

@@ -111,7 +111,7 @@ class DirectoryView extends FileTree implements AsyncDisposable {
   }
 }
 
-/** The file system as this process sees it. Uses libuv's threads, except to read cached data. */
+/** The file system as this process sees it. Operations run on libuv's threads, except for reads of cached data. */
 export class FileSystem extends FileTree {
   readonly #paths: Paths;
   readonly #work: FileWork;
@@ -149,9 +149,9 @@ export class FileSystem extends FileTree {
   }
 
   /**
-   * Reads the start of a file of /proc, which may block on the process that it describes. Then it occupies one thread
-   * until the process responds, but it does not count as a file system that hangs. Rejects if the file cannot be read,
-   * or has not responded after two seconds.
+   * Reads the start of a file of /proc/PID. The read may block if the process with this PID hangs. A blocked read
+   * occupies a thread until the process responds, but /proc does not count as a hung file system because of this.
+   * Rejects if the file cannot be read, and if the read takes more than two seconds.
    */
   async readStart(path: string, limitBytes: number): Promise<Uint8Array> {
     return this.#work.step({ step: "read", on: [], isProbe: true }, async () => {
@@ -193,8 +193,8 @@ function lookupsBeneath(directory: Descriptor, noSymlinks: boolean, work: FileWo
       return await paths.open(step, path, flags, resolve);
     } catch (error) {
       if (!(error instanceof FileSystemError)) throw error;
-      // openat2(2) returns EXDEV also for an absolute link that would stay inside. It returns ELOOP for a loop, a magic
-      // link, and for any link with noSymlinks.
+      // openat2(2) returns EXDEV for every absolute link, even if the target is inside. It returns ELOOP for a loop and
+      // for a magic link; with noSymlinks, for any link.
       const escapes = error.errno === "EXDEV" || error.errno === "ELOOP";
       throw escapes ? new PathEscapes(step, error.errno, noSymlinks) : error;
     }

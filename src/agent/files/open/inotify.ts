@@ -27,18 +27,21 @@ export interface InotifyEvent {
   readonly watch: number;
   readonly mask: number;
   readonly cookie: number;
-  /** In the watched directory; empty: that itself. Each character is a byte. */
+  /** Name of the entry in the watched directory; empty for the directory itself. Each character is a byte. */
   readonly name: string;
 }
 
 const HEAD_BYTES = 16;
-/** Far fewer than the 16,384 events that the kernel queues: other calls have their turn in between. */
+/** Holds far fewer events than the 16,384 that the kernel queues, so that other calls can run between two reads. */
 const BUFFER: Buffer = Buffer.allocUnsafeSlow(64 * 1024);
 const LONGEST_EVENT_BYTES: number = HEAD_BYTES + 256;
 
 /** An instance of inotify(7). */
 export class Inotify implements AsyncDisposable {
-  /** Keeps it open while a thread adds watches, and closes it on a thread: with many watches that takes long. */
+  /**
+   * The inotify instance. A Descriptor stays open while a thread adds watches to it. It also closes the instance on a
+   * thread, because close(2) takes long if there are many watches.
+   */
   readonly descriptor: Descriptor;
   readonly #addon: Addon;
   readonly #readable: InstanceType<Addon["FdWatch"]>;
@@ -60,7 +63,7 @@ export class Inotify implements AsyncDisposable {
     this.#readable.set(READABLE);
   }
 
-  /** The next events, and whether there were no more. */
+  /** Reads the next events. `isEmpty`: the kernel had no further events. */
   read(): { readonly events: InotifyEvent[]; readonly isEmpty: boolean } {
     const events: InotifyEvent[] = [];
     const end = this.#addon.read(this.descriptor.fd, BUFFER, 0, BUFFER.length);

@@ -15,12 +15,12 @@ export interface MountBelow {
 export class MountsBelow {
   readonly #mounts: readonly MountBelow[];
 
-  /** `mounts` are in the kernel's order: a mount over another one comes later. */
+  /** @param mounts in the kernel's order, in which a mount comes after the mounts that it covers */
   constructor(mounts: readonly MountBelow[]) {
     this.#mounts = mounts.toReversed();
   }
 
-  /** The innermost mount that contains a path, judged by its names; undefined: none. */
+  /** The innermost mount that contains a path. Only names are compared; links are not followed. Undefined: none. */
   of(path: FilePath): MountBelow | undefined {
     let found: MountBelow | undefined;
     for (const below of this.#mounts)
@@ -28,7 +28,7 @@ export class MountsBelow {
     return found;
   }
 
-  /** The mount of the path at `from`, and the end of the run of paths that are on the same mount. */
+  /** The mount of the path at `from`, and the index after the last consecutive path on the same mount. */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };
     const below = this.of(pathAt(from));

@@ -16,8 +16,9 @@ export const MAX_LINKS = 40;
 type How = Pick<Work<never>, "step" | "isProbe">;
 
 /**
- * Operations that follow a path, from a directory or from the root. Only the kernel knows where a path leads. So while
- * a file system hangs, each path is first walked name by name, to stop before the file system that hangs.
+ * Operations that follow a path, from a directory or from the root. Only the kernel knows which file systems a path
+ * enters. So while any file system hangs, the agent first walks each path name by name and stops before it would enter
+ * the hung file system.
  */
 export class Paths {
   readonly #work: FileWork;
@@ -53,9 +54,9 @@ export class Paths {
   }
 
   /**
-   * Looks up the names of a path one by one, as far as they exist. Returns the mount of the last one. Throws
+   * Looks up the names of a path one by one, as far as they exist. Returns the mount of the last name. Throws
    * FileSystemHung before it enters a file system that is known not to respond, and if a lookup does not return. Does
-   * not await closes: a close needs a thread, and all threads may hang.
+   * not wait until descriptors are closed: closing needs a thread, and all threads may hang.
    */
   async #walk(how: How, path: Uint8Array): Promise<Mount | undefined> {
     using opened = new DisposableStack();
@@ -94,7 +95,7 @@ export class Paths {
         if (target[0] === SLASH) at = await root();
       }
     } catch (error) {
-      // The operation itself will report the missing or forbidden name.
+      // Not an error here: the operation itself will report the missing or forbidden name.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
       return mountOf(at.fd);
     }

@@ -40,8 +40,8 @@ export class RegularFile {
   }
 
   /**
-   * Reads into the start of `target`, at `offsetBytes` or at the current position. Resolves with the number of bytes: 0
-   * at the end of the file, and if a file such as /proc/kmsg has no data now.
+   * Reads into the start of `target`, at `offsetBytes` or at the current position. Resolves with the number of bytes. 0
+   * means the end of the file, or that a file such as /proc/kmsg has no data at present.
    */
   async read(target: Uint8Array, offsetBytes: bigint | undefined): Promise<number> {
     const cachedBytes = this.#readCached(target, offsetBytes);
@@ -56,8 +56,8 @@ export class RegularFile {
   }
 
   /**
-   * Finds the next data at or after an offset. Both results are the file's end if there is none. Holes smaller than 64
-   * KiB count as data.
+   * Finds the next data at or after an offset. Holes smaller than 64 KiB count as data. If there is no more data, both
+   * results are the end of the file.
    */
   async nextData(fromBytes: bigint): Promise<{ readonly beginBytes: bigint; readonly endBytes: bigint }> {
     const from = Buffer.alloc(8);
@@ -67,8 +67,8 @@ export class RegularFile {
   }
 
   /**
-   * Reads from the page cache on this thread: handing the read to another thread costs as much as the copy. Undefined:
-   * not cached.
+   * Reads from the page cache on this thread, because handing the read to another thread takes as long as copying the
+   * data. Undefined: the data is not cached.
    */
   #readCached(target: Uint8Array, offsetBytes: bigint | undefined): number | undefined {
     if (!this.#mayBeCached) return undefined;

@@ -1,7 +1,7 @@
 import { readFileSync, readlinkSync } from "node:fs";
 import { type Mount, mountsIn } from "../../domain/index.ts";
 
-/** The mount of an open file or directory; undefined without /proc. Asks the kernel and does not touch the file system. */
+/** The mount of an open file or directory; undefined without /proc. Reads /proc only, not the mounted file system. */
 export function mountOf(fd: number): Mount | undefined {
   try {
     const id = /^mnt_id:\s*(\d+)$/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, "latin1"))?.[1];
@@ -12,8 +12,8 @@ export function mountOf(fd: number): Mount | undefined {
 }
 
 /**
- * The topmost mount at a name in an open directory; undefined: none, or no /proc. Does not touch the mount, which may
- * hang.
+ * The topmost mount at a name in an open directory; undefined: none, or no /proc. Does not access the mount, because it
+ * may hang.
  */
 export function mountAt(directory: number, name: Uint8Array): Mount | undefined {
   try {
@@ -25,7 +25,7 @@ export function mountAt(directory: number, name: Uint8Array): Mount | undefined 
   }
 }
 
-/** The mounts below an open directory, with paths relative to it; undefined without /proc. Does not touch the mounts. */
+/** The mounts below an open directory, with paths relative to it; undefined without /proc. Does not access mounts. */
 export function mountsBelow(
   directory: number,
 ): readonly { readonly path: Buffer; readonly mount: Mount }[] | undefined {
@@ -42,7 +42,7 @@ export function mountsBelow(
   }
 }
 
-/** Finds the line with that mount id. A mount that was unmounted lazily has none. */
+/** Finds the mount with this id. There is no such line in mountinfo if it was unmounted lazily (umount -l). */
 function mountWithId(id: string): Mount {
   const [line = ""] = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8")) ?? [];
   return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
@@ -51,11 +51,11 @@ function mountWithId(id: string): Mount {
 /** A mount of a file system that does not respond. */
 interface UnresponsiveMount {
   readonly mount: Mount;
-  /** True: an operation was given up. False: an operation is late, and so is a probe of its path. */
+  /** True: an operation on it was given up. False: an operation and a probe are slow, and the outcome is open. */
   readonly isHung: boolean;
   /** Resolves when the file system responds again. */
   readonly answers: Promise<void>;
-  /** Resolves when it responds or is found to hang. */
+  /** Resolves when the file system responds again, or when it is found to hang. */
   readonly decided: Promise<void>;
 }
 
@@ -74,7 +74,7 @@ export class HungMounts {
     return this.#unresponsive.size > 0;
   }
 
-  /** Number of file systems that were found so far; a waiter compares it to notice a change. */
+  /** Number of detections so far. A waiting operation compares it to notice that another file system hangs. */
   get found(): number {
     return this.#found;
   }
@@ -93,8 +93,8 @@ export class HungMounts {
   }
 
   /**
-   * Reports that an operation on the mount is late, or was given up (`isHung`). The mount counts as unresponsive until
-   * an operation returns.
+   * Records that an operation on the mount is slow, or was given up (`isHung`). The mount counts as unresponsive until
+   * one of the reported operations returns.
    */
   report(mount: Mount | undefined, returned: Promise<void>, isHung: boolean): void {
     if (mount === undefined) return;

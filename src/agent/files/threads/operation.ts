@@ -3,15 +3,15 @@ import type { FileStep, FileSystemHung, Mount } from "../../domain/index.ts";
 /** A descriptor that must stay open until an operation on it has returned. */
 export interface Holdable {
   readonly fd: number;
-  /** Keeps it open. Returns a function that ends this. */
+  /** Prevents closing the descriptor. Call the returned function once when the operation has returned. */
   hold(): () => void;
 }
 
 /** A path that an operation follows. It may enter a file system that hangs. */
 interface FollowedPath {
   /**
-   * Looks up its names one by one. Resolves with the mount of the last one. Throws FileSystemHung before an
-   * unresponsive file system, or if a probe finds one.
+   * Looks up the names of the path one by one. Resolves with the mount of the last name. Throws FileSystemHung before
+   * it enters a file system that is known not to respond. With `isProbe`, also if a lookup does not return in time.
    */
   walk(isProbe: boolean): Promise<Mount | undefined>;
 }
@@ -19,29 +19,29 @@ interface FollowedPath {
 /** One operation and how to run it. */
 export interface Work<Value> {
   readonly step: FileStep;
-  /** Its descriptors. Unless it follows a path, it operates on the file system of the first one. */
+  /** Descriptors that the operation uses. Without a `path`, it operates on the file system of the first one. */
   readonly on: readonly Holdable[];
   readonly path?: FollowedPath;
   /** The mount at a name that the operation looks up: that mount may hang while the directory itself does not. */
   readonly mount?: Mount | undefined;
   /** If it is aborted while the operation waits for a thread, the wait ends and its reason is thrown. */
   readonly signal?: AbortSignal | undefined;
-  /** A probe looks for the mount that hangs. It does not wait for a thread, and counts as hung after 2 s. */
+  /** A probe searches for the mount that hangs. It never waits for a thread, and it counts as hung after 2 s. */
   readonly isProbe?: boolean;
   /** Called with the result if the operation returns after it was given up. */
   onLateResult?(value: Value): void;
 }
 
-/** An operation that occupies a thread. */
+/** State of an operation from the time when it has got a thread until it returns, even if it was given up. */
 export interface Running {
   readonly work: Work<never>;
   readonly returned: Promise<void>;
   readonly reject: (error: FileSystemHung) => void;
-  /** Number of ticks since it started: see FileWork. */
+  /** Number of timer ticks (TICK_MS) since the operation started. */
   ticks: number;
-  /** It occupies an extra thread, from the start or since it was late. */
+  /** The operation occupies an extra thread, either from the start or since it became slow. */
   isExtra: boolean;
-  /** It is known to hang, and its mount is being searched for. */
+  /** The operation is known to hang, and a probe is searching for its mount. */
   isDiagnosed: boolean;
   isAbandoned: boolean;
   /** The unresponsive mount that a probe found. */

@@ -11,9 +11,9 @@ const EXTRA_THREADS = 16;
 const PROBE_THREADS = 1;
 /** Size of libuv's pool, which cannot grow later. One thread stays free for other work (user database, credentials). */
 const POOL_THREADS = SHARED_THREADS + EXTRA_THREADS + 1;
-/** Ticks after which an operation is slow and its shared thread is released to another one. */
+/** Ticks after which an operation counts as slow. Another operation may then use its shared slot. */
 export const SLOW_AFTER_TICKS = 2;
-/** Largest number of extra threads for syncs of one file system. A sync beyond this number that is slow counts as hung. */
+/** Largest number of extra threads for syncs of one file system. Further slow syncs of it count as hung. */
 export const SYNCS_AT_ONCE = 8;
 /** Largest number of extra threads for slow operations of one kind on one file system. */
 const SLOW_AT_ONCE = 4;
@@ -26,8 +26,8 @@ export interface Waiting {
 }
 
 /**
- * Assigns threads to file operations, which wait while all are busy. Syncs have threads of their own. If an operation
- * is slow, another one may use its shared thread's slot.
+ * Assigns threads to file operations. Operations wait while all threads are busy. Syncs run on extra threads. A slow
+ * operation gives its slot among the shared threads to another operation, and counts as one of the extra threads.
  */
 export class ThreadPool {
   /** Operations that occupy a thread. */
@@ -49,14 +49,14 @@ export class ThreadPool {
   }
 
   /**
-   * Returns whether the operation gets an extra thread, as soon as one is free. Throws FileSystemHung if it can never
-   * get one, and the reason of its signal.
+   * Takes a thread as soon as one is free, and returns whether it is an extra thread. Throws FileSystemHung if no
+   * thread will become free, and the reason of the operation's signal when this is aborted.
    */
   enter(work: Work<never>): boolean | Promise<boolean> {
     return this.#take(work) ?? this.#wait(work);
   }
 
-  /** Waits for a thread. Resolves with whether it is an extra one. */
+  /** Waits for a thread. Resolves with true if it is an extra thread. */
   async #wait(work: Work<never>): Promise<boolean> {
     const { signal } = work;
     signal?.throwIfAborted();
@@ -74,7 +74,7 @@ export class ThreadPool {
     }
   }
 
-  /** Fails an operation that waits. */
+  /** Removes a waiting operation from its queue and rejects it with this error. */
   refuse(waiting: Waiting, error: FileSystemHung): void {
     this.#queueOf(waiting.work).delete(waiting);
     waiting.reject(error);
@@ -95,12 +95,12 @@ export class ThreadPool {
     return true;
   }
 
-  /** Whether an extra thread is free that is not reserved for probes. */
+  /** Whether an extra thread is free, not counting those that are reserved for probes. */
   get hasExtra(): boolean {
     return this.#extra < EXTRA_THREADS - PROBE_THREADS;
   }
 
-  /** Whether the operation's file system already uses its share of the extra threads. Others need some, too. */
+  /** Whether the operation's file system uses its share of the extra threads. The rest is for other file systems. */
   #atMountLimit(work: Work<never>): boolean {
     const isOfSync = isSync(work);
     const share = isOfSync ? SYNCS_AT_ONCE : SLOW_AT_ONCE;
@@ -115,7 +115,7 @@ export class ThreadPool {
     return alike >= share;
   }
 
-  /** Whether at least one sync is not slow. Then a waiting sync will get its turn, whatever its file system. */
+  /** Whether any running sync is not slow. It will soon release its thread, so syncs of all file systems wait for it. */
   #anySyncProgressing(): boolean {
     for (const { isExtra, ticks: looks, work } of this.running)
       if (isExtra && looks < SLOW_AFTER_TICKS && isSync(work)) return true;
@@ -166,7 +166,7 @@ export class ThreadPool {
     return false;
   }
 
-  /** Releases the shared slot of a slow operation: it counts as an extra thread from now on. */
+  /** Releases the shared slot of a slow operation. From then on the operation counts as one of the extra threads. */
   releaseSlot(running: Running): void {
     if (running.isExtra || !this.hasExtra || !this.running.has(running)) return;
     running.isExtra = true;
@@ -178,8 +178,9 @@ export class ThreadPool {
 }
 
 /**
- * Starts all of libuv's threads now, unless some were started before. Creating a thread later would end the process if
- * the guest is at its process limit. Children do not inherit the variable: they get the environment from before.
+ * Starts all of libuv's threads now, unless libuv has started its threads already. If it started them later and the
+ * guest were at its process limit, libuv would abort the process. Children do not inherit UV_THREADPOOL_SIZE, because
+ * they get the environment that the agent was started with.
  */
 export function startFileThreads(): void {
   process.env["UV_THREADPOOL_SIZE"] = String(POOL_THREADS);

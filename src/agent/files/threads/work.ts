@@ -7,26 +7,26 @@ import { SLOW_AFTER_TICKS, SYNCS_AT_ONCE, ThreadPool, type Waiting } from "./poo
 
 /** Interval between two ticks. Operations are timed in ticks, because the clock of a suspended guest jumps. */
 const TICK_MS = 500;
-/** Ticks after which an operation counts as hung (15 s): longer than a slow disk takes for half a MiB. */
+/** Ticks after which an operation counts as hung (15 s). A slow disk writes half a MiB, the largest batch, in less. */
 const HUNG_TICKS = 30;
-/** The same for a probe (2 s). */
+/** Ticks after which a probe counts as hung (2 s). */
 const HUNG_PROBE_TICKS = 4;
 /**
- * The same for fsync(2) (10 min): it writes all dirty pages, up to a fifth of the memory, and may be slow without being
- * hung.
+ * Ticks after which fsync(2) counts as hung (10 min). It writes all dirty pages of a file, which may be a fifth of the
+ * guest's memory, so it may take minutes on a slow disk.
  */
 const HUNG_SYNC_TICKS = 1_200;
 /**
- * Runs file operations on threads and detects hung mounts. A slow operation occupies its shared thread for a second at
- * most; then another one may run. An operation that hangs is given up: its call fails, but its memory is not reused
- * until the operation returns.
+ * Runs file operations on threads and detects hung mounts. A slow operation occupies a shared slot for a second at
+ * most; then another operation may use the slot. An operation that hangs is given up: its call fails, but its memory is
+ * not reused until the operation returns.
  */
 export class FileWork {
   readonly addon: Addon;
   readonly hung: HungMounts = new HungMounts();
   readonly #timers: Timers;
   readonly #pool = new ThreadPool();
-  /** One probe at a time: its result often makes the next one unnecessary. */
+  /** Allows only one probe at a time, because the result of a probe often makes the next probe unnecessary. */
   readonly #probing = new Mutex();
   #isTicking = false;
 
@@ -54,8 +54,8 @@ export class FileWork {
   }
 
   /**
-   * Runs a clean-up whose failure does not matter. If its file system hangs, the clean-up runs when it responds again.
-   * Never rejects.
+   * Runs a clean-up whose failure does not matter. If the file system hangs, the clean-up runs when the file system
+   * responds again. Never rejects.
    */
   async attempt(held: Holdable, operation: () => Promise<unknown>): Promise<void> {
     const hung = this.hung.ofDescriptor(held.fd);
@@ -114,7 +114,7 @@ export class FileWork {
     return outcome.promise;
   }
 
-  /** Waits for a thread. Resolves with whether it is an extra one. */
+  /** Waits for a thread. Resolves with true if it is an extra thread. */
   async #enter(work: Work<never>): Promise<boolean> {
     for (;;) {
       if (this.hung.any) await this.#check(work);
@@ -126,7 +126,10 @@ export class FileWork {
     }
   }
 
-  /** Throws FileSystemHung if the operation goes into a file system that hangs. Waits if that is not known yet. */
+  /**
+   * Throws FileSystemHung if the operation goes into a file system that hangs. If a file system on its way is slow,
+   * waits until it responds or is found to hang.
+   */
   async #check(work: Work<never>): Promise<void> {
     const {
       step,
@@ -154,7 +157,7 @@ export class FileWork {
     if (silent) throw new FileSystemHung(step, silent.mount, silent.answers);
   }
 
-  /** Schedules the next tick. One timer for all operations: a timer for each would cost as much as a small operation. */
+  /** Schedules the next tick of all operations. A timer per operation would cost as much as a small operation. */
   #scheduleTick(): void {
     if (this.#isTicking) return;
     this.#isTicking = true;
@@ -182,7 +185,7 @@ export class FileWork {
     const mount = running.unresponsive ?? (await this.#probe(running, false));
     if (!this.#pool.running.has(running)) return;
     running.isAbandoned = true;
-    // Not for probes: a file system that does not answer a probe in time may only be slow.
+    // A probe does not count as proof: a file system that does not answer it within 2 s may only be slow.
     if (work.isProbe !== true) this.hung.report(mount, returned, true);
     running.reject(new FileSystemHung(work.step, mount, returned));
   }
@@ -190,7 +193,7 @@ export class FileWork {
   /**
    * Finds the mount that the operation waits for.
    *
-   * @param mustBeSilent report only a mount that does not respond: undefined if the probe can resolve the whole path
+   * @param mustBeSilent return only a mount that does not respond, and undefined if the probe resolves the whole path
    */
   #probe({ work }: Running, mustBeSilent: boolean): Promise<Mount | undefined> {
     const { path } = work;
@@ -205,7 +208,7 @@ export class FileWork {
     });
   }
 
-  /** Whether it may be slow without being hung. */
+  /** Whether the operation is a sync that may still be slow rather than hung. */
   #isSlow(running: Running): boolean {
     if (!isSync(running.work) || running.ticks >= HUNG_SYNC_TICKS) return false;
     if (running.work.on.some(({ fd }) => this.hung.ofDescriptor(fd)?.isHung === true)) return false;
@@ -213,7 +216,7 @@ export class FileWork {
     return syncs.indexOf(running) < SYNCS_AT_ONCE;
   }
 
-  /** All extra threads are used up, so a waiting operation may wait forever: it fails, too. */
+  /** Called while all extra threads are in use. A waiting operation could wait for ever, so it fails after a while. */
   #tickWaiting(waiting: Waiting): void {
     waiting.ticks += 1;
     if (waiting.ticks < (isSync(waiting.work) ? HUNG_SYNC_TICKS : HUNG_TICKS)) return;

@@ -1,6 +1,6 @@
 /*
  * The agent's native addon: system calls that Node lacks. Each function makes one system call or does one small job,
- * without policy. ../addon.ts documents the JavaScript side; comments here explain the rest.
+ * and decides nothing itself. ../addon.ts documents what the functions do; comments in C explain how they do it.
  */
 #ifndef AGENT_ADDON_H
 #define AGENT_ADDON_H
@@ -71,7 +71,7 @@
   /* cgroup.c */                                                                  \
   F("mountCgroups", agent_mount_cgroups, 0, (void))
 
-/* Other functions: name in JavaScript, C function. They return a negated errno themselves. */
+/* Functions with other types: name in JavaScript, C function. They convert their results and errors themselves. */
 #define AGENT_FUNCTIONS(F)                                 \
   /* listeners.c */                                        \
   F("acceptVsock", agent_accept_vsock)                     \
@@ -152,8 +152,8 @@ AGENT_FILE_CALLS(DECLARE_FILE_CALL)
 AGENT_CLASSES(DECLARE_CLASS)
 
 /*
- * Starts a detached thread with all signals blocked. Node's signal handlers must not run on it, and it must not be
- * stopped by SIGTTOU when it writes to a terminal (stty tostop). Returns 0 or an errno.
+ * Starts a detached thread with all signals blocked, so that Node's signal handlers do not run on this thread, and
+ * SIGTTOU does not stop it when it writes to a terminal (stty tostop). Returns 0 or an errno.
  */
 int start_thread(void *(*run)(void *), void *data, size_t stack_bytes);
 

@@ -7,9 +7,9 @@
 #include "values.h"
 
 /*
- * class BackgroundWriter(fd, capacityBytes): writes on its own thread. Other processes share the descriptor, so it must
- * stay blocking, but the event loop must not block. poll(2) before each write would not help, because another process
- * may fill the pipe in between.
+ * class BackgroundWriter(fd, capacityBytes): writes on a separate thread. The open file is shared with other processes,
+ * so O_NONBLOCK must not be set on it, but the event loop must not block. poll(2) before each write would not prevent
+ * this, because another process may fill the pipe between poll and write.
  */
 enum { STACK_BYTES = 128 * 1024 };
 

@@ -8,8 +8,9 @@
 #include "values.h"
 
 /*
- * The mount is not attached to the directory tree, so only the holder of the descriptor sees it; closing it unmounts.
- * Requires CAP_SYS_ADMIN and Linux 5.2. The C library of Debian 11 has no wrappers for these system calls.
+ * The mount is not attached to the directory tree, so only the holder of the descriptor can access it, and closing the
+ * descriptor unmounts it. Requires CAP_SYS_ADMIN and Linux 5.2. The C library of Debian 11 has no wrappers for these
+ * system calls.
  */
 long agent_mount_cgroups(void) {
   int context = (int)syscall(SYS_fsopen, "cgroup2", FSOPEN_CLOEXEC);
@@ -38,7 +39,7 @@ static int make_directory(int directory, const char *name, int unused) {
   return mkdirat(directory, name, 0755);
 }
 
-/* A cgroup with living processes is busy. */
+/* EBUSY: the directory is a cgroup with living processes. */
 static int remove_directory(int directory, const char *name, int unused) {
   (void)unused;
   return unlinkat(directory, name, AT_REMOVEDIR);
@@ -57,7 +58,7 @@ static bool is_directory_below(const struct dirent *entry) {
   return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* Reopens the directory, because duplicates of the descriptor would share one read position. */
+/* Reopens the directory, because a duplicate (dup(2)) would share the read position with `directory`. */
 napi_value agent_directories_in(napi_env env, napi_callback_info info) {
   napi_value directory, names = NULL, name;
   get_arguments(env, info, 1, &directory);

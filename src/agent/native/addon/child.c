@@ -1,7 +1,7 @@
 /*
- * The child between clone and execve. It shares the agent's memory, and another thread may hold any lock. So it
- * allocates nothing and makes only raw system calls: glibc's setuid and related functions signal all threads, and its
- * sigaction rejects two signals.
+ * The child between clone and execve. It shares the agent's memory, where another thread may hold any lock. So the
+ * child allocates nothing. It makes only raw system calls, because glibc's setuid and related functions signal all
+ * threads, and glibc's sigaction rejects two signals.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -20,8 +20,8 @@
 enum { LAST_SIGNAL = 64, KERNEL_SIGSET_BYTES = 8 };
 
 /*
- * Resets all 64 signals, including real-time ones: the handlers are Node's, and execve(2) would keep ignored signals
- * ignored.
+ * Resets all 64 signals, including real-time signals, to their default action. Otherwise Node's handlers could run in
+ * the child, and signals that Node ignores would stay ignored after execve(2).
  */
 static int reset_signals(struct spawn_job *job) {
   unsigned long default_action[8] = {0};
@@ -32,7 +32,7 @@ static int reset_signals(struct spawn_job *job) {
   return -1;
 }
 
-/* Sources numbered 0 to 2 are moved out of the way first, because one dup3 would overwrite the next source. */
+/* Sources numbered 0 to 2 are duplicated to higher numbers first, because a dup3 could overwrite a later source. */
 static int place_stdio(struct spawn_job *job) {
   int source[3];
   for (int i = 0; i < 3; i++) {
@@ -45,9 +45,10 @@ static int place_stdio(struct spawn_job *job) {
 }
 
 /*
- * Closes all descriptors except the standard streams and the cgroup's directory. Among them are copies of the pipes of
- * other children. While such a copy is open, its pipe seems to have a writer, and a later step may hang. Linux before
- * 5.9 lacks close_range. There this does nothing, and close_descriptors closes all descriptors as the last step.
+ * Closes all descriptors except the standard streams and the cgroup's directory. Some are copies of the pipes of other
+ * children. As long as this child has such a copy open, the reader of the pipe gets no EOF, and a later step of this
+ * child may hang for a long time. Linux before 5.9 lacks close_range. There this function does nothing, and
+ * close_descriptors closes all descriptors as the last step.
  */
 static int close_copies(struct spawn_job *job) {
   unsigned kept = job->cgroup_fd > 2 ? (unsigned)job->cgroup_fd : 2;
@@ -61,8 +62,9 @@ static int lead_session(struct spawn_job *job) {
 }
 
 /*
- * Creates a process group inside the agent's session. If the agent's group is the terminal's foreground group, the
- * child's becomes it: otherwise its first read would stop it. SIGTTOU cannot stop it here, as all signals are blocked.
+ * Creates a process group in the agent's session. If the agent's group is the terminal's foreground group, the new
+ * group takes its place: otherwise the child would be stopped at its first read from the terminal. tcsetpgrp raises
+ * SIGTTOU, which has no effect here, because all signals are blocked.
  */
 static int lead_group(struct spawn_job *job) {
   if (job->streams != STREAMS_INHERITED) return 0;
@@ -86,10 +88,10 @@ static int join_cgroup(struct spawn_job *job) {
 }
 
 /*
- * Sets the OOM score and priority of the child, which it would inherit from the agent. Failures are ignored: a missing
- * or unusual /proc must not stop the command. A vforked child has its own score although it shares the memory
- * (fs/proc/base.c, __set_oom_adj). Until execve its files in /proc belong to root, because the agent is not dumpable.
- * So without privileges the agent sets the score later.
+ * Sets the OOM score and priority of the child, which would otherwise be those of the agent. Failures are ignored: a
+ * missing or unusual /proc must not prevent the command. A vforked child has its own score although it shares the
+ * agent's memory (fs/proc/base.c, __set_oom_adj). Until execve the child's files in /proc belong to root, because the
+ * agent is not dumpable. If the child may not write its score for this reason, the agent sets it after execve.
  */
 static int reset_oom_score(struct spawn_job *job) {
   if (job->resets_priority) syscall(SYS_setpriority, PRIO_PROCESS, 0, job->priority);
@@ -135,9 +137,10 @@ static bool close_listed(void) {
 }
 
 /*
- * Closes all other descriptors, including those opened by earlier steps. execve(2) would close them only after it
- * resumed the agent; until then another child's pipe would seem to have a writer. Linux before 5.9 and some seccomp
- * filters reject close_range. Without /proc, too, all numbers are tried, up to a billion.
+ * Closes all other descriptors, including those that earlier steps opened. execve(2) would also close them, but only
+ * after it has resumed the agent; until then a copy of another child's pipe would keep that pipe open. Linux before 5.9
+ * and some seccomp filters reject close_range; then the descriptors that /proc lists are closed. If /proc is missing
+ * too, all numbers are tried, up to a billion.
  */
 static int close_descriptors(struct spawn_job *job) {
   if (syscall(SYS_close_range, 3U, ~0U, 0) == 0 || close_listed()) return 0;
@@ -145,7 +148,7 @@ static int close_descriptors(struct spawn_job *job) {
   return 0;
 }
 
-/* Tries the files as execvp(3) does for PATH, but a file of unknown format is an error: it is not run by a shell. */
+/* Tries the files as execvp(3) does for PATH, but a file of unknown format is an error and is not run by a shell. */
 static int become_command(struct spawn_job *job) {
   unsigned long no_signals = 0;
   bool denied = false;

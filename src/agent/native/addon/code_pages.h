@@ -1,6 +1,6 @@
 /*
- * Computes which memory of a program or library can be returned to the kernel. The build compiles this file on its own,
- * too.
+ * Computes which memory of a program or library can be returned to the kernel. The build also compiles this file into a
+ * program of its own.
  */
 #ifndef AGENT_CODE_PAGES_H
 #define AGENT_CODE_PAGES_H
@@ -16,8 +16,8 @@ struct page_range {
 };
 
 /*
- * The pages of a segment that are never written, as addresses of the file (p_vaddr): those of a read-only PT_LOAD
- * segment, without pages shared with a writable segment.
+ * The pages of a segment that are never written, as addresses of the file (p_vaddr). These are all pages of a read-only
+ * PT_LOAD segment, except for pages that it shares with a writable segment.
  */
 struct page_range code_pages(const ElfW(Phdr) *segments, size_t count, size_t index, uintptr_t page_bytes);
 

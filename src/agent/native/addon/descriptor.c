@@ -49,10 +49,10 @@ napi_value agent_hung_up(napi_env env, napi_callback_info info) {
   return from_bool(env, poll(&item, 1, 0) > 0 && (item.revents & POLLHUP) != 0);
 }
 
-/* EWOULDBLOCK if another open file description holds the lock. */
+/* EWOULDBLOCK: the file is locked through another open file description. */
 long agent_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB); }
 
-/* Uses SCM_RIGHTS (unix(7)): the message stays in the socket even after this process has ended. */
+/* Uses SCM_RIGHTS (unix(7)). The receiver can read the message even after this process has ended. */
 long agent_send_descriptor(int socket, int byte, int fd) {
   char sent = (char)byte;
   _Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof fd)] = {0};

@@ -1,6 +1,6 @@
 /*
- * Lists and empties open directories in batches, on libuv threads. A batch ends when its time is over: a slow file
- * system must not count as hung, and other calls need the thread.
+ * Lists and empties open directories in batches, on libuv threads. A batch ends after BATCH_MS, so that a slow file
+ * system does not count as hung, and other calls get the thread.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "file_job.h"
 
 /*
- * RAW: buffer for getdents64(2), hundreds of entries of at least 24 bytes. ROOM: initial size of the answer, which
- * grows. PAGE: no further read beyond this size.
+ * RAW_BYTES: buffer for getdents64(2); it has room for up to 340 entries. ROOM_BYTES: initial size of the answer, which
+ * grows. PAGE_BYTES: an answer of this size or more is returned without another read.
  */
 enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BATCH_MS = 200 };
 
@@ -90,8 +90,8 @@ int agent_entries_in(struct argument *args) {
   if (answer->bytes == NULL || !append(answer, &room, &head, sizeof head)) return fail_with(ENOMEM);
   bool is_late = false;
   /*
-   * The end of a directory shows only when a read returns 0. Reading on here saves a second job for each small
-   * directory.
+   * Only a read that returns 0 shows that the directory has ended. This loop makes that read, so that a small directory
+   * needs only one job.
    */
   while (!is_late && answer->length < PAGE_BYTES) {
     long count = syscall(SYS_getdents64, directory, raw, sizeof raw);
@@ -110,7 +110,7 @@ int agent_entries_in(struct argument *args) {
   return append(answer, &room, &position, sizeof position) ? 0 : fail_with(ENOMEM);
 }
 
-/* The byte before each name says whether the entry was a directory; it may have been replaced since. */
+/* The byte before each name says whether the entry was a directory when it was listed. It may have changed since. */
 int agent_remove_each(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   int directory = args[0].number;

@@ -33,8 +33,8 @@ bool has_failed_at(int step, int error) {
 }
 
 /*
- * Opens an existing entry with O_PATH, without following a link or entering a mount, which may hang. Before Linux 5.6
- * it may enter one.
+ * Opens an existing entry with O_PATH, without following a link and without entering a mount, which may hang. Before
+ * Linux 5.6 mounts cannot be avoided.
  */
 static int open_there(int directory, const char *name) {
   int fd = open_resolved(directory, name, O_PATH | O_NOFOLLOW, 0, RESOLVE_BENEATH | RESOLVE_NO_XDEV);
@@ -109,12 +109,12 @@ int set_attributes(int fd, const struct entry *entry) {
   return 0;
 }
 
-/* Whether the file can be linked later. "/" always exists, so EEXIST means yes. */
+/* Whether the file can be linked to a name later. Tries to link it to "/", which exists, so EEXIST means yes. */
 static bool can_be_placed(int fd, int directory) {
   return link_descriptor(fd, directory, "/") < 0 && errno == EEXIST;
 }
 
-/* A file without a name leaves nothing behind if the agent is killed. */
+/* Opens a new file, without a name if possible: such a file disappears if the agent is killed. */
 static int open_new(struct place *place) {
   if (place->kind != NAMED) {
     int fd = openat(place->directory, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
@@ -152,8 +152,8 @@ static int make_file(struct place *place, const struct entry *entry, const char 
 }
 
 /*
- * Opens a directory that was just created as root. The owner of its parent could have replaced it, so a directory that
- * is not empty is rejected.
+ * Opens a directory that this process has just created as root. The owner of the parent could have replaced it by
+ * another directory, so a directory that is not empty is rejected.
  */
 static int open_made(int parent, const char *name) {
   _Alignas(8) char raw[RAW_BYTES];
@@ -178,7 +178,7 @@ static int make_directory(const struct place *place, const char *name, const str
   return fail_with(error);
 }
 
-/* Sets the owner of a new link. Another process may have replaced it, so its type is checked. */
+/* Sets the owner of a new link. Another process may have replaced the link, so the type of the entry is checked. */
 static int set_link(const struct place *place, const char *name, const struct entry *entry) {
   struct stat made;
   struct entry own = *entry;
@@ -212,7 +212,7 @@ int make_entry(struct place *place, const char *name, const struct entry *entry,
   }
 }
 
-/* Not every file system supports fsync of directories. */
+/* Syncs a directory. Errors of file systems that cannot sync directories are ignored. */
 static int sync_folder(int directory) {
   if (fsync(directory) == 0 || errno == EINVAL || errno == ENOTSUP || errno == ENOSYS) return 0;
   return fail_at(SYNC_DIRECTORY_STEP);
@@ -243,8 +243,8 @@ int commit_entry(const struct place *place, const char *name, const struct entry
 }
 
 /*
- * Flags of makeEntry. NO_OTHERS: only a regular file may have the name. EXCLUSIVE: the name must be free. Otherwise
- * EEXIST.
+ * Flags of makeEntry. NO_OTHERS: fail with EEXIST if the name is taken by anything but a regular file. EXCLUSIVE: fail
+ * with EEXIST if the name is taken.
  */
 enum { NO_OTHERS = 1, EXCLUSIVE = 2 };
 
@@ -297,7 +297,7 @@ int agent_commit_entry(struct argument *args) {
   return 0;
 }
 
-/* Works for O_PATH descriptors, too. */
+/* Arguments: descriptor, which may be an O_PATH descriptor, and record. */
 int agent_set_attributes(struct argument *args) {
   struct entry entry;
   const char *name, *data;

@@ -16,10 +16,10 @@
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * What the record specifies. Without HAS_OWNER, HAS_GROUP or HAS_MODE, a file copies the value of the file that it
- * replaces, and a new entry in a setgid directory gets its group; otherwise the record's value is the default.
- * PLAIN_MODE: the mode has only permission bits; an existing directory keeps its setuid, setgid and sticky bits.
- * FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
+ * What the record specifies. If HAS_OWNER, HAS_GROUP or HAS_MODE is not set, the value is that of the file that is
+ * replaced; the group of a new entry in a setgid directory is that of the directory; in other cases the value in the
+ * record is the default. PLAIN_MODE: the mode has only permission bits; an existing directory keeps its setuid, setgid
+ * and sticky bits. FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
  */
 enum { HAS_MODIFIED = 1, HAS_GROUP = 2, HAS_OWNER = 4, HAS_MODE = 8, PLAIN_MODE = 16, FOLLOWS_LINK = 32 };
 
@@ -33,7 +33,7 @@ struct entry {
   int64_t size;
 };
 
-/* Finds path and content in a record. False: it is malformed. */
+/* Finds path and content in the record at `at`. False: the record is malformed. */
 bool read_record(const struct argument *records, size_t at, struct entry *entry, const char **path, const char **data);
 
 /*
@@ -50,7 +50,7 @@ bool has_failed_at(int step, int error);
 struct place {
   int directory;
   struct stat seen;
-  /* A unique name for a file that needs one before it gets its own; empty: none. */
+  /* A unique temporary name, for file systems without unnamed files, and for replacing a file; empty: none. */
   const char *temporary;
   /* Replace an existing entry. */
   bool overwrites;
@@ -61,7 +61,10 @@ struct place {
 /* Fills in the attributes that the record does not specify. */
 void complete_entry(const struct place *place, const char *name, struct entry *entry);
 
-/* Creates a completed entry. Returns 0, or the descriptor of a file, which has no name yet or the temporary one. */
+/*
+ * Creates an entry that complete_entry has completed. Returns 0, or for a file its descriptor. The file has no name
+ * yet, or only the temporary name.
+ */
 int make_entry(struct place *place, const char *name, const struct entry *entry, const char *data);
 
 /* Removes the temporary file and keeps errno. */
@@ -74,7 +77,7 @@ void drop_temporary(const struct place *place);
 enum { APPLY = 1, NAME = 2, SYNC_ENTRY = 4 };
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages);
 
-/* Sets the attributes in `has`: owner first, because chown(2) clears setuid bits, then mode, then time. */
+/* Sets the attributes that `has` names. The owner is set before the mode, because chown(2) clears setuid bits. */
 int set_attributes(int fd, const struct entry *entry);
 
 #endif

@@ -3,12 +3,12 @@
 
 #include "values.h"
 
-/* Added to UV_READABLE and UV_WRITABLE in the callback's argument: the descriptor is in an error state. */
+/* A bit in the callback's argument, besides UV_READABLE and UV_WRITABLE: the descriptor is in an error state. */
 enum { FAILED = 4 };
 
 /*
- * class FdWatch(fd, callback): a thin wrapper of uv_poll that owns a descriptor. It only reports events, so that
- * nothing is read before there is a reader.
+ * class FdWatch(fd, callback): a thin wrapper of uv_poll that owns a descriptor. It only reports events. Reading is
+ * left to the owner, so that nothing is read before the owner wants it.
  */
 struct fd_watch {
   uv_poll_t poll;
@@ -42,13 +42,13 @@ static void on_events(uv_poll_t *poll, int status, int events) {
 static void on_handle_closed(uv_handle_t *handle) {
   struct fd_watch *watch = handle->data;
   napi_handle_scope scope;
-  /* The environment was torn down. */
+  /* The Node environment has ended: there is no object to notify. */
   if (watch->self == NULL) return;
   watch->handle_closed = true;
   napi_open_handle_scope(watch->env, &scope);
   napi_async_destroy(watch->env, watch->context);
   napi_delete_reference(watch->env, watch->callback);
-  /* Now the object may be collected; `finalize` frees the memory. */
+  /* From now on the object may be garbage collected; `finalize` then frees the memory. */
   napi_reference_unref(watch->env, watch->self, NULL);
   napi_close_handle_scope(watch->env, scope);
 }
@@ -63,7 +63,7 @@ static void finalize(napi_env env, void *data, void *hint) {
     free(watch);
     return;
   }
-  /* The environment ends while the watch is open: libuv still uses the memory, so it is not freed. */
+  /* If the environment ends while the watch is open, the memory is not freed, because libuv still uses it. */
   if (!watch->closed) uv_poll_stop(&watch->poll);
   watch->closed = true;
 }
@@ -88,7 +88,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   napi_async_init(env, NULL, name, &watch->context);
   napi_create_reference(env, args[1], 1, &watch->callback);
   napi_wrap(env, self, watch, finalize, NULL, &watch->self);
-  /* Prevents garbage collection before `close`, which would leak the descriptor. */
+  /* Keeps the object alive until `close`: if it were garbage collected before, the descriptor would leak. */
   napi_reference_ref(env, watch->self, NULL);
   return self;
 }

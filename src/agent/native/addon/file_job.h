@@ -1,6 +1,6 @@
 /*
  * Runs system calls on libuv threads, because a file system may hang. A call gets copies of its arguments. JavaScript
- * gets a promise of a number (negative: an errno) or of bytes.
+ * gets a promise that resolves with a number (a negative number is a negated errno) or with bytes.
  */
 #ifndef AGENT_FILE_JOB_H
 #define AGENT_FILE_JOB_H
@@ -45,7 +45,10 @@ int open_resolved(int directory, const char *path, int flags, int mode, int reso
 
 /* Links an open file to a name, which must be free. */
 int link_descriptor(int fd, int directory, const char *name);
-/* The same, but replaces an existing file by way of the temporary name; EEXIST if that is empty. */
+/*
+ * Links an open file to a name, replacing an existing file: links it to the temporary name and renames it. If the name
+ * is taken and `temporary` is empty, fails with EEXIST.
+ */
 int place_in(int fd, int directory, const char *name, const char *temporary);
 /* Renames an entry. `exclusive`: EEXIST if the name is taken. */
 int move_in(int directory, const char *from, int target, const char *to, bool exclusive);

@@ -62,8 +62,8 @@ int link_descriptor(int fd, int directory, const char *name) {
 }
 
 /*
- * linkat(2) does not replace a file: so link to a temporary name and rename. Both run in one job, to keep the time
- * short in which a killed agent leaves the temporary name behind.
+ * linkat(2) does not replace a file, so this links to a temporary name and renames. Both calls are in one job, because
+ * an agent that is killed between them leaves the temporary name behind.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary) {
   int result = link_descriptor(fd, directory, name);
@@ -71,7 +71,7 @@ int place_in(int fd, int directory, const char *name, const char *temporary) {
   if (link_descriptor(fd, directory, temporary) < 0) return -1;
   result = renameat(directory, temporary, directory, name);
   int error = errno;
-  /* If both names are links to the same file, rename(2) leaves both. */
+  /* rename(2) does nothing if both names are links to the same file, so the temporary name must be removed. */
   unlinkat(directory, temporary, 0);
   return result < 0 ? fail_with(error) : 0;
 }
@@ -80,7 +80,7 @@ int move_in(int directory, const char *from, int target, const char *to, bool ex
   if (!exclusive) return renameat(directory, from, target, to);
   int result = (int)syscall(SYS_renameat2, directory, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
-  /* Not every file system supports the flag: then link and unlink. If unlinking fails, remove the new name. */
+  /* If the file system does not support the flag: links and unlinks. If unlinking fails, removes the new name. */
   if (linkat(directory, from, target, to, 0) < 0) return -1;
   if (unlinkat(directory, from, 0) == 0) return 0;
   int error = errno;

@@ -3,12 +3,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-/* Needs the types of sys/socket.h. */
+/* Must follow sys/socket.h, whose types it uses. */
 #include <linux/vm_sockets.h>
 
 #include "values.h"
 
-/* The same as libuv's. */
+/* The default backlog of Node's servers. */
 enum { BACKLOG = 511 };
 
 static int stream_socket(int family) { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }
@@ -45,7 +45,7 @@ long agent_listen_port(int port) {
   return fd < 0 && (errno == EAFNOSUPPORT || errno == EADDRNOTAVAIL) ? listen_v4(port) : fd;
 }
 
-/* VMADDR_CID_ANY, because a clone of a snapshot may have another CID. */
+/* Listens on any CID (VMADDR_CID_ANY), because a clone of a snapshot may have another CID. */
 long agent_listen_vsock(int port) {
   struct sockaddr_vm address = {.svm_family = AF_VSOCK, .svm_cid = VMADDR_CID_ANY, .svm_port = (unsigned int)port};
   int fd = stream_socket(AF_VSOCK);

@@ -14,8 +14,8 @@
 CALLS_OF_OPENSSL(RESEEDING, can_reseed)
 
 /*
- * reseedOpenssl(additional): mixes in kernel randomness, too. OpenSSL's other generators, two per thread, reseed from
- * this one at their next use.
+ * reseedOpenssl(additional): reseeds OpenSSL's primary generator from `additional` and from the kernel. The other
+ * generators, two per thread, reseed from the primary generator at their next use.
  */
 napi_value agent_reseed_openssl(napi_env env, napi_callback_info info) {
   napi_value arg;
@@ -55,7 +55,7 @@ static int no_passphrase(char *buffer, int size, int writing, void *context) {
   return -1;
 }
 
-/* True at the end of the certificates, false at a malformed one. */
+/* After reading a certificate has failed: true if there was no further certificate, false if it was malformed. */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();
   return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;

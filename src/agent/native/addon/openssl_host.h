@@ -1,6 +1,7 @@
 /*
- * Declares functions of Node's own OpenSSL, which the node executable exports. A file lists those that it calls as
- * LIST(F), with F(name) for each. They are weak symbols, so the addon also loads if Node does not export them.
+ * Declares functions of Node's own OpenSSL, which the node executable exports. A C file defines the functions that it
+ * calls as a macro LIST(F) with F(name) for each of them. They are weak symbols, so that the addon can be loaded even
+ * if Node does not export them.
  */
 #ifndef AGENT_OPENSSL_HOST_H
 #define AGENT_OPENSSL_HOST_H

@@ -7,17 +7,17 @@
 
 #include "values.h"
 
-/* glibc's initial value. */
+/* glibc's initial value of M_MMAP_THRESHOLD (mallopt(3)). */
 #define LARGE_BLOCK_BYTES (128 * 1024)
 
 /*
- * By default glibc raises this threshold after the first such block is freed, and takes later ones from the heap, where
- * memory that was once written never returns to the kernel. A separate mapping uses only pages that are written, and is
- * unmapped when it is freed.
+ * Fixes the size from which malloc(3) maps a block separately. By default glibc raises this threshold when such a block
+ * is freed, and then allocates larger blocks from the heap, whose memory hardly ever returns to the kernel. A separate
+ * mapping is unmapped when it is freed, and uses memory only for pages that are written.
  */
 __attribute__((constructor)) static void map_large_blocks(void) { mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES); }
 
-/* Not process.env, which loses bytes that are not UTF-8, duplicates, and entries without "=". */
+/* Used in place of process.env, which loses bytes that are not UTF-8, duplicates, and entries without "=". */
 napi_value agent_environ(napi_env env, napi_callback_info info) {
   (void)info;
   napi_value entries = NULL;
@@ -48,7 +48,7 @@ long agent_forbid_dumps(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 long agent_trim_heap(void) { return malloc_trim(0); }
 
-/* exit(3) waits for libuv's threads, and one that hangs in a dead file system never returns. */
+/* Not exit(3), which waits for libuv's threads: a thread that hangs in a dead file system never returns. */
 long agent_exit_now(int status) { _exit(status); }
 
 /* The kernel always rejects these arguments, so no process is started. */

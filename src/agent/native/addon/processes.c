@@ -11,7 +11,7 @@
 
 #include "values.h"
 
-/* Since Linux 5.3, with the same number on both architectures. The C library of Debian 11 lacks some of them. */
+/* System calls up to Linux 5.3. Their numbers are the same on both architectures. Debian 11's C library lacks some. */
 #ifndef SYS_pidfd_open
 #define SYS_pidfd_open 434
 #endif
@@ -20,8 +20,8 @@
 #endif
 
 /*
- * Waits for one particular child and never for -1, so that other code (Node's child_process) still gets the statuses of
- * its children.
+ * Waits for one particular child and never for any child (-1), because that could take the exit status of a child of
+ * Node's child_process.
  */
 static int wait_for(pid_t pid, siginfo_t *info, int flags) {
   int result;
@@ -43,12 +43,12 @@ long agent_reap(pid_t pid) {
   return wait_for(pid, &end, 0);
 }
 
-/* Ids up to 1 would address the own process group, every process, or init. Only a bug would do that. */
+/* A pid up to 1 would address the agent's process group, every process, or init, so it can only be a mistake. */
 long agent_kill(pid_t pid, int signal) { return pid <= 1 ? fail_with(EINVAL) : kill(pid, signal); }
 
 long agent_kill_group(pid_t group, int signal) { return group <= 1 ? fail_with(EINVAL) : kill(-group, signal); }
 
-/* Pid 0 would mean this process. */
+/* Pid 0 is rejected, because for prlimit(2) it means this process. */
 long agent_open_files_limit_of(pid_t pid) {
   struct rlimit limit;
   if (pid <= 0) return fail_with(EINVAL);
@@ -60,8 +60,9 @@ long agent_open_files_limit_of(pid_t pid) {
 enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 
 /*
- * Reads the row of a process. False if there is no such process, or with errno set for a shortage. The name in
- * parentheses may contain spaces and parentheses, so parsing starts after the last one (proc(5)).
+ * Reads the row of a process. False if there is no such process, or, with errno set, if descriptors or memory are
+ * short. The name in parentheses may contain spaces and parentheses, so parsing starts after the last parenthesis
+ * (proc(5)).
  */
 static bool read_row(pid_t pid, int32_t *row) {
   char path[32], text[1024];
@@ -76,7 +77,7 @@ static bool read_row(pid_t pid, int32_t *row) {
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";
   if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &threads, &start) != 6)
     return false;
-  /* Only the main thread has ended; the others still run. */
+  /* If only the main thread has ended, the process is shown as a zombie although other threads run. */
   if (state == 'Z' && threads > 1) state = 'S';
   row[PID] = pid;
   row[STATE] = state;
@@ -111,7 +112,7 @@ static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
   return table;
 }
 
-/* A process that cannot be read because of a shortage must not be taken for ended. */
+/* Whether descriptors or memory are short. A process that cannot be read for this reason must not count as ended. */
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 /* Takes some 10 us per process. */

@@ -1,4 +1,4 @@
-/* The mapped code and constants of the program and its libraries: sets read-ahead for them, and unmaps them. */
+/* Sets the read-ahead of the mapped code and constants of the program and its libraries, and unmaps these pages. */
 #include <link.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>

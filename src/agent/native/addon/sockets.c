@@ -8,14 +8,15 @@
 #include "file_job.h"
 
 /*
- * Receive buffer. It is the largest size that every kernel grants by default. Compared to the kernel's automatic
- * sizing, which grows to 6 MiB, reading from a port takes 0.87 of the CPU time (appendix-attempts.md, Tunnels).
+ * Size of the receive buffer: the largest that every kernel grants by default. With the kernel's automatic sizing the
+ * buffer grows to 6 MiB; with this size, reading from a port takes 0.87 of the CPU time (appendix-attempts.md,
+ * Tunnels).
  */
 #define UNREAD_BYTES (208 * 1024)
 
 /*
- * Does not block: the socket becomes writable when it is connected or has failed. TCP_NODELAY forwards bytes
- * immediately.
+ * Does not block: the socket becomes writable when it is connected or has failed. Sets TCP_NODELAY, so that the bytes
+ * of a tunnel are sent immediately.
  */
 long agent_connect_port(int family, int port) {
   bool is_v6 = family == 6;
@@ -47,8 +48,8 @@ int agent_connect_path(struct argument *args) {
 }
 
 /*
- * If nobody listens on the port, the socket may get that port itself and connect to itself (RFC 9293, 3.5). That counts
- * as refused.
+ * Whether the socket has connected to itself, which counts as refused. This can happen if no process listens on the
+ * port and the kernel chooses that port as the socket's own (RFC 9293, 3.5).
  */
 static bool is_own_peer(int fd) {
   struct sockaddr_storage own, peer;
@@ -80,7 +81,7 @@ long agent_unacknowledged_ms(int fd) {
   memset(&info, 0, sizeof info);
   if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) < 0) return -1;
   bool waits = info.tcpi_unacked > 0 || info.tcpi_probes > 0 || info.tcpi_notsent_bytes > 0;
-  /* If only the closed window blocks the data, a single unanswered probe may still be in flight. */
+  /* While the peer's window is closed, the kernel sends probes. The answer to a single probe may be on its way. */
   bool should_answer = info.tcpi_unacked > 0 || info.tcpi_probes > 1;
   if (!waits) return 0;
   return should_answer && info.tcpi_last_ack_recv > 0 ? (long)info.tcpi_last_ack_recv : 1;

@@ -6,11 +6,14 @@
 #include "spawn.h"
 #include "values.h"
 
-/* Jobs whose outcome has not been delivered, and the function that delivers it. Used only by the JavaScript thread. */
+/* Jobs whose outcome has not been delivered. This list and `settled` are used only by the JavaScript thread. */
 static struct spawn_job *starting;
 static napi_threadsafe_function settled;
 
-/* Splits a block of NUL-terminated strings into a NULL-terminated array, in one allocation. NULL: out of memory. */
+/*
+ * Splits a block of NUL-terminated strings into a NULL-terminated array. Array and strings are one allocation. NULL:
+ * out of memory.
+ */
 static char **strings_of(napi_env env, napi_value block) {
   void *bytes = NULL;
   size_t length = 0, count = 0;
@@ -38,7 +41,7 @@ static void free_job(struct spawn_job *job) {
   free(job);
 }
 
-/* Reads the StdioPlan of the port. */
+/* Reads a StdioPlan (domain/ports/processes.ts). */
 static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   char kind[sizeof "terminal"] = "";
   napi_get_value_string_utf8(env, property(env, plan, "kind"), kind, sizeof kind, NULL);
@@ -52,7 +55,7 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   job->iutf8 = to_bool(env, property(env, plan, "iutf8"));
 }
 
-/* Reads the Identity of the port; undefined: the agent's own. False: out of memory. */
+/* Reads an Identity (domain/ports/processes.ts); undefined means that of the agent. False: out of memory. */
 static bool read_identity(napi_env env, napi_value identity, struct spawn_job *job) {
   napi_valuetype type = napi_undefined;
   int32_t uid = 0, gid = 0, group = 0;
@@ -90,7 +93,7 @@ static void read_settings(napi_env env, napi_value settings, struct spawn_job *j
   job->open_files.rlim_cur = (rlim_t)wanted < most ? (rlim_t)wanted : most;
 }
 
-/* Copies the SpawnBlock of the port, because the thread reads it while JavaScript continues. False: out of memory. */
+/* Copies a SpawnBlock, because the thread reads it while JavaScript continues. False: out of memory. */
 static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   job->files = strings_of(env, property(env, block, "files"));
   job->args = strings_of(env, property(env, block, "args"));
@@ -100,7 +103,7 @@ static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   return read_identity(env, property(env, block, "identity"), job) && job->files && job->args && job->env && job->cwd;
 }
 
-/* Removes the job from the list. Without jobs, the event loop may end. */
+/* Removes the job from the list. While there are no jobs, `settled` does not keep the event loop alive. */
 static void forget(napi_env env, struct spawn_job *job) {
   struct spawn_job **at = &starting;
   while (*at != job) at = &(*at)->next;
@@ -131,8 +134,8 @@ static void deliver(napi_env env, napi_value unused, void *context, void *data) 
 }
 
 /*
- * Calls the JavaScript thread with an ended job. If that thread has ended meanwhile, the call fails, and the failed call
- * has already released the function for this job.
+ * Passes a settled job to the JavaScript thread. If that thread has ended meanwhile, the call fails. The failed call
+ * has then also released this job's reference to the function.
  */
 void deliver_job(struct spawn_job *job) {
   if (napi_call_threadsafe_function(settled, job, napi_tsfn_nonblocking) == napi_ok)
@@ -140,7 +143,8 @@ void deliver_job(struct spawn_job *job) {
 }
 
 /*
- * Creates the function by which threads deliver jobs. It is shared by all jobs, because each one needs a libuv handle.
+ * Creates the function with which threads deliver jobs. All jobs share one, because each such function needs a libuv
+ * handle.
  */
 static bool open_delivery(napi_env env) {
   napi_value name;
@@ -173,7 +177,7 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
   starting = job;
   int number = job->number = last_number = last_number % INT32_MAX + 1;
   napi_acquire_threadsafe_function(settled);
-  /* A running thread owns the job: write to it here only if the thread could not be started. */
+  /* The started thread owns the job, so the job may be changed below only if the thread could not be started. */
   int error = start_thread(run_job, job, SPAWN_STACK_BYTES);
   if (error != 0) {
     job->error = error;
@@ -183,8 +187,8 @@ napi_value agent_spawn(napi_env env, napi_callback_info info) {
 }
 
 /*
- * Does nothing once the start has settled, because the pid may have been reused. Returns what the child was doing: 1
- * for chdir, 2 + n for execve of the n-th file, 0 otherwise.
+ * Does nothing once the start has settled, because the pid may have been reused. Returns the system call in which the
+ * child was: 1 for chdir, 2 + n for execve of the n-th file, 0 for anything else.
  */
 long agent_abort_spawn(int number) {
   struct spawn_job *job = starting;
@@ -196,7 +200,7 @@ long agent_abort_spawn(int number) {
     atomic_store(&job->aborted, true);
     if (strcmp(job->step, "chdir") == 0) at = 1;
     if (strcmp(job->step, "execve") == 0) at = 2 + job->candidate;
-    /* A pid of 0 means that the child has not run yet; it will check the flag first. */
+    /* While the pid is 0, the child has not run yet. It will check the flag `aborted` first. */
     if (atomic_load(&job->pid) > 1) kill(atomic_load(&job->pid), SIGKILL);
   }
   pthread_mutex_unlock(&job->lock);

@@ -32,7 +32,7 @@ struct spawn_job {
   int cols, rows;
   bool iutf8; /* the terminal's line editing treats input as UTF-8 */
   int cgroup_fd; /* open directory of a cgroup, or -1 */
-  bool joins_cgroup; /* the child must move itself there */
+  bool joins_cgroup; /* the child must move itself into that cgroup */
   bool resets_priority;
   int priority;
   char oom_score[16]; /* what the child writes to oom_score_adj; empty: nothing */
@@ -47,7 +47,7 @@ struct spawn_job {
   int child_ends[3];
   int agent_ends[3];
 
-  /* The outcome. The child shares the memory until execve, so it writes step and error itself. */
+  /* The outcome. The child shares the agent's memory until execve, so the child itself writes step and error. */
   const char *volatile step; /* the current step, named as in the port */
   volatile int candidate;    /* index in `files` of the file that execve tries */
   volatile int error;        /* errno of the failed step; 0: none failed */
@@ -60,7 +60,7 @@ struct spawn_job {
   atomic_bool aborted;
 };
 
-/* Stack of a thread that starts a child: for the thread, the child, and the thread data of the C library. */
+/* Size of the stack of a thread that starts a child. It has room for both, and for the C library's thread data. */
 enum { SPAWN_STACK_BYTES = 192 * 1024 };
 
 /* Thread function: starts the child and delivers the job. */

@@ -12,7 +12,7 @@
 #include "spawn.h"
 #include "values.h"
 
-/* The child uses this part of the thread's stack; its calls are shallow. */
+/* The part of the thread's stack that the child uses. The child needs little, because its calls are not deep. */
 enum { CHILD_STACK_BYTES = 32 * 1024 };
 
 static void reap(pid_t pid) {
@@ -21,9 +21,9 @@ static void reap(pid_t pid) {
 }
 
 /*
- * Sets the OOM score of a command that could not set it itself. Its files in /proc change their owner shortly after
- * execve has resumed this thread, hence the retries; those of a setuid program never do. Processes that it has forked
- * by then keep the old score.
+ * Sets the OOM score of a command whose child process could not set it. The command's files in /proc get their new
+ * owner only shortly after execve has resumed this thread, so this retries. The files of a setuid program stay with
+ * root, so the score cannot be set. Processes that the command has forked before keep the old score.
  */
 static void set_oom_score(const struct spawn_job *job, int pid) {
   enum { ATTEMPTS = 100, PAUSE_NS = 100 * 1000 };
@@ -41,7 +41,7 @@ static void set_oom_score(const struct spawn_job *job, int pid) {
   close(fd);
 }
 
-/* Records the outcome once the child runs the command or is dead. Reaps a dead one. */
+/* Records the outcome once the child runs the command or is dead. Reaps a dead child. */
 static void settle(struct spawn_job *job, int pid) {
   pthread_mutex_lock(&job->lock);
   job->settled = true;
@@ -53,7 +53,7 @@ static void settle(struct spawn_job *job, int pid) {
       if (job->parent_sets_oom_score) set_oom_score(job, pid);
       return;
     }
-    /* The abort came too late and the command is running: kill its process group, whose id is the child's pid. */
+    /* The abort came too late, so the command is running. Its process group, whose id is the child's pid, is killed. */
     if (became_command) kill(-pid, SIGKILL);
     job->step = "killed";
     job->error = aborted ? ECANCELED : EINTR;
@@ -122,8 +122,8 @@ static int clone_into_cgroup(struct spawn_job *job, char *stack, int flags) {
 }
 
 /*
- * Starts the child directly in its cgroup, because moving it later takes milliseconds (RCU). If that is refused, the
- * child moves itself.
+ * Starts the child directly in its cgroup, because moving a process takes milliseconds (RCU). If the kernel refuses
+ * this, the child moves itself.
  */
 static int start_child(struct spawn_job *job, char *stack) {
   int flags = CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
@@ -147,7 +147,7 @@ void *run_job(void *data) {
       job->step = "clone";
       job->error = errno;
     }
-    /* Otherwise the streams would never reach EOF. */
+    /* If the agent kept the child's ends open, the streams would never reach EOF. */
     close_child_ends(job);
     if (job->error != 0) close_agent_ends(job);
   }

@@ -19,7 +19,10 @@ static int open_pipe(int *agent_end, int *child_end, bool we_read) {
   return fcntl(*agent_end, F_SETFL, (we_read ? O_RDONLY : O_WRONLY) | O_NONBLOCK);
 }
 
-/* The image may have anything at this path, and a FIFO must not block. -1: it is not the null device (mem(4): 1, 3). */
+/*
+ * Opens /dev/null. The image may have another file at this path; O_NONBLOCK prevents that a FIFO blocks. -1: the file
+ * is not the null device, which has the numbers 1, 3 (mem(4)).
+ */
 static int open_null_device(void) {
   struct stat state;
   int fd = open("/dev/null", O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -50,7 +53,7 @@ static int open_pipes(struct spawn_job *job) {
   return input < 0 ? -1 : open_outputs(job);
 }
 
-/* The two directions are closed at different times, so each has its own descriptor. */
+/* Input and output of a terminal are closed at different times, so the agent has a descriptor for each. */
 static int open_on_terminal(struct spawn_job *job) {
   int ends[2];
   if (open_terminal(job->cols, job->rows, ends) < 0) return -1;
@@ -62,8 +65,8 @@ static int open_on_terminal(struct spawn_job *job) {
 }
 
 /*
- * Gives pipes and terminals among the streams to the child's user, who otherwise could not open /dev/stdout. Files and
- * devices are left alone. If it fails, the streams still work.
+ * Changes the owner of pipes and terminals among the streams to the child's user; otherwise the child could not open
+ * /dev/stdout. Files and devices keep their owner. Failures are ignored, because the streams work anyway.
  */
 static void give_to_user(struct spawn_job *job) {
   struct stat state;

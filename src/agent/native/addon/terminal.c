@@ -9,7 +9,7 @@
 /* O_CLOEXEC must be set by the open itself, because another thread may be starting a child. */
 static int open_master(void) {
   int fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-  /* A root without the link still has the device in its devpts mount. */
+  /* A root file system without the link /dev/ptmx may still have the device in its devpts mount. */
   return fd >= 0 ? fd : open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
 }
 
@@ -66,10 +66,10 @@ napi_value agent_open_terminal(napi_env env, napi_callback_info info) {
 /* The kernel sends SIGWINCH to the foreground process group. */
 long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, cols, rows); }
 
-/* TIOCSIG makes the kernel send the signal as if it was typed (drivers/tty/pty.c), without a race on process ids. */
+/* With TIOCSIG the kernel itself finds the group and sends the signal (drivers/tty/pty.c), so no pid can be stale. */
 long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
-/* In raw mode there is no end-of-file character, and it can be disabled. */
+/* -1 in raw mode, which has no end-of-file character, and if the character is disabled. */
 long agent_terminal_eof_byte(int fd) {
   struct termios settings;
   if (tcgetattr(fd, &settings) < 0) return -1;

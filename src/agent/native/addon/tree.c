@@ -1,7 +1,7 @@
 /*
- * Writes and reads many small entries below a directory in one job on a libuv thread: one file at a time would take ten
- * jobs each. openat2(2) keeps paths below the directory even if the tree changes concurrently. A job ends when its time
- * is over, because other calls need the thread.
+ * Writes and reads many small entries below a directory in one job on a libuv thread; writing them one by one would
+ * take ten jobs per file. openat2(2) keeps paths below the directory even if the tree changes concurrently. A job ends
+ * after a time slice, because other calls need the thread.
  */
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -17,12 +17,12 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 /* State of a job: the root directory, and the directory of the last entry. */
 struct tree {
   int root, flags;
-  /* A directory on a file system that the caller syncs at the end, as it syncs that of root; root if there is none. */
+  /* A second directory whose file system the caller syncs at the end, in addition to that of root; or root itself. */
   int synced;
   /* The directory of the last entry; its descriptor is -1 if there is none. */
   struct place place;
   char path[PATH_MAX];
-  /* errno of a failed sync: what was written may not be on the disk. */
+  /* errno of a failed sync, after which the entries written before may not be on the disk; 0: none has failed. */
   int error;
   /* A file had a name that was taken, so others may, too. */
   bool replaces;
@@ -34,7 +34,7 @@ static int beneath(const struct tree *tree, const char *path, int flags) {
   return open_resolved(tree->root, path[0] == '\0' ? "." : path, flags, 0, resolve);
 }
 
-/* Like `beneath`, but an absolute link is resolved inside the root as in a chroot, if that exists. */
+/* Like `beneath`, but the target of an absolute link is looked up inside the root, as in a chroot. */
 static int within(const struct tree *tree, const char *path, int flags) {
   int fd = beneath(tree, path, flags);
   if (fd >= 0 || errno != EXDEV || (tree->flags & NO_SYMLINKS) != 0) return fd;
@@ -43,8 +43,8 @@ static int within(const struct tree *tree, const char *path, int flags) {
 }
 
 /*
- * Creates a missing parent directory with the entry's owner and mode 0755. In a setgid directory it inherits group and
- * setgid (mkdir(2)).
+ * Creates a missing parent directory with the entry's owner and mode 0755. In a setgid directory, the new directory
+ * inherits the group and the setgid bit (mkdir(2)).
  */
 static int make_between(int parent, const char *name, const struct entry *entry) {
   struct place place = {.directory = parent};
@@ -79,7 +79,10 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
   return 0;
 }
 
-/* A file system that the caller does not know of, for example behind a link into a mount, is synced immediately. */
+/*
+ * Syncs the file system of the last entry now, if the caller does not sync it later. An example is a file system that
+ * was reached through a link into a mount.
+ */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
   const struct place *place = &tree->place;
@@ -116,7 +119,7 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   int fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
-  /* Returns EXDEV for a link that only leads outside of the root. */
+  /* A second lookup, which does not resolve absolute links inside the root, returns EXDEV if a link leads outside. */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;
   tree->place.directory = fd;
@@ -158,7 +161,7 @@ static int open_directory(const struct tree *tree, const char *name, const struc
 }
 
 static int put_directory(struct tree *tree, const char *name, struct entry *entry, const char *path) {
-  /* Writable for the owner until its content is complete; ATTRIBUTES_ENTRY sets the final mode. */
+  /* The directory stays writable for its owner until its content is complete. ATTRIBUTES_ENTRY sets the final mode. */
   entry->mode |= 0700;
   if (make_entry(&tree->place, name, entry, NULL) == 0) return 0;
   if (errno != EEXIST) return -1;
@@ -227,9 +230,9 @@ int agent_sync_file_system(struct argument *args) {
 }
 
 /*
- * Finds the start and end of the next data at or after an offset; both are the file's end if there is none. A small
- * hole counts as data, since describing it costs as much as sending its zeros. Without SEEK_DATA the whole file is
- * data. The file position is restored.
+ * Finds the start and end of the next data at or after an offset; if there is no more data, both are the file's end. A
+ * small hole counts as data, because sending it as a hole costs as much as sending its zeros. If the file system does
+ * not support SEEK_DATA, the whole file is data. The file position is restored.
  */
 int agent_next_data(struct argument *args) {
   struct argument *answer = &args[ANSWER];

@@ -1,4 +1,4 @@
-/* Conversions between JavaScript values and C. addon.ts guarantees the types; a mismatch reads as zero. */
+/* Conversions between JavaScript values and C. addon.ts guarantees the types; a value of another type reads as zero. */
 #ifndef AGENT_VALUES_H
 #define AGENT_VALUES_H
 
@@ -16,7 +16,7 @@ static inline void get_arguments(napi_env env, napi_callback_info info, size_t c
   napi_get_cb_info(env, info, &count, values, NULL, NULL);
 }
 
-/* The same for a method. Returns the wrapped struct; NULL: wrong class. */
+/* Like get_arguments, for a method. Returns the struct that `this` wraps; NULL if it wraps none. */
 static inline void *get_object(napi_env env, napi_callback_info info, size_t count, napi_value *values) {
   napi_value self;
   void *object = NULL;

@@ -1,6 +1,7 @@
 /*
- * Watches directories by inotify(7), which only takes paths, and /proc may be missing. So a thread with a working
- * directory of its own enters each directory by its descriptor and watches ".": nobody can swap it in between.
+ * Watches directories with inotify(7), whose calls take only paths. A path could be swapped before the call, and a path
+ * in /proc is not available if /proc is missing. So a thread with its own working directory enters each directory by
+ * descriptor (fchdir(2)) and watches ".".
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -15,10 +16,10 @@
 
 #include "file_job.h"
 
-/* RAW: one read of getdents64(2). LISTED: files of a directory that are reported one by one. */
+/* RAW_BYTES: buffer for getdents64(2). LISTED: number of files of a directory that are listed one by one. */
 enum { RAW_BYTES = 16 * 1024, BATCH_MS = 200, LISTED = 4096 };
 
-/* What the answer has of each directory, before its names. ../../files/calls/watch.ts reads it. */
+/* Header of each directory in the answer, followed by the names. ../../files/calls/watch.ts parses it. */
 struct packed_watch {
   int32_t result; /* the watch, or a negative errno */
   uint32_t names_bytes;
@@ -34,7 +35,7 @@ long agent_open_inotify(void) { return inotify_init1(IN_NONBLOCK | IN_CLOEXEC); 
 
 long agent_unwatch(int inotify, int watch) { return inotify_rm_watch(inotify, watch); }
 
-/* A seccomp filter may forbid unshare(2): then it is /proc, or nothing. */
+/* Adds a watch for an open directory. If a seccomp filter forbids unshare(2), uses the descriptor's path in /proc. */
 static int watch_open(const struct watching *watching, int fd) {
   const struct argument *args = watching->args;
   if (watching->has_own_directory) {
@@ -70,7 +71,7 @@ static int list(int fd, bool all, struct argument *answer, size_t *room) {
   }
 }
 
-/* Lists after watching: what is made in between is in the list, in an event, or in both. */
+/* Adds the watch before it lists the directory, so that an entry created meanwhile is in the list or in an event. */
 static bool watch_one(const struct watching *watching, const char *path, char lists, size_t *room) {
   struct argument *args = watching->args, *answer = &args[ANSWER];
   struct packed_watch head = {0};
@@ -113,7 +114,7 @@ static void *watch_in_own_directory(void *data) {
   return watch_each(data);
 }
 
-/* The thread ends with its job: its working directory would keep a removed directory from being reported. */
+/* The thread ends with its job: while a thread is in a directory, the kernel does not report its removal. */
 int agent_watch_each(struct argument *args) {
   struct watching watching = {.args = args};
   pthread_t thread;

@@ -1,6 +1,6 @@
 /*
- * Reads whole small files, all in one job: a job per step would wake more threads, and each thread that wakes after a
- * restore touches some ten pages of guest memory.
+ * Reads whole small files, all in one job. A job per step would wake more threads, and each thread that wakes after a
+ * restore accesses some ten pages of guest memory, which must be loaded from the snapshot.
  */
 #include <fcntl.h>
 #include <stddef.h>
@@ -68,14 +68,14 @@ static bool same_version(const struct state *one, const struct state *other) {
   return memcmp(&one->dev, &other->dev, offsetof(struct state, mode) - offsetof(struct state, dev)) == 0;
 }
 
-/* O_NONBLOCK, because opening a FIFO must not block the thread. */
+/* Opens with O_NONBLOCK, because otherwise opening a FIFO could block the thread. */
 static int open_file(const char *path) {
   return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
 /*
- * Appends header and content; -1: out of memory. No content for files that are not regular, are empty, or exceed the
- * limit.
+ * Appends header and content of an open file; -1: out of memory. The content is left out if the file is not regular, is
+ * empty, or exceeds the limit.
  */
 static int append_open(struct argument *answer, int fd, int64_t limit) {
   struct state state = state_of_open(fd);
@@ -101,8 +101,8 @@ static int append_state(struct argument *answer, struct state state) {
 }
 
 /*
- * Bypasses the page cache, which may have data from before a restore. Only after a new open is the data certain to be
- * current.
+ * Reads a file past the page cache, which may have data from before a restore. The file is opened again after its
+ * cached pages were dropped: only data that is read after a new open is certain to be current.
  */
 static int append_file(struct argument *answer, const char *path, int64_t limit) {
   int fd = open_file(path);

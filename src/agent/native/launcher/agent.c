@@ -13,7 +13,10 @@
 #include "signals.h"
 #include "trace.h"
 
-/* Only the foreground group may pass the terminal on. tcsetpgrp(3) may raise SIGTTOU, which is blocked here. */
+/*
+ * Makes the agent's process group the terminal's foreground group, if the launcher's group is. tcsetpgrp(3) may raise
+ * SIGTTOU, which has no effect because it is blocked here.
+ */
 static void become_own_group(pid_t launcher_group) {
   setpgid(0, 0);
   if (tcgetpgrp(STDIN_FILENO) == launcher_group)
@@ -52,8 +55,8 @@ static bool reap(pid_t agent, int *status) {
 }
 
 /*
- * Forwards a signal number. Returns false if the channel is full. If the agent has closed its end, it is about to exit:
- * that counts as forwarded.
+ * Forwards a signal number. Returns false if the channel is full. If the agent has closed its end, the agent is about
+ * to exit, and the signal counts as forwarded.
  */
 static bool forward(int channel, uint8_t number) {
   return send(channel, &number, sizeof number, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0 || errno != EAGAIN;
@@ -64,7 +67,7 @@ int supervise(pid_t agent, int channel) {
   int status = 0;
   for (;;) {
     siginfo_t info;
-    /* While a full channel delays one signal, the others stay pending in the kernel, so none is lost. */
+    /* While a full channel holds up a signal, only SIGCHLD is taken. Other signals stay pending in the kernel. */
     int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
     if (number == SIGCHLD && reap(agent, &status))
       return status;
@@ -108,7 +111,7 @@ _Noreturn void exit_as(int status) {
   if (!WIFSIGNALED(status))
     _exit(WEXITSTATUS(status));
   int number = WTERMSIG(status);
-  /* A core dump of the launcher would be of no interest. */
+  /* The launcher dies of the same signal as the agent, but its own core dump would be useless. */
   setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
   restore_default(number);
   block_signals(ALL_SIGNALS & ~ONLY(number));

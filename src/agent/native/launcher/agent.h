@@ -5,9 +5,9 @@
 #include <sys/types.h>
 
 /*
- * Starts the agent as a child in its own process group. If the launcher's group was the terminal's foreground group,
- * the agent's becomes it, so that Ctrl-C reaches only the agent. Call it with all signals blocked. The agent starts
- * with no signal blocked, and with default dispositions except for real-time signals.
+ * Starts the agent as a child in a process group of its own. If the launcher's group was the terminal's foreground
+ * group, the agent's group takes its place, so that Ctrl-C reaches only the agent. Call it with all signals blocked.
+ * The agent starts with no signal blocked, and with default dispositions except for real-time signals.
  */
 pid_t start_agent(char **command, char **environment);
 
@@ -19,7 +19,7 @@ int supervise(pid_t agent, int channel);
 
 /* What the agent sent over its channel before it ended. */
 struct exit_report {
-  /* The agent exited on purpose. If false, it crashed, whatever its status. */
+  /* The agent announced its exit. If false, the agent crashed, whatever its status is. */
   bool announced;
   /* Open directory of the session's cgroup; -1: none. */
   int session;

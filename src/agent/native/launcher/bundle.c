@@ -18,7 +18,7 @@
 #error "the agent is built for x86-64 and aarch64"
 #endif
 
-/* Writes directory/name. Returns -1 if it is too long. */
+/* Writes directory/name to `path`. Returns -1 if the result is too long. */
 static int join(char *path, const char *directory, const char *name) {
   int length = snprintf(path, PATH_MAX, "%s/%s", directory, name);
   return length >= 0 && length < PATH_MAX ? 0 : -1;
@@ -36,14 +36,15 @@ static int complete(struct bundle *bundle) {
       join(bundle->libraries, bundle->directory, "lib") < 0 ||
       join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
     return -1;
-  /* The loader would report a missing file, and splits the list at spaces. */
+  /* The loader prints an error for a missing file, and it splits the list of preloaded files at spaces. */
   if (access(bundle->addon, R_OK) < 0 || strpbrk(bundle->addon, " \t\n") != NULL)
     bundle->addon[0] = '\0';
   return access(bundle->program, F_OK);
 }
 
 /*
- * The path passed to execve(2). It is tried first, because the substrate chose it and it requires nothing of the image.
+ * Finds the bundle by the path that was passed to execve(2). This path is tried first, because the substrate chose it,
+ * and because it does not require /proc.
  */
 static int find_by_exec_name(struct bundle *bundle) {
   const char *name = (const char *)getauxval(AT_EXECFN);
@@ -92,12 +93,12 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 }
 
 #define LIST "agent.pages"
-/* Twice the size of the longest list. */
+/* Limit for the file agent.pages: twice the size of the longest list so far. */
 #define LIST_LIMIT_BYTES 32768
-/* Page size in the list, whatever the kernel's own is. */
+/* Page size of the numbers in the list, which the kernel's page size does not affect. */
 #define PAGE_BYTES 4096
 
-/* Requests the pages in one line of runs, each FIRST+COUNT. */
+/* Requests the pages of one line. The line has runs of pages in the form FIRST+COUNT. */
 static void read_runs(int file, char *runs) {
   for (char *next = runs, *end; *next != '\0'; next = end) {
     unsigned long first = strtoul(next, &end, 10);

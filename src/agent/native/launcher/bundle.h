@@ -25,9 +25,9 @@ void find_bundle(struct bundle *bundle);
 char **agent_command(const struct bundle *bundle, int argc, char **argv);
 
 /*
- * Asks the kernel to read the parts of the bundle's files that a start and the first calls need, as listed in
- * agent.pages, without waiting. Without the list, or if the kernel does not support it, pages are read on demand with
- * the usual read-ahead.
+ * Asks the kernel to read the parts of the bundle's files that the start and the first calls need, and does not wait
+ * for this. The file agent.pages lists these parts. Without the list, or if the kernel does not support such requests,
+ * pages are read on demand with the usual read-ahead.
  */
 void read_ahead(const struct bundle *bundle);
 

@@ -16,7 +16,7 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-/* Kernels before 6.3 do not know MFD_NOEXEC_SEAL; later ones may require it (vm.memfd_noexec). */
+/* Kernels since 6.3 may require MFD_NOEXEC_SEAL (vm.memfd_noexec). Earlier kernels reject the flag. */
 static int create_memory_file(void) {
   int file = memfd_create("environment", MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
   if (file < 0 && errno == EINVAL)

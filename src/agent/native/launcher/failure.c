@@ -17,7 +17,7 @@ _Noreturn void fail_because(const char *what, const char *reason) {
   _exit(LAUNCHER_FAILED);
 }
 
-/* Does nothing: its purpose is to interrupt the write. */
+/* Does nothing. The handler exists so that SIGALRM interrupts the write instead of being ignored. */
 static void on_alarm(int number) {
   (void)number;
 }
@@ -27,8 +27,8 @@ void say_without_waiting(const char *text) {
   if (poll(&output, 1, 0) <= 0)
     return;
   /*
-   * The shared stream must stay blocking and may become full after poll(2). The timer repeats, in case it fires before
-   * the write starts.
+   * Other processes share the stream, so O_NONBLOCK must not be set, and they may fill it between poll(2) and write(2).
+   * A timer interrupts the write then. The timer repeats, in case it fires before the write has started.
    */
   struct sigaction interrupting = {.sa_handler = on_alarm};
   struct itimerval limit = {{0, WRITE_LIMIT_US}, {0, WRITE_LIMIT_US}}, none = {{0, 0}, {0, 0}};

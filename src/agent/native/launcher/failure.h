@@ -7,10 +7,10 @@
 /* Prints what failed and errno's text, and exits with LAUNCHER_FAILED. Pass no secrets. */
 _Noreturn void fail(const char *what);
 
-/* The same with a reason other than errno. */
+/* Like `fail`, with a reason in place of errno's text. */
 _Noreturn void fail_because(const char *what, const char *reason);
 
-/* Writes to standard error unless that would block, since it may have no reader. Leaves all signals blocked. */
+/* Writes to standard error, but gives up if that blocks, as it may without a reader. Leaves all signals blocked. */
 void say_without_waiting(const char *text);
 
 #endif

@@ -21,16 +21,19 @@
 /* A process that survives SIGKILL, such as one stuck in the kernel, must not block the launcher for longer. */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
-/* The kernel's list of children may be incomplete, but not for this many rounds. */
+/*
+ * Number of successive rounds that find no process to signal, after which the launcher stops waiting for the rest. The
+ * kernel's list of children may be incomplete in one round, but not in so many.
+ */
 #define MAX_IDLE_ROUNDS 100
-/* Poll interval for orphans of other processes' children, whose exit causes no SIGCHLD. */
+/* Poll interval. When a descendant exits, the launcher adopts its children without a SIGCHLD and must look for them. */
 #define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
 /* Pause after a search of all pids, as a multiple of its duration. */
 #define SEARCH_PAUSE_FACTOR 9
 #define UNOPENED (-2)
 
-/* Processes that got SIGTERM. Many programs take a second SIGTERM as "exit immediately". */
+/* Processes that got SIGTERM. They get no second one, which many programs treat as "exit immediately". */
 static process_set sigtermed;
 
 static long now_ms(void) {
@@ -42,7 +45,7 @@ static long now_ms(void) {
 /* Whether the last round signalled a process. Processes of other users may not be signalled. */
 static bool signalled_any;
 
-/* SIGCONT, because a stopped process would handle the signal only after it is continued. */
+/* Sends a signal and then SIGCONT, because a stopped process handles the signal only when it is continued. */
 static void signal_process(pid_t process, int number) {
   if (number == SIGTERM && is_in(sigtermed, process)) return;
   if (number == SIGTERM) put(sigtermed, process, true);
@@ -82,14 +85,14 @@ static bool signal_children_of(int proc, int number) {
 }
 
 /*
- * Tries every possible pid. It takes about a second, but requires nothing of the image or the kernel. Pauses
+ * Tries every possible pid. This takes about a second, but needs neither /proc nor CONFIG_PROC_CHILDREN. Pauses
  * afterwards, so that the processes get CPU time to exit.
  */
 static void signal_found_children(int number) {
   static long paused_until_ms;
   long began_ms = now_ms();
   if (began_ms < paused_until_ms) {
-    /* Whether there were children is unknown in this round. */
+    /* This round does not search, so it is unknown whether there are children: assume that there are. */
     signalled_any = true;
     return;
   }
@@ -108,7 +111,7 @@ static void signal_children(int number) {
     signal_found_children(number);
 }
 
-/* Only PID 1 may signal all processes; otherwise only children. */
+/* As PID 1, signals all processes; otherwise only the launcher's children. */
 static void signal_leftovers(int number) {
   static bool all_sigtermed;
   if (getpid() == 1) {
@@ -122,8 +125,8 @@ static void signal_leftovers(int number) {
 }
 
 /*
- * Reaps until `deadline_ms`. Returns true if no child is left. Pids of reaped processes may be reused, so they are
- * forgotten.
+ * Reaps until `deadline_ms`. Returns true if no child is left. Removes reaped processes from `sigtermed`, because their
+ * pids may be reused.
  */
 static bool reap_until(long deadline_ms) {
   for (;;) {
@@ -144,8 +147,8 @@ static bool reap_until(long deadline_ms) {
 }
 
 /*
- * Sends SIGTERM to all children, including those adopted later when their parents exit. Returns true if none is left in
- * time.
+ * Sends SIGTERM to all children, including those that are adopted later, when their parents exit. Returns true if no
+ * child is left at the deadline.
  */
 static bool end_in_time(long deadline_ms) {
   for (long now = now_ms(); now < deadline_ms; now = now_ms()) {

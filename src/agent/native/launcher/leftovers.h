@@ -4,8 +4,8 @@
 #include <sys/types.h>
 
 /*
- * Grace period for processes of a crashed agent (tests compile a shorter one), and for those left after an agent that
- * had already ended its commands.
+ * Grace periods between SIGTERM and SIGKILL: for the processes of a crashed agent (tests compile a shorter one), and
+ * for the processes that are left after an agent that has ended its commands itself.
  */
 #ifndef CRASH_GRACE_MS
 #define CRASH_GRACE_MS 10000
@@ -13,9 +13,10 @@
 #define ORPHAN_GRACE_MS 2000
 
 /*
- * Ends the processes that the agent left behind: SIGTERM, then SIGKILL after `grace_ms` until none is left. As PID 1
- * the launcher ends every process. Otherwise it ends its children, including adopted ones, and the processes in the
- * session's cgroup, which it thaws first and removes at the end. `session` is its open directory, or -1.
+ * Ends the processes that the agent left behind: sends SIGTERM, and after `grace_ms` SIGKILL until none is left. As PID
+ * 1 the launcher ends every process. Otherwise it ends its children, including adopted ones, and the processes in the
+ * session's cgroup. It thaws this cgroup first and removes it at the end. `session` is the open directory of the
+ * cgroup; -1: there is none.
  */
 void end_leftovers(int session, pid_t agent, int grace_ms);
 

@@ -24,7 +24,7 @@
 #include "signals.h"
 #include "trace.h"
 
-/* The image may have anything at that path, and opening it could block. */
+/* Opens /dev/null. The image may have another file at this path, which must not block the open. */
 static int open_null_device(void) {
   struct stat found;
   if (stat("/dev/null", &found) < 0 || !S_ISCHR(found.st_mode) || found.st_rdev != makedev(1, 3))
@@ -45,8 +45,8 @@ static int open_ended_stream(void) {
 }
 
 /*
- * Opens a replacement for each closed standard stream. open(2) returns the lowest free number, which is that stream's.
- * Node aborts without them.
+ * Opens a replacement for each closed standard stream, because Node aborts without them. open(2) returns the lowest
+ * free number, which is the number of the closed stream.
  */
 static void ensure_standard_streams(void) {
   for (int stream = 0; stream <= 2; stream++) {
@@ -56,8 +56,8 @@ static void ensure_standard_streams(void) {
 }
 
 /*
- * Closes everything inherited but the standard streams: it is not meant for the agent. Kernels before 5.9 lack
- * close_range(2); there the agent closes such descriptors in its children.
+ * Closes all inherited descriptors but the standard streams, because they are not meant for the agent. Kernels before
+ * 5.9 lack close_range(2). There the descriptors stay open in the agent, which closes them in its children.
  */
 static void close_inherited_descriptors(void) {
   syscall(SYS_close_range, 3U, ~0U, 0U);
@@ -77,7 +77,7 @@ static void open_channel(int *launcher_end, int *agent_end) {
 static void report_crash(int status) {
   char text[300];
   if (!WIFSIGNALED(status)) {
-    /* A failed start has another status and has printed its reason; so have the agent's subcommands. */
+    /* Only EX_SOFTWARE needs a message. With another status, the agent or its subcommand has printed the reason. */
     if (WEXITSTATUS(status) == EX_SOFTWARE)
       say_without_waiting("guest-agent: the agent crashed (see its log); its remaining processes were ended\n");
     return;
@@ -108,12 +108,12 @@ int main(int argc, char **argv) {
   char **clean = agent_environment(&bundle, environment, agent_channel, container_score);
 
   block_signals(ALL_SIGNALS);
-  /* The parent may have left SIGCHLD ignored: then the kernel would reap the agent, and its status would be lost. */
+  /* If SIGCHLD were ignored, as the parent may have left it, the kernel would reap the agent and lose its status. */
   restore_default(SIGCHLD);
   if (getpid() != 1)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_t agent = start_agent(command, clean);
-  /* As in the agent: no process of the same user may trace it or read the environment from its memory. */
+  /* Prevents that a process of the same user traces the launcher or reads the environment from its memory. */
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   close(environment);
   close(agent_channel);

@@ -9,12 +9,12 @@
 #include "proc.h"
 
 #define SCORE_FILE "/proc/self/oom_score_adj"
-/* Not -1000: if only such processes are left when memory is full, the kernel panics instead of ending this sandbox. */
+/* Not -1000, which exempts a process. If only exempt processes are left when memory is full, the kernel panics. */
 #define PROTECTED_SCORE "-900"
 
 int protect_from_oom_killer(void) {
   char text[16] = "";
-  /* Without procfs the agent could not set another score for its children. */
+  /* Without procfs the agent could not give its children the original score, so nothing is changed. */
   if (!has_proc())
     return NO_OOM_SCORE;
   int file = open(SCORE_FILE, O_RDWR | O_CLOEXEC);

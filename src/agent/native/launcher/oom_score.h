@@ -1,13 +1,13 @@
 #ifndef LAUNCHER_OOM_SCORE_H
 #define LAUNCHER_OOM_SCORE_H
 
-/* The score was not changed. */
+/* Result if the score was not changed. It is above 1000, the largest score. */
 #define NO_OOM_SCORE 1001
 
 /*
- * Makes this process and its future children the last victims of the OOM killer. Returns the container's original
- * score, which the agent uses for its children, or NO_OOM_SCORE if it was lower already, there is no procfs, or
- * CAP_SYS_RESOURCE is missing.
+ * Makes this process and its future children the last victims of the OOM killer. Returns the original score of the
+ * container, which the agent sets for its children. Returns NO_OOM_SCORE if the original score is lower already, if
+ * there is no procfs, or if CAP_SYS_RESOURCE is missing.
  */
 int protect_from_oom_killer(void);
 

@@ -15,7 +15,7 @@
 /* Largest depth of nested cgroups to remove. A command can nest them arbitrarily. */
 #define NESTED_LIMIT 16
 
-/* If writing fails, the cgroup is gone, or its processes are found as children instead. */
+/* Failures are ignored: the cgroup may be gone, and the launcher also finds processes as its children. */
 static void write_at(int directory, const char *name, const char *text) {
   int file = openat(directory, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0)
@@ -63,8 +63,8 @@ static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) 
 static process_set descendants;
 
 /*
- * Few rounds suffice, since parents are usually listed before their children. Without a limit, a fork loop would keep
- * the search running forever.
+ * Rounds of the search for descendants. Few suffice, because parents are usually listed before their children. They are
+ * limited, because processes that fork in a loop could keep the search running for ever.
  */
 #define ROUNDS 4
 
@@ -101,7 +101,7 @@ static bool path_to_root(DIR *proc, char *path, size_t size) {
   return own != NULL && length < size;
 }
 
-/* This also thaws cgroups that the guest froze itself, because everything in them is about to be ended. */
+/* Also thaws cgroups that the guest itself has frozen, because all processes in them are about to be ended. */
 static void thaw_descendants(int session, DIR *proc) {
   char root[PATH_MAX], text[PATH_MAX + 256], path[2 * PATH_MAX + 512];
   if (!path_to_root(proc, root, sizeof root))
@@ -154,8 +154,8 @@ static void remove_below(int directory, int depth) {
 }
 
 /*
- * Only the start of the cgroup's name is known. Another cgroup with the same start is either in use, so that it cannot
- * be removed, or abandoned.
+ * Only the beginning of the cgroup's name is known. Trying to remove another cgroup with the same beginning is
+ * harmless: it is either in use and cannot be removed, or it is left over.
  */
 void remove_session(int session, pid_t agent) {
   char prefix[40];
