@@ -35,7 +35,8 @@ export interface TcpOptions extends Credentials {
   /**
    * `host:port`, with an IPv6 address in brackets; `vsock+unix:/path:port` for the unix socket of a VMM (Firecracker,
    * Cloud Hypervisor) and a vsock port of its guest; `vsock:CID:port`, which requires socat. Or a list of addresses of
-   * one agent, which are tried in order: the remaining time is divided equally among the remaining addresses.
+   * one agent: the client tries them in order, and divides the time that is left equally among the addresses that are
+   * left.
    */
   readonly address: string | readonly string[];
   /** Certificate of the authority that issued the agent's certificate, in PEM. */
@@ -45,9 +46,9 @@ export interface TcpOptions extends Credentials {
   /** The private key of the client's certificate, in PEM. */
   readonly keyPem: string | Uint8Array;
   /**
-   * The agent's own certificate. If an agent's certificate has expired but has the same key as this one, it is
-   * accepted. This is needed after a restore from a snapshot that is older than the agent's current certificate; use it
-   * only for the calls of a restore. Default: expired certificates are refused.
+   * The agent's own certificate. The client then accepts an expired certificate of an agent if its key is the key of
+   * this certificate. This is needed after a restore from a snapshot that is older than the agent's current
+   * certificate; use it only for the calls of a restore. Default: expired certificates are refused.
    */
   readonly pinnedCertPem?: string | Uint8Array | undefined;
   /** The name that the agent's certificate must contain, whatever the address is. Default: DEFAULT_SERVER_NAME. */

@@ -32,15 +32,15 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "give all copies this owner, by its name or number on the side that writes, which must be root; USER: means the user's own group",
+      help: "give all copies this owner, by name or by number; names are those of the side that writes, and that side must run as root; USER: means the user's own group",
     },
     dereference: {
       short: "L",
-      help: "copy the targets of symbolic links; a link without a target, or to a directory above the link, is an entry that fails",
+      help: "copy the targets of symbolic links; a link fails if it has no target or points to a directory above it",
     },
     "no-clobber": {
       short: "n",
-      help: "leave existing files and links unchanged; hard links into the sandbox then become separate files",
+      help: "leave existing files and links unchanged; with this option, hard links that are copied into the sandbox become separate files",
     },
     parents: { help: "create missing directories above the destination" },
     recursive: {
