@@ -94,7 +94,7 @@ export class Allowance {
     return this.#ofOwners.get(owner) ?? 0;
   }
 
-  /** Evicts the shares that were idle longest. If evicting all idle shares would not suffice, evicts none and throws. */
+  /** Evicts the shares that were idle longest. If evicting all idle shares does not suffice, evicts none and throws. */
   #makeRoom(requester: HeldShare, more: number): void {
     const { limit, ownerLimit = limit, clock, patienceMs = PATIENCE_MS, refusal } = this.#options;
     const stillSinceMs = clock.monotonicMs() - patienceMs;

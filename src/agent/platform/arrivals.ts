@@ -4,8 +4,8 @@ import { type Addon, READABLE } from "../native/index.ts";
 
 /**
  * Detects connections that are lost because accept(2) failed for lack of descriptors. Watches a duplicate of the
- * descriptor, since an epoll(7) instance accepts each descriptor only once. If it cannot be watched, losses are not
- * reported, but the listener works.
+ * listener's descriptor, because an epoll(7) instance accepts each descriptor only once. If the duplicate cannot be
+ * watched, lost connections are not reported, but the listener works.
  */
 export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): WatchArrivals {
   return (fd, onLost) => {
@@ -26,7 +26,10 @@ export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): Wa
   };
 }
 
-/** Opens a path that always exists. dup(2) would not show that the whole guest has reached its file limit (ENFILE). */
+/**
+ * Why no descriptor can be opened now; undefined: one can. Opens a path that always exists, because dup(2) does not
+ * fail if only the guest's file limit is reached (ENFILE).
+ */
 function whyNoDescriptor(): string | undefined {
   try {
     closeSync(openSync("/", "r"));

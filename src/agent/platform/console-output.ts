@@ -5,17 +5,18 @@ import { eventually } from "./eventually.ts";
 
 const STDOUT = 1;
 const STDERR = 2;
-/** PIPE_BUF: a write of up to this size is atomic, so other writers, such as the log, cannot split a line. */
+/** PIPE_BUF: a write of up to this size is atomic, so no other writer, such as the log, can write between its bytes. */
 const PIECE_BYTES = 4096;
 const NEWLINE = 0x0a;
-/** Limit for output that a slow console has not taken yet. Allocated as needed. */
+/** Limit for output that a slow console has not taken yet. The memory is allocated as needed. */
 const QUEUE_BYTES = 512 * 1024;
-/** A console that nobody reads must not delay the agent's exit for longer. */
+/** Limit for flushing, so that a console that nobody reads does not block the agent's exit. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * The agent's own stdout and stderr, written by background threads through queues: other processes share them, so they
- * cannot be made non-blocking (see stderrLines). If both are the same file, one queue keeps the order.
+ * The agent's own stdout and stderr. Background threads write to them from queues, because they must stay blocking:
+ * other processes share them (see stderrLines). If both are the same file, they share one queue, which keeps the
+ * order.
  */
 export function consoleOutput(addon: Pick<Addon, "BackgroundWriter">): ConsoleOutput {
   const stdout = new addon.BackgroundWriter(STDOUT, QUEUE_BYTES);

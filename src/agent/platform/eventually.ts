@@ -3,7 +3,7 @@ import { type SessionClock, yieldToEventLoop } from "../domain/index.ts";
 
 const LONGEST_PAUSE_MS = 50;
 
-/** The clock for a limit: real time, or the session's, which stops while the session is frozen. */
+/** The clock for a limit: real time, or session time, which stops while the session is frozen. */
 export type TimeOf = Pick<SessionClock, "nowMs">;
 
 const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
@@ -12,7 +12,7 @@ const REAL_TIME: TimeOf = { nowMs: () => performance.now() };
 export interface Polling {
   /** Clock for the limit. Default: real time. */
   readonly time?: TimeOf | undefined;
-  /** The next pause; 0 means the next tick of the event loop. Default: 1 ms, doubled each time up to 50 ms. */
+  /** Returns the next pause; 0 means the next tick of the event loop. Default: 1 ms, doubled each time up to 50 ms. */
   readonly pauseMs?: (spentMs: number, lastMs: number) => number;
 }
 

@@ -36,8 +36,8 @@ export function guestFacts(addon: Addon, entrypoint: number): GuestFacts {
 }
 
 /**
- * The errno with which a probe call was refused. Probes pass invalid arguments, so EINVAL means that a valid call would
- * be permitted.
+ * The errno with which a probe was refused; undefined if the call is permitted. A probe makes the system call with an
+ * invalid argument, so that EINVAL means that a valid call would be permitted.
  */
 function refusal(result: number): Errno | undefined {
   const name = errnoName(result);

@@ -17,7 +17,7 @@ import type { CgroupDirectory } from "./processes/cgroup-directory.ts";
 
 const namesOf = promisify(readdir);
 
-/** Bytes to read of a file: enough for about 1,500 mounts (there may be 100,000), in about a millisecond. */
+/** Bytes to read of a file. They have about 1,500 mounts (a guest may have 100,000) and take about a millisecond. */
 const HEAD_BYTES: number = 256 * 1024;
 const PIECE_BYTES: number = 32 * 1024;
 const KIB = 1024;
@@ -55,7 +55,7 @@ interface Head {
   readonly truncated: boolean;
 }
 
-/** Synchronous, because /proc does not block, and handing eight small reads to threads costs more than the reads. */
+/** Reads synchronously: these files of /proc do not block, and handing eight small reads to threads takes longer. */
 function readHead(path: string, pieces: Buffer): Head {
   let fd: number | undefined;
   let text = "";
@@ -88,7 +88,7 @@ function memoryIn(text: string): MemoryUsage | undefined {
   };
 }
 
-/** Time of virtual machines inside this guest is already part of `user` and `nice` (proc_stat(5)). */
+/** CPU time from /proc/stat. Time of nested virtual machines is part of `user` and `nice` (proc_stat(5)). */
 function cpuIn(text: string): CpuUsage | undefined {
   const ticks = /^cpu +(.*)$/m.exec(text)?.[1]?.split(" ").map(Number);
   if (ticks === undefined) return undefined;
@@ -105,7 +105,7 @@ function pressureIn(text: string): Pressure | undefined {
   return text === "" ? undefined : { someUs: totalOf("some"), fullUs: totalOf("full") };
 }
 
-/** Two header lines, then one line per interface: its name, 8 counters for receiving, 8 for sending. */
+/** Parses /proc/net/dev: two header lines, and a line per interface with its name, 8 receive and 8 send counters. */
 function networksIn({ text, truncated }: Head): Listed<NetworkUsage> {
   const networks: NetworkUsage[] = [];
   for (const line of text.split("\n").slice(2)) {
@@ -118,8 +118,8 @@ function networksIn({ text, truncated }: Head): Listed<NetworkUsage> {
 }
 
 /**
- * Pseudo file systems without space of their own. The list is that of prometheus-node-exporter, without the types that
- * store real files.
+ * Types of pseudo file systems, which have no space of their own. This is the list of prometheus-node-exporter, without
+ * the types that store files.
  */
 const WITHOUT_SPACE: ReadonlySet<string> = new Set(
   (

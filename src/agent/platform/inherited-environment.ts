@@ -13,13 +13,13 @@ export interface Inheritance {
   readonly entries: InheritedEnvironment;
   /** The agent's end of the socket to the launcher; undefined: started without the launcher. */
   readonly channelFd: number | undefined;
-  /** The OOM score adjustment before the launcher lowered it for itself and the agent (proc(5)); undefined: it did not. */
+  /** oom_score_adj (proc(5)) before the launcher lowered it for itself and the agent; undefined: it did not. */
   readonly containerOomScoreAdj: number | undefined;
 }
 
 /**
- * Reads the inherited environment, which works once: from the launcher, otherwise from the process. Removes the
- * `secrets` from `environment`.
+ * Reads the inherited environment, from the launcher if there is one, otherwise from this process. Works only once.
+ * Removes the `secrets` from `environment`.
  */
 export function takeInheritance(
   addon: Pick<Addon, "environ">,
@@ -45,7 +45,7 @@ function descriptor(environment: NodeJS.ProcessEnv, name: string): number | unde
   return fd;
 }
 
-/** Each entry ends with a NUL. */
+/** Reads and closes the launcher's file with the environment. Each entry ends with a NUL. */
 function readEntries(fd: number): Uint8Array[] {
   const bytes = readFileSync(fd);
   closeSync(fd);

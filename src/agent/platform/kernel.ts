@@ -27,15 +27,15 @@ function emptyUuidCache(): void {
 }
 
 /**
- * Uses up the cached integers: one more than the cache holds, because Node refills the cache once an integer is taken
- * from an empty one.
+ * Uses up the cached integers, which all clones of a snapshot would share. Takes one integer more than the cache holds,
+ * because Node refills the cache only when an integer is taken while the cache is empty.
  */
 function emptyIntegerCache(): void {
   const { randomInt } = process.getBuiltinModule("node:crypto");
   for (let drawn = 0; drawn <= CACHED_INTEGERS; drawn++) randomInt(ANY_RANGE);
 }
 
-/** OpenSSL's generators and Node's caches of their output. The caches are emptied last, since they refill from OpenSSL. */
+/** Reseeds OpenSSL's generators, and then empties Node's caches of random numbers, which refill from OpenSSL. */
 export function processRandomness(addon: Addon): ProcessRandomness {
   return {
     reseed: (seed) => {

@@ -2,7 +2,7 @@ import { Signal, type Signals } from "../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../native/index.ts";
 
 const EAGAIN = -11;
-/** Messages to the launcher. A descriptor comes with SESSION_CGROUP. */
+/** Messages to the launcher. SESSION_CGROUP is sent together with a descriptor. */
 const EXIT_ANNOUNCED = 0;
 const SESSION_CGROUP = 1;
 
@@ -34,8 +34,8 @@ export class LauncherChannel implements Signals {
   }
 
   /**
-   * Passes the session's cgroup to the launcher. After a crash of the agent the launcher thaws it, kills its processes
-   * and removes it.
+   * Passes the session's cgroup to the launcher. After a crash of the agent, the launcher thaws the cgroup, kills its
+   * processes and removes it.
    */
   passSessionCgroup(directory: number): void {
     this.#addon.sendDescriptor(this.#fd, SESSION_CGROUP, directory);

@@ -29,8 +29,9 @@ export async function eachListener(take: (listener: Listener) => void): Promise<
 }
 
 /**
- * Reads a table, twice if it is longer than the page that one read returns: if a socket closes between two reads, the
- * second read may skip another one. Listening sockets come first, so the perhaps thousands of others are not read.
+ * Reads the listening sockets of a table. They come first in the table; the other sockets, perhaps thousands, are not
+ * read. A read returns one page. If more pages are needed, the table is read twice, because a read skips a socket if
+ * another socket was closed since the read before.
  */
 async function readTable(file: string, family: 4 | 6, take: (listener: Listener) => void): Promise<boolean> {
   const fd = await openFile(file, "r").catch(() => undefined);
@@ -86,7 +87,7 @@ function placeOf(hex: string, family: 4 | 6): Pick<Listener, "family" | "address
   return { family, address, scope, isReached: LOOPBACK_REACHES.has(plain) };
 }
 
-/** Number of descriptors to examine for new sockets: in all, and per tick of the event loop. */
+/** Largest number of descriptors to examine for new sockets: in all, and per tick of the event loop. */
 const DESCRIPTORS_LIMIT = 32_768;
 const DESCRIPTORS_PER_TICK = 256;
 
@@ -132,7 +133,10 @@ async function find(held: Map<number, Held | undefined>): Promise<void> {
   }
 }
 
-/** Yields undefined first, so that each process counts against the limit even if its descriptors cannot be read. */
+/**
+ * Yields the targets of a process's descriptors. Yields undefined first, so that each process counts against the limit,
+ * even if its descriptors cannot be read.
+ */
 function* descriptorsOf(pid: number): Generator<string | undefined> {
   yield undefined;
   let directory;

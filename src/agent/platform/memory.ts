@@ -7,29 +7,29 @@ const CHECK_AFTER_MS = 10_000;
 /** The agent is idle while it uses less than this share of a CPU. */
 const IDLE_CPU_SHARE = 0.02;
 /**
- * After a snapshot was announced, no memory is freed until the next call, or for this long: otherwise every clone would
- * do it.
+ * How long no memory is freed after a snapshot was announced, unless a call ends this time. Otherwise every clone of
+ * the snapshot would soon free the same memory.
  */
 const SNAPSHOT_LIMIT_MS = 60_000;
-/** Freeing memory takes some 20 ms, which is not worth it for less. */
+/** Memory is freed only if at least this much was added since the last time, because freeing takes some 20 ms. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
- * How full V8's young generation may get, in percent, before V8 collects it in idle time. Chunks of a stream are small
- * objects that own large buffers. With V8's default of 80 there is so much dead memory that V8 takes it for growth, and
- * collects the whole heap again and again.
+ * While data is streamed: how full V8's young generation may get, in percent, before V8 collects it in idle time.
+ * Chunks of a stream are small objects that own large buffers. With V8's default of 80, so many dead buffers accumulate
+ * that V8 takes them for growth, and collects the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
-/** V8's default. Small calls own little memory, and collecting more often would make them a sixth slower. */
+/** V8's default for the same value. Small calls use little memory; collecting more often makes them a sixth slower. */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
-/** Growth of the old generation, in percent, that triggers a collection. By default it could grow fourfold. */
+/** Growth of the old generation, in percent, that triggers a collection. V8's default permits fourfold growth. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
 
 /**
- * V8 features that only pay off later: the optimizing compilers, and collections of a young generation that is not
- * full. Without them the first calls after a restore touch 940 pages fewer (decision 0020).
+ * V8 features that are off for the first calls after a restore: the optimizing compilers, and collections of a young
+ * generation that is not full. These calls access 940 pages fewer without them (decision 0020).
  */
 const OPTIMIZERS: readonly string[] = ["sparkplug", "maglev", "turbofan", "minor-gc-task"];
-/** Number of calls after a restore that run without these features: the node's own, and a few commands. */
+/** Number of calls after a restore that run without these features: the calls of the node, and a few commands. */
 const UNOPTIMIZED_CALLS = 32;
 
 /** Keeps the agent's memory small: little garbage while it is busy, none while it is idle. */
@@ -43,11 +43,11 @@ export class MemoryKeeper {
   #timer: NodeJS.Timeout | undefined;
   #cpuAtActivity: NodeJS.CpuUsage | undefined;
   #idleBytes = 0;
-  /** Number of calls that were running when memory was last freed; what they used could not be freed. */
+  /** Number of calls that were running when memory was last freed. Their memory could not be freed. */
   #callsWhenFreed = 0;
   #isGrowthLimited = false;
   #freedStartPages = false;
-  /** Calls until the optimizing compilers are enabled again after a snapshot was announced; undefined: they are enabled. */
+  /** After a snapshot: number of calls until the optimizing compilers are enabled again; undefined: they are on. */
   #unoptimizedLeft: number | undefined;
   /** A snapshot was announced, and there was no call since. */
   #awaitsSnapshot = false;
@@ -71,7 +71,7 @@ export class MemoryKeeper {
     if (this.#unoptimizedLeft !== undefined && !isOver && this.#unoptimizedLeft-- === 0) this.#optimize();
     this.#calls = running;
     if (running < this.#callsWhenFreed) this.#recordRest(0, 0);
-    // V8 unmaps memory on other threads, up to 20 MB of it some time after the collection.
+    // Other threads of V8 unmap up to 20 MB some time after a collection, so the memory at rest is measured again.
     if (this.#timer === undefined) this.#idleBytes = Math.min(this.#idleBytes, residentBytes());
     if (isOver) this.onActivity();
     else if (this.#awaitsSnapshot) this.#resume();
@@ -102,24 +102,23 @@ export class MemoryKeeper {
   }
 
   /**
-   * Frees as much memory as possible before a snapshot, but keeps what the first calls after a restore need: they would
-   * have to read it from the snapshot. Does nothing if other calls are running. Afterwards nothing is freed until the
-   * next call, or for a minute.
+   * Frees as much memory as possible before a snapshot, except for memory that the first calls after a restore need.
+   * Does nothing if other calls are running. Afterwards nothing is freed until the next call, or for a minute.
    *
-   * @param rehearse runs the code of such first calls once; never rejects
+   * @param rehearse runs the code of the first calls after a restore once; never rejects
    */
   async beforeSnapshot(rehearse: () => Promise<void>): Promise<void> {
     if (this.#calls > 1) return;
     setFlags(OPTIMIZERS.map((compiler) => `no-${compiler}`));
     this.#freeGarbage();
-    // Before the rehearsal, so that pages that it maps are mapped in the clones, too.
+    // Pages are released before the rehearsal, so that the pages that the rehearsal maps are also mapped in clones.
     this.#pages?.release();
     await rehearse();
-    // The first real call would do this, so it belongs to the rehearsal. The timer that it starts is stopped below.
+    // Part of the rehearsal, because the first real call will also do this. The timer that it starts is stopped below.
     this.#resume();
-    // With an empty young generation the first calls run without a collection.
+    // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");
-    // Otherwise the next check would discard the code that the rehearsal compiled.
+    // Counts the code that the rehearsal compiled as memory at rest; otherwise the next check would discard it.
     this.#recordRest(residentBytes(), 0);
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#awaitsSnapshot = true;
@@ -128,9 +127,9 @@ export class MemoryKeeper {
   }
 
   /**
-   * Sets the flag at the first activity instead of at the start: V8 rejects code that was cached under other flags.
-   * Together with the flag of `streaming` it lowers the peak of an upload by 3 MB, and the CPU time of the first one by
-   * a sixth.
+   * Sets V8's flag for the growth of the old generation. This is done at the first activity and not at the start,
+   * because V8 rejects code that was cached under other flags. Together with the flag that `streaming` sets, it reduces
+   * the peak memory of an upload by 3 MB, and the CPU time of the first upload by a sixth.
    */
   #limitGrowth(): void {
     if (this.#isGrowthLimited) return;
@@ -147,7 +146,7 @@ export class MemoryKeeper {
 
   #check(): void {
     this.#timer = undefined;
-    // While no call has come, the snapshot may not have been taken yet.
+    // If there was no call since the announcement, the snapshot may not have been taken yet, so nothing is enabled.
     if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtActivity);
     if ((user + system) / 1_000 > this.#checkAfterMs * IDLE_CPU_SHARE) {
@@ -171,7 +170,7 @@ export class MemoryKeeper {
     this.#callsWhenFreed = calls;
   }
 
-  /** Frees, once, the pages that only the start needed. Not while a call runs: it would read its pages again. */
+  /** Releases, once, the pages that only the start needed. Not while calls run, which would read their pages again. */
   #freeStartPages(): void {
     if (this.#freedStartPages || this.#calls > 0) return;
     this.#freedStartPages = true;
@@ -184,7 +183,7 @@ function setFlags(flags: readonly string[]): void {
   for (const flag of flags) setFlagsFromString(`--${flag}`);
 }
 
-/** Without /proc Node throws. Then returns the peak, so that the first check frees memory. */
+/** Resident memory of the agent; without /proc, where Node throws, the peak, so that the first check frees memory. */
 function residentBytes(): number {
   try {
     return process.memoryUsage.rss();

@@ -17,19 +17,20 @@ export class ProgramPages {
   }
 
   /**
-   * Turns off read-ahead for the agent's code until the first `release`: the launcher has already read what a start
-   * needs, and the kernel would read up to 8 MB around any other page, depending on the device. (Linux 6.16 and later
-   * does that for code anyway.) It is not turned off for longer: when memory is short, the kernel evicts such pages
-   * first, however often they are used. In a test that caused 8,000 reads instead of 60 (decision 0020).
+   * Turns off read-ahead for the agent's code until the first `release`. The launcher has already read the pages that a
+   * start needs. For any other page, the kernel would read up to 8 MB around it, depending on the device. (Linux 6.16
+   * and later does that for code anyway.) Read-ahead must not stay off: when memory is short, the kernel evicts pages
+   * without read-ahead first, however often they are used. In a test this caused 8,000 reads instead of 60 (decision
+   * 0020).
    */
   readOnlyTouched(): void {
     this.#addon.adviseCode(ADVICE_RANDOM);
   }
 
   /**
-   * Drops pages that were not used since the last time from the page cache, and unmaps the others. These stay in the
-   * page cache until the next time, or longer if they are used. A page that is used again is mapped again, with fifteen
-   * neighbours. Takes some 5 ms.
+   * Drops pages that were not used since the last call from the page cache, and unmaps all other pages. The unmapped
+   * pages stay in the page cache until the next call, and longer if they are used. When a page is used again, the
+   * kernel maps it together with fifteen neighbours. Takes some 5 ms.
    */
   release(): void {
     for (const file of this.#files()) this.#drop(file);
@@ -55,7 +56,7 @@ export class ProgramPages {
       this.#addon.dropFileCache(fd);
       closeSync(fd);
     } catch {
-      // A user may run a program without permission to read it. Then its pages stay.
+      // The agent's user may be allowed to execute a program but not to read it. Its pages stay in this case.
     }
   }
 }

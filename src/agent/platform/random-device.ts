@@ -10,22 +10,22 @@ const MINOR_RANDOM = 8;
 const MINOR_URANDOM = 9;
 const RANDOM_DEVICES: ReadonlySet<number> = new Set([MINOR_RANDOM, MINOR_URANDOM].map((minor) => MAJOR * 256 + minor));
 
-/** Paths of the device, and directories in which a temporary device node may be created. */
+/** Paths of the device, and directories in which a temporary device node may be created. All are tried in order. */
 export interface RandomDevicePlaces {
   readonly devices: readonly string[];
   readonly directories: readonly string[];
 }
 
-/** Default places. A directory fails if its file system is read-only or mounted with nodev. */
+/** Default places. There are several directories, because a file system may be read-only or mounted with nodev. */
 const USUAL_PLACES: RandomDevicePlaces = {
   devices: ["/dev/urandom", "/dev/random"],
   directories: ["/dev", "/run", "/tmp", "/"],
 };
 
 /**
- * Opens the kernel's random device for writing. The image is not trusted: it follows no link, does not block on a FIFO,
- * and accepts only the real device. If the image has none, creates a device node in a temporary directory. Returns the
- * errno of the first place on failure.
+ * Opens the kernel's random device for writing. The image may have any file at the path of the device, so links are not
+ * followed, a FIFO does not block, and only the real device is accepted. If there is none, a device node is created in
+ * a temporary directory. On failure returns the errno for the first place.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;
@@ -82,16 +82,16 @@ export function entropyDevice(addon: Addon, fd: number): EntropyDevice {
   };
 }
 
-/** First patch level of the long-term kernels (by major.minor) that contains the generator of Linux 5.18. */
+/** For long-term kernels (major.minor), the first patch level that contains the random generator of Linux 5.18. */
 const BACKPORTS: ReadonlyMap<string, number> = new Map([
   ["5.10", 119],
   ["5.15", 44],
 ]);
 
 /**
- * Whether this kernel release reports a forced reseed reliably, as it does since 5.18. Before, the call may report
- * success although nothing happened, or although it reseeded without our bytes. Patches of distributions cannot be
- * detected.
+ * Whether this kernel release reports a forced reseed reliably. Before Linux 5.18 the ioctl may report success although
+ * it did not reseed, or reseeded without the bytes that were just added. Kernels to which a distribution has backported
+ * the new generator cannot be detected.
  */
 export function confirmsReseed(kernelRelease: string): boolean {
   const [, major, minor, patch] = /^(\d+)\.(\d+)(?:\.(\d+))?/.exec(kernelRelease)?.map(Number) ?? [];
@@ -101,7 +101,7 @@ export function confirmsReseed(kernelRelease: string): boolean {
   return minor >= 18 || (backportedIn !== undefined && (patch ?? 0) >= backportedIn);
 }
 
-/** What a restore could do with the kernel's generator. Changes nothing. */
+/** Detects what the restore steps could do with the kernel's generator. Changes nothing. */
 export function entropyFacts(addon: Addon): EntropyFacts {
   const known = { confirmsReseed: confirmsReseed(release()) };
   const device = openRandomDevice(addon);

@@ -3,20 +3,20 @@ import { getPriority, setPriority } from "node:os";
 
 import type { Addon } from "../native/index.ts";
 
-/** When memory runs out, the kernel should kill the workload first and the agent only as a last resort. */
+/** Score of the agent. When memory runs out, the kernel should kill the workload first, and the agent last. */
 const OOM_SCORE_ADJ = -900;
-/** Added to the children's score if the agent may not lower its own: raising requires no privilege (proc(5)). */
+/** Added to the children's score if the agent may not lower its own. Raising a score needs no privilege (proc(5)). */
 const OOM_SCORE_DISTANCE = 900;
 /**
- * Added to the score of a command compared to the workload, as if it used half of the guest's memory: killing a command
- * ends only the command, killing the workload ends the sandbox.
+ * Added to the workload's score for all other commands, so that the kernel kills them first. It counts as much as half
+ * of the guest's memory. Killing a command ends only that command; killing the workload ends the sandbox.
  */
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;
-/** The kernel never kills a process with -1000, and panics if only such processes are left. So no child gets -1000. */
+/** Lowest score for a child. A process with -1000 is never killed, and if only such are left, the kernel panics. */
 const LEAST_CHILD_SCORE_ADJ = -999;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
-/** High enough to respond in time while the workload is busy. More could starve the workload. */
+/** Nice value of the agent, so that it responds in time while the workload is busy. Less could starve the workload. */
 const PRIORITY = -5;
 
 /** OOM scores and scheduling priority for the agent's children. */
@@ -25,11 +25,11 @@ export interface ChildPriority {
   readonly workloadOomScoreAdj: number | undefined;
   /** For commands, hooks and ready_cmd: higher than the workload's. */
   readonly commandOomScoreAdj: number | undefined;
-  /** The agent's priority before it raised its own; undefined: it did not. */
+  /** The agent's priority before the agent raised it; undefined: the agent did not raise it. */
   readonly priority: number | undefined;
 }
 
-/** Returns the workload's score: the container's original one, or a higher one if the agent may not lower its own. */
+/** Returns the workload's score: the original score, or a higher one if the agent may not lower its own. */
 function protectFromOomKiller(container: number | undefined): number | undefined {
   let own: number;
   try {
@@ -59,10 +59,11 @@ function raisePriority(): number | undefined {
 }
 
 /**
- * Protects the agent from being starved, OOM-killed or read by other processes in the guest, as far as its privileges
- * allow. Call it once, early. Dumps are forbidden last, because then /proc/self belongs to root.
+ * Protects the agent from being starved or OOM-killed, and its memory from being read by other processes in the guest,
+ * as far as its privileges allow. Call it once, early. Forbidding dumps is the last step, because afterwards /proc/self
+ * belongs to root, and the agent may not be able to change its score.
  *
- * @param containerOomScoreAdj the score before the launcher changed it; undefined: it did not
+ * @param containerOomScoreAdj the score before the launcher changed it; undefined: the launcher did not change it
  */
 export function protectSelf(
   addon: Pick<Addon, "forbidDumps">,

@@ -21,7 +21,7 @@ const TICK_US = 10_000;
 const KIB = 1024;
 /** The addon compares start times modulo 2^31. */
 const START_MASK = 0x7fff_ffff;
-/** Fields of /proc/PID/stat after the name, from 0 (proc_pid_stat(5) counts from 1, and these begin at 3). */
+/** Indexes of fields of /proc/PID/stat after the name. Index 0 is field 3 of proc_pid_stat(5). */
 const FIELD = { state: 0, parent: 1, session: 3, userTicks: 11, systemTicks: 12, startTicks: 19 } as const;
 
 export interface SessionProcessesParts {
@@ -30,13 +30,14 @@ export interface SessionProcessesParts {
   readonly cgroup: Pick<CgroupDirectory, "name" | "members"> | undefined;
   /** The process that adopts the orphans of the session. Undefined: there is no launcher. */
   readonly launcher: number | undefined;
-  /** Reads the start of a file on a thread. Rejects if it cannot be read, with FileSystemHung if it does not respond. */
+  /** Reads the start of a file on a thread. Rejects if it cannot be read; with FileSystemHung if the read hangs. */
   readonly readStart: (path: string, limitBytes: number) => Promise<Uint8Array>;
 }
 
 /**
- * The processes of the session: members of its cgroup, and descendants of the launcher, or of the agent without one. A
- * privileged process can leave the cgroup, and without a launcher an orphan is only found in it.
+ * The processes of the session: the members of its cgroup, and the descendants of the launcher (without a launcher, of
+ * the agent). Both are needed: a privileged process can leave the cgroup, and without a launcher the cgroup is the only
+ * place where orphans are found.
  */
 export function sessionProcesses({ addon, cgroup, launcher, readStart }: SessionProcessesParts): SessionProcesses {
   const descendants = new Descendants(addon, launcher ?? process.pid);
@@ -66,7 +67,7 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
       try {
         return await readStart(`/proc/${pid}/cmdline`, limitBytes);
       } catch (error) {
-        // Its thread is occupied until then, so the caller must not ask again before.
+        // The hung read occupies a thread until it returns, so this call must not end before.
         if (error instanceof FileSystemHung) await error.returned;
         return undefined;
       }
@@ -82,8 +83,8 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
 }
 
 /**
- * Reads a process; undefined: it has ended. Synchronous, because neither file needs a lock of the process: only
- * /proc/PID/cmdline and its kind do.
+ * Reads a process; undefined: it has ended. Reads synchronously, because these files cannot block: unlike
+ * /proc/PID/cmdline, they need no lock of the process.
  */
 function readProcess(pid: number, session: string | undefined): SessionProcess | undefined {
   const stat = readProc(`/proc/${pid}/stat`);
@@ -117,7 +118,7 @@ function cgroupBelow(text: string, session: string): string | undefined {
   return at < 0 ? undefined : names[at + 1];
 }
 
-/** Time since boot with suspended time, which start times are relative to. */
+/** Time since boot, including suspended time, as for start times in /proc. */
 function uptimeUs(): number {
   return Math.round(Number(readProc("/proc/uptime").split(" ")[0]) * 1e6);
 }

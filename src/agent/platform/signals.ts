@@ -4,8 +4,8 @@ import type { Signals } from "../domain/index.ts";
 
 /**
  * Signals without a handler. KILL and STOP cannot have one. SEGV, BUS, FPE and ILL mean that the agent itself is
- * broken, and returning from the handler would repeat the fault forever. PIPE comes with every write to a closed
- * connection. CHLD is for the agent's own children.
+ * broken, and returning from a handler would repeat the fault for ever. PIPE is raised by every write to a closed
+ * connection. CHLD is handled where the agent's children are reaped.
  */
 const UNHANDLED: ReadonlySet<string> = new Set([
   "SIGKILL",

@@ -15,7 +15,7 @@ export function guestSockets(addon: Addon): Sockets {
   const enterQueue = async (path: Buffer, signal: AbortSignal): Promise<number> => {
     const connecting = addon.connectPath(path);
     return unlessAborted(connecting, signal).catch((error: unknown) => {
-      // The file system of the socket may hang, so the connection may be established much later.
+      // If the file system of the socket hangs, the connection may be established long after the abort.
       void connecting.then((fd) => fd >= 0 && closeSync(fd));
       throw error;
     });
@@ -24,7 +24,7 @@ export function guestSockets(addon: Addon): Sockets {
     try {
       return new FdSocket(addon, pool, fd);
     } catch (error) {
-      // A descriptor that cannot be watched has no owner.
+      // If the descriptor could not be watched, FdSocket has not taken ownership of it.
       closeSync(fd);
       throw error;
     }
@@ -39,7 +39,7 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        // It may be connected anyway. Without a reset its peer would see an empty stream.
+        // The socket may be connected nevertheless. Without a reset its peer would see an empty stream.
         socket.reset();
         throw error;
       }

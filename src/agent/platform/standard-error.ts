@@ -5,12 +5,13 @@ import type { Addon } from "../native/index.ts";
 const STDERR = 2;
 
 /**
- * Keeps Node from opening standard error, as some modules do on load to detect colour support. That would make the
- * stream non-blocking for all processes that share it, and the workload's writes would fail whenever it is full.
+ * Keeps Node from opening standard error, which some modules do when they are loaded, to detect colour support. Node
+ * would make the stream non-blocking for all processes that share it, and writes of the workload would then fail when
+ * the stream is full.
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node would print its warnings to it, fail, and end the process.
+  // Node would print warnings to standard error; this would now fail and end the process.
   process.removeAllListeners("warning");
 }
 
@@ -45,13 +46,13 @@ const LINE_LIMIT_BYTES = 4096;
 const TEXT_LIMIT_CHARACTERS = 1024;
 /** Capacity of the queue while standard error is full: about 400 typical lines. */
 const QUEUE_BYTES = 64 * 1024;
-/** A standard error that nobody reads must not delay the agent's exit for longer. */
+/** Limit for flushing, so that a standard error that nobody reads does not block the agent's exit. */
 const FLUSH_LIMIT_MS = 1_000;
 
 /**
- * Writes log lines to standard error through a queue in memory. Not through process.stderr: the workload shares this
- * stream, and Node would make it non-blocking for both. If the workload floods it, the agent's lines are delayed, and
- * dropped when the queue is full.
+ * Writes log lines to standard error through a queue in memory. process.stderr is not used, because the workload shares
+ * the stream, and Node would make it non-blocking for both. If the workload floods the stream, log lines are delayed,
+ * and they are dropped when the queue is full.
  */
 export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput {
   const writer = new addon.BackgroundWriter(STDERR, QUEUE_BYTES);
@@ -68,10 +69,10 @@ function shorten(_name: string, value: unknown): unknown {
   return `${value.slice(0, TEXT_LIMIT_CHARACTERS)}…`;
 }
 
-/** A function for each level. They can be used as a `Log`, which restricts the names of events and fields. */
+/** A function for each level. A `Log` has the same functions, restricted to known events and their fields. */
 type EventWriter = Readonly<Record<LogLevel, (event: string, fields?: LogFields) => void>>;
 
-/** Logs events of at least `level` as one JSON object per line. The next line reports how many were dropped. */
+/** Logs events of at least `level`, each as a JSON object in a line. The line after dropped lines has their number. */
 export function jsonLog(level: LogLevel, clock: Clock, write: LineWriter): EventWriter {
   let dropped = 0;
   const least = LEVELS.indexOf(level);

@@ -1,13 +1,13 @@
 import { Budget, type Clock, type Log } from "../domain/index.ts";
 
-/** Number of uncaught errors that are tolerated in a burst, and per second. If there are more, something throws forever. */
+/** Number of uncaught errors that are tolerated in a burst, and per second. More mean that errors occur in a loop. */
 const ERRORS_BURST = 50;
 const ERRORS_PER_SECOND = 1;
 
 /**
- * From now on the process survives uncaught errors and logs their stack, because the workload must not end with the
- * agent. The call or connection in which an error happened has already failed, as far as it is known. If errors keep
- * coming, calls `leave`.
+ * From now on the process survives uncaught errors and logs their stack, because the end of the agent would also end
+ * the workload. If it is known in which call or connection an error happened, that call or connection has already
+ * failed. If errors do not stop, calls `leave`.
  */
 export function surviveUncaughtErrors(log: Log, clock: Clock, leave: () => void): void {
   const budget = new Budget(ERRORS_BURST, ERRORS_PER_SECOND, clock.monotonicMs());

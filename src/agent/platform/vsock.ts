@@ -5,11 +5,11 @@ import { type Addon, errnoName, type FdWatch, READABLE } from "../native/index.t
 
 /** Connections to accept per tick of the event loop. */
 const ACCEPTED_PER_TICK = 16;
-/** Pause after accept(2) failed, for example for lack of descriptors: until then the socket stays readable. */
+/** Pause after a failed accept(2), for example for lack of descriptors. Without it, accept would be retried at once. */
 const PAUSE_MS = 1_000;
 
 /**
- * Accepts connections on a listening socket that the caller has opened with `Addon.listenVsock`; it owns the
+ * Accepts connections on a listening socket that was opened with `Addon.listenVsock`. Takes ownership of the
  * descriptor.
  */
 export function vsockListener(addon: Pick<Addon, "FdWatch" | "acceptVsock">, fd: number): VsockListener {

@@ -3,7 +3,7 @@ import { errnoOf } from "../../shared/errors.ts";
 import type { Log } from "../domain/index.ts";
 import { listenUnix } from "../listening/index.ts";
 
-/** Only the agent's own user may connect, so a workload that runs as another user cannot ask. */
+/** Only the agent's own user may connect: a workload that runs as another user cannot use the socket. */
 const SOCKET_MODE = 0o600;
 
 /**
@@ -39,10 +39,9 @@ export class ProbeServer {
   }
 
   #answer(socket: Socket): void {
-    // The client may already have disconnected.
+    // Errors are ignored, because the client may already have disconnected.
     socket.on("error", () => {});
-    // The kernel buffers one line of a new connection at once, so closing does not wait for a client that does not
-    // read.
+    // The kernel buffers the whole line at once, so the connection closes even if the client never reads.
     socket.write(this.#isReady() && !this.#isShuttingDown ? "alive ready\n" : "alive not-ready\n", () =>
       socket.destroy(),
     );

@@ -6,11 +6,11 @@ import {
   type Timers,
 } from "../domain/index.ts";
 
-/** A process that has not answered within this time is listed without its command line. */
+/** A process whose command line is not read within this time is listed without a command line. */
 const ANSWER_MS = 1_000;
-/** Limit for all processes of an answer. Those that were not asked by then are listed without their command line. */
+/** Limit for reading all command lines of an answer. After this time, processes are listed without a command line. */
 const ANSWERS_MS = 3_000;
-/** Largest number of stuck processes to wait for, in all calls together: each occupies a thread. */
+/** Largest number of reads that may hang at once, in all calls together, because each occupies a thread. */
 const STUCK_LIMIT = 2;
 
 export interface CommandLine {
@@ -21,13 +21,14 @@ export interface CommandLine {
 const UNKNOWN: CommandLine = { bytes: new Uint8Array(), truncated: false };
 
 /**
- * Reads command lines without waiting for a process that is stuck: the kernel reads them from the memory of the
- * process, and waits for its memory lock, which a thread may hold while it waits for a file system that hangs.
+ * Reads command lines without waiting for long if a read hangs. The kernel reads a command line from the memory of the
+ * process and needs the process's memory lock for this. A thread of the process may hold that lock while it waits for a
+ * file system that hangs.
  */
 export class CommandLines {
   readonly #processes: Pick<SessionProcesses, "commandLine">;
   readonly #timers: Timers;
-  /** Processes that have not answered yet. Each blocks a thread, so it is not asked again until it has answered. */
+  /** Processes for which a read hangs. Their command lines are not read again until that read has returned. */
   readonly #silent = new Set<string>();
 
   constructor(processes: Pick<SessionProcesses, "commandLine">, timers: Timers) {
@@ -35,7 +36,7 @@ export class CommandLines {
     this.#timers = timers;
   }
 
-  /** One after another, because all file calls share the same threads. */
+  /** Reads the command lines one after another, because all file calls share the same threads. */
   async of(processes: readonly SessionProcess[]): Promise<CommandLine[]> {
     let isOver = false;
     let leftBytes: number = COMMAND_LINES_LIMIT_BYTES;
@@ -54,7 +55,7 @@ export class CommandLines {
     const key = `${pid}:${startTicks}`;
     if (this.#silent.has(key) || this.#silent.size >= STUCK_LIMIT) return UNKNOWN;
     const limitBytes = Math.min(COMMAND_LINE_LIMIT_BYTES, leftBytes);
-    // One byte more shows whether there is more.
+    // Reading one byte more than the limit shows whether the command line is longer.
     const asked = this.#processes.commandLine(pid, limitBytes + 1);
     this.#silent.add(key);
     void asked.then(() => this.#silent.delete(key));

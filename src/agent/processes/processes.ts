@@ -15,10 +15,10 @@ const NS_PER_US = 1_000n;
 /** SIGRTMAX of Linux. */
 const SIGNAL_MAX = 64;
 
-/** A command of the session, for assigning processes to it (message ProcessCommand). */
+/** A command of the session, used to find the command that a process belongs to (message ProcessCommand). */
 export interface CommandProcess {
   readonly kind: "workload" | "kept" | "attached";
-  /** Undefined: it has ended, so its pid may belong to another process. */
+  /** Pid of its first process. Undefined after the end of that process, because pids are reused. */
   readonly pid: number | undefined;
   /** Its cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
@@ -36,7 +36,7 @@ export interface ListedProcess extends SessionProcess {
   /** Undefined: the user id has no name. */
   readonly user: string | undefined;
   readonly commandLine: { readonly bytes: Uint8Array; readonly truncated: boolean };
-  /** Undefined: it belongs to none of the commands. */
+  /** The command that the process belongs to; undefined: none. */
   readonly command: CommandProcess | undefined;
 }
 
@@ -56,7 +56,7 @@ export interface ProcessListParts {
   readonly timers: Timers;
 }
 
-/** Lists and signals the processes of the session on request. Costs nothing until the first request. */
+/** Lists and signals the processes of the session on request. It does no work between requests. */
 export class ProcessList {
   readonly #parts: ProcessListParts;
   readonly #commandLines: CommandLines;
@@ -114,8 +114,9 @@ export class ProcessList {
 }
 
 /**
- * Finds the command that a process belongs to: by its cgroup, which even ended commands keep; without cgroups by its
- * session, or that of an ancestor, while the command runs and its pid is reserved.
+ * Finds the command that a process belongs to. With cgroups, this is the command with the same cgroup, even if the
+ * command has ended. Without cgroups, it is a running command whose first process created the session of the process or
+ * of one of its ancestors.
  */
 function assigned(
   processes: readonly SessionProcess[],
@@ -128,7 +129,7 @@ function assigned(
   return (process) => {
     const passed: number[] = [];
     let command: CommandProcess | undefined;
-    // `passed` also ends a cycle of parents, which a reading over several moments may show.
+    // Processes are not read all at the same moment, so their parents may form a cycle. `passed` ends the loop then.
     for (let at: SessionProcess | undefined = process; at !== undefined && !passed.includes(at.pid);) {
       if (found.has(at.pid)) {
         command = found.get(at.pid);

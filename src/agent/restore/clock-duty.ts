@@ -13,7 +13,7 @@ export interface ValidityWindow {
 
 type ClockResult = Pick<RestoreReport, "clockDriftMs" | "clockStepped" | "degraded">;
 
-/** 2020. An earlier clock was never set, whatever the caller's certificate says. */
+/** The beginning of 2020. A clock before this time was never set, whatever the caller's certificate says. */
 const EARLIEST_SET_NS = 1_577_836_800_000_000_000n;
 
 export interface ClockDutyParts {
@@ -33,10 +33,13 @@ export class ClockDuty {
   }
 
   /**
-   * Steps the clock to the host time plus the time since the call arrived, however small the drift is. In two cases it
-   * leaves the clock alone and reports this: if the host time is up to a minute older than the last applied one, since
-   * a delayed or repeated call must not turn time back (an even older time corrects a wrong one); or if it is outside
-   * of the validity of the caller's certificate, which callers must not be able to prolong.
+   * Steps the clock to the host time plus the time since the call arrived, however small the drift is. Does not step
+   * the clock, and reports why, in two cases:
+   *
+   * - The host time is at most a minute older than the host time that was applied last. Such a call was delayed or
+   *   repeated, and must not set the clock back. A host time that is older than that corrects a clock that was wrong.
+   * - The host time is outside of the validity of the caller's certificate. Otherwise a caller could set back the clock
+   *   to make its expired certificate valid again.
    */
   run(hostTimeNs: bigint | undefined, arrival: Instant, validity: ValidityWindow | undefined): ClockResult {
     if (hostTimeNs === undefined) return { clockDriftMs: 0n, clockStepped: false, degraded: [] };

@@ -3,7 +3,7 @@ import { type Clock, type Log, Mutex, type Timers } from "../domain/index.ts";
 
 /** Minimum interval between reloads caused by wrong tokens. */
 const TOKEN_RELOAD_INTERVAL_MS = 1_000;
-/** Minimum interval between checks of the files, and how long changed files must stay unchanged before they are read. */
+/** Minimum interval between checks of the files. Changed files are read when they stayed the same for this long. */
 const CHECK_INTERVAL_MS = 1_000;
 
 /** Why the credentials are reloaded, for the log. */
@@ -20,7 +20,7 @@ interface WatchedFiles {
   presentVersion(): Promise<string>;
 }
 
-/** Whether the current files are in use. */
+/** For each kind of files: whether the agent now uses their current content. False: a file is invalid. */
 export interface Renewal {
   readonly credentials: boolean;
   readonly environment: boolean;
@@ -32,9 +32,9 @@ export interface CredentialRotationParts {
    * stay in use.
    */
   readonly credentials: { reload(): Promise<readonly string[]> };
-  /** Puts changed spec files into force. Resolves with false if one is invalid. Never rejects. */
+  /** Begins to use changed spec files. Resolves with false if one is invalid. Never rejects. */
   readonly specs: { renew(cause: RotationCause): Promise<boolean> };
-  /** All these files. */
+  /** The credential files and the spec files. */
   readonly files: readonly WatchedFiles[];
   /** Makes new connections use the reloaded credentials. */
   readonly apply: () => void;
@@ -52,7 +52,7 @@ export class CredentialRotation {
   #nextReloadMs = Number.NEGATIVE_INFINITY;
   #nextCheckMs = Number.NEGATIVE_INFINITY;
   #isChecking = false;
-  /** Version for which `#check` last reloaded: only once, even if stat(2) and fstat(2) report different versions. */
+  /** Version for which `#check` reloaded last. It reloads once per version, even if stat(2) and fstat(2) disagree. */
   #followedVersion: string | undefined;
   /** Version that was rejected and logged. */
   #refusedVersion: string | undefined;
@@ -62,9 +62,9 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads the files. False means that a file is invalid (the log has the reason) and the old one stays in use. Never
-   * rejects, because some callers do not await it, and a failing disk must not end the agent. A wrong token does not
-   * reload spec files.
+   * Reloads the files. False in the result means that a file is invalid (the log has the reason) and that its old
+   * content stays in use. Never rejects, because some callers do not await the promise, and a failing disk must not end
+   * the agent. With the cause "token", spec files are not reloaded.
    */
   renew(cause: RotationCause): Promise<Renewal> {
     return this.#mutex.run(async () => {
@@ -78,7 +78,7 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // Otherwise calls and checks would log the same problem every second.
+      // A known problem is not logged again for a frequent cause, which would repeat it every second.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });
@@ -89,7 +89,7 @@ export class CredentialRotation {
     return true;
   }
 
-  /** Reads the files and puts them into force. Returns the problems. */
+  /** Reads the credential files and begins to use them. Returns the problems. */
   async #reload(): Promise<readonly string[]> {
     try {
       const problems = await this.#parts.credentials.reload();
@@ -101,8 +101,8 @@ export class CredentialRotation {
   }
 
   /**
-   * Reloads because a token does not match, since there may be a new one. Returns false also within a second of the
-   * last reload.
+   * Reloads the files because the token of a call does not match: the host may have written a new token. Resolves with
+   * false if a file is invalid, and if the last such reload was less than a second ago.
    */
   renewForToken(): Promise<boolean> {
     const { clock } = this.#parts;

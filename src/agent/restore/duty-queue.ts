@@ -1,11 +1,11 @@
 import { Mutex, unlessAborted } from "../domain/index.ts";
 
-/** Serializes restore duties and freezes, and lets POST_RESTORE wait for all duties. */
+/** Runs restore steps and freezes one at a time, and lets POST_RESTORE wait for all restore steps. */
 export class DutyQueue {
   readonly #mutex = new Mutex();
   readonly #duties = new Set<Promise<void>>();
 
-  /** Counts duties as in progress from the arrival of their call until the returned function is called. */
+  /** Call it when a RunRestoreDuties call arrives, and call the returned function when its restore steps are done. */
   begin(): () => void {
     const { promise: ended, resolve } = Promise.withResolvers<void>();
     this.#duties.add(ended);
@@ -15,7 +15,7 @@ export class DutyQueue {
     };
   }
 
-  /** Resolves when no duties are running or waiting. Rejects with the signal's reason. */
+  /** Resolves when no restore steps are running or waiting. Rejects with the signal's reason. */
   async settled(signal: AbortSignal): Promise<void> {
     while (this.#duties.size > 0) await unlessAborted(Promise.all(this.#duties), signal);
   }

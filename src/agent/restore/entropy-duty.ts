@@ -1,14 +1,14 @@
 import type { EntropyDevice, Errno, Kernel, ProcessRandomness } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
-/** 256 bits, the size of the kernel's own key: less entropy cannot replace the generator's state. */
+/** 256 bits, the size of the key of the kernel's generator. Less entropy cannot make a new state unpredictable. */
 const ENOUGH_BYTES = 32;
-/** Bytes per RNDADDENTROPY. The kernel copies 64 at a time, and a fault in between would leave a part mixed in. */
+/** Bytes per RNDADDENTROPY. Larger blocks have no advantage, because the kernel copies 64 bytes at a time. */
 const BLOCK_BYTES = 512;
-/** Domain separation: OpenSSL's seed must not reveal the kernel's, nor the reverse. */
+/** Domain separation, so that OpenSSL's seed does not reveal what the kernel's generator gets, nor the reverse. */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
-/** What the kernel's generator accepted. */
+/** How much entropy the kernel's generator has accepted. */
 type Fed = Pick<RestoreReport, "entropyBytesMixed" | "entropyCredited">;
 
 /**

@@ -5,7 +5,7 @@ import { DutyQueue } from "./duty-queue.ts";
 
 /** How long a snapshot waits for the file system of the credentials. */
 const FILES_LIMIT_MS = 1_000;
-/** Invalid arguments, which the addon rejects: empty entropy and a time before 1970. */
+/** Arguments of the rehearsal's restore steps that the addon rejects: empty entropy, and a time before 1970. */
 const NO_ENTROPY = new Uint8Array();
 const BEFORE_1970_NS = -1n;
 const NONE_REFUSED: Renewal = { credentials: true, environment: true };
@@ -16,7 +16,7 @@ type Rehearsed<Connection> = Pick<RenewedParts<Connection>, "hooks" | "freeze">;
 export interface RehearsalParts<Connection> {
   readonly duties: RestoreParts<Connection>;
   readonly own: Rehearsed<Connection>;
-  /** Simulates a client's calls against a server in memory; `rehearsed` creates the duties for it. */
+  /** Makes the calls of a client to a server in memory; `rehearsed` creates the restore steps for that server. */
   readonly play: (
     rehearsed: (connections: RenewedParts<Connection>["connections"]) => Restore<Connection>,
   ) => Promise<void>;
@@ -30,16 +30,17 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
   await play((connections) =>
     rehearsedDuties({ ...duties, renew: { ...duties.renew, ...own, connections, readiness: undefined } }),
   );
-  // As a POST_RESTORE hook does. Does not wait, because duties may be waiting for this snapshot.
+  // A POST_RESTORE hook waits for running restore steps. The rehearsal runs that code but must not wait, because restore
+  // steps may be waiting for this snapshot.
   await duties.dutyQueue.settled(AbortSignal.abort()).catch(() => {});
 }
 
 /**
- * Duties for a rehearsal. They run the same code, but mix in no entropy, leave the clock and the user activity alone,
- * and log nothing. They do reread credential and spec files and put changed ones into force, but wait at most a second
- * for their file system.
+ * Restore steps for a rehearsal. They run the same code as real ones, but mix in no entropy, change neither the clock
+ * nor the time of the last user activity, and log nothing. They do read the credential and spec files again and use
+ * changed ones, but they wait for the file system for at most a second.
  *
- * @param parts whose `renew` has objects of the rehearsal only, except for the files
+ * @param parts whose `renew` has only objects that exist for the rehearsal, except for the files
  */
 export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Restore<Connection> {
   const { clock, kernel, renew } = parts;

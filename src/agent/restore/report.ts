@@ -7,7 +7,7 @@ export interface RestoreRequest {
   readonly entropy: Uint8Array;
   /** Time of the host in nanoseconds since 1970; undefined: leave the clock alone. */
   readonly hostTimeNs: bigint | undefined;
-  /** Keep a frozen session frozen, because more duties will follow. Its freeze_ms continues to run. */
+  /** Keep a frozen session frozen: another RunRestoreDuties call will follow. The freeze_ms continues to run. */
   readonly keepFrozen?: boolean;
 }
 
@@ -20,11 +20,11 @@ export interface RestoreReport extends DutiesThaw {
   /** Guest time minus host time when the call arrived, before any step; 0 without host time. */
   readonly clockDriftMs: bigint;
   readonly clockStepped: boolean;
-  /** Empty if every duty succeeded. */
+  /** The restore steps that failed; empty if all succeeded. */
   readonly degraded: readonly DegradedToken[];
 }
 
-/** A failed duty as stable text, which clients compare: never rename one. operations.md lists them all. */
+/** A failed restore step as stable text. Clients compare these texts: never rename one. snapshots.md lists them. */
 export type DegradedToken =
   /** Fewer than 32 bytes of entropy were given. They were used anyway. */
   | "entropy_short"
@@ -36,14 +36,14 @@ export type DegradedToken =
   | `entropy_mix:${Errno}`
   /** The kernel's generator was not reseeded. */
   | `crng_reseed:${Errno}`
-  /** The kernel reports a reseed, but old kernels report this even if it did not happen. */
+  /** The kernel reports a reseed, but this kernel is so old that it reports success even without a reseed. */
   | "crng_reseed:unverified"
   /** The agent's own generators could not be reseeded. */
   | "openssl_drbg:no_symbols"
   | "openssl_drbg:failed"
   /** The kernel refused to step the clock. */
   | `clock_set:${Errno}`
-  /** host_time is the last applied one or up to a minute older: a repeated or delayed call. */
+  /** host_time is the time that was applied last, or at most a minute older: the call was repeated or delayed. */
   | "clock_stale"
   /** host_time is outside of the validity of the caller's certificate. */
   | "clock_outside_cert"

@@ -16,23 +16,23 @@ import { renewRandomness } from "./entropy-duty.ts";
 import type { DutyQueue } from "./duty-queue.ts";
 import type { DegradedToken, RestoreReport, RestoreRequest } from "./report.ts";
 
-/** Details of the RunRestoreDuties call. */
+/** The circumstances of a RunRestoreDuties call, as opposed to its parameters (RestoreRequest). */
 export interface RestoreCall<Connection> {
   readonly arrival: Instant;
   /** Validity of the caller's certificate; undefined without TLS. */
   readonly validity: ValidityWindow | undefined;
   readonly connection: Connection;
-  /** Aborted when the client is gone. Duties that have not begun by then are not run. */
+  /** Aborted when the client is gone. Restore steps are not run if they have not begun by then. */
   readonly signal: AbortSignal;
 }
 
-/** What the duties renew in addition to randomness and clock. */
+/** What the restore steps renew in addition to randomness and clock. */
 export interface RenewedParts<Connection> {
   /** Kills PRE_SNAPSHOT hooks that were running when the snapshot was taken. */
   readonly hooks: { killStaleHook(): Promise<void> };
-  /** `renew` reloads credential and spec files and puts them into force; `rearm` resets its rate limits. */
+  /** `renew` reloads credential and spec files and begins to use them; `resetRateLimits` permits checks at once. */
   readonly rotation: { renew(cause: "restore" | "snapshot"): Promise<Renewal>; resetRateLimits(): void };
-  /** Ends all connections but one, because clones of the guest share their keys. Returns how many. */
+  /** Ends all connections but one, because clones of the guest share their keys. Returns how many it ended. */
   readonly connections: { dropOtherConnections(keep: Connection): number };
   readonly freeze: { thawByDuties(end: DutiesEnd): DutiesThaw; readonly frozen: boolean };
   /** Runs ready_cmd now; undefined: there is none. */
@@ -50,7 +50,7 @@ export interface RestoreParts<Connection> {
   readonly renew: RenewedParts<Connection>;
 }
 
-/** The restore duties, after which a restored guest no longer shares secrets, time and connections with its clones. */
+/** The restore steps. After them, a guest no longer shares random state, time and connections with other clones. */
 export class Restore<Connection> {
   readonly #parts: RestoreParts<Connection>;
   readonly #clockDuty: ClockDuty;
@@ -61,18 +61,18 @@ export class Restore<Connection> {
     this.#clockDuty = new ClockDuty(parts);
   }
 
-  /** Number of times that the duties have run. */
+  /** Number of times that the restore steps have run. */
   get generation(): number {
     return this.#generation;
   }
 
-  /** Counts duties as in progress from the arrival of their call until the returned function is called. */
+  /** Call it when a RunRestoreDuties call arrives, and call the returned function when its restore steps are done. */
   begin(): () => void {
     return this.#parts.dutyQueue.begin();
   }
 
   /**
-   * Runs the duties, one call at a time. Failures are in the report. Overwrites the entropy after use.
+   * Runs the restore steps, one call at a time. Failures are in the report. Overwrites the entropy after use.
    *
    * @throws AgentError INVALID_ARGUMENT for entropy that is empty or over 64 KiB; then nothing has changed
    */
@@ -94,13 +94,13 @@ export class Restore<Connection> {
     activity.restored();
     const clock = this.#clockDuty.run(request.hostTimeNs, call.arrival, call.validity);
     await renew.hooks.killStaleHook();
-    // Before anything of the session can run.
+    // The files are reloaded before the thaw, so that no process of the session can run with old credentials.
     const { credentials, environment } = await renew.rotation.renew("restore");
     const droppedConnections = renew.connections.dropOtherConnections(call.connection);
-    // After everything that the session could notice: its first instruction finds new randomness and the right time.
+    // The thaw follows all steps that the session could notice: its first instruction finds new randomness and time.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rotation.resetRateLimits();
-    // In a frozen session ready_cmd could not start, and its result would be meaningless.
+    // In a session that stays frozen, ready_cmd could not start.
     if (!renew.freeze.frozen) renew.readiness?.runNow();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");

@@ -3,7 +3,7 @@ import type { HooksSpec, Log, ProcessSpec } from "../domain/index.ts";
 
 /** The spec files (SVC_PROCESS_SPEC_FILE, SVC_HOOKS_SPEC_FILE). */
 interface SpecSource {
-  /** Reads them again. */
+  /** Reads the files again. */
   reload(): Promise<SpecsRead>;
 }
 
@@ -15,7 +15,7 @@ interface SpecsRead {
   readonly renewed: ReadonlySet<string>;
   /** Variables of invalid files, whose old spec stays in use. */
   readonly refused: ReadonlySet<string>;
-  /** Why they are invalid, without any values. */
+  /** Why files are invalid, without any values. */
   readonly problems: readonly string[];
   /** Changed fields that a running agent cannot apply. */
   readonly ignored: readonly string[];
@@ -29,7 +29,7 @@ export interface SpecRenewalParts {
   readonly log: Log;
 }
 
-/** Puts the variables of changed spec files into force for commands, hooks and ready_cmd that start later. */
+/** Makes commands, hooks and ready_cmd that start later use the variables of changed spec files. */
 export class SpecRenewal {
   readonly #parts: SpecRenewalParts;
 

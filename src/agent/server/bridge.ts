@@ -15,9 +15,9 @@ const PEER_GONE: ReadonlySet<string> = new Set(["EPIPE", "ECONNRESET", "EIO", "E
 
 /**
  * Connects standard input and output (pipes, sockets, a virtio-serial port, or a raw terminal) to an agent's unix
- * socket, byte for byte. Passes on the end of the input and still delivers the rest of the answer; ends when the agent
- * closes the connection. Writes only the agent's bytes to standard output, and failures to `printError`. Resolves with
- * the exit status.
+ * socket, byte for byte. At the end of the input it shuts down writing to the socket, and still delivers the rest of
+ * the agent's output. Ends when the agent closes the connection. Standard output gets only bytes of the agent; failures
+ * are passed to `printError`. Resolves with the exit status.
  */
 export async function bridge(path: string | undefined, printError: (line: string) => void): Promise<number> {
   if (!path) {
@@ -36,10 +36,10 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // If sending fails, receiving fails as well, unless the agent has already sent everything.
+    // A failure to send is ignored here: receiving fails as well then, unless the agent has already sent everything.
     sent.catch(() => undefined);
-    // The two directions of a serial line end at the same time. A write after that would wait for the next host, so do
-    // not wait for `received`.
+    // A serial port closes for both directions at once. Output that is written after that would wait for the next host
+    // that opens the port, so the end of the input also ends the bridge.
     const lineEnded = fstatSync(0).isCharacterDevice() ? [sent.catch(() => received)] : [];
     await Promise.race([received, ...lineEnded]);
     return 0;
@@ -55,12 +55,12 @@ function openInput(): Readable {
   return isStream(0) ? new Socket({ fd: 0, readable: true, writable: false }) : createReadStream("", { fd: 0 });
 }
 
-/** Not process.stdout: its writes to a pipe or terminal would block the other direction too. */
+/** A stream in place of process.stdout, whose writes to a pipe or terminal would also block the other direction. */
 function openOutput(): Writable {
   return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
 }
 
-/** Whether Node's event loop can read and write the descriptor. For devices Node uses its threads. */
+/** Whether Node's event loop can read and write the descriptor. For other types, such as devices, Node uses threads. */
 function isStream(fd: number): boolean {
   const status = fstatSync(fd);
   return status.isFIFO() || status.isSocket();

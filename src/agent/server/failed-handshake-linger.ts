@@ -3,16 +3,16 @@ import { stopReading } from "../internals/index.ts";
 
 /** Time for a client to read the TLS alert after its handshake failed. */
 const LINGER_MS = 500;
-/** Sockets that may be kept open at once. One more closes the oldest. */
+/** Largest number of sockets that are kept open at once. A further socket closes the oldest. */
 const LINGERING_LIMIT = 64;
 
 /**
  * Keeps a socket open for a short time after its handshake has failed, so that the client can read the TLS alert. Node
- * destroys the socket at once. If the client has sent or still sends data, that resets the connection, and some clients
- * (such as grpc-go) report the reset instead of the alert.
+ * would destroy the socket at once. The kernel would then reset the connection if there is unread data of the client,
+ * and some clients (such as grpc-go) report the reset instead of the alert.
  */
 export class FailedHandshakeLinger {
-  /** The oldest first. */
+  /** The sockets that are kept open, the oldest first, with the timers that close them. */
   readonly #lingering = new Map<Socket, NodeJS.Timeout>();
 
   /** Delays the `destroy` of this socket until the end of the tick, so that `begin` can be called first. */

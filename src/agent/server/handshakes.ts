@@ -10,10 +10,10 @@ export class Handshakes {
   readonly #server: Server;
   readonly #log: Log;
   readonly #linger = new FailedHandshakeLinger();
-  /** The current credentials, if they have replaced the first ones. */
+  /** The current credentials; undefined as long as the credentials of the start are in use. */
   #renewed: TlsMaterial | undefined;
 
-  /** @param secured is called with each connection whose handshake is complete, and with the TLS socket over it */
+  /** @param secured is called for each completed handshake, with the connection and its TLS socket */
   constructor(
     tls: TlsMaterial,
     timeoutMs: number,
@@ -47,14 +47,14 @@ export class Handshakes {
     this.#server.emit("connection", socket);
   }
 
-  /** False: the connection was closed. */
+  /** Whether the client's certificate is accepted. If not, this closes the connection. */
   #admits(connection: AcceptedConnection, socket: TLSSocket): boolean {
     this.#linger.release(connection.socket);
     socket.allowHalfOpen = true;
     const certificate = peerCertificate(socket);
     if (socket.alpnProtocol !== "h2") connection.drop("does not speak HTTP/2 (ALPN)");
     else if (certificate === undefined) connection.drop("client certificate required, but none was sent");
-    // The client's authority may have been replaced during the handshake.
+    // During the handshake, the CA that issued the client's certificate may have been replaced.
     else if (this.#renewed !== undefined && !isIssuedBy(certificate.chain, this.#renewed))
       connection.drop("client certificate rejected: its CA was replaced");
     else {
@@ -66,7 +66,7 @@ export class Handshakes {
 
   #failed(connection: AcceptedConnection, error: Error): void {
     const code = errnoOf(error);
-    // The peer disconnected, as health checks of load balancers do. This is not worth a warning.
+    // Not worth a warning: the client disconnected, as health checks of load balancers do.
     if (code === "ECONNRESET") {
       this.#log.debug("connection_unused", { listener: "tcp", peer: connection.peer.address });
       connection.destroy();

@@ -41,7 +41,7 @@ export interface ManagementServerOptions {
   /** Undefined: connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Undefined: a lost TCP peer is detected by keepalive only, which the kernel suspends while sent data is
+   * Undefined: a lost TCP peer is detected only by keepalive. The kernel sends no keepalive probes while sent data is
    * unacknowledged.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
@@ -52,13 +52,13 @@ export interface ManagementServerOptions {
 export interface ServerLimits {
   /** Connections at once, including those whose handshake is not complete. */
   readonly connections: number;
-  /** Time for the TLS handshake, and again for the headers of the first request. */
+  /** Deadline for the TLS handshake. The headers of the first request then have a deadline of the same length. */
   readonly handshakeTimeoutMs: number;
-  /** Time between two PINGs, and the time without an answer after which a new client may replace the connection. */
+  /** Interval of PINGs. A new client may replace a connection whose PING was not answered for this long. */
   readonly pingIntervalMs: number;
   readonly evictAfterSilentMs: number;
   readonly liveness: LivenessLimits;
-  /** How many bytes a connection may send before its first admitted call, and in how many reads. */
+  /** Bytes that a connection may send before its first admitted call, and number of reads in which they arrive. */
   readonly unauthenticatedBytes: number;
   readonly unauthenticatedReads: number;
   /** Limits of HTTP/2 that differ from the defaults. */
@@ -75,26 +75,26 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
   unauthenticatedReads: 1_000,
 };
 
-/** Connections accepted above the limit of a listener, so that their calls are refused with the reason. */
+/** Connections that are accepted above the limit of a listener. Their calls are refused with a reason (Acceptor). */
 const SURPLUS_CONNECTIONS = 16;
 
 /**
- * After the authority of its certificate was replaced: for how long calls of a connection may continue, and for how
- * long the connection may stay open.
+ * After the CA of a client's certificate was replaced: how long running calls of the client's connection may continue,
+ * and how long the connection may stay open.
  */
 const REPLACED_AUTHORITY_GRACE_MS = 3_000;
 const REPLACED_AUTHORITY_LIMIT_MS = 4_500;
 
-/** Serves an established connection over its socket, which is the accepted one, or a TLS socket over it. */
+/** Serves an established connection. `socket` is the accepted socket, or the TLS socket over it. */
 type Serve = (connection: AcceptedConnection, socket: Socket) => void;
 
 /** Returns the function that a listener calls with each accepted connection. */
 type ConnectionStarter = (serve: Serve) => (connection: AcceptedConnection) => void;
 
 /**
- * Largest write to vsock. A kernel since 6.17, and its stable branches, passes more than 32 KiB to the device in
- * several buffers, and devices exist that take one, or mix them up: vhost-device-vsock 0.3.0 (virtio-vsock's
- * packet.rs), Firecracker before 1.14 (#5485).
+ * Largest write to vsock. Kernels since 6.17, and stable kernels with the same patch, pass more than 32 KiB to the
+ * device in several buffers. Some devices use only the first buffer or mix up the buffers: vhost-device-vsock 0.3.0
+ * (virtio-vsock's packet.rs), and Firecracker before 1.14 (#5485).
  */
 const VSOCK_WRITE_BYTES = 16 * 1024;
 
@@ -108,16 +108,16 @@ const WITHOUT_TLS: ConnectionStarter = (serve) => (connection) => serve(connecti
 export class ManagementServer {
   readonly #options: ManagementServerOptions;
   readonly #limits: ServerLimits;
-  /** One for each listener. */
+  /** The acceptors, one for each listener. */
   readonly #acceptors: Acceptor[] = [];
   /** Established connections, until their sockets are closed. */
   readonly #served = new Map<AcceptedConnection, Http2Connection>();
   readonly #noneServed = Promise.withResolvers<void>();
-  /** One for each listener with TLS. */
+  /** The handshakes, one object for each listener with TLS. */
   readonly #handshakes: Handshakes[] = [];
   /**
-   * The credentials of the listeners and when they expire. Parsed only when they change: after a restore the files are
-   * mostly the same.
+   * The credentials of the listeners, and when they expire. They are parsed only when they change, because after most
+   * restores the files are the same.
    */
   #credentials: TlsMaterial | undefined;
   #notAfter = new Date(0);
@@ -170,8 +170,9 @@ export class ManagementServer {
   }
 
   /**
-   * Uses these credentials for new connections. Open connections stay, except for those of clients whose authority was
-   * replaced: they accept no new calls and end within five seconds. Passing the same object again changes nothing.
+   * Uses these credentials for new connections. Open connections stay, unless the CA of the client's certificate was
+   * replaced: such a connection accepts no new calls and ends within five seconds. Passing the same object again
+   * changes nothing.
    */
   setCredentials(tls: TlsMaterial): void {
     const isKnown = tls === this.#credentials;
@@ -197,8 +198,8 @@ export class ManagementServer {
   }
 
   /**
-   * Only logs that the certificate has expired: clients decide whether they accept it, and the guest's clock may be
-   * wrong.
+   * Logs if the server's certificate has expired, but still uses it: clients decide whether they accept it, and the
+   * guest's clock may be wrong.
    */
   #noteCredentials(tls: TlsMaterial): void {
     const { log, clock } = this.#options;
@@ -215,9 +216,9 @@ export class ManagementServer {
   }
 
   /**
-   * For a restored guest: every clone has the keys of the connections and handshakes from before the snapshot. Ends all
-   * connections except `keep`, which completes its calls but accepts no new ones, and all incomplete handshakes.
-   * (Session tickets are disabled: see `tlsOptions`.) Returns how many connections it ended.
+   * For a restored guest: ends all connections and incomplete handshakes from before the snapshot, because every clone
+   * has their keys. Only the connection `keep` completes its calls, but it accepts no new calls. (Session tickets need
+   * no care, because they are disabled: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
     for (const acceptor of this.#acceptors)
@@ -236,7 +237,7 @@ export class ManagementServer {
 
   /**
    * Accepts no more connections, refuses new calls with UNAVAILABLE, and lets running calls end. After `graceMs` aborts
-   * the remaining calls with the same status. Resolves when no connection is left, at most 5 s later, whatever the
+   * the remaining calls with the same status. Resolves when no connection is left, at most 5 s after that, whatever the
    * peers do.
    */
   shutdown(graceMs: number): Promise<void> {
@@ -294,7 +295,7 @@ export class ManagementServer {
       const decided = (refused: Awaited<typeof decision>): Awaited<typeof decision> => {
         if (refused === undefined) {
           if (!acceptor.hasPlace(connection)) return tooManyConnections(limits.connections);
-          // From its first admitted call on, the connection can no longer lose its place to a new one.
+          // After its first admitted call, a connection no longer loses its place to a new connection.
           connection.isKept = true;
           http2.markAuthenticated();
           admit = interceptor;
@@ -316,7 +317,7 @@ export class ManagementServer {
       {
         request: (stream, request) => router.handle(stream, request, connection, admit),
         failed: (reason) => {
-          // Only for debugging: many legitimate clients do not follow the protocol exactly when they disconnect.
+          // Logged only at the level debug: many good clients do not follow the protocol exactly when they disconnect.
           if (connection.isKept) log.debug("connection_broken", { ...fields, reason });
           else connection.failed(reason);
         },

@@ -4,7 +4,7 @@ import { descriptorOf } from "../internals/index.ts";
 
 /** When a TCP peer counts as lost. */
 export interface LivenessLimits {
-  /** If no data waits for the peer, keepalive probes it after this time, and then at this interval. */
+  /** If no data waits for the peer, the first keepalive probe is sent after this time without traffic. */
   readonly keepAliveIdleMs: number;
   readonly keepAliveIntervalMs: number;
   /** The peer is lost when its kernel has not answered this many probes. */
@@ -33,13 +33,15 @@ export function isLostPeer(errno: string | undefined): boolean {
 }
 
 /**
- * Detects a lost TCP peer, using only what the peer's kernel acknowledges. What the peer's program does is not used: a
- * client may be suspended or busy for minutes and then continue its session, as with ssh. While no data waits for the
- * peer, the kernel's keepalive probes it. While data is unacknowledged, keepalive is suspended, and the kernel would
- * retry for a quarter of an hour. In that case this class asks the kernel for the progress (TCP_INFO). TCP_USER_TIMEOUT
- * is not used: it also ends the connection of a peer that acknowledges probes of its closed window, as the kernel of a
- * suspended client does (measured: ETIMEDOUT after 4.7 s with a limit of 4 s). Unix sockets and in-memory streams need
- * none of this, because the end of their peer is always seen.
+ * Detects a lost TCP peer, using only what the peer's kernel acknowledges. It does not matter whether the peer's
+ * program responds: a client may be suspended or busy for minutes and then continue its session, as with ssh.
+ *
+ * While no data waits for the peer, the kernel's keepalive probes detect a lost peer. While data is unacknowledged, the
+ * kernel sends no keepalive probes and retransmits for a quarter of an hour, so this class asks the kernel when the
+ * peer last acknowledged anything (TCP_INFO). TCP_USER_TIMEOUT cannot be used, because it would also end the connection
+ * of a suspended client, whose kernel acknowledges probes of its closed window (measured: ETIMEDOUT after 4.7 s with a
+ * limit of 4 s). Unix sockets and in-memory streams need none of this, because the kernel reports the end of their
+ * peer.
  */
 export class PeerLiveness {
   readonly #socket: Socket;
@@ -48,7 +50,7 @@ export class PeerLiveness {
   readonly #nowMs: () => number;
   readonly #lost: (silentMs: number) => void;
   #checks: NodeJS.Timeout | undefined;
-  /** Since when sent data has not been acknowledged at all. Undefined: at the last check everything was acknowledged. */
+  /** Time since which no sent data was acknowledged; undefined: at the last check all data was acknowledged. */
   #sinceMs: number | undefined;
 
   /** @param lost is called once, with the time since the last acknowledgement; it must end the connection */
@@ -69,8 +71,8 @@ export class PeerLiveness {
   }
 
   /**
-   * To be called when data was sent: checks at intervals until all of it is acknowledged. Cheap while checks are
-   * running.
+   * To be called when data was sent. Starts checks, which run at intervals until all data is acknowledged. Does nothing
+   * while checks are running.
    */
   sent(): void {
     if (this.#checks !== undefined || this.#socket.destroyed) return;
@@ -85,8 +87,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // On an idle connection the last acknowledgement may be an hour old when data is sent, so count from the first
-    // check.
+    // On a connection that was idle, the last acknowledgement may be an hour old when data is sent. So the time counts
+    // from the first check.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

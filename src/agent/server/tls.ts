@@ -5,10 +5,10 @@ import type { PeerCertificate } from "../listening/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /**
- * TLS 1.3, HTTP/2, a required client certificate, and no session resumption: any holder of a session ticket can use it,
- * and a clone of this guest would accept it too. A client without a valid certificate gets an alert before any frame of
- * HTTP/2 (internals/handshakes.c). After the first frame, clients would reconnect again and again until the deadline of
- * their call.
+ * TLS 1.3, HTTP/2, a required client certificate, and no session resumption: any holder of a session ticket could use
+ * the ticket, and clones of this guest would accept it too. A client without a valid certificate gets a TLS alert
+ * before any frame of HTTP/2 (internals/handshakes.c). If it had received a frame before, gRPC clients would not report
+ * the alert but reconnect until the deadline of their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {
@@ -57,7 +57,7 @@ export function isIssuedBy(chain: readonly Buffer[], { clientCa }: TlsMaterial):
  */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined {
   const certificate = socket.getPeerX509Certificate();
-  // Node reports a resumed session as authorized even without a certificate.
+  // A resumed session is rejected: Node reports it as authorized even without a certificate.
   return certificate === undefined || socket.isSessionReused() ? undefined : described(certificate, socket);
 }
 
@@ -67,7 +67,7 @@ export function handshakeFailure(error: Error): string {
   if (why !== undefined) return `client certificate rejected: ${why}`;
   const code = errnoOf(error);
   if (code === "ERR_SSL_PEER_DID_NOT_RETURN_A_CERTIFICATE") return "client certificate required, but none was sent";
-  // Caused by CHAIN_BYTES of internals/handshakes.c.
+  // This error means that the chain exceeds CHAIN_BYTES of internals/handshakes.c.
   if (code === "ERR_SSL_EXCESSIVE_MESSAGE_SIZE")
     return `TLS handshake failed: ${code}: the client's certificate chain exceeds 5.5 KiB`;
   return `TLS handshake failed: ${code ?? error.message}`;

@@ -15,12 +15,12 @@ import { described, peerCertificate, tlsOptions } from "./tls.ts";
 
 /** Limit for the whole warm-up, whatever goes wrong. */
 const LIMIT_MS = 5_000;
-/** Limit for closing its streams. The answer of the PRE_SNAPSHOT hook waits for that. */
+/** Limit for closing the streams of the warm-up, because the answer to PRE_SNAPSHOT waits for that. */
 const CLOSE_LIMIT_MS = 1_000;
 
 const HEALTH: ClientRequest = request(GuestAgent.method.health, {});
 
-/** The calls that a node makes after a restore. The router must start no command, and its duties must change nothing. */
+/** The calls that a node makes after a restore. The router must start no commands and run no real restore steps. */
 function rehearsedCalls(): readonly ClientRequest[] {
   const { exec, runRestoreDuties } = GuestAgent.method;
   const start = { args: ["true"], env: { LANG: "C" } };
@@ -31,7 +31,7 @@ function rehearsedCalls(): readonly ClientRequest[] {
   ];
 }
 
-/** A call with one message. For a client stream, more messages could follow. */
+/** A call with one message. With a client stream, the request stays open after this message. */
 function request<Input extends DescMessage>(
   { name, input, methodKind }: DescMethod & { readonly input: Input },
   message: MessageInitShape<Input>,
@@ -57,13 +57,13 @@ export function serverInMemory(router: Router, clock: Clock): ManagementServer {
 }
 
 /**
- * Loads and runs once the code for a first connection and its first calls, so that no client waits for that. Makes a
- * TLS handshake (if `tls` is given) and a call of Health over in-memory streams. Logs nothing, and Health does not
- * count as activity. The client's side sends no certificate and accepts any. Never rejects. Resolves within five
- * seconds (or `limitMs`), and one more second in which the streams may close.
+ * Loads and runs once the code for a first connection and its first calls, so that no client has to wait for this.
+ * Makes a TLS handshake (if `tls` is given) and a call of Health over in-memory streams. The client's side sends no
+ * certificate and accepts any. Logs nothing, and does not count as user activity. Never rejects. Resolves within five
+ * seconds (or `limitMs`), plus at most a second for closing the streams.
  *
- * @param server used by this warm-up alone (`serverInMemory`); for a rehearsal of the first calls after a restore, one
- *   that starts no command and whose duties change nothing
+ * @param server used by this warm-up alone (`serverInMemory`). For a rehearsal of the first calls after a restore, its
+ *   router must not start commands or run real restore steps.
  */
 export async function warmUp(
   server: ManagementServer,
@@ -75,7 +75,7 @@ export async function warmUp(
   for (const stream of [near, far]) stream.on("error", () => {});
   const limit = new AbortController();
   const { signal } = limit;
-  // Cleared at the end: otherwise it would wake an agent that has just been restored.
+  // The timer is cleared at the end, because otherwise it would wake an agent that has just been restored.
   const timer = setTimeout(() => limit.abort(), limitMs).unref();
   const open: Duplex[] = [near, far, other, others];
   try {
@@ -84,13 +84,13 @@ export async function warmUp(
     open.push(socket, client);
     server.serveInMemory(near, handshake);
     if (isRehearsal) {
-      // Gives the restore duties another connection to end.
+      // A second connection, so that the restore steps run the code that ends other connections.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }
     await new MemoryClient(client).send(isRehearsal ? rehearsedCalls() : [HEALTH], signal);
   } catch {
-    // Without the warm-up, only the first client has to wait longer.
+    // Errors are ignored: if the warm-up fails, the first client only has to wait longer.
   } finally {
     clearTimeout(timer);
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
@@ -111,7 +111,7 @@ async function makeHandshake(
   { cert, key, clientCa }: TlsMaterial,
   signal: AbortSignal,
 ): Promise<{ server: TLSSocket; client: TLSSocket; certificate: PeerCertificate | undefined }> {
-  // Without a client certificate: the agent has none that its authority has issued.
+  // The client needs no certificate here, because the agent has none that the configured CA has issued.
   const server = createServer({ ...tlsOptions({ cert, key, clientCa }, LIMIT_MS), rejectUnauthorized: false });
   server.emit("connection", near);
   const client = connect({ socket: far, rejectUnauthorized: false, ALPNProtocols: ["h2"] });

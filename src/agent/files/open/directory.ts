@@ -154,8 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must not cross into a mount, because the operation named none. Even then a
-   * symbolic link could lead into a mount.
+   * Whether a lookup below this directory must not enter a mount. This is so if the operation has named no mount: a
+   * symbolic link could otherwise enter one.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

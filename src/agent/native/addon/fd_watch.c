@@ -8,7 +8,7 @@ enum { FAILED = 4 };
 
 /*
  * class FdWatch(fd, callback): a thin wrapper of uv_poll that owns a descriptor. It only reports events. Reading is
- * left to the owner, so that nothing is read before the owner wants it.
+ * left to the owner, so that nothing is read before the owner is ready for it.
  */
 struct fd_watch {
   uv_poll_t poll;

@@ -14,7 +14,7 @@ const CLOSED = -1;
  * (ENOTSUP for a threaded cgroup, ENODEV for a removed one), so methods return "unknown" or "failed" and never throw.
  */
 export class CgroupDirectory {
-  /** Its path relative to the directory that it was opened from. */
+  /** Path of the cgroup relative to the directory from which it was opened. */
   readonly name: string;
   readonly #addon: Addon;
   #fd: number;
@@ -82,7 +82,7 @@ export class CgroupDirectory {
     return made;
   }
 
-  /** Removes a cgroup below this one. Returns false if processes are in it. */
+  /** Removes a cgroup directly below this one. Returns false if it contains processes. */
   remove(name: string): boolean {
     return this.#addon.removeDirectoryAt(this.#fd, name) !== -system.errno.EBUSY;
   }

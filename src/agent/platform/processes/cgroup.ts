@@ -17,14 +17,14 @@ export class Cgroup extends CgroupDirectory {
   }
 
   /**
-   * Sends SIGKILL to all processes in it and below at once, including those being forked. Returns false if that is
-   * impossible.
+   * Sends SIGKILL to all processes in this cgroup and below, including processes that are being forked. Returns false
+   * if the kernel refuses (cgroup.kill).
    */
   kill(): boolean {
     return this.write("cgroup.kill", "1") === undefined;
   }
 
-  /** Whether it, or a cgroup below, has living processes; undefined: unknown. */
+  /** Whether this cgroup, or a cgroup below it, has living processes; undefined: unknown. */
   populated(): boolean | undefined {
     const populated = this.value("cgroup.events", "populated");
     return populated === undefined ? undefined : populated === 1;
@@ -36,13 +36,13 @@ export class Cgroup extends CgroupDirectory {
     return pids.every((pid) => members.includes(String(pid)));
   }
 
-  /** Whether a root command moved the agent or its launcher into it. Then cgroup.kill would kill them, too. */
+  /** Whether a root command has moved the agent or its launcher into this cgroup, where cgroup.kill would kill them. */
   holdsAgent(): boolean {
     const members = this.members(NESTED_LIMIT);
     return members.has(process.pid) || members.has(process.ppid);
   }
 
-  /** Gives the cgroup up. It is removed as soon as it is empty. */
+  /** Ends the use of this cgroup. It is removed as soon as it is empty. */
   release(): void {
     this.close();
     this.#onRelease();
@@ -50,9 +50,9 @@ export class Cgroup extends CgroupDirectory {
 }
 
 /**
- * A process tree in a cgroup of its own. Double forks and new sessions do not escape from a cgroup, but a privileged
- * process can move to another one, or change or remove its own. So the tree also contains processes found by walking
- * /proc, and the walk is used where the cgroup gives no answer.
+ * A process tree in its own cgroup. Double forks and new sessions do not escape from a cgroup, but a privileged process
+ * can move to another cgroup, or change or remove its own. So the tree also contains processes that are found by
+ * walking /proc. The walk is also used if the kernel refuses an operation on the cgroup.
  */
 export class ContainedTree implements ProcessSet {
   readonly #cgroup: Cgroup;
@@ -66,7 +66,7 @@ export class ContainedTree implements ProcessSet {
   }
 
   signal(signal: number): Promise<void> {
-    // Frozen processes could not handle the signal.
+    // A command may have frozen its own cgroup, and frozen processes do not handle signals.
     this.#cgroup.write("cgroup.freeze", "0");
     return this.#walked.signal(signal);
   }

@@ -5,9 +5,9 @@ import { type CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 import { openOwnCgroup } from "./own-cgroup.ts";
 import { SessionMemory } from "./session-memory.ts";
 
-/** Names to try: an agent in another PID namespace may have the same process id and the same parent cgroup. */
+/** Largest number of names to try. A name may be taken by an agent with the same pid in another PID namespace. */
 const NAME_ATTEMPTS = 16;
-/** Each sweep retries this many busy cgroups; an attempt takes 10 us. */
+/** Number of busy cgroups that each sweep tries again to remove; an attempt takes 10 us. */
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
@@ -15,9 +15,10 @@ const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
 const REMOVED_LIMIT = 4_096;
 
 /**
- * Manages the session's cgroup, below the agent's own, and below it one cgroup per command (the workload is one). One
- * cgroup is always created in advance, and old ones are removed after the response is sent: together this takes a tenth
- * of a small command's CPU time. Cgroups are not reused, because a command may have set limits.
+ * Manages the session's cgroup, which is below the agent's own cgroup, and in it a cgroup for each command, including
+ * the workload. Creating and removing a cgroup takes a tenth of a small command's CPU time. Therefore one cgroup is
+ * always created in advance, and old cgroups are removed after the response was sent. Cgroups are not reused, because a
+ * command may have set limits in its cgroup.
  */
 export class Cgroups {
   readonly session: CgroupDirectory;
@@ -29,7 +30,7 @@ export class Cgroups {
   #ready: CgroupDirectory | undefined;
   #sweepPending: NodeJS.Immediate | undefined;
   #closed = false;
-  /** Number of entries at the front of `#toRemove` for which removal was not tried yet. */
+  /** Number of entries at the front of `#toRemove` that no sweep has tried to remove yet. */
   #newlyReleased = 0;
   /** Names of released cgroups that still exist. */
   readonly #toRemove: string[] = [];
@@ -51,8 +52,9 @@ export class Cgroups {
       base.close();
       return undefined;
     }
-    // Enables the count of out-of-memory kills. It works in a root cgroup. In other cgroups the agent's own presence
-    // forbids it (cgroups(7), "no internal processes"); then only the count is missing.
+    // Enables the memory controller, which counts OOM kills. This works if the agent is in a root cgroup. Elsewhere it
+    // fails, because the agent itself is in the cgroup (cgroups(7), "no internal processes"). Only the count is missing
+    // then.
     for (const directory of [base, session]) directory.write("cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base, session);
   }
@@ -66,8 +68,8 @@ export class Cgroups {
   }
 
   /**
-   * Opens the cgroup of an ended command again by its name, for as long as processes are left in it. The caller closes
-   * it. "removed": it was empty. "unreadable": it cannot be opened now, for example for lack of descriptors.
+   * Opens the cgroup of an ended command again by its name. The caller closes it. "removed": no process was left in the
+   * cgroup, so it was removed. "unreadable": it cannot be opened now, for example for lack of descriptors.
    */
   reopen(name: string): Cgroup | "removed" | "unreadable" {
     const fd = this.#calls.openAt(this.session.fd, name, DIRECTORY);
@@ -119,7 +121,8 @@ function makeSession(base: CgroupDirectory): CgroupDirectory | undefined {
   for (let attempt = 1; attempt <= NAME_ATTEMPTS; attempt++) {
     const made = base.make(`svc-guest-${process.pid}-session${attempt === 1 ? "" : `-${attempt}`}`);
     if (made === undefined) continue;
-    // Until the lock is taken, another agent may consider the cgroup abandoned and remove it: then try the next name.
+    // Before the lock is taken, another agent may consider the cgroup abandoned and remove it. In this case the next
+    // name is tried.
     if (made.lock() && made.read("cgroup.freeze") !== undefined) return made;
     made.close();
   }
@@ -132,10 +135,10 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
   base.remove(session.name);
 }
 
-/** Removes the session cgroups of killed agents and thaws what is in them. Those of running agents are locked. */
+/** Thaws and removes the session cgroups of killed agents. The session cgroups of running agents are locked. */
 function removeAbandoned(base: CgroupDirectory): void {
-  // The loop body is not a function of its own. The build runs the agent and caches the code of each function that ran,
-  // and this one would run only if there are other agents on the build machine: two builds would differ.
+  // The loop body must not become a function. The build runs the agent and caches the code of all functions that ran. A
+  // function for the body would run only if there are other agents on the build machine, so builds could differ.
   for (const name of base.names()) {
     if (!OF_A_SESSION.test(name)) continue;
     const directory = base.open(name);

@@ -97,7 +97,7 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
   };
 }
 
-/** Uses the counters of the cgroup, which cover the whole tree. Falls back to those of the process. */
+/** The figures of a command, from its cgroup, which covers the whole tree, or without a cgroup from its process. */
 function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): CommandAccounts {
   const [userUs = -1, systemUs = -1, bytes = -1, oomKills = -1] = cgroup?.used() ?? [];
   const oomKilled = oomKills < 0 ? undefined : oomKills > 0;
@@ -118,7 +118,7 @@ const CLD_DUMPED = 3;
 const FOREVER_MS = 2 ** 31 - 1;
 
 function endFrom(peeked: number): ProcessEnd {
-  /* Someone else reaped the child (ECHILD), so its exit status is unknown. */
+  /* Other code in this process has reaped the child (ECHILD), so its exit status is unknown. */
   if (peeked < 0) return { code: 255, signal: 0, coreDumped: false };
   const status = peeked & 0xff;
   const how = peeked >> 8;

@@ -2,7 +2,7 @@ import type { Addon } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
 import { SessionTable } from "./process-readings.ts";
 
-/** Retries if a process between the process and the ancestor exits, because its children then get another parent. */
+/** Number of retries. One is needed if a process between the two exits, because its children then get a new parent. */
 const RETRIES = 64;
 const INIT = 1;
 
@@ -20,10 +20,11 @@ export interface DescendantScan {
 }
 
 /**
- * Separates the descendants of one process from all others. That process is a subreaper: it adopts all orphans among
- * its descendants. Reading a parent takes ten times as long as reading a session id, and all processes of a session
- * descend from the one that created it. So one process of each session is checked. Only in the ancestor's own session,
- * which the ancestor did not create, all are checked.
+ * Separates the descendants of one process, the ancestor, from all other processes. The ancestor is a subreaper: it
+ * adopts all orphans among its descendants. Reading the parent of a process takes ten times as long as reading its
+ * session id. All processes of a session descend from the process that created the session, so it suffices to check one
+ * process of each session. The ancestor's own session is an exception, because the ancestor did not create it: all of
+ * its processes are checked.
  */
 export class Descendants {
   readonly #addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive">;
@@ -56,9 +57,9 @@ export class Descendants {
       kin.delete(pid);
       others.add(pid);
     }
-    // In a guest in which other processes start and exit all the time, every scan would have `ended` processes. The
-    // last descendant of a subtree to be reaped is reaped by the ancestor. If the ancestor slept during the whole scan,
-    // it reaped nobody, so the `ended` processes were not descendants.
+    // In a guest where other processes start and exit all the time, every scan would find `ended` processes. But if
+    // they were descendants, the ancestor would have reaped the topmost of them. If the ancestor slept during the whole
+    // scan, it has reaped no process, so the `ended` processes were not descendants.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants: kin, others, ended };
   }
@@ -70,7 +71,7 @@ export class Descendants {
 
   /** Number of times the ancestor went to sleep (proc_pid_status(5)); undefined: it is running, and may be reaping. */
   #ancestorSleeps(): string | undefined {
-    // This process does not reap while it scans.
+    // The agent itself reaps no process while it scans, so a constant stands for "it slept".
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

@@ -7,13 +7,13 @@ import { rowsOf } from "./process-table.ts";
 
 const { SIGCONT, SIGKILL } = constants.signals;
 
-/** Opens the cgroup of a command that was released. "removed": it is empty and gone; "unreadable": a shortage. */
+/** Opens the cgroup of a released command. "removed": it no longer exists. "unreadable": no descriptors or memory. */
 export type Reopen = () => Cgroup | "removed" | "unreadable";
 
 /**
- * The processes in the cgroup of an ended command. Its name is never given to another command, so the cgroup contains
- * nothing else, while the command's process id and process group may have been reused. Therefore each process is
- * signalled by pid and start time, and never by group.
+ * The processes in the cgroup of an ended command. Cgroup names are not reused, so the cgroup contains only processes
+ * of this command. The command's pid and process group id, however, may have been reused. Therefore each process is
+ * identified by pid and start time when it is signalled, and no process group is.
  */
 export class CgroupLeftovers implements LeftoverProcesses {
   readonly #addon: Addon;
@@ -34,7 +34,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
 
   signal(signal: number): Promise<void> {
     this.#with((cgroup) => {
-      // Frozen processes could not handle the signal.
+      // The command may have frozen its own cgroup, and frozen processes do not handle signals.
       cgroup.write("cgroup.freeze", "0");
       this.#send(cgroup, [signal, SIGCONT]);
     });
@@ -49,9 +49,9 @@ export class CgroupLeftovers implements LeftoverProcesses {
     return eventually(limitMs, () =>
       this.#with((cgroup) => {
         if (isEmpty(cgroup)) return true;
-        // Without signals, only records what the cgroup has.
+        // Sends nothing, but records the processes before they are killed.
         this.#send(cgroup, []);
-        // Killing the whole cgroup fails if a privileged command has made it threaded.
+        // Killing the whole cgroup fails if a privileged command has made the cgroup threaded.
         if (cgroup.holdsAgent() || !cgroup.kill()) this.#send(cgroup, [SIGKILL]);
         return isEmpty(cgroup);
       }),
@@ -63,7 +63,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
     const listed = others(cgroup);
     const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));
     if (typeof rows === "number") return;
-    // A pid that is still a member after its row was read was not reused before.
+    // The members are read again after the rows. A pid that is still a member had not been reused when its row was read.
     const members = others(cgroup);
     for (const { pid, start } of rowsOf(rows)) {
       if (!members.has(pid)) continue;
@@ -84,7 +84,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
   }
 }
 
-/** Its processes without the agent and its launcher, which a privileged command may have moved into it. */
+/** Pids in the cgroup, without the agent and its launcher, which a privileged command may have moved there. */
 function others(cgroup: Cgroup): Set<number> {
   const members = cgroup.members(NESTED_LIMIT);
   members.delete(process.pid);
@@ -92,7 +92,7 @@ function others(cgroup: Cgroup): Set<number> {
   return members;
 }
 
-/** If it cannot be read, because it was just removed or descriptors are short, the next attempt reports it. */
+/** Whether the cgroup has no process of the command. False also if it cannot be read now; callers try again. */
 function isEmpty(cgroup: Cgroup): boolean {
   const populated = cgroup.populated();
   return populated === false || (populated === true && cgroup.holdsAgent() && others(cgroup).size === 0);

@@ -8,8 +8,8 @@ import { CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 const UNIFIED = /^0::(\/.*)$/m;
 
 /**
- * Paths of a cgroup through the mounts in mountinfo, best first. A mount shows only the part of the hierarchy below its
- * root.
+ * Paths of a cgroup in the mounts that mountinfo lists, the best first. A mount shows only the part of the hierarchy
+ * that is below the root of the mount.
  */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];
@@ -32,7 +32,7 @@ function openDirectory(path: string): number {
 /** Whether a cgroup can be created in the directory and killed as a whole (Linux 5.14). */
 function isUsable(calls: Addon, directory: CgroupDirectory): boolean {
   const name = `svc-guest-${process.pid}-probe`;
-  /* The probe may still exist if an agent with the same process id was killed at this point. */
+  /* The probe may already exist, left by an agent with the same pid that was killed before it removed the probe. */
   const probe = directory.make(name) ?? directory.open(name);
   const kill = probe === undefined ? -1 : calls.openAt(probe.fd, "cgroup.kill", constants.O_WRONLY);
   if (kill >= 0) closeSync(kill);
@@ -59,8 +59,8 @@ export function cgroupOf(pid: number | "self"): string | undefined {
 }
 
 /**
- * Opens the agent's own cgroup; undefined if the agent may not create cgroups below it. Tries existing mounts first: in
- * the initial cgroup namespace a new mount would change the options of all mounts (nsdelegate).
+ * Opens the agent's own cgroup; undefined if the agent may not create cgroups below it. Existing mounts are tried
+ * first, because in the initial cgroup namespace a new mount changes the options of all mounts (nsdelegate).
  */
 export function openOwnCgroup(calls: Addon): CgroupDirectory | undefined {
   const own = cgroupOf("self") ?? "/";

@@ -8,15 +8,18 @@ export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 const SESSION_COLUMNS = 2;
 /** Processes to read per tick; each takes 10 us. */
 const READ_AT_ONCE = 256;
-/** Largest number of times that all processes are listed for one reading: new ones may be born all the time. */
+/** Largest number of listings of all processes for one reading. Without a limit, new processes could prolong it. */
 const MAX_LISTINGS = 4;
-/** Callers to resolve per tick: each may signal many processes. */
+/** Number of callers that get the reading per tick of the event loop. Few, because each may signal many processes. */
 const SERVED_AT_ONCE = 8;
 /** Pause after a reading that is not urgent, as a multiple of its duration, so that polling cannot use up a CPU. */
 const PAUSE_FACTOR = 4;
 const LONGEST_PAUSE_MS = 500;
 
-/** Shares one reading among all callers that ask before it starts: hundreds of commands may lose their clients at once. */
+/**
+ * Shares one reading among all callers that have asked before it starts. Without this, hundreds of commands that lose
+ * their clients at once would need hundreds of readings.
+ */
 export class SharedReading<Value> {
   readonly #read: () => Promise<Value>;
   #waiting: ((value: Value | PromiseLike<Value>) => void)[] = [];
@@ -29,7 +32,7 @@ export class SharedReading<Value> {
     this.#read = read;
   }
 
-  /** Resolves with a reading that starts after this call. An urgent one starts in this tick. */
+  /** Resolves with a reading that starts after this call. If `urgent`, it starts without a pause. */
   next(urgent: boolean = false): Promise<Value> {
     const { promise, resolve } = Promise.withResolvers<Value>();
     this.#waiting.push(resolve);
@@ -85,7 +88,7 @@ export class SessionTable {
   }
 }
 
-/** Readings of /proc. A number is a negated errno. Undefined: the agent itself is missing, so /proc is not usable. */
+/** Readings of /proc. A number is a negated errno. Undefined: the agent is not listed, so /proc is not usable. */
 export class ProcessReadings {
   /** Processes by session, without other details: a seventh of the work of a full table. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
@@ -107,8 +110,8 @@ function readSessions(calls: ReadingCalls): SessionTable | number | undefined {
 async function readTable(calls: ReadingCalls): Promise<ProcessTable | number | undefined> {
   const rows: ProcessRow[] = [];
   const seen = new Set<number>();
-  // A process may exit between the listing and the reading of its row, and leave a child that was not listed. So list
-  // again until there is nothing new.
+  // A process may exit after the listing, before its row is read, and leave a child that was not listed. So all processes
+  // are listed again until a listing has no new process.
   for (let round = 0; round < MAX_LISTINGS; round++) {
     const sessions = readSessions(calls);
     if (!(sessions instanceof SessionTable)) return sessions;

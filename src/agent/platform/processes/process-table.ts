@@ -61,10 +61,10 @@ export class ProcessTable {
 }
 
 /**
- * Living members of the tree of `leader`: `roots`, children of members, and processes that share a session or process
- * group with a member. Sessions and groups are inherited and cannot be joined from outside, so this also finds
- * processes whose parent has died. The agent's own session and group are excluded. Undefined if the table lacks `self`,
- * the agent: then /proc is not usable.
+ * Living members of the tree of `leader`. These are the `roots`, all children of members, and all processes that share
+ * a session or process group with a member. The last rule finds processes whose parent has died: sessions and groups
+ * are inherited, and no process can join them from outside. The agent's own session and group are excluded. Undefined
+ * if the table lacks `self`, the agent, because then /proc is not usable.
  */
 export function membersOf(
   table: ProcessTable,
@@ -111,7 +111,10 @@ function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
   });
 }
 
-/** A child that the agent is starting holds copies of all its descriptors for a moment; it is not counted as a holder. */
+/**
+ * Whether the process is a child of the agent. A child that is starting has copies of all the agent's descriptors for a
+ * moment, so it must not count as a holder of them.
+ */
 function isChildOf(pid: string, parent: number): boolean {
   return new RegExp(`^\\d+ \\(.*\\) \\S ${parent} `, "s").test(readProc(`/proc/${pid}/stat`));
 }

@@ -30,7 +30,7 @@ export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods. */
   readonly sessionClock?: SessionClock;
-  /** The process that adopts orphans of the agent's children and no others: the launcher. */
+  /** The launcher, which adopts the orphans of the agent's children, and no other orphans; undefined: there is none. */
   readonly adopter?: number | undefined;
   /** Called when a pipe is closed although a process still writes to it, because too many are kept open. */
   readonly onPipeEvicted?: () => void;
@@ -38,7 +38,7 @@ export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly onEnded?: (pid: number, end: ProcessEnd) => void;
 }
 
-/** Limit for aborted starts that hang in the kernel: each occupies a thread, a process and its streams. */
+/** Limit for aborted starts that hang in the kernel. Each of them occupies a thread, a process and its streams. */
 const STUCK_LIMIT = EXEC_LIMIT;
 
 /** Starts processes through the addon. */
@@ -115,8 +115,8 @@ export class NativeProcesses implements Processes {
   }
 
   /**
-   * Starts the child in its own cgroup. If the kernel refuses one, the child runs in the agent's cgroup and cannot be
-   * frozen.
+   * Starts the child in its own cgroup. If the kernel refuses to create the cgroup, the child runs in the agent's
+   * cgroup and cannot be frozen.
    */
   async #start(
     block: SpawnBlock,

@@ -9,7 +9,7 @@ import { cgroupOf } from "./own-cgroup.ts";
 
 /** Largest number of cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
-/** Largest number of scans for processes outside of the session's cgroup: while some of them run, they may start others. */
+/** Largest number of scans for processes outside of the session's cgroup. Those that still run may start new ones. */
 const ROUNDS = 8;
 /** Largest number of processes that a message names. */
 const NAMED_LIMIT = 8;
@@ -33,8 +33,8 @@ export interface SessionCgroupParts {
   /** The session's cgroup, below the agent's own. */
   readonly directory: CgroupDirectory;
   /**
-   * The launcher, which adopts all orphans of the session. Undefined: there is none, so orphans are found only in the
-   * cgroup.
+   * The launcher, which adopts all orphans of the session. Undefined: there is no launcher, so orphans that have left
+   * the session's cgroup cannot be found.
    */
   readonly launcher: number | undefined;
 }
@@ -43,7 +43,7 @@ export interface SessionCgroupParts {
 interface ExternalCgroup {
   readonly path: string;
   readonly directory: CgroupDirectory;
-  /** The guest had frozen it before, so it must stay frozen. */
+  /** The guest itself had frozen the cgroup before, so `thaw` must leave it frozen. */
   readonly frozenByGuest: boolean;
 }
 
@@ -58,7 +58,7 @@ export class SessionCgroup implements SessionGroup {
   readonly #descendants: Descendants;
   readonly #directory: CgroupDirectory;
   readonly #launcher: number | undefined;
-  /** Undefined if /proc does not show it. Computed at the start, since the agent itself may be moved later. */
+  /** Path of the session's cgroup; undefined: not in /proc. Read at the start, because the agent may be moved later. */
   readonly #path: string | undefined;
   /** Relative path from the session's directory to the root of the hierarchy. */
   readonly #pathToRoot: string;
@@ -78,7 +78,7 @@ export class SessionCgroup implements SessionGroup {
     if (guarded.length > 0) return `foreign_inside:${named(guarded)}`;
     const errno = this.#directory.write("cgroup.freeze", "1");
     if (errno !== undefined) return `freeze_write:${errno}`;
-    // Only now, while the kernel stops them: what still runs is outside of the cgroup.
+    // This follows the freeze of the cgroup, so that all processes that still run are outside of the cgroup.
     const problem = this.#freezeStragglers();
     if (problem !== undefined) this.thaw();
     return problem;
@@ -98,7 +98,7 @@ export class SessionCgroup implements SessionGroup {
     for (const pid of this.#members()) {
       const found = pendingProcess(pid);
       if (found !== undefined) pending.push(found);
-      // Thousands of processes take long, so let other calls run in between.
+      // With thousands of processes this takes long, so other calls get their turn in between.
       await yieldToEventLoop();
     }
     return this.#allStopped() ? undefined : pending;
@@ -121,11 +121,11 @@ export class SessionCgroup implements SessionGroup {
   }
 
   kill(): boolean {
-    // Nothing can join or leave meanwhile: a frozen process neither forks nor moves.
+    // No process can join or leave the cgroups meanwhile: frozen processes neither fork nor move.
     return this.#directories().every((directory) => {
       const errno = directory.write("cgroup.kill", "1");
-      // The kernel cannot kill a threaded cgroup as a whole (EOPNOTSUPP). A root workload can make its own one
-      // threaded.
+      // The kernel cannot kill a threaded cgroup as a whole (EOPNOTSUPP), and a root workload can make its own cgroup
+      // threaded. Its processes are killed one by one.
       return errno === undefined || REMOVED.has(errno) || killEach(directory.members(NESTED_LIMIT));
     });
   }
@@ -146,7 +146,7 @@ export class SessionCgroup implements SessionGroup {
     return [this.#directory, ...this.#external.map(({ directory }) => directory)];
   }
 
-  /** Processes in the cgroup that must never be frozen, not even for a moment. */
+  /** Processes in the session's cgroup that must never be frozen: the agent and its launcher. */
   #guardedInside(): number[] {
     const guarded = [process.pid, process.ppid, INIT];
     const paths = guarded.map(cgroupOf);
@@ -159,9 +159,9 @@ export class SessionCgroup implements SessionGroup {
   }
 
   /**
-   * Freezes the session's processes outside of its cgroup, and checks that the cgroup has no foreign processes. Returns
-   * undefined on success: a scan found no running process of the session, and none that may have left an unlisted
-   * child.
+   * Freezes the processes of the session that are outside of its cgroup, and checks that the cgroup contains no foreign
+   * processes. Returns undefined on success. This requires a scan that finds no running process of the session, and no
+   * ended process that may have left a child that the scan has missed.
    */
   #freezeStragglers(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
@@ -171,7 +171,7 @@ export class SessionCgroup implements SessionGroup {
     for (let round = 0; round < ROUNDS; round++) {
       const found = this.#descendants.scan();
       if (found === undefined) return undefined;
-      // Scan first, then read the members: a process that starts in between is missing from the scan, or is a member too.
+      // The members are read after the scan. So a process that the scan has found in the cgroup is among them.
       const members = this.#members();
       const [foreignBefore, unfreezableBefore, endedBefore] = [foreign, unfreezable, ended];
       foreign = this.#launcher === undefined ? [] : [...members].filter((pid) => found.others.has(pid));
@@ -190,12 +190,12 @@ export class SessionCgroup implements SessionGroup {
     return `processes_outside:${named(running)}`;
   }
 
-  /** Returns false if the cgroup of the process cannot be frozen without freezing others. */
+  /** Freezes the cgroup of a process. Returns false if this would also freeze processes outside of the session. */
   #freezeCgroupOf(pid: number, { others }: DescendantScan): boolean {
     const path = cgroupOf(pid);
     if (path === undefined || path === "/" || path.includes("..")) return false;
     if (this.#external.some((of) => of.path === path)) return true;
-    // By its path from the root of the hierarchy.
+    // The path is relative to the root of the hierarchy.
     const directory = this.#directory.open(`${this.#pathToRoot}${path.slice(1)}`);
     if (directory === undefined) return false;
     const members = membersOf([directory]);
@@ -250,8 +250,8 @@ function pendingProcess(pid: number): PendingProcess | undefined {
 }
 
 /**
- * The kernel function in which a task that has not stopped sleeps; empty: the kernel does not tell. Undefined: the task
- * has stopped or ended.
+ * The kernel function in which a task sleeps that has not been stopped by the freezer; empty if the kernel does not
+ * show it. Undefined: the task has stopped or ended.
  */
 function pendingIn(task: string): string | undefined {
   const [, state = "X"] = /^\d+ \(.*\) (\S)/s.exec(readProc(`${task}/stat`)) ?? [];
@@ -259,6 +259,6 @@ function pendingIn(task: string): string | undefined {
   const channel = readProc(`${task}/wchan`);
   if (STOPPED_IN.has(channel)) return undefined;
   if (channel !== "" && channel !== "0") return channel;
-  // Without a wait channel, a task in interruptible sleep is held by the freezer.
+  // If the kernel does not show the wait channel, a task in interruptible sleep counts as stopped by the freezer.
   return state === "S" ? undefined : "";
 }

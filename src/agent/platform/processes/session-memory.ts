@@ -2,8 +2,8 @@ import { freemem, totalmem } from "node:os";
 import type { CgroupDirectory } from "./cgroup-directory.ts";
 
 /**
- * Memory that the session must leave free: for the agent's code, which the kernel would otherwise drop and read again
- * for each call, and for the calls. Without this, Health took up to 50 s in a full guest of 128 MB
+ * Memory that the session must leave free for calls and for the agent's code. The kernel would otherwise drop the pages
+ * of this code and read them again for each call: in a full guest of 128 MB, Health took up to 50 s
  * (docs/agent/reliability.md).
  */
 const RESERVE_BYTES = 16 * 2 ** 20;
@@ -14,8 +14,8 @@ const POLL_EVERY_MS = 1_000;
 type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
 
 /**
- * Limits the memory of workload and commands together (memory.max of cgroups(7)). At the limit the kernel kills one of
- * them, or fails a write to a tmpfs. Does nothing unless the agent is in a root cgroup.
+ * Limits the memory of the workload and all commands together (memory.max of cgroups(7)). At the limit the kernel kills
+ * one of their processes, or a write to a tmpfs fails. Does nothing unless the agent is in a root cgroup.
  */
 export class SessionMemory {
   readonly #directory: CgroupDirectory;
@@ -37,7 +37,7 @@ export class SessionMemory {
     this.#guest = guest;
     this.#pollEveryMs = pollEveryMs;
     this.#othersBytes = guest.totalmem() - availableBytes + RESERVE_BYTES;
-    // A smaller guest cannot be divided: its workload may use everything, and the agent becomes slow.
+    // In a very small guest nothing can be reserved: the workload may use all memory, and the agent becomes slow.
     if (availableBytes < 2 * RESERVE_BYTES) this.#polledMs = Number.POSITIVE_INFINITY;
     else this.#limit();
   }
@@ -54,7 +54,7 @@ export class SessionMemory {
     const totalBytes = this.#guest.totalmem();
     if (totalBytes === this.#totalBytes) return;
     const limitBytes = Math.max(totalBytes - this.#othersBytes, RESERVE_BYTES);
-    // A limit below the current usage would block this write until the OOM killer has freed enough.
+    // The limit is not set below the current usage: the write would block until the OOM killer has freed enough.
     if (limitBytes < Number(this.#directory.read("memory.current") ?? 0)) return;
     this.#totalBytes = totalBytes;
     const refused = this.#directory.write("memory.max", String(limitBytes));

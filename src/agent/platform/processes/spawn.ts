@@ -16,7 +16,8 @@ const ABORT_LIMIT_MS = 200;
 
 /**
  * Starts a child. Resolves once the command runs; rejects with SpawnError. An abort at the last moment may have no
- * effect. Calls `onStuck` if an aborted start does not end soon. It still settles once the kernel lets it.
+ * effect. Calls `onStuck` if an aborted start does not end within ABORT_LIMIT_MS; the promise settles when the kernel
+ * has ended the start.
  */
 export function start(
   addon: Addon,
@@ -50,7 +51,7 @@ export function start(
   });
 }
 
-/** The error for an aborted start. `at` is the result of `abortSpawn`: what the start was doing. */
+/** The error for an aborted start. `at` is the result of `abortSpawn`, the system call in which the start was. */
 function abortedAt({ cwd, files }: SpawnBlock, at: number): SpawnAborted {
   if (at < 1) return new SpawnAborted();
   const directory = stringsOf(cwd)[0] ?? "";
@@ -66,11 +67,11 @@ function stringsOf(packed: Uint8Array): string[] {
 }
 
 /**
- * Whether it is the agent's own identity: an unprivileged agent may run commands as itself, but may not call
- * setgroups(2).
+ * Whether this is the agent's own identity, which is then not set. An unprivileged agent may run commands as its own
+ * user, but it may not call setgroups(2).
  */
 function isOwnIdentity(identity: Identity): boolean {
-  /* Node adds the group id to the supplementary groups, so it is added on both sides. */
+  /* getgroups() of Node includes the primary group, so the group id is also added to the groups of `identity`. */
   const own = new Set(process.getgroups?.());
   const wanted = new Set([...identity.groups, identity.gid]);
   return (
@@ -85,8 +86,8 @@ function isOwnIdentity(identity: Identity): boolean {
 const KERNEL_DEFAULT = 1024;
 
 /**
- * The soft RLIMIT_NOFILE for children, which is that of the agent's parent. Node raised the agent's own to the hard
- * limit, but a high limit breaks programs that use select(2) and slows down those that close every possible
+ * The soft RLIMIT_NOFILE for children: that of the agent's parent. Node has raised the agent's own soft limit to the
+ * hard limit. But a high limit breaks programs that use select(2), and slows down programs that close every possible
  * descriptor.
  */
 export function openFilesLimitForChildren(addon: Addon, parentPid: number): number {
@@ -94,12 +95,12 @@ export function openFilesLimitForChildren(addon: Addon, parentPid: number): numb
   return limit > 0 ? limit : KERNEL_DEFAULT;
 }
 
-/** Limit for the wait, because a start on a hung file system may never end. */
+/** Limit for waiting for other starts, because a start on a hung file system may never end. */
 const WAIT_LIMIT_MS = 5_000;
 
 /**
- * Tracks children between clone and execve. Until execve each holds copies of all the agent's descriptors, so the pipe
- * of another child may seem to have a writer although it has none.
+ * Tracks children between clone and execve. Until execve such a child has copies of all the agent's descriptors,
+ * including pipes of other children. Such a copy keeps a pipe from reaching EOF although its last writer has exited.
  */
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */
@@ -137,7 +138,7 @@ export class StartsInFlight {
     });
   }
 
-  /** Stops at the first caller that must keep waiting: checking all would be quadratic in the number of commands. */
+  /** Resolves waiting callers, up to the first that must keep waiting. Checking all would take quadratic time. */
   #notify(): void {
     const [oldest = Infinity] = this.#starts;
     for (const { last, done } of this.#waiting) {

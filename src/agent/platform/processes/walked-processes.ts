@@ -22,7 +22,7 @@ export interface Search {
    * negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
-  /** Whether a former member is still a member while it lives. */
+  /** Whether a process that was a member before, and is alive, is still a member. */
   stillBelongs(row: ProcessRow): boolean;
   /** Whether it is certain, without a scan, that there are no further living members. */
   excludesOthers?(): boolean;
@@ -30,24 +30,24 @@ export interface Search {
 
 type Scan =
   | { readonly kind: "seen"; readonly members: readonly ProcessRow[] }
-  /** Out of descriptors or memory at the moment. */
+  /** Descriptors or memory are short, so /proc cannot be read at present. */
   | { readonly kind: "not_now" }
   /**
-   * No /proc or no pidfds: only the process group can be signalled. A signal to a pid might hit a later process with
-   * the same pid.
+   * There is no /proc, or the kernel has no pidfds. Only the process group can be signalled, because a signal to a pid
+   * could reach a later process with the same pid.
    */
   | { readonly kind: "only_group" };
 
 /**
- * A set of processes that is found by walking /proc. While a known member lives, no scan is needed to know that the set
- * is not empty. Without /proc or pidfds only the leader's process group is reached.
+ * A set of processes that is found by walking /proc. As long as a known member lives, the set is known not to be empty
+ * without a scan. Without /proc or pidfds, only the leader's process group can be signalled.
  */
 export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
   readonly #leader: number;
   readonly #search: Search;
   readonly #sessionClock: TimeOf | undefined;
-  /** Members found so far. They stay members even if the processes that linked them to the leader have died. */
+  /** Members found so far. They stay members even if the processes between them and the leader have died. */
   readonly #known: Map<number, ProcessRow> = new Map();
   /** Members that the agent may not signal (EPERM); it does not wait for them. */
   readonly #immune: Map<number, ProcessRow> = new Map();
@@ -73,7 +73,7 @@ export class WalkedProcesses implements ProcessSet {
       for (const each of [signal, SIGCONT]) this.#addon.killGroup(this.#leader, each);
       return;
     }
-    // The leader is signalled first: a shell whose child dies first would exit normally instead of by the signal.
+    // The leader is signalled first. Otherwise a shell whose child dies first could exit normally before its signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
     const members = scan.members.toSorted((one, other) => isLeader(other) - isLeader(one));
     for (const each of [signal, SIGCONT]) await this.#sendAll(members, each);
@@ -99,11 +99,11 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Kills all members that it finds and remembers them, because the links between them may vanish before they do.
-   * Returns true if none was left.
+   * Kills all members that it finds, and remembers them: once the processes between a survivor and the leader are gone,
+   * a scan would not find the survivor. Returns true if no member was left.
    */
   async killOnce(): Promise<boolean> {
-    // While new members appear, scanning must be faster than they fork, so the scan is urgent.
+    // The scan is urgent while new members appear, because members that fork must not outrun the scans.
     const scan = await this.#stopAll(!this.#isSettled);
     if (this.#released) return true;
     if (scan.kind !== "seen") {
@@ -122,8 +122,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Stops members with SIGSTOP until no running one is found: a stopped process neither forks nor exits and orphans its
-   * children.
+   * Stops members with SIGSTOP until a scan finds no running member. A stopped process cannot fork, and it cannot exit
+   * and thereby orphan its children.
    */
   async #stopAll(urgent: boolean): Promise<Scan> {
     const stopped = new Map<number, ProcessRow>();
@@ -139,8 +139,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * Without a usable /proc only the exit of the leader is visible. If it has exited, kills the rest of its process
-   * group and returns true.
+   * For a guest without a usable /proc, where only the leader's exit is visible. If the leader has exited, kills the
+   * rest of its process group and returns true.
    */
   #endGroupOfLeader(): boolean {
     if (!this.#isBlind || this.#addon.peekEnd(this.#leader) === 0) return false;
@@ -197,15 +197,15 @@ export class WalkedProcesses implements ProcessSet {
 /** Sources for all process sets. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
-  /** The clock for grace periods: a frozen process handles no signal but SIGKILL. Default: real time. */
+  /** The clock for grace periods, which stops while processes are frozen and handle no signals. Default: real time. */
   readonly sessionClock?: TimeOf | undefined;
 }
 
 /** Additional sources for the members of a tree. */
 export interface TreeSources extends SharedSources {
-  /** Pids of further members. It is read after the process table, so a pid in both was a member or has ended. */
+  /** Returns pids of further members, from the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;
-  /** The process that adopts the orphans of this tree; undefined if it has other children, too. */
+  /** The process that adopts the orphans of this tree; undefined if it also has children of other trees. */
   readonly adopter?: number | undefined;
 }
 
@@ -231,7 +231,10 @@ export function walkedTree(
   return new WalkedProcesses(addon, leader, { find, stillBelongs: () => true }, sessionClock);
 }
 
-/** Rows of members that were born after the table was read. A pid that is not a member afterwards has ended. */
+/**
+ * Rows of members that were started after the table was read. The members are read again after the rows: a pid that is
+ * not among them any more has ended, so its row may be that of another process.
+ */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
   if (typeof rows === "number") return [];
@@ -239,15 +242,15 @@ function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySe
   return rowsOf(rows).filter(({ pid }) => members.has(pid));
 }
 
-/** The part of a command's cgroup that a session needs. */
+/** The methods of a command's cgroup that `walkedSession` uses. */
 export interface Container {
   holds(pids: readonly number[]): boolean;
   populated(): boolean | undefined;
 }
 
 /**
- * The processes of the leader's session. If all known ones are in the command's cgroup, an empty cgroup means that the
- * session has ended.
+ * The processes of the leader's session. If all known processes of the session are in the command's cgroup, an empty
+ * cgroup shows without a scan that the session has ended.
  */
 export function walkedSession(
   addon: Addon,
@@ -267,7 +270,8 @@ export function walkedSession(
       const rows = rowsOf(read);
       const members = rows.filter(keeps);
       if (members.length > 0) areInside = areInside !== false && cgroup?.holds(members.map(({ pid }) => pid)) === true;
-      // If all listed processes ended meanwhile, one of them may have left a child that was not listed: list again.
+      // If all listed processes have ended meanwhile, one of them may have left a child that was not listed. So the
+      // processes are listed again.
       if (members.length > 0 || rows.length === listed.length || attempt === ATTEMPTS) return members;
     }
   };

@@ -3,7 +3,7 @@ import type { BufferPool, LentBytes } from "../../domain/index.ts";
 /** Smaller chunks are copied, so that a few bytes do not keep a whole buffer in use. */
 const COPY_BELOW_BYTES = 4096;
 
-/** Limits the chunks that a receiver has not released: reading stops at `most` of them, or at one while memory is tight. */
+/** Limits unreleased chunks: reading stops while a receiver has `most` of them, or one while memory is tight. */
 export class HeldChunks {
   readonly #pool: BufferPool;
   readonly #most: number;

@@ -4,20 +4,20 @@ import { constants } from "node:os";
 import { KEPT_PIPES_LIMIT } from "../../domain/index.ts";
 import { type Addon, type FdWatch, READABLE } from "../../native/index.ts";
 
-/** The default capacity of a pipe. */
+/** Size of a read: a full pipe of the kernel's default capacity (pipe(7)) is emptied by one read. */
 const BUFFER_BYTES = 64 * 1024;
 /** Pause after each read, which limits the cost of a flooded pipe to 6 MB/s. */
 const PAUSE_MS = 10;
 
 /**
- * Reads and discards what background processes write to the pipes of ended commands: without a reader, their next write
- * would kill them with SIGPIPE. Closes a pipe after its last writer. At KEPT_PIPES_LIMIT pipes, it closes the oldest.
- * Costs nothing while nobody writes.
+ * Reads and discards what background processes write to the pipes of ended commands. Without a reader, SIGPIPE would
+ * kill them at their next write. Closes a pipe when its last writer has closed it, and the oldest pipe if there are
+ * more than KEPT_PIPES_LIMIT. Takes no CPU time while nothing is written.
  */
 export class KeptPipes {
   readonly #addon: Addon;
   readonly #onEvicted: () => void;
-  /** In order of age, since a set keeps insertion order. */
+  /** All kept pipes, the oldest first: a set keeps the order of insertion. */
   readonly #kept: Set<FdWatch> = new Set();
   /** Pipes that were read and are paused. */
   readonly #paused: Set<FdWatch> = new Set();

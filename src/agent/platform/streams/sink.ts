@@ -28,7 +28,7 @@ export class FdSink implements ByteSink {
     this.#kind = kind;
     this.#fd = fd;
     this.#queue = new WriteQueue(addon, fd);
-    // An internal error closes only this stream, as if its reader had gone.
+    // An internal error closes only this stream, as if its reader had closed it.
     this.#watch = new StreamWatch(
       addon,
       fd,
@@ -71,7 +71,7 @@ export class FdSink implements ByteSink {
     let result = this.#queue.flush();
     while (result === -constants.errno.EAGAIN && this.#kind === "pipe" && this.#pipes.widen(this.#fd))
       result = this.#queue.flush();
-    // EPIPE, or EIO of a terminal: there is no reader any more.
+    // Every other error means that the reader is gone: EPIPE for a pipe, EIO for a terminal.
     if (result < 0 && result !== -constants.errno.EAGAIN) this.close();
     else this.#watch.set(result < 0 ? WRITABLE : 0);
     if (this.#state === "ending" && this.#queue.isEmpty) this.#finish();
@@ -87,8 +87,8 @@ export class FdSink implements ByteSink {
     const eof = this.#addon.terminalEofByte(this.#fd);
     if (eof < 0) return;
     /*
-     * In the middle of a line the first end-of-file character only delivers the line. The second one causes the empty
-     * read.
+     * In the middle of a line, an end-of-file character only delivers the line so far to the reader. The second one then
+     * makes its next read return 0, which is EOF.
      */
     const keys = Uint8Array.from(this.#lastByte === NEWLINE ? [eof] : [eof, eof]);
     this.#queue.add(keys, () => {});

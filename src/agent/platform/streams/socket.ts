@@ -14,13 +14,13 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
   keptAtRestBytes: 0,
 };
 
-/** Unreleased chunks at which the socket is not read any more; one while memory is tight. */
+/** Largest number of unreleased chunks. While the receiver has this many, or one if memory is tight, reading stops. */
 const HELD_CHUNKS = 2;
-/** Upper limit of a read. Together with its header it fills whole HTTP/2 frames, so that no small remainder is sent. */
+/** Largest read. Its bytes and their header fill whole HTTP/2 frames, so that no remainder needs a small frame. */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
- * Lower limit of a read, if there is any room at all, because a small frame costs as much as a large one. It is less
- * than the 64 KiB by which a window may be exceeded.
+ * Smallest size of a read, even if the receiver has less room, because a small frame takes as much CPU time as a large
+ * one. It is less than the 64 KiB by which a chunk may exceed the receiver's room.
  */
 const MIN_READ_BYTES: number = 63 * 1024;
 
@@ -35,7 +35,7 @@ export class FdSocket implements StreamSocket {
   readonly #held: HeldChunks;
   readonly #queue: WriteQueue;
   #endRequested = false;
-  /** The error after which nothing can be written. */
+  /** The error that ended writing; undefined: none. */
   #broken: Errno | undefined;
   #closed = false;
   #leave: (() => void) | undefined;
@@ -125,8 +125,9 @@ export class FdSocket implements StreamSocket {
   }
 
   /**
-   * Stopping and restarting a watch costs three system calls. So if only reading stops, the watch stays and one event
-   * is spurious.
+   * Sets the events to watch. If only reading has to pause, the watch for READABLE stays on at first: reading is often
+   * resumed soon, and stopping and restarting the watch takes three system calls. If data arrives during the pause, the
+   * watch reports it although nothing may be read. Only this spurious event stops the watch.
    */
   #rearm(isSpurious = false): void {
     if (this.#closed) return;
@@ -166,7 +167,7 @@ export class FdSocket implements StreamSocket {
     this.#rearm();
   }
 
-  /** Writing failed. Bytes that were received before are delivered first. */
+  /** Handles a failed write. Bytes that were received before are delivered before the receiver gets the error. */
   #breakOff(errno: Errno): void {
     this.#broken = errno;
     this.#queue.drop();

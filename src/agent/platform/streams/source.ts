@@ -7,10 +7,10 @@ import { HeldChunks } from "./held-chunks.ts";
 import { StreamWatch } from "./stream-watch.ts";
 import { WidePipes } from "./wide-pipes.ts";
 
-/** The default capacity of a pipe. */
+/** Capacity of a pipe if the kernel's default was not changed (pipe(7)): the most that one read can return. */
 const PIPE_BYTES = 64 * 1024;
 
-/** Buffers shared by the streams of all children. Two busy streams need four. */
+/** Buffers that the streams of all children share. Two busy streams need four of them. */
 export const STREAM_BUFFERS: BufferPoolSizes = {
   fullBytes: PIPE_BYTES,
   tightBytes: 16 * 1024,
@@ -21,7 +21,10 @@ export const STREAM_BUFFERS: BufferPoolSizes = {
 
 export type StreamKind = "pipe" | "terminal";
 
-/** Resolves when no child in the middle of its start can hold a copy of a stream; undefined if there is none now. */
+/**
+ * Resolves when the children that are starting at the time of the call have started or failed. Until then they may have
+ * copies of other children's streams. Undefined: no child is starting.
+ */
 export type StartsSettled = () => Promise<void> | undefined;
 
 /** Unreleased chunks at which the source stops reading. */
@@ -32,11 +35,11 @@ const HELD_CHUNKS = 4;
  */
 const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, terminal: 1 };
 /**
- * Pauses between polls for EOF after the exit: a child that was just forked holds the pipe until it redirects its
- * output.
+ * Pauses between polls for EOF after the exit of the process. A background process that was just forked has the pipe
+ * open for a moment, until it redirects its output.
  */
 const EOF_POLLS_MS: readonly number[] = [1, 2, 4, 6, 7];
-/** Pause between polls while the remaining writer may be a starting child, which holds a copy for a moment. */
+/** Pause between polls while a child of the agent is starting, which has a copy of the pipe until its execve(2). */
 const START_POLL_MS = 5;
 /** More than the buffers of a terminal can hold (8 KiB, plus 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
@@ -44,14 +47,14 @@ const TERMINAL_BOUND_BYTES = 128 * 1024;
 /** Reading the rest after the process has exited. EOF is a read(2) that returns 0, or EIO for a terminal. */
 interface Drain {
   /**
-   * Number of bytes that the process may still have in the stream. For a pipe it is exact: at its exit everything it
-   * wrote is in the pipe, and later bytes are written by others. For a terminal the count proves nothing, because the
-   * kernel moves its output in a work item. But a read flushes that item first, so a read that finds nothing proves
-   * that everything was delivered.
+   * Number of bytes in the stream that the exited process may have written. For a pipe it is exact: all bytes that the
+   * process wrote are in the pipe at its exit, and later bytes come from other processes. For a terminal it is only an
+   * upper bound, because the kernel moves output to the terminal's buffer in a work item. A read flushes that work item
+   * first, so a read that finds nothing shows that all output of the process was delivered.
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
-  /** All bytes of the process are delivered. Now it polls for EOF, because another writer may be left. */
+  /** All bytes of the process are delivered, and the source polls for EOF in case no other writer is left. */
   isPolling: boolean;
   /** Children that were starting when the drain began are still starting. */
   startsInFlight: boolean;
@@ -92,7 +95,7 @@ export class FdSource implements ByteSource {
     this.#startsSettled = startsSettled;
     this.#pipes = pipes;
     this.#held = new HeldChunks(pool, HELD_CHUNKS, () => this.#rearm());
-    // An internal error closes only this stream; its writer then gets SIGPIPE.
+    // An internal error closes only this stream. Its writer then gets SIGPIPE.
     this.#watch = new StreamWatch(
       addon,
       fd,
@@ -136,8 +139,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Polls for EOF a few more times, and as long as children are starting. If the last writer goes away, reads to the
-   * end.
+   * Polls for EOF a few times, and for as long as children are starting. When the last writer has closed the stream,
+   * reads to the end.
    */
   #pollForEof(drain: Drain, polls: number = 0): void {
     const lastPauseMs = this.#kind === "pipe" ? EOF_POLLS_MS[polls] : undefined;
@@ -193,7 +196,7 @@ export class FdSource implements ByteSource {
     return this.#state !== "ended" && this.#state !== "closed";
   }
 
-  /** Ends "reading", or closes. Settles a drain: it is complete only if the stream has ended. */
+  /** Leaves the state "reading", or closes. A drain in progress is complete only if the stream has ended. */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
     this.#rearm();
@@ -216,7 +219,7 @@ export class FdSource implements ByteSource {
     this.#watch.set(!draining && this.#mayRead() ? READABLE : 0);
   }
 
-  /** Output of a terminal arrives in small pieces. Reading at the end of the tick puts more of it into one message. */
+  /** Terminal output arrives in small pieces. It is read at the end of the tick, so that a message has more of it. */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
     else this.#read();
@@ -268,16 +271,16 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Whether a short read ends the loop, because the watch reports later bytes. A drain has no watch, so it reads until
-   * it finds nothing.
+   * Whether a read that returned less than `length` ends the loop. It does while the descriptor is watched, because the
+   * watch reports further bytes. A drain has no watch, so it continues until a read finds nothing.
    */
   #isEmptied(count: number, length: number): boolean {
     return count < length && this.#drain === undefined;
   }
 
   /**
-   * Fills the buffer with several reads: a terminal returns at most 4 KiB per read, and each chunk costs a message.
-   * Returns what read(2) returns.
+   * Fills the buffer with several reads, because a terminal returns at most 4 KiB per read, and each chunk becomes a
+   * message. The result is like that of read(2).
    */
   #fill(bytes: Uint8Array, at: number, length: number): number {
     let filled = this.#addon.read(this.#fd, bytes, at, length);
@@ -288,7 +291,7 @@ export class FdSource implements ByteSource {
     if (filled <= 0) return filled;
     while (filled < length) {
       const more = this.#addon.read(this.#fd, bytes, at + filled, length - filled);
-      // If this is an error, the read in the next tick returns it again.
+      // An error is not lost: the read in the next tick returns it again.
       if (more <= 0) break;
       filled += more;
     }
@@ -296,8 +299,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Called after bytes were delivered. Once all of an exited process's bytes are delivered, looks for other writers; if
-   * there are none, reads to the end.
+   * Called after bytes were delivered. Once all bytes of an exited process are delivered, checks whether another
+   * process has the stream open. If not, reads to the end.
    */
   #delivered(count: number): void {
     const drain = this.#drain;
@@ -312,7 +315,7 @@ export class FdSource implements ByteSource {
       this.#delivered(Infinity);
       return;
     }
-    /* EOF of a pipe, EIO for EOF of a terminal, or an error after which nothing can follow. */
+    /* The read returned EOF (for a terminal EIO), or an error after which nothing can be read. */
     this.#receiver?.end();
     if (this.#state === "reading") this.#stop("ended");
   }

@@ -14,7 +14,7 @@ export class StreamWatch {
   constructor(addon: Addon, fd: number, onEvents: (events: number) => void, onError: () => void) {
     this.#onBug = onError;
     this.#watch = new addon.FdWatch(fd, (events) => {
-      // An error event ends the watch.
+      // The addon has stopped watching after an error event.
       if ((events & FAILED) !== 0) this.#mask = 0;
       this.run(() => onEvents(events));
     });

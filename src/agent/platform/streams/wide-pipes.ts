@@ -1,8 +1,8 @@
 import type { Addon } from "../../native/index.ts";
 
 /**
- * With the default of 64 KiB, agent and command wake each other so often that they use 1.7 times the CPU time. 1 MiB
- * brings no further gain (decision 0025).
+ * Capacity of a wide pipe. With the kernel's default of 64 KiB, the agent and a command with much output wake each
+ * other so often that they use 1.7 times the CPU time. With 1 MiB they do not use less (decision 0025).
  */
 const WIDE_BYTES = 256 * 1024;
 /** Largest number of wide pipes: their content is guest memory, and the kernel limits the pipe pages of a user. */
@@ -11,7 +11,7 @@ const LIMIT = 32;
 /** Enlarges the pipes of commands with much output. Other pipes keep the kernel's default size. */
 export class WidePipes {
   readonly #addon: Addon;
-  /** Descriptors of pipes for which it was tried. */
+  /** Descriptors of the pipes that are wide, or that the kernel has refused to enlarge. */
   readonly #wide = new Set<number>();
 
   constructor(addon: Addon) {
@@ -19,8 +19,8 @@ export class WidePipes {
   }
 
   /**
-   * Call it for a pipe that was full. Returns true if it has more room now. It happens at most once per pipe, and not
-   * on every kernel.
+   * Call it for a pipe that was full. Returns true if the pipe was enlarged, which happens at most once per pipe. The
+   * kernel may refuse.
    */
   widen(fd: number): boolean {
     if (this.#wide.has(fd) || this.#wide.size >= LIMIT) return false;
