@@ -1,7 +1,7 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
-import { EXIT_STATUSES } from "../../src/node/guestctl/cli/index.ts";
+import { EXIT_STATUSES, shown } from "../../src/node/guestctl/cli/index.ts";
 import { cp } from "../../src/node/guestctl/commands/cp.ts";
 import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
 import { LIMITS, WORKLOAD_LIMITS } from "./limits.ts";
@@ -28,7 +28,7 @@ const SHARED: ReadonlySet<string> = new Set(["json", "help"]);
 
 /** A command's own options as rows of a table, without those that many commands share. */
 function optionsOf({ options }: Pick<typeof cp, "options">): readonly Cells[] {
-  const own = Object.entries(options).filter(([name, { topic }]) => topic === undefined && !SHARED.has(name));
+  const own = Object.entries(shown(options)).filter(([name, { topic }]) => topic === undefined && !SHARED.has(name));
   return own.map(([name, { short, argument, help }]) => {
     const value = argument === undefined ? "" : ` ${argument}`;
     const names = short === undefined ? [`--${name}`] : [`-${short}`, `--${name}`];

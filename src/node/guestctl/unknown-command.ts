@@ -1,5 +1,5 @@
 import { nearest } from "../../shared/text.ts";
-import { commandElsewhere, type Host, optionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
+import { commandElsewhere, type Host, leadingOptionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
 import { COMMANDS } from "./commands/index.ts";
 
 /** Reports a command line without a valid command, and what was probably meant. Returns the exit status. */
@@ -20,7 +20,7 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
       [...leading, "--help", "--version"].filter((option) => option.startsWith("--")),
     );
     const likely = meant === undefined ? "the options of a command follow its name" : `did you mean ${meant}?`;
-    return `unknown option ${JSON.stringify(name)} before the command; ${optionElsewhere(name) ?? likely}`;
+    return `unknown option ${JSON.stringify(name)} before the command; ${leadingOptionElsewhere(name) ?? likely}`;
   }
   const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);
   return `unknown command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
@@ -28,7 +28,9 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
 
 /** The word may be a program in the sandbox: users often forget "exec". */
 function programOf(name: string): string | undefined {
-  return /^[\w.+-]+$/.test(name) ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox` : undefined;
+  return /^[\w.+-]+$/.test(name)
+    ? `"guestctl exec -- ${name}" runs a program of that name in a sandbox, "guestctl --help" lists the commands`
+    : undefined;
 }
 
 function likelyCommand(name: string): string | undefined {

@@ -4,6 +4,7 @@ import { mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { before, describe, test, type TestContext } from "node:test";
 import { execa } from "execa";
+import { shown } from "../../../src/node/guestctl/cli/index.ts";
 import { COMMANDS } from "../../../src/node/guestctl/commands/commands.ts";
 import { SHELLS } from "../../../src/node/guestctl/commands/completion.ts";
 import { testDirectory } from "../../fixtures/files.ts";
@@ -62,7 +63,7 @@ describe("guestctl completion", () => {
       const offered = await offers(`${name} --`);
       assert.deepEqual(
         offered.toSorted(),
-        Object.keys((await entry.load()).options)
+        Object.keys(shown((await entry.load()).options))
           .map((option) => `--${option}`)
           .toSorted(),
       );

@@ -15,7 +15,7 @@ import {
   startIssuedAgent,
 } from "./guestctl.ts";
 import { type Files, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
-import { type CopyParts, CopyReport, Progress } from "../../../src/node/guestctl/copy/report.ts";
+import { type CopyContext, type CopyParts, CopyReport, Progress } from "../../../src/node/guestctl/copy/report.ts";
 import { uploadFile } from "../../../src/node/guestctl/copy/upload.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
 
@@ -165,9 +165,8 @@ function replacing<Whole extends object>(whole: Whole, replaced: Readonly<Record
 }
 
 const client = forAllTests(clientOf(agent, { serverName: undefined }));
-const copyParts = (toSandbox: GuestClient): CopyParts => ({
+const copyContext = (toSandbox: GuestClient): CopyContext => ({
   client: toSandbox,
-  progress: new Progress(process.stderr, "", undefined),
   report: new CopyReport(process.stderr, true),
   host: process,
   options: {
@@ -181,8 +180,13 @@ const copyParts = (toSandbox: GuestClient): CopyParts => ({
     hardLinks: false,
     followLinks: false,
     keepExisting: false,
+    isQuiet: true,
   },
 });
+const copyParts = (toSandbox: GuestClient): CopyParts => {
+  const context = copyContext(toSandbox);
+  return { ...context, progress: new Progress(context, "", undefined) };
+};
 
 describe("a file copied into a directory of the sandbox", () => {
   it("cp never repeats a refused write without beneath", async () => {

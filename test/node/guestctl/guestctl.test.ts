@@ -92,16 +92,16 @@ describe("guestctl", () => {
     for (const [args, problem] of [
       [
         ["frobnicate"],
-        'unknown command "frobnicate"; "guestctl exec -- frobnicate" runs a program of that name in a sandbox',
+        'unknown command "frobnicate"; "guestctl exec -- frobnicate" runs a program of that name in a sandbox, "guestctl --help" lists the commands',
       ],
       [["rm", "-r", "/"], "/ is all of the sandbox; name what is in it"],
       [["helth"], 'unknown command "helth"; did you mean health?'],
       [["exce"], 'unknown command "exce"; did you mean exec?'],
-      [["lls"], 'unknown command "lls"; "guestctl exec -- lls" runs a program of that name in a sandbox'],
+      [["lls"], /^guestctl: unknown command "lls"; "guestctl exec -- lls" runs a program of that name in a sandbox, /],
       [["restore-seqence"], 'unknown command "restore-seqence"; did you mean restore-sequence?'],
       [["exec"], "exec requires a command; a whole line requires a shell: guestctl exec -- sh -c LINE"],
-      [["exec", "--frobnicate", "ls"], "Unknown option '--frobnicate'"],
-      [["exec", "--tmeout", "5s", "ls"], "Unknown option '--tmeout'; did you mean --timeout?"],
+      [["exec", "--frobnicate", "ls"], "unknown option --frobnicate"],
+      [["exec", "--tmeout", "5s", "ls"], "unknown option --tmeout; did you mean --timeout?"],
       [["exec", "--timeout", "5", "ls"], "--timeout 5 has no unit; write 5s or 5ms"],
       [["-H", "x"], "no command given"],
       [["-a", "x", "health"], 'unknown option "-a" before the command; the address is -H'],
@@ -145,7 +145,14 @@ describe("guestctl", () => {
       [["logs", "-H", "x", "web"], /"guestctl attach NAME" shows the output of a kept command/],
       [
         ["logs", "--since", "5m"],
-        /Unknown option '--since'; the agent does not record when output was written; --tail N/,
+        /unknown option --since; the agent does not record when output was written; --tail N/,
+      ],
+      [["logs", "--tail", "-5"], "the value of --tail begins with a dash; if that is meant, write --tail=VALUE"],
+      [["exec", "--timeout"], "--timeout requires a value"],
+      [["health", "--watch=yes"], "--watch takes no value"],
+      [
+        ["health", "-H", "x", "-c", "/none"],
+        '-c (--credentials) requires a directory that "guestctl issue" made; there is none at /none',
       ],
       [["logs", "--from-offset", "5m"], "--from-offset must be a whole number, at least 0"],
       [["logs", "--from-offset", "1,2,3"], "--from-offset requires an offset, or that of each stream: 1200,34"],
@@ -199,7 +206,8 @@ describe("guestctl", () => {
   });
 
   test("guestctl names the credential file that it cannot read", async () => {
-    const { stderr, exitCode } = await runGuestctl(["health", "-H", "x", "-c", "/no/such/directory"], ENV);
+    const variables = { ...ENV, GUESTCTL_CREDENTIALS: "/no/such/directory" };
+    const { stderr, exitCode } = await runGuestctl(["health", "-H", "x"], variables);
     assert.equal(exitCode, 125);
     assert.match(
       stderr,

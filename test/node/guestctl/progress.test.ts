@@ -1,13 +1,18 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { appendFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { Terminal } from "../../../scripts/machine/terminal.ts";
+import { until } from "../../fixtures/awake.ts";
+import { testDirectory } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { guestctlVariablesOf, it } from "../sandboxes/node.ts";
 import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
-import { GUESTCTL, runGuestctl } from "./guestctl.ts";
+import { relayTo } from "../../fixtures/relay.ts";
+import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
   it("progress on a terminal is one line that is finally erased", async ({ substrate }) => {
@@ -52,6 +57,26 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     const upload = steps.find(({ bytes }) => bytes !== undefined);
     assert.equal(upload?.step, "provide the agent's volume");
     assert.ok((upload.bytes?.sent ?? 0) > 0 && (upload.bytes?.total ?? 0) > 2 ** 20, JSON.stringify(upload));
+  });
+});
+
+describe("the progress of guestctl cp", () => {
+  test("cp shows its seconds while nothing is transferred, and at the end how long it took", async (t) => {
+    await using agent = await startIssuedAgent();
+    await using directory = await testDirectory();
+    await using relay = await relayTo(agent.port);
+    // Not ended before the agent is stopped, whatever the machine is.
+    const file = join(directory.path, "big");
+    await writeFile(file, randomBytes(64 * 2 ** 20));
+    const env = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${relay.port}`, PS1: "" };
+    await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });
+    t.after(() => agent.kill("SIGCONT"));
+    terminal.type(`${GUESTCTL.join(" ")} cp ${file} :${directory.path}/copy; echo status-$?\n`);
+    await until(() => relay.bytes > 2 ** 20, "a MiB through the relay");
+    agent.kill("SIGSTOP");
+    await terminal.read(/\[=* *\] +[\d.]+\/64\.0 MiB {2}\d+ MiB\/s {2}1 s {2}big[^\n]*\r[^\n]* {2}2 s {2}big/);
+    agent.kill("SIGCONT");
+    await terminal.read(/\r\p{Cc}\[Kguestctl: copied 1 file, 64\.0 MiB, in \d+\.\d s\r\nstatus-0\r\n/u);
   });
 });
 

@@ -31,6 +31,7 @@ export function defineGroup(parts: GroupParts): Command {
     options: all,
     completes: [[...commands.keys()]],
     takesCommand: false,
+    elsewhere: [],
     subcommands: commands,
     help: () => overview(parts),
     run: async (args, host) => {
@@ -72,6 +73,7 @@ function refuseOthersOptions(
   const own = command.takesCommand ? args.slice(0, ownLength(args, command.options)) : args;
   for (const token of parsed(own, command.options, false).tokens) {
     if (token.kind !== "option" || has(command.options, token.name)) continue;
+    if (answerTo(token.rawName, command.elsewhere) !== undefined) continue;
     const others = [...commands].flatMap(([other, each]) => (has(each.command.options, token.name) ? [other] : []));
     if (others.length === 0) continue;
     throw new UsageError(
@@ -81,7 +83,9 @@ function refuseOthersOptions(
 }
 
 function has(options: Options, name: string): boolean {
-  return Object.entries(options).some(([long, { short }]) => long === name || short === name);
+  return Object.entries(options).some(
+    ([long, { short, also = [] }]) => long === name || short === name || also.includes(name),
+  );
 }
 
 function unknown({ name, commands, elsewhere }: GroupParts, verb: string): string {

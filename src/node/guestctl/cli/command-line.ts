@@ -7,7 +7,7 @@ import { reportFailure } from "./failure.ts";
 import { isRawName } from "./raw-names.ts";
 import { type HelpParts, helpText } from "./help.ts";
 import { jsonLine } from "./output.ts";
-import { type Completes, type Options, parsed, type Values } from "./option.ts";
+import { type Completes, ignored, type Options, parsed, shown, type Values } from "./option.ts";
 
 /** The process that guestctl runs in: source of arguments and environment, target of output. */
 export type Host = NodeJS.Process;
@@ -52,6 +52,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly takesCommand?: boolean;
   /** Options of other tools and their equivalents here, such as `--delete`. They are checked before the general ones. */
   readonly elsewhere?: Answers;
+  /** Options of other tools that have no value, and no effect here, such as "-f --force": each with all its spellings. */
+  readonly ignored?: readonly string[];
   /** Rewrites arguments that this parser does not accept, such as `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
   /** The exit status of every failure. Default: depends on the failure. */
@@ -67,6 +69,8 @@ export interface Command {
   readonly options: Options;
   readonly completes: readonly Completes[];
   readonly takesCommand: boolean;
+  /** Options of other tools and their equivalents here. */
+  readonly elsewhere: Answers;
   /** The subcommands of a group, by name. */
   readonly subcommands?: ReadonlyMap<string, Subcommand>;
   /** The text of --help. */
@@ -83,12 +87,16 @@ export interface Subcommand {
 
 /** Defines a command: parses its command line, handles --help, and reports its failures. */
 export function defineCommand<const Own extends Options>(parts: CommandParts<Own>): Command {
-  const options: Options = { ...parts.options, ...COMMON_OPTIONS };
+  const options: Options = Object.assign(
+    { ...parts.options, ...COMMON_OPTIONS },
+    ...(parts.ignored ?? []).map(ignored),
+  ) as Options;
   const takesCommand = parts.takesCommand === true;
   return {
     options,
     completes: parts.completes ?? [],
     takesCommand,
+    elsewhere: parts.elsewhere ?? [],
     help: () => helpText({ ...parts, options }),
     run: async (given, host) => {
       const whole = parts.takesRawNames === undefined ? given : restoredArguments(given);
@@ -172,19 +180,34 @@ function parse(
   } catch (error) {
     // A message of parseArgs names the problem first; the advice after it does not fit guestctl, so it is cut off.
     if (error instanceof TypeError) {
-      const [problem = error.message] = error.message.split(/\. |\n/);
-      throw new UsageError(`${problem}${suggestion(problem, options, elsewhere)}`);
+      throw new UsageError(problemOf(error.message, options, elsewhere));
     }
     throw error;
   }
 }
 
+/** A message of parseArgs in the words of guestctl. */
+function problemOf(message: string, options: Options, elsewhere: Answers): string {
+  const [, spelling] = /^Unknown option '([^']+)'/.exec(message) ?? [];
+  if (spelling !== undefined) return `unknown option ${spelling}${suggestion(spelling, options, elsewhere)}`;
+  const [, names = "", problem = ""] =
+    /^Option '(.+?)' (argument missing|does not take|argument is ambiguous)/.exec(message) ?? [];
+  const option =
+    names
+      .replace(/ <value>$/, "")
+      .split(", ")
+      .at(-1) ?? "";
+  if (problem === "argument missing") return `${option} requires a value`;
+  if (problem === "does not take") return `${option} takes no value`;
+  if (problem !== "") return `the value of ${option} begins with a dash; if that is meant, write ${option}=VALUE`;
+  return message.split(/\. |\n/)[0] ?? message;
+}
+
 /** Advice to append to a message about an unknown option. */
-function suggestion(problem: string, options: Options, elsewhere: Answers): string {
-  const [, spelling = ""] = /^Unknown option '([^']+)'/.exec(problem) ?? [];
+function suggestion(spelling: string, options: Options, elsewhere: Answers): string {
   const advice = answerTo(spelling, elsewhere) ?? optionElsewhere(spelling);
   if (advice !== undefined) return `; ${advice}`;
-  const meant = spelling.startsWith("--") ? nearest(spelling.slice(2), Object.keys(options)) : undefined;
+  const meant = spelling.startsWith("--") ? nearest(spelling.slice(2), Object.keys(shown(options))) : undefined;
   return meant === undefined ? "" : `; did you mean --${meant}?`;
 }
 

@@ -4,117 +4,252 @@ export type Answers = readonly (readonly [words: string, answer: string])[];
 const PORTS =
   '"guestctl forward 8080:80" forwards a local port to the sandbox, "guestctl connect 80" standard input and output';
 
-/** Commands of docker, kubectl, incus, ssh and tmux. Words that are not listed here may be programs in a sandbox. */
-const COMMANDS: Answers = [
-  ["apply create fork resume snapshot standby sweep publish rotate", '"guestctl sandbox" manages whole sandboxes'],
-  ["expose", '"guestctl sandbox publish" routes a hostname to a port of a sandbox'],
-  ["commit save checkpoint", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
-  ["unpause thaw unfreeze wake", '"guestctl sandbox resume NAME" continues a sandbox'],
-  ["pause freeze suspend hibernate", '"guestctl sandbox standby NAME" suspends a sandbox to disk'],
+/**
+ * Commands of docker, kubectl, incus, ssh, tmux and coreutils that have an equivalent here, or none. Words that are not
+ * listed may be programs in a sandbox.
+ */
+export const OTHER_COMMANDS: Answers = [
+  // Sandboxes
+  ["apply create replace", '"guestctl sandbox create IMAGE" creates a sandbox'],
+  ["clone fork scale autoscale", '"guestctl sandbox fork NAME" makes another sandbox from one, or from a snapshot'],
+  ["commit save checkpoint snapshot", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
+  ["resume unpause thaw unfreeze wake", '"guestctl sandbox resume NAME" continues a sandbox'],
+  ["pause freeze suspend hibernate standby", '"guestctl sandbox standby NAME" suspends a sandbox to disk'],
+  [
+    "start",
+    '"guestctl sandbox start NAME" boots a stopped sandbox, "resume NAME" wakes a suspended one, "create" makes one',
+  ],
+  ["stop", '"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl end NAME" ends a kept command (--grace 5s)'],
+  [
+    "restart rollout",
+    '"guestctl sandbox stop" and "start" restart a sandbox; "guestctl end NAME" ends a kept command, and "exec --name NAME" starts it again',
+  ],
+  [
+    "reboot shutdown poweroff halt",
+    '"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl sandbox start NAME" boots it',
+  ],
+  [
+    "up down compose stack swarm",
+    '"guestctl sandbox create" and "guestctl sandbox rm" create and remove a sandbox, one at a time',
+  ],
+  [
+    "container pod pods machine vm service",
+    '"guestctl sandbox ls" lists sandboxes; "guestctl sandbox --help" shows what manages them',
+  ],
+  ["expose publish ingress", '"guestctl sandbox publish" routes a hostname to a port of a sandbox'],
+  ["unpublish", '"guestctl sandbox unpublish" ends that'],
+  ["rotate certificate", '"guestctl sandbox rotate NAME" replaces the credentials of a sandbox'],
+  [
+    "sweep prune system",
+    '"guestctl sandbox sweep" removes what interrupted commands left, "guestctl sandbox rm NAME" a sandbox',
+  ],
+  [
+    "update set patch",
+    "a sandbox keeps its image, memory and processors; guestctl sandbox create --help shows the options for a new one",
+  ],
+  ["tag label annotate", '"guestctl sandbox create --tag KEY=VALUE" sets tags; they do not change later'],
+  [
+    "node nodes cluster-info cordon uncordon drain taint",
+    '"guestctl sandbox node" shows the daemon and the resources of its host',
+  ],
+  ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" directories'],
+  ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox status NAME" a sandbox'],
+  ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
+  ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
+  ["events", '"guestctl watch -r PATH" prints changes of files, "guestctl sandbox watch" what happens to sandboxes'],
+  ["run", '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" makes one'],
+  [
+    "wait",
+    '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
+  ],
+  // Images, which belong to the substrate
+  ["images image rmi history manifest search", '"guestctl sandbox images" lists those of the substrate'],
+  [
+    "build buildx builder bake import load kustomize",
+    'the substrate\'s daemon makes the images; "guestctl sandbox images" lists them',
+  ],
+  ["pull", '"guestctl cp" copies files from a sandbox, "guestctl sandbox images" lists images'],
+  ["push", '"guestctl cp" copies files into a sandbox; images belong to the substrate'],
+  ["export", '"guestctl cp :/ -" writes the files of a sandbox as a tar archive'],
+  ["volume", 'a sandbox has one disk, and no volumes to share; "guestctl cp" copies files between host and sandbox'],
+  // Connections and credentials
+  ["config context use", 'see "guestctl help connection" for how to choose an agent'],
+  ["login logout", '"guestctl help connection" explains credentials; "guestctl exec -it -- sh" gives a shell'],
+  [
+    "auth secret trust ssh-keygen ssh-copy-id ssh-add ssh-agent ssh-keyscan",
+    '"guestctl issue DIR" makes the credentials of an agent and its clients, which take the place of keys of ssh',
+  ],
+  ["api-resources api-versions plugin", '"guestctl --help" lists all commands'],
+  ["explain man", '"guestctl COMMAND --help" describes a command'],
+  // Ports
+  ["port port-forward proxy tunnel", PORTS],
+  [
+    "network",
+    '"guestctl ports" lists the ports on which a sandbox listens, "guestctl forward" and "guestctl sandbox publish" reach them',
+  ],
+  ["lsof netstat ss", '"guestctl ports" lists the TCP ports on which a sandbox listens, with their processes'],
+  [
+    "nc netcat ncat socat telnet",
+    '"guestctl connect PORT" connects standard input and output to a port of the sandbox',
+  ],
+  // Shells, commands and processes
+  ["bash sh zsh fish ash dash console debug enter shell nsenter", '"guestctl exec -it -- sh" gives a shell'],
+  ["su sudo doas", '"guestctl exec -u root -- COMMAND" runs a command as root, "-u USER" as another user'],
+  ["cd chdir pwd", '"guestctl exec -w DIR -- COMMAND" runs a command in a directory'],
+  ["env printenv", '"guestctl exec -- env" shows the environment of commands'],
+  [
+    "nohup setsid screen",
+    '"guestctl exec -d -- COMMAND" starts a command that outlives its connection, "guestctl attach" shows its output',
+  ],
+  [
+    "systemctl supervisorctl initctl",
+    '"guestctl execs" lists kept commands, "guestctl exec -d" starts one, "guestctl end" ends one',
+  ],
+  ["jobs bg fg disown", '"guestctl execs" lists kept commands, "guestctl attach NAME" connects to one'],
+  ["kill-session", '"guestctl end NAME" ends a kept command'],
+  ["new-session", '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts'],
+  [
+    "tmux mosh autossh",
+    '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that outlives its connection',
+  ],
+  ["pgrep pidof htop pstree", '"guestctl ps" lists the processes of a sandbox, "guestctl top" those that use most'],
+  ["pkill killall", '"guestctl kill NAME|PID" signals a kept command or a process, "guestctl ps" lists them'],
+  [
+    "df free stats uptime vmstat iostat nproc",
+    '"guestctl usage" shows memory, processors, disks and network of a sandbox, "guestctl top" its processes',
+  ],
   [
     "metrics prometheus",
     '"guestctl usage --metrics" prints those of a sandbox, "guestctl sandbox metrics" those of all',
   ],
+  ["journalctl", '"guestctl logs" shows the output of the workload, "guestctl attach NAME" that of a kept command'],
+  ["ssh", '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell'],
+  // Files
+  ["file put download upload scp sftp lftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
+  ["rsync", 'rsync -e "guestctl rsh" copies what differs; "guestctl cp -a DIR :/DIR" copies all of it each time'],
   [
-    "nc netcat ncat socat telnet",
-    '"guestctl connect PORT" connects standard input and output to a port of the sandbox',
+    "sshfs mkfs mount umount",
+    '"guestctl exec -u root -- mount" mounts within a sandbox; nothing mounts its files on this host',
   ],
   [
     "edit emacs nano vi vim",
     '"guestctl exec -it -- vi FILE" edits a file if the image has vi; "guestctl cat" and "guestctl write" need nothing there',
   ],
   ["tar", '"guestctl cp :/DIR -" writes a tar archive, "guestctl cp - :/DIR" unpacks one'],
-  ["less more head tail", '"guestctl cat PATH" prints a file: guestctl cat PATH | less'],
+  ["less more most view", '"guestctl cat PATH" prints a file: guestctl cat PATH | less'],
+  ["head", '"guestctl cat PATH | head" prints the first lines of a file'],
+  [
+    "tail",
+    '"guestctl cat PATH | tail" prints the last lines of a file, "guestctl exec -- tail -f PATH" follows it, "guestctl logs -f" the workload\'s output',
+  ],
+  [
+    "wc grep egrep fgrep sed awk sort uniq cut",
+    '"guestctl cat PATH" prints a file to a pipe; "guestctl exec" runs a program in the sandbox',
+  ],
+  ["tee", '"guestctl write PATH" writes standard input to a file'],
+  [
+    "touch",
+    '"guestctl write PATH < /dev/null" creates an empty file; "guestctl exec -- touch" needs touch in the image',
+  ],
+  ["ln", '"guestctl exec -- ln -s TARGET LINK" makes a link; "guestctl cp -a LINK :/DIR" copies one'],
+  [
+    "find tree locate",
+    '"guestctl ls -R PATH" lists everything below a directory; "guestctl exec -- find" needs find in the image',
+  ],
+  ["du", '"guestctl exec -- du -sh PATH" sums up a directory; "guestctl usage" shows the disks'],
+  [
+    "readlink realpath md5sum sha256sum",
+    '"guestctl stat --json PATH" has the attributes of a file; "guestctl exec" runs a program of the image',
+  ],
   ["chgrp", '"guestctl chown :GROUP PATH" sets the group'],
-  ["unlink", '"guestctl rm PATH" removes a file'],
-  ["up down", '"guestctl sandbox create" and "guestctl sandbox rm" create and remove a sandbox'],
-  ["images", '"guestctl sandbox images" lists those of the substrate'],
-  ["config context use", 'see "guestctl help connection" for how to choose an agent'],
-  ["env printenv", '"guestctl exec -- env" shows the environment of commands'],
-  ["login", '"guestctl help connection" explains credentials; "guestctl exec -it -- sh" gives a shell'],
-  ["diff", '"guestctl watch -r PATH" prints changes as they happen; "guestctl exec -- diff" runs diff(1)'],
-  ["explain", '"guestctl COMMAND --help" describes a command'],
-  ["pull", '"guestctl cp" copies files from a sandbox, "guestctl sandbox images" lists images'],
-  ["push", '"guestctl cp" copies files into a sandbox; images belong to the substrate'],
-  ["console debug enter shell", '"guestctl exec -it -- sh" gives a shell'],
-  ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
-  ["describe info status", '"guestctl health" describes an agent, "guestctl sandbox status NAME" a sandbox'],
-  ["inotifywait inotifywatch fswatch entr", '"guestctl watch -r PATH" prints what changes in a directory'],
-  ["events", '"guestctl health --watch" shows changes as they happen'],
-  ["get list", '"guestctl sandbox ls" lists sandboxes, "guestctl execs" kept commands, "guestctl ls" directories'],
-  ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
-  ["kill-session", '"guestctl end NAME" ends a kept command'],
-  ["new-session", '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts'],
-  ["lsof netstat ss", '"guestctl ports" lists the TCP ports on which a sandbox listens, with their processes'],
-  ["port port-forward proxy tunnel", PORTS],
-  ["pgrep pidof htop pstree", '"guestctl ps" lists the processes of a sandbox, "guestctl top" those that use most'],
-  ["pkill killall", '"guestctl kill NAME|PID" signals a kept command or a process, "guestctl ps" lists them'],
-  ["file put download upload scp sftp", '"guestctl cp" copies: paths in the sandbox begin with a colon'],
-  ["mkfs mount umount", '"guestctl exec -u root -- mount" runs it in the sandbox'],
-  ["rename", '"guestctl mv" renames files; a kept command keeps its name'],
-  ["restart", '"guestctl end NAME" ends a kept command, and "exec --name NAME" starts it again'],
+  ["unlink shred", '"guestctl rm PATH" removes a file'],
   ["rmdir", '"guestctl rm PATH" removes an empty directory'],
-  ["rsync", 'rsync -e "guestctl rsh" copies what differs; "guestctl cp -a DIR :/DIR" copies all of it each time'],
-  ["run", '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" makes one'],
-  ["ssh", '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell'],
-  [
-    "start",
-    '"guestctl exec -d" starts a command that outlives its connection, "guestctl sandbox create" makes a sandbox',
-  ],
-  [
-    "df free stats uptime vmstat",
-    '"guestctl usage" shows memory, processors, disks and network of a sandbox, "guestctl top" its processes',
-  ],
-  ["stop", '"guestctl end NAME" ends a kept command (--grace 5s), "guestctl sandbox standby" pauses a sandbox'],
-  [
-    "wait",
-    '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
-  ],
+  ["rename", '"guestctl mv" renames files; sandboxes and kept commands keep their names'],
+  ["diff", '"guestctl watch -r PATH" prints changes as they happen; "guestctl exec -- diff" runs diff(1)'],
+  ["inotifywait inotifywatch fswatch entr", '"guestctl watch -r PATH" prints what changes in a directory'],
 ];
 
 /** Options of other tools. Used only if the command does not have the option itself. */
-const OPTIONS: Answers = [
-  ["-D -L --publish", PORTS],
-  ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
-  ["-P -p --port", "the port is part of the address: -H HOST:PORT"],
-  ["-a --host --server", "the address is -H"],
-  ["-i", "keys and certificates are in a directory: -c DIR"],
-  ["--format --output", "--json prints JSON"],
+export const OTHER_OPTIONS: Answers = [
+  ["--publish", PORTS],
+  ["--port", "the port is part of the address: -H HOST:PORT"],
+  ["--host --server", "the address is -H"],
+  ["--format --output --template", "--json prints JSON"],
   ["-o", '-o json and --json print JSON; "guestctl help connection" explains how to reach an agent'],
-  ["-F", 'see "guestctl help connection" for how to reach an agent'],
-  ["-l --login", "-u USER runs as another user"],
+  ["--login --username", "-u USER runs as another user"],
   [
-    "-n --namespace --container --context",
+    "--namespace --container --context --kubeconfig --all-namespaces --pod",
     "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address",
   ],
-  ["-t", '"guestctl exec -it -- COMMAND" runs one in a terminal'],
+];
+
+/**
+ * Options of one letter, which mean something else in each tool and command: here those of ssh and docker before the
+ * name of the command.
+ */
+export const LEADING_OPTIONS: Answers = [
+  ["-D -L", PORTS],
+  ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
+  ["-P -p", "the port is part of the address: -H HOST:PORT"],
+  ["-a", "the address is -H"],
+  ["-i --identity", "keys and certificates are in a directory: -c DIR"],
+  ["-F", 'see "guestctl help connection" for how to reach an agent'],
+  ["-l", '"guestctl exec -u USER" runs as another user'],
+  ["-n", "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address"],
+  ["-t -it -ti -tt", '"guestctl exec -it -- COMMAND" runs one in a terminal'],
 ];
 
 /** Verbs of other tools after `guestctl sandbox`. */
 export const SANDBOX_VERBS: Answers = [
-  ["delete destroy kill remove", '"guestctl sandbox rm NAME" removes one'],
+  ["kill", '"guestctl sandbox stop NAME" shuts one down, "guestctl sandbox rm NAME" removes it'],
+  ["delete destroy remove terminate", '"guestctl sandbox rm NAME" removes one'],
   ["describe get info inspect", '"guestctl sandbox status NAME" describes one, "guestctl sandbox ls --json" all'],
   [
-    "exec run shell",
+    "attach exec run shell ssh connect console enter debug",
     '"guestctl exec --sandbox NAME -- COMMAND" runs a command in one, "sandbox create IMAGE" makes one',
   ],
-  ["list ps snapshots", '"guestctl sandbox ls" lists sandboxes and snapshots'],
+  ["new launch up apply add", '"guestctl sandbox create IMAGE" makes one'],
+  ["list ps snapshots containers", '"guestctl sandbox ls" lists sandboxes and snapshots'],
   ["logs", '"guestctl logs --sandbox NAME" shows what the workload of one wrote'],
-  ["pause suspend", '"guestctl sandbox standby NAME" suspends one to disk'],
-  ["restore unpause wake", '"guestctl sandbox resume NAME" wakes one'],
-  ["stats top usage", '"guestctl usage --sandbox NAME" shows what one uses'],
+  ["pause suspend hibernate freeze", '"guestctl sandbox standby NAME" suspends one to disk'],
+  ["restore unpause wake thaw continue", '"guestctl sandbox resume NAME" wakes one'],
+  ["restart reboot", '"guestctl sandbox stop NAME" and "guestctl sandbox start NAME" restart one'],
+  ["shutdown down poweroff halt", '"guestctl sandbox stop NAME" shuts one down'],
+  ["clone branch", '"guestctl sandbox fork NAME" makes another one from it'],
+  ["commit save checkpoint", '"guestctl sandbox snapshot NAME" keeps the state of one'],
+  ["prune clean gc", '"guestctl sandbox sweep" removes what interrupted commands left, "sandbox rm" a sandbox'],
+  [
+    "stats top usage",
+    '"guestctl usage --sandbox NAME" shows what one uses, "guestctl top --sandbox NAME" its processes',
+  ],
+  [
+    "cp copy upload download export",
+    '"guestctl cp FILE NAME:/PATH" copies into one, "guestctl cp NAME:/PATH ." out of one',
+  ],
+  ["port forward port-forward", '"guestctl forward --sandbox NAME 8080:80" forwards a local port to one'],
+  ["expose ingress", '"guestctl sandbox publish" routes a hostname to a port of one'],
+  ["rename update set label tag edit", "a sandbox keeps its name, image and tags; they are chosen at its creation"],
+  ["wait", '"guestctl health --watch --sandbox NAME" shows when one is ready'],
+  ["events", '"guestctl sandbox watch" shows what happens to all'],
+  ["capacity resources", '"guestctl sandbox node" shows the resources of the host'],
+  ["image pull", '"guestctl sandbox images" lists the images of the substrate'],
 ];
 
 /** The equivalent of another tool's command; undefined for an unknown word. */
 export function commandElsewhere(name: string): string | undefined {
-  const answer = answerTo(name, COMMANDS);
+  const answer = answerTo(name, OTHER_COMMANDS);
   if (answer !== undefined || !/[@:]|^\d+\.|\.\w/.test(name)) return answer;
   return `give an address with -H, before or after the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`;
 }
 
 /** The equivalent of another tool's option, which is given with its dashes; undefined for an unknown option. */
 export function optionElsewhere(spelling: string): string | undefined {
-  return answerTo(spelling, OPTIONS);
+  return answerTo(spelling, OTHER_OPTIONS);
+}
+
+/** The same for an option before the name of the command. */
+export function leadingOptionElsewhere(spelling: string): string | undefined {
+  return answerTo(spelling, LEADING_OPTIONS) ?? optionElsewhere(spelling);
 }
 
 /** The answer to a word; undefined for an unknown word. */

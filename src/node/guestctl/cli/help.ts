@@ -1,5 +1,5 @@
 import { wrap } from "../../../shared/text.ts";
-import type { Option, Options } from "./option.ts";
+import { type Option, type Options, shown } from "./option.ts";
 
 const COLUMN = 28;
 const WIDTH = 120;
@@ -23,7 +23,7 @@ export interface HelpParts {
 export function helpText({ usage, about, options, notes, statuses, examples }: HelpParts): string {
   const forms = usage.map((form, index) => `${index === 0 ? "Usage:" : "      "} guestctl ${form}`);
   const ofTopic = Object.values(options).filter(({ topic }) => topic !== undefined);
-  const own = Object.entries(options).filter(([, { topic }]) => topic === undefined);
+  const own = Object.entries(shown(options)).filter(([, { topic }]) => topic === undefined);
   const sections = [
     forms.join("\n"),
     about,

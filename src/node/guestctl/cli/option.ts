@@ -14,6 +14,10 @@ export interface Option {
   /** Whether the option may be given several times. */
   readonly multiple?: boolean;
   readonly help: string;
+  /** Other spellings, without dashes, such as those of other tools. The help does not show them. */
+  readonly also?: readonly string[];
+  /** Accepted for users of other tools, without any effect. Neither the help nor the completion shows it. */
+  readonly isIgnored?: boolean;
   /** What a shell completes for the value. Default: nothing. */
   readonly completes?: Completes;
   /** The help topic that describes the option, for options that many commands share. */
@@ -36,9 +40,53 @@ type Line = ReturnType<typeof parseArgs<{ allowPositionals: true; strict: boolea
 
 /** Parses a command line into values and tokens. Throws TypeError for an invalid one if `isStrict`. */
 export function parsed(args: readonly string[], options: Options, isStrict: boolean): Line {
-  const known = Object.entries(options).map(([name, option]) => {
-    return [name, { ...option, type: option.argument === undefined ? "boolean" : "string" }] as const;
+  const names = new Map<string, string>();
+  const known = Object.entries(options).flatMap(([name, option]) => {
+    const { short, multiple } = option;
+    const common = { type: option.argument === undefined ? "boolean" : "string", multiple: multiple === true } as const;
+    const others = (option.also ?? []).map((spelling) => {
+      // parseArgs knows a short option only beside a long one. Nobody can type a long one with "=" in its name.
+      const long = spelling.length === 1 ? `${name}=${spelling}` : spelling;
+      names.set(long, name);
+      return [long, { ...common, ...(spelling.length === 1 && { short: spelling }) }] as const;
+    });
+    return [[name, { ...common, ...(short !== undefined && { short }) }] as const, ...others];
   });
   const given = { args: [...args], options: Object.fromEntries(known) };
-  return parseArgs({ ...given, allowPositionals: true, strict: isStrict, tokens: true });
+  const line = parseArgs({ ...given, allowPositionals: true, strict: isStrict, tokens: true });
+  if (!line.tokens.some((token) => token.kind === "option" && names.has(token.name))) return line;
+  return withMainNames(line, names);
+}
+
+/** Replaces other spellings of options by the options' names. */
+function withMainNames({ positionals, tokens, ...line }: Line, names: ReadonlyMap<string, string>): Line {
+  const values: Readonly<Record<string, unknown>> = line.values;
+  const mainNames = new Set(names.values());
+  const others = Object.entries(values).filter(([name]) => !names.has(name) && !mainNames.has(name));
+  const merged: Record<string, unknown> = Object.fromEntries(others);
+  const renamed = tokens.map((token) =>
+    token.kind === "option" ? { ...token, name: names.get(token.name) ?? token.name } : token,
+  );
+  for (const [index, token] of renamed.entries()) {
+    if (token.kind !== "option" || !mainNames.has(token.name)) continue;
+    const given = tokens[index];
+    const isMultiple = given?.kind === "option" && Array.isArray(values[given.name]);
+    const value = token.value ?? true;
+    merged[token.name] = isMultiple ? [merged[token.name] ?? [], value].flat() : value;
+  }
+  return { values: merged, positionals, tokens: renamed };
+}
+
+/** The options that the help and the completion show. */
+export function shown(options: Options): Options {
+  return Object.fromEntries(Object.entries(options).filter(([, { isIgnored }]) => isIgnored !== true));
+}
+
+/** The option for spellings of other tools that have no value, and no effect here: "-f --force". */
+export function ignored(spellings: string): Options {
+  const names = spellings.split(" ").map((spelling) => spelling.replace(/^--?/, ""));
+  const [name = "", ...also] = names.toSorted((a, b) => b.length - a.length);
+  // A short spelling alone gets a name that nobody can type.
+  const long = name.length === 1 ? `=${name}` : name;
+  return { [long]: { isIgnored: true, help: "", also: name.length === 1 ? names : also } };
 }

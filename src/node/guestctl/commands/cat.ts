@@ -15,6 +15,11 @@ export const cat: Command = defineCommand({
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
+  ignored: ["-u"],
+  elsewhere: [
+    ["-n -A -e -b -s -E -T -t --number --show-all", "a file is printed as it is; for more: guestctl cat PATH | cat -n"],
+    ["-f --follow", '"guestctl exec -- tail -f PATH" follows a file, "guestctl logs -f" the output of the workload'],
+  ],
   async run({ values, positionals }, host) {
     const start = parseCount(values.offset, "--offset", 0) ?? 0;
     const length = parseCount(values.length, "--length", 1);

@@ -15,8 +15,9 @@ u+x, go-w, a=rX. A link given as PATH is followed; with -R, links below a direct
   completes: ["nothing", "path"],
   elsewhere: [
     ["--changes", "--json names each"],
-    ["-f", "failures are always named"],
+    ["--reference", '"guestctl stat PATH" shows the mode of another file'],
   ],
+  ignored: ["-f --silent --quiet", "--preserve-root"],
   // Otherwise the parser would take a mode such as -w for an option.
   rewrite: (args) => {
     const at = args.findIndex((argument) => /^-[rwxXst]+$/.test(argument));

@@ -15,7 +15,12 @@ the sandbox's /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. 
   takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
-  elsewhere: [["--changes", "--json names each"]],
+  elsewhere: [
+    ["--changes", "--json names each"],
+    ["--no-dereference -P -L", "a link given as PATH is followed; links below a directory are not changed"],
+    ["--reference --from", '"guestctl stat PATH" shows the owner of another file'],
+  ],
+  ignored: ["-f --silent --quiet", "--preserve-root"],
   async run({ values, positionals: [text, ...paths] }, host) {
     if (text === undefined || paths.length === 0)
       throw new UsageError("chown requires OWNER, OWNER:GROUP or :GROUP, and at least one path");

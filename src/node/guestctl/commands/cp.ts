@@ -36,6 +36,7 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     },
     dereference: {
       short: "L",
+      also: ["follow-link"],
       help: "copy the targets of symbolic links; a link fails if it has no target or points to a directory above it",
     },
     "no-clobber": {
@@ -45,6 +46,7 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     parents: { help: "create missing directories above the destination" },
     recursive: {
       short: "r",
+      also: ["R"],
       help: "accepted for compatibility: directories are always copied with everything in them",
     },
     preserve: { short: "p", help: "keep modes whatever the umask; times are always kept" },
@@ -54,13 +56,14 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
       help: "leave out entries by their name anywhere (node_modules, *.log) or by their path (build/*.o); repeatable",
     },
     "one-file-system": { short: "x", help: "do not copy files of other file systems that are mounted in a directory" },
+    quiet: { short: "q", help: "show no progress, and not how long it took" },
     "fail-fast": { help: "end at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `At a terminal a long copy shows its progress, and at most 20 entries that were left out.
+  notes: `At a terminal a long copy shows its progress and at the end how long it took, and at most 20 entries that were left out.
 After a lost connection the copy reconnects, for up to 30 s and ten times; the copy of an archive fails.
-With --json, one object at the end: "files", "bytes" and "skipped" (all that was left out, and why); not for an archive
-on standard output.`,
+With --json, one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and "duration_ms"; not
+for an archive on standard output.`,
   statuses: "0 if everything was copied, 1 if something was left out (it is named), 125 if guestctl failed.",
   examples: [
     "cp app.py :/srv/app.py",
@@ -72,15 +75,35 @@ on standard output.`,
   takes: "anything",
   takesRawNames: ["exclude"],
   completes: ["either"],
+  ignored: ["-f --force"],
   elsewhere: [
     ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/DIR copies between two"],
     ["-C -z --compress", "nothing is compressed on the way; leave it out"],
-    ["-R", "directories are always copied with everything in them"],
+    [
+      "-P --no-dereference -d",
+      "the port is part of the address: -H HOST:PORT; links below a directory are copied as links, with -a all",
+    ],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
     ["-l --bwlimit", "nothing limits the speed; leave it out"],
     ["--dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
-    ["-q --quiet --progress", "progress is shown on a terminal alone; 2> /dev/null hides it"],
+    ["--progress", "a long copy shows its progress at a terminal"],
     ["--delete", "cp removes nothing; first: guestctl rm -r DIR"],
+    [
+      "-T --no-target-directory -t --target-directory",
+      "the destination is the last path; a directory that exists there receives the copies",
+    ],
+    [
+      "-i --interactive",
+      "nothing is asked; -n leaves existing files unchanged; credentials are in a directory: -c DIR",
+    ],
+    ["-b --backup --suffix", "no backups are made; -n leaves existing files unchanged"],
+    ["-s --symbolic-link --link", 'no links are made; "guestctl exec -- ln" makes one in the sandbox'],
+    ["--reflink --sparse -S", "zeros in a file become holes anyway; leave it out"],
+    ["-o -F -J -D -O", 'no options of ssh are needed; "guestctl help connection" explains how to reach an agent'],
+    ["-g -G --no-owner --no-group", "without -a, copies belong to the user who writes them"],
+    ["--no-preserve", "without -a and -p the umask applies; leave it out"],
+    ["--retries", "an interrupted copy is continued for up to 30 s anyway"],
+    ["--include --filter --files-from --exclude-from", "--exclude PATTERN leaves out entries; repeat it"],
   ],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
@@ -105,13 +128,18 @@ on standard output.`,
       hardLinks: values.archive === true,
       followLinks: values.dereference === true,
       keepExisting: values["no-clobber"] === true,
+      isQuiet: values.quiet === true,
     };
+    const startedMs = performance.now();
     try {
       await copy(order, { client, report, host, options });
     } finally {
       report.show();
     }
+    const durationMs = Math.round(performance.now() - startedMs);
+    if (values.quiet !== true) report.done(durationMs);
     const { files, bytes, skipped, isPartial } = report;
-    return { text: "", json: { files, bytes, skipped }, status: isPartial ? STATUS_NOT_AS_INTENDED : 0 };
+    const json = { files, bytes, skipped, duration_ms: durationMs };
+    return { text: "", json, status: isPartial ? STATUS_NOT_AS_INTENDED : 0 };
   },
 });

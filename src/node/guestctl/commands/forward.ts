@@ -42,9 +42,15 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     "forward /tmp/docker.sock:/var/run/docker.sock",
   ],
   takes: { some: "a port" },
+  ignored: ["-N", "-q --quiet", "-T -n"],
   elsewhere: [
     ["-L", "give the ports alone: guestctl forward 8080:80"],
-    ["-N", "forward runs no command anyway"],
+    ["-f", "a shell runs it in the background: guestctl forward 8080:80 &"],
+    ["-g --gateway-ports", "to listen on all addresses, write 0.0.0.0:8080:80"],
+    ["-R", 'a sandbox cannot reach a port of this host; "forward" goes the other way'],
+    ["-D", "there is no SOCKS proxy; name each port: guestctl forward 8080:80"],
+    ["-p", "give the ports alone: guestctl forward 8080:80; the agent's port is part of -H HOST:PORT"],
+    ["--pod-running-timeout", "--wait --timeout DURATION waits for the sandbox's ports"],
     ["-W", "guestctl connect PORT connects standard input and output to a port"],
   ],
   async run({ values, positionals }, host) {

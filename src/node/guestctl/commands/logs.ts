@@ -35,6 +35,16 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
   takes: "anything",
   completes: ["sandbox", "nothing"],
   elsewhere: [
+    [
+      "-l --selector --all-containers --all-pods --prefix --max-log-requests",
+      "there is one workload in a sandbox; logs NAME names the sandbox",
+    ],
+    ["--limit-bytes", "pipe the output: guestctl logs | head -c BYTES"],
+    [
+      "-u --unit --container -r --reverse -e --pager-end",
+      '"guestctl logs" has the output of the workload alone, "guestctl attach NAME" that of a kept command',
+    ],
+    ["--details --ignore-errors", "leave it out"],
     ["-p --previous", "the agent ends with the workload, so there is no output of an earlier run"],
     ["-t --timestamps", "the agent does not record when output was written"],
     [

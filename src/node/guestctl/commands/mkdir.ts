@@ -15,6 +15,7 @@ export const mkdir: Command = defineCommand({
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
+  advice: ({ code }) => (code === "ALREADY_EXISTS" ? "-p accepts a directory that exists" : undefined),
   async run({ values, positionals }, host) {
     const parents = values.parents === true;
     const mode = parseMode(values.mode, "--mode");

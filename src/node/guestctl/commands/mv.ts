@@ -8,7 +8,7 @@ export const mv: Command = defineCommand({
   about: `Renames files and directories of a sandbox, in any image: into DESTINATION if that is a directory, otherwise to that
 path. Each is renamed atomically, within one file system.`,
   options: {
-    exclusive: { short: "n", help: "fail if the destination exists, instead of replacing it" },
+    exclusive: { short: "n", also: ["no-clobber"], help: "fail if the destination exists, instead of replacing it" },
     force: { short: "f", help: "accepted for compatibility: an existing file is replaced without a question" },
     ...CONNECTION_OPTIONS,
   },
@@ -18,6 +18,14 @@ path. Each is renamed atomically, within one file system.`,
   takesRawNames: [],
   takes: { some: "sources and a destination" },
   completes: ["path"],
+  elsewhere: [
+    ["-i --interactive", "nothing is asked; -n fails if the destination exists"],
+    ["-u --update -b --backup -S", "an existing file is replaced; -n fails instead"],
+    [
+      "-t --target-directory -T --no-target-directory",
+      "the destination is the last path; into it if it is a directory",
+    ],
+  ],
   advice: ({ reason }) =>
     reason === "CROSS_DEVICE" ? "move it in the sandbox, which copies it: guestctl exec -- mv SOURCE DEST" : undefined,
   async run({ values, positionals }, host) {

@@ -16,7 +16,7 @@ export const rm: Command = defineCommand({
   about: `Removes files, links and directories of a sandbox, in any image. Links are not followed, and mount points below a
 directory are left and named.`,
   options: {
-    recursive: { short: "r", help: "remove directories with everything in them" },
+    recursive: { short: "r", also: ["R"], help: "remove directories with everything in them" },
     force: { short: "f", help: "a path that does not exist is not an error" },
     ...CONNECTION_OPTIONS,
   },
@@ -27,10 +27,11 @@ directory are left and named.`,
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
+  ignored: ["-d --dir", "--preserve-root", "--one-file-system"],
   elsewhere: [
-    ["-R", "directories are removed with -r"],
-    ["--dir -d", "an empty directory needs no option"],
-    ["-i", "nothing is asked"],
+    ["-i -I --interactive", "nothing is asked; leave it out"],
+    ["--no-preserve-root", "the root directory is never removed; name what is in it"],
+    ["--volumes --link", '"guestctl sandbox rm NAME" removes a sandbox with its disk'],
   ],
   advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with everything in it" : undefined),
   async run({ values, positionals }, host) {

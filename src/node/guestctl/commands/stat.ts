@@ -9,6 +9,7 @@ import {
   reportText,
   nameOf,
   shownPath,
+  UsageError,
 } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 import { attributesObject } from "./schema.ts";
@@ -27,7 +28,13 @@ export const stat: Command = defineCommand({
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
+  elsewhere: [
+    ["-f --file-system --format --printf -t --terse", "jq selects attributes: guestctl stat --json PATH | jq .size"],
+  ],
   async run({ values, positionals }, host) {
+    // stat(1) has -c for its format.
+    if (values.credentials?.includes("%") === true)
+      throw new UsageError("-c is --credentials; jq selects attributes: guestctl stat --json PATH | jq .size");
     using client = await openClient(values, host);
     const options = { requestTimeoutMs: ANSWER_TIMEOUT_MS };
     for (const path of positionals.map(guestPath)) {

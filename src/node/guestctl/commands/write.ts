@@ -16,6 +16,7 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
   examples: ["write /etc/motd < motd", "write --parents --mode 0600 /run/app/key < key"],
   takesRawNames: [],
   takes: { one: "one path" },
+  ignored: ["-i --ignore-interrupts"],
   elsewhere: [["-a --append", "a file is replaced as a whole; guestctl exec -i -- sh -c 'cat >> \"$0\"' PATH appends"]],
   completes: ["path", "nothing"],
   async run({ values, positionals }, host) {

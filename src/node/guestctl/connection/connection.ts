@@ -44,6 +44,7 @@ export async function openClient(values: ConnectionValues, host: NodeJS.Process)
 export async function connector(values: ConnectionValues, host: NodeJS.Process): Promise<Connector> {
   const named = resolveTarget(values, host.env);
   const isVerbose = values.verbose === true;
+  checkCredentialsOption(values.credentials);
   const target = await targetNow(named, host, isVerbose);
   if (isVerbose) await reportTarget(target, host);
   const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
@@ -61,6 +62,12 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
         ? async () => ({ ...(await connectOptions(await targetNow(named, host))), connectTimeoutMs })
         : undefined,
   };
+}
+
+/** Other tools have another -c: a container, a cipher, a format. Throws UsageError unless the option names a directory. */
+function checkCredentialsOption(path: string | undefined): void {
+  if (path === undefined || path === "" || existsSync(path)) return;
+  throw new UsageError(`-c (--credentials) requires a directory that "guestctl issue" made; there is none at ${path}`);
 }
 
 /**

@@ -98,9 +98,12 @@ async function upload(
       `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
     );
   // The total is only shown on a terminal, and all of the directory must be read to compute it.
-  const ofDirectory = stats.isDirectory() && context.host.stderr.isTTY ? await measureLocal(nameOf(local)) : undefined;
+  const ofDirectory =
+    stats.isDirectory() && context.host.stderr.isTTY && !context.options.isQuiet
+      ? await measureLocal(nameOf(local))
+      : undefined;
   const totalBytes = stats.isFile() ? Number(stats.size) : ofDirectory;
-  using progress = new Progress(context.host.stderr, basename(local), totalBytes);
+  using progress = new Progress(context, basename(local), totalBytes);
   const parts = { ...context, progress };
   await (stats.isFile()
     ? resumed(context, () => uploadFile(parts, local, remote, directory))
@@ -141,7 +144,7 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   });
   const isDirectory = attributes.type === "directory";
   if (isTaken && !isDirectory) return;
-  using progress = new Progress(context.host.stderr, basename(remote), isDirectory ? undefined : attributes.size);
+  using progress = new Progress(context, basename(remote), isDirectory ? undefined : attributes.size);
   const parts = { ...context, progress };
   await (isDirectory
     ? downloadTree(parts, remote, local)

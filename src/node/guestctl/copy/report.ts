@@ -1,7 +1,7 @@
 import { getSystemErrorMap } from "node:util";
 import type { GuestClient } from "../../client/index.ts";
 import type { Owners } from "../../tar/index.ts";
-import { type Host, printable } from "../cli/index.ts";
+import { type Host, LONG_MS, printable, sizeWords } from "../cli/index.ts";
 
 /** Parameters of a copy. */
 export interface CopyContext {
@@ -37,6 +37,8 @@ export interface CopyOptions {
   readonly keepExisting: boolean;
   /** Do not descend into other file systems. */
   readonly oneFileSystem: boolean;
+  /** Show no progress. */
+  readonly isQuiet: boolean;
 }
 
 /** Parameters for copying one source. */
@@ -113,14 +115,23 @@ export class CopyReport {
     if (more > 0) this.note(`skipped ${more} more; --json, or 2> FILE, names all of them`);
   }
 
+  /** Says at a terminal what a long copy has copied, and how long that took. */
+  done(durationMs: number): void {
+    if (!this.#stderr.isTTY || durationMs < LONG_MS || this.files === 0) return;
+    const files = `${this.files} file${this.files === 1 ? "" : "s"}`;
+    this.note(`copied ${files}, ${sizeWords(this.bytes)}, in ${(durationMs / 1_000).toFixed(1)} s`);
+  }
+
   /** Writes a line to standard error, unless the output is JSON. */
   note(line: string): void {
     if (!this.#isForPrograms) this.#stderr.write(`guestctl: ${printable(line)}\n`);
   }
 }
 
+/** Delay before anything is shown, so that a short copy shows nothing. */
 const FIRST_AFTER_MS = 500;
-const EVERY_MS = 100;
+/** Interval at which the line is redrawn: also while nothing is transferred, because its seconds must advance. */
+const EVERY_MS = 250;
 const BAR_WIDTH = 24;
 /** Assumed width of a terminal that does not report it. */
 const USUAL_COLUMNS = 80;
@@ -128,40 +139,48 @@ const MIB = 1024 * 1024;
 
 /** Shows the progress of a long transfer on a terminal until disposed of. Without a terminal it shows nothing. */
 export class Progress implements Disposable {
-  readonly #terminal: NodeJS.WriteStream | undefined;
   readonly #label: string;
   readonly #totalBytes: number | undefined;
   readonly #startedMs = performance.now();
+  readonly #timer: NodeJS.Timeout | undefined;
+  readonly #terminal: NodeJS.WriteStream;
   #bytes = 0;
-  #shownMs = 0;
+  #isShown = false;
 
   /** @param totalBytes undefined: unknown */
-  constructor(stream: NodeJS.WriteStream, label: string, totalBytes: number | undefined) {
-    this.#terminal = stream.isTTY ? stream : undefined;
-    this.#label = label;
+  constructor({ host, options }: CopyContext, label: string, totalBytes: number | undefined) {
+    this.#terminal = host.stderr;
+    this.#label = printable(label);
     this.#totalBytes = totalBytes;
+    if (host.stderr.isTTY && !options.isQuiet) this.#timer = setInterval(() => this.#draw(), EVERY_MS).unref();
   }
 
   add(bytes: number): void {
     this.#bytes += bytes;
-    const elapsedMs = performance.now() - this.#startedMs;
-    if (this.#terminal === undefined || elapsedMs < FIRST_AFTER_MS || elapsedMs - this.#shownMs < EVERY_MS) return;
-    this.#shownMs = elapsedMs;
-    this.#terminal.write(`\r${this.#line(elapsedMs).slice(0, (this.#terminal.columns || USUAL_COLUMNS) - 1)}\u001b[K`);
   }
 
   /** Clears the line. */
   [Symbol.dispose](): void {
-    if (this.#shownMs > 0) this.#terminal?.write("\r\u001b[K");
+    clearInterval(this.#timer);
+    if (this.#isShown) this.#terminal.write("\r\u001b[K");
+  }
+
+  #draw(): void {
+    const elapsedMs = performance.now() - this.#startedMs;
+    if (elapsedMs < FIRST_AFTER_MS) return;
+    this.#isShown = true;
+    this.#terminal.write(`\r${this.#line(elapsedMs).slice(0, (this.#terminal.columns || USUAL_COLUMNS) - 1)}\u001b[K`);
   }
 
   #line(elapsedMs: number): string {
+    const seconds = `${Math.floor(elapsedMs / 1_000)} s`;
     const rate = `${(this.#bytes / MIB / (elapsedMs / 1000)).toFixed(0)} MiB/s`;
     const moved = (this.#bytes / MIB).toFixed(1);
-    if (this.#totalBytes === undefined) return `${moved} MiB  ${rate}  ${this.#label}`;
+    if (this.#totalBytes === undefined) return `${moved} MiB  ${rate}  ${seconds}  ${this.#label}`;
     const share = this.#totalBytes === 0 ? 1 : Math.min(1, this.#bytes / this.#totalBytes);
     const bar = "=".repeat(Math.round(share * BAR_WIDTH)).padEnd(BAR_WIDTH);
     const percent = `${Math.floor(share * 100)}%`.padStart(4);
-    return `${percent} [${bar}] ${moved}/${(this.#totalBytes / MIB).toFixed(1)} MiB  ${rate}  ${this.#label}`;
+    const total = (this.#totalBytes / MIB).toFixed(1);
+    return `${percent} [${bar}] ${moved}/${total} MiB  ${rate}  ${seconds}  ${this.#label}`;
   }
 }

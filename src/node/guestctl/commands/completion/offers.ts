@@ -1,5 +1,5 @@
 import type { GuestClient } from "../../../client/index.ts";
-import { type Command, type CommandEntry, type Completes, type Option, parsed } from "../../cli/index.ts";
+import { type Command, type CommandEntry, type Completes, type Option, parsed, shown } from "../../cli/index.ts";
 import { type ConnectionValues, openClient } from "../../connection/index.ts";
 
 /** A word to offer, and its description. */
@@ -34,7 +34,7 @@ export async function offersFor(
   const { subcommands } = loaded;
   if (subcommands !== undefined && args.length === 1) {
     const commands = Array.from(subcommands, ([verb, { summary }]): Offer => [verb, summary]);
-    return begun([...commands, ...Object.entries(loaded.options).flatMap(spellings)], current);
+    return begun([...commands, ...Object.entries(shown(loaded.options)).flatMap(spellings)], current);
   }
   const subcommand = subcommands?.get(args[0] ?? "")?.command;
   const command = subcommand ?? loaded;
@@ -66,7 +66,7 @@ function wanted({ options, completes, takesCommand }: Command, before: readonly 
   if (takesCommand && (isEnded || place > 0)) return is();
   if (isEnded || !current.startsWith("-")) return is(completes[Math.min(place, completes.length - 1)]);
   const [prefix = "", long = ""] = /^--([\w-]+)=/.exec(current) ?? [];
-  return prefix === "" ? is(Object.entries(options).flatMap(spellings)) : is(options[long]?.completes, prefix);
+  return prefix === "" ? is(Object.entries(shown(options)).flatMap(spellings)) : is(options[long]?.completes, prefix);
 }
 
 function spellings([long, { short, help }]: [string, Option]): Offer[] {

@@ -20,9 +20,9 @@ it is the workload's command. Without a command, --process or the image says wha
       help: "the workload as a Process message in proto3 JSON; COMMAND and --env are added to it",
     },
     hooks: { argument: "FILE", completes: "file", help: "its hooks as a Hooks message in proto3 JSON" },
-    tag: { multiple: true, argument: "KEY=VALUE", help: "add a tag to the instance" },
-    vcpus: { argument: "N", help: "number of virtual processors" },
-    memory: { argument: "SIZE", help: "memory, such as 1GB" },
+    tag: { multiple: true, argument: "KEY=VALUE", also: ["label", "l"], help: "add a tag to the instance" },
+    vcpus: { argument: "N", also: ["cpus"], help: "number of virtual processors" },
+    memory: { argument: "SIZE", short: "m", help: "memory, such as 1GB" },
     "overlay-size": { argument: "SIZE", help: "limit of what it writes to its disk, such as 20GB" },
     hypervisor: { argument: "NAME", help: "qemu, or another one that the daemon supports" },
     ttl: { argument: "DURATION", help: "let watch remove it when its user has been inactive for this long" },
@@ -41,6 +41,47 @@ it is the workload's command. Without a command, --process or the image says wha
   ],
   takes: { some: "an image" },
   takesCommand: true,
+  ignored: ["-d --detach"],
+  elsewhere: [
+    [
+      "-i -t --interactive --tty",
+      "create starts the workload without a terminal; then: guestctl exec -it --sandbox NAME -- sh",
+    ],
+    [
+      "-p -P --publish --publish-all --expose",
+      'once it runs: guestctl forward --sandbox NAME 8080:80, or "guestctl sandbox publish" for a hostname',
+    ],
+    ["--rm", '--ttl DURATION lets "guestctl sandbox watch" remove it, "guestctl sandbox rm NAME" does at once'],
+    [
+      "--volume --mount --tmpfs --volumes-from",
+      'no directory of the host is mounted in a sandbox; "guestctl cp" copies files',
+    ],
+    [
+      "-u --user -w --workdir --restart --stop-signal --stop-timeout --ulimit",
+      '--process FILE describes the workload: "user", "cwd" and more',
+    ],
+    ["--entrypoint", "the words after IMAGE are the workload's whole command"],
+    ["-c --cpu-shares --cpuset-cpus", "--vcpus N sets the number of virtual processors"],
+    ["--memory-swap --shm-size --storage-opt", "--memory SIZE sets its memory, --overlay-size SIZE its disk"],
+    [
+      "--hostname --network --net --ip --dns --add-host --link --mac-address",
+      "the substrate chooses the network of a sandbox",
+    ],
+    [
+      "--privileged --cap-add --cap-drop --security-opt --device --gpus --pid --ipc --userns",
+      "a sandbox is a virtual machine of its own: nothing of the host is shared with it",
+    ],
+    ["-a --attach --sig-proxy", '"guestctl logs -f NAME" shows the output of the workload'],
+    ["-f --file --filename", "--process FILE describes the workload, --env-file FILE its variables"],
+    ["--init", "the agent is the init of the sandbox and reaps its processes"],
+    ["--pull --platform --quiet -q", '"guestctl sandbox images" lists the images of the substrate'],
+    [
+      "--health-cmd --health-interval --no-healthcheck",
+      '"ready_cmd" of --process FILE says when the workload is ready',
+    ],
+    ["--label-file --annotation", "--tag KEY=VALUE adds a tag"],
+    ["--cidfile --log-driver --log-opt --replicas", "create has no such setting; see --help for those that it has"],
+  ],
   async run({ node, values, positionals, host }) {
     const [image = "", ...words] = positionals;
     // Otherwise the argument of docker's -v HOST:GUEST would become the image.

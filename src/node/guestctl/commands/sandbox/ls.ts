@@ -19,6 +19,13 @@ export const ls: Subcommand = defineVerb({
   notes: "Several filters of one key: any of them must match. Filters of different keys must all match.",
   examples: ["ls", "ls -q --filter state=standby", "ls --json | jq -r '.sandboxes[].address'"],
   takes: "nothing",
+  ignored: ["-a --all", "--no-trunc", "-A --all-namespaces"],
+  elsewhere: [
+    ["-o --output --format", "all columns are shown; -q prints names, --json all fields"],
+    ["-l --selector", "--filter tag=KEY=VALUE selects by a tag"],
+    ["-n --last --latest -s --size", "--json has the times and sizes of all; --filter selects sandboxes"],
+    ["-w --watch", '"guestctl sandbox watch" prints what happens to all'],
+  ],
   isReading: true,
   async run({ node, values }) {
     const filters = (values.filter ?? []).map(filterOf);

@@ -9,6 +9,7 @@ names are tried, also after a failure.`,
   options: { force: { short: "f", help: "a name that does not exist is not a failure" } },
   statuses: "0 if all were removed, 1 if some could not be, 125 if none could.",
   examples: ["rm box twin", "rm -f box"],
+  ignored: ["--volumes", "--now", "--wait"],
   takes: { some: "names of sandboxes and snapshots" },
   completes: ["sandbox"],
   async run({ node, values, positionals, host }) {

@@ -10,6 +10,12 @@ export const stop: Subcommand = defineVerb({
   options: WAIT_OPTION,
   statuses: "0 if it has stopped, 1 if it has stopped with warnings, 125 if guestctl failed.",
   examples: ["stop box"],
+  elsewhere: [
+    [
+      "-t --time --timeout -s --signal",
+      "the workload gets SIGTERM and the time of its stop_grace_ms; --wait DURATION limits how long stop waits",
+    ],
+  ],
   takes: { one: "the name of one sandbox" },
   completes: ["sandbox"],
   async run({ node, positionals: [name = ""] }) {

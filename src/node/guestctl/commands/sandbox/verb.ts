@@ -1,6 +1,7 @@
 import type { Freeze, Sandboxes } from "../../../sandboxes/index.ts";
 import {
   type Answer,
+  type Answers,
   type Command,
   type Completes,
   defineCommand,
@@ -41,6 +42,8 @@ interface VerbParts<Own extends Options> {
   /** Example command lines, without "guestctl sandbox". */
   readonly examples: readonly string[];
   readonly takes: Takes;
+  readonly elsewhere?: Answers;
+  readonly ignored?: readonly string[];
   readonly completes?: readonly Completes[];
   readonly takesCommand?: boolean;
   /** The command changes nothing, so it opens the journal read-only and signals may end it at once. */
