@@ -95,7 +95,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "connections to a listener",
-    `${limits.CONNECTION_LIMIT}. Above this limit, the agent accepts 16 surplus connections. At the first authenticated call on a surplus connection, the agent closes a connection that has had no authenticated call. If every connection has had one, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
+    `${limits.CONNECTION_LIMIT}. Above this limit, the agent accepts 16 surplus connections. At the first authenticated call on a surplus connection, this connection changes places with a connection that has had no authenticated call. If every connection has had such a call, the agent closes the connection with the oldest unanswered PING, if this PING is at least 60 s old. Otherwise the calls on the surplus connection fail with \`TOO_MANY_CONNECTIONS\` until another connection ends`,
   ],
   ["TLS handshake; then the wait for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [

@@ -6,10 +6,10 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The node does not support the request: it asks for mediated egress, a live snapshot, more resources than the host has, or a hypervisor that is missing or does not support the operation. Or the daemon drops tags, or the flags of the processor are unknown.",
   SNAPSHOT_INVALIDATED: "The snapshot records the digest of an image, and no image that is ready has this digest now.",
   BUNDLE_MISMATCH:
-    "The hypervisor or agent differs from that at the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
+    "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
   AGENT_TOO_OLD:
     "The agent is older than `minAgentVersion` (`--min-agent`), or its version is unknown. No sandbox was resumed.",
-  CPU_CLASS_MISMATCH: "The processor's flags differ from those at the suspension.",
+  CPU_CLASS_MISMATCH: "The flags of the processor have changed since the suspension.",
   INVALID_SPEC: "A field of the request, or the agent's archive, is invalid. The message names the field.",
   IMAGE_NOT_READY: "The image is missing or not ready. The next step says what to do.",
   IMAGE_UNSUITABLE: "The image has no /bin/sh, its WORKDIR does not exist, or it starts systemd or /sbin/init.",
@@ -58,8 +58,7 @@ const WARNINGS: Readonly<Record<Warning["code"], string>> = {
     "The session could not be frozen, or its agent is too old for that. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",
   HOOK_FAILED: "The POST_RESTORE hook failed.",
   HOOK_TIMED_OUT: "The POST_RESTORE hook did not end in time.",
-  BUNDLE_DIFFERS:
-    "The daemon's build differs from that at the suspension, or you accepted another hypervisor or agent.",
+  BUNDLE_DIFFERS: "Since the suspension, the daemon's build has changed, or you accepted another hypervisor or agent.",
   STOP_BOUNDED: "The agent did not answer, so the workload had only 5 s to stop.",
   STOP_FORCED: "The agent answered, but did not exit in time.",
 };

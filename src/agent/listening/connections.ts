@@ -145,7 +145,8 @@ const LOST_LINE_INTERVAL_MS = 10_000;
  * call, it takes the place of another connection, by the first of these rules that applies:
  *
  * - A connection whose handshake is incomplete, or which has made no admitted call, becomes a surplus connection.
- * - The connection whose client has been silent for longest, and for at least `evictAfterSilentMs`, is closed.
+ * - The connection whose client has been silent for the longest time is closed, if this time is at least
+ *   `evictAfterSilentMs`.
  * - Otherwise there is no place, and the call is refused.
  *
  * If there are also too many surplus connections, a new connection closes a connection that could lose its place, or
