@@ -16,12 +16,19 @@ export interface Cause {
 /** Start of OpenSSL's error text for a TLS alert from the peer (3.0 in Node 20.19, 3.5 in Node 22.23 and 26.10). */
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
+/**
+ * The text of grpc-js 1.14 (subchannel-call.ts) if the server's GOAWAY does not accept the stream of a call whose first
+ * message waits for the stream's window. Such a call was not processed (RFC 9113, 6.8 and 8.7).
+ */
+const NOT_ACCEPTED = /^Write error: Stream closed with error code NGHTTP2_REFUSED_STREAM$/;
+
 /** Error texts of failed connections. The first pattern that matches wins. */
 const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
   [/^connect (?:ECONNREFUSED|ENOENT|EACCES) /, "CONNECTION_REFUSED"],
   [/^(?:connect E[A-Z]+ |getaddrinfo |queryA|Name resolution failed )/, "ADDRESS_UNREACHABLE"],
   [/^(?:Connection dropped|read E[A-Z]+|write E[A-Z]+)/, "CONNECTION_LOST"],
   [/^(?:Failed to connect \(|Client network socket disconnected before secure TLS)/, "CONNECTION_CLOSED"],
+  [NOT_ACCEPTED, "CONNECTION_CLOSED"],
   // nghttp2's error for a peer that does not speak HTTP/2.
   [/^(?:Protocol error|Session closed with error code NGHTTP2_PROTOCOL_ERROR)/, "NOT_AN_AGENT"],
   [/^Hostname\/IP does not match certificate's altnames/, "SERVER_NAME_MISMATCH"],
@@ -56,7 +63,8 @@ export function withoutNoise(details: string): string {
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
     .replace(/^Protocol error \(.*\)$/, "what answers there does not speak HTTP/2")
     .replace(/^Client network socket disconnected before secure TLS.*$/s, "the connection was closed in its handshake")
-    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready");
+    .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
+    .replace(NOT_ACCEPTED, "the agent closed the connection before it accepted the call");
 }
 
 /** The agent's TLS alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
@@ -130,13 +138,14 @@ export function isUnconnected({ code, details }: ServiceError): boolean {
 }
 
 /**
- * Whether the call waited for a connection and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts). If an
- * existing connection breaks, grpc-js uses other texts, even if reconnecting then fails.
+ * Whether the call waited for a connection and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts), or the
+ * server did not accept it. If an existing connection breaks, grpc-js uses other texts, even if reconnecting then
+ * fails.
  */
 export function isUnsent(error: ServiceError): boolean {
-  const isPicked =
-    error.code === status.UNAVAILABLE && /^(?:No connection established|Name resolution failed)/.test(error.details);
-  return isPicked || isUnconnected(error);
+  const { code, details } = error;
+  const isPicked = code === status.UNAVAILABLE && /^(?:No connection established|Name resolution failed)/.test(details);
+  return isPicked || isUnconnected(error) || (code === status.UNAVAILABLE && NOT_ACCEPTED.test(details));
 }
 
 /** Whether the answer was not a valid gRPC answer. grpc-js uses UNIMPLEMENTED for such answers, too. */

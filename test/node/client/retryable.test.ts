@@ -1,7 +1,23 @@
 import assert from "node:assert/strict";
+import { once } from "node:events";
+import { mkdtempDisposable } from "node:fs/promises";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, test } from "node:test";
+import { connect } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { clientOf, failureOf } from "../../fixtures/guest-client.ts";
+import {
+  CODE,
+  FRAME,
+  frame,
+  frameReader,
+  INITIAL_WINDOW_SIZE,
+  PREFACE,
+  setting,
+  uint32,
+} from "../../fixtures/raw-http2.ts";
 import { relayTo } from "../../fixtures/relay.ts";
 
 /** An agent that has begun to shut down, and waits for its workload, which ignores SIGTERM. */
@@ -9,6 +25,25 @@ async function leaving() {
   const script = "trap '' TERM; while :; do sleep 0.05; done";
   const agent = await startAgent({ process: { args: ["sh", "-c", script], stop_grace_ms: 3_000 } });
   return { agent, client: clientOf(agent) };
+}
+
+/**
+ * Serves HTTP/2 over a unix socket as an agent at its limits does: accepts no stream, and ends the connection with a
+ * GOAWAY whose last stream is 0 (RFC 9113, 6.8: such streams were not processed). The client cannot have sent the
+ * message yet, because the window of its stream is 0 (6.5.2).
+ */
+async function serveGoaway(path: string): Promise<AsyncDisposable> {
+  const server = createServer((socket) => {
+    socket.write(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 0)));
+    socket.on("error", () => {});
+    const takeFrame = (_frame: Buffer, type: number): void => {
+      if (type === FRAME.headers) socket.write(frame(FRAME.goaway, 0, 0, uint32(0, CODE.none)));
+    };
+    socket.on("data", frameReader(takeFrame, PREFACE.length));
+  });
+  server.listen(path);
+  await once(server, "listening");
+  return server;
 }
 
 describe("error.retryable", () => {
@@ -55,6 +90,16 @@ describe("error.retryable", () => {
     using nowhere = clientOf({ ...agent, port: 1 });
     const refused = await failureOf(nowhere.run(["true"]));
     assert.deepEqual([refused.code, refused.retryable], ["CONNECTION_REFUSED", true]);
+  });
+
+  test("a call that a GOAWAY of the agent did not accept is retryable", async () => {
+    await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-goaway-"));
+    const address = join(scratch.path, "agent.sock");
+    await using _server = await serveGoaway(address);
+    using client = connect({ address: `unix:${address}`, token: "token" });
+    const { status, code, retryable, message } = await failureOf(client.run(["true"]));
+    assert.deepEqual([status, code, retryable], ["UNAVAILABLE", "CONNECTION_CLOSED", true]);
+    assert.match(message, /^the agent closed the connection before it accepted the call/);
   });
 
   test("an invalid or aborted call is not retryable", async () => {
