@@ -23,7 +23,6 @@ const CLOCK_CHECKS = 3;
 const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
-const LATE_DIAL = "requestTimeoutMs is over, and the function that connects to the guest has not returned a client";
 /** Limit on the pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
@@ -162,7 +161,8 @@ async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: En
   if (signal?.aborted === true) throw abortedError(signal);
   const dialling = Promise.resolve(dial(areDutiesDone));
   const { promise: over, reject } = deferred<never>();
-  const timer = limit.timer(() => reject(new GuestError({ status: "DEADLINE_EXCEEDED", message: LATE_DIAL })));
+  const message = "requestTimeoutMs is over, and the function that connects to the guest has not returned a client";
+  const timer = limit.timer(() => reject(new GuestError({ status: "DEADLINE_EXCEEDED", message })));
   const onAbort = (): void => {
     if (signal !== undefined) reject(abortedError(signal));
   };
