@@ -4,7 +4,7 @@ export const LENGTH_DELIMITED = 2;
 /** An empty target: writeVarint() to it only computes the length. */
 const NONE = new Uint8Array(0);
 
-/** Writes an integer of up to 53 bits; a negative one takes ten bytes. Returns the offset after it. */
+/** Writes an integer of up to 53 bits; a negative integer takes ten bytes. Returns the offset after the integer. */
 export function writeVarint(target: Uint8Array, at: number, value: number): number {
   let next = at;
   if (value < 0) {
@@ -38,7 +38,7 @@ export class FieldWriter {
     if (value !== 0) this.optionalNumber(field, value);
   }
 
-  /** Writes an `optional` field of these types, including 0. */
+  /** Writes an `optional` field of the types of `number`. Writes 0 as well. */
   optionalNumber(field: number, value: number): void {
     this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
   }
@@ -46,8 +46,8 @@ export class FieldWriter {
   /**
    * Writes a field that is a message.
    *
-   * @param likelyBytes its expected size. If the length takes more or fewer bytes than expected, the message is moved
-   *   once.
+   * @param likelyBytes expected size of the message. If the length prefix needs more or fewer bytes than for this size,
+   *   the message is moved once.
    */
   message(field: number, write: (writer: this) => void, likelyBytes = 0): void {
     const at = writeVarint(this.#bytes, this.#end, field * 8 + LENGTH_DELIMITED);
@@ -84,7 +84,7 @@ export class FieldWriter {
     this.#end = at + 1 + this.#bytes.write(text, at + 1, "latin1");
   }
 
-  /** Everything that was written, and the bytes before `start`. */
+  /** All bytes that were written, including the bytes before `start`. */
   written(): Buffer {
     return this.#bytes.subarray(0, this.#end);
   }

@@ -3,9 +3,9 @@ import { dirname } from "node:path";
 import { errnoOf } from "./errors.ts";
 
 /**
- * Does the same as `mkdir -p`; returns the attributes of the path, which may be something other than a directory.
- * Node's own function is not used: it reports ENOENT for any failure, for example on a read-only file system, and never
- * returns on a file system that cannot contain new directories, such as /proc.
+ * Does the same as `mkdir -p`, and returns the attributes of the path, which may be something other than a directory.
+ * Node's recursive mkdir is not used: it reports ENOENT for any failure, for example on a read-only file system, and it
+ * never returns on a file system that cannot contain new directories, such as /proc.
  */
 export function makeDirectory(path: string, mode = 0o777): Stats {
   try {

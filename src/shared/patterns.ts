@@ -1,9 +1,10 @@
 /**
- * Whether a path matches one of the patterns. A pattern without a slash is about the last part of the path, wherever it
- * is, such as `node_modules` or `*.log`; one with a slash about the whole path, such as `build/*.o`. `*` and `?` match
- * no slash, `**` does, `[a-z]` one of the characters, `[!a-z]` any other one. As in .gitignore, a slash at the
- * beginning or the end says nothing more. Each character of the path is a byte ("latin1"): names need not be UTF-8.
- * Undefined: no pattern.
+ * Returns a test whether a path matches one of the patterns; undefined if there are no patterns.
+ *
+ * A pattern without a slash, such as `node_modules` or `*.log`, is compared to the last component of the path. A
+ * pattern with a slash, such as `build/*.o`, is compared to the whole path. `*` and `?` do not match a slash, but `**`
+ * does. `[a-z]` matches one of the characters, and `[!a-z]` one other character. A slash at the beginning or end of a
+ * pattern is ignored. Each character of the path stands for a byte ("latin1"), because names need not be UTF-8.
  */
 export function matching(patterns: readonly (string | Uint8Array)[]): ((path: string) => boolean) | undefined {
   if (patterns.length === 0) return undefined;
@@ -19,7 +20,7 @@ function expressionOf(pattern: string | Uint8Array): RegExp {
   return new RegExp(`${isWhole ? "^" : "(?:^|/)"}${source}$`, "s");
 }
 
-/** Undefined groups: not a class of characters. */
+/** Translates a token of a pattern to a regular expression. The groups are undefined if it is not a character class. */
 function translated(token: string, negation: string | undefined, members: string | undefined): string {
   if (members !== undefined && members !== "")
     return `[${negation === "!" ? "^/" : ""}${members.replaceAll(/[\\^\]]/g, String.raw`\$&`)}]`;

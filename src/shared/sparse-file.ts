@@ -1,4 +1,4 @@
-/** The block size of most file systems. A block becomes a hole only as a whole. */
+/** The block size of most file systems. Only whole blocks can become holes. */
 const BLOCK_BYTES = 4096;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
@@ -46,7 +46,7 @@ export class SparseFile {
       at = end;
     }
     await this.#writeAll(bytes.subarray(writtenTo), start + writtenTo);
-    // For a hole at the end only the size of the file is set.
+    // A hole at the end of the file is created by setting the size of the file.
     if (writtenTo === bytes.length) await this.#target.truncate(this.#sizeBytes);
   }
 

@@ -10,8 +10,8 @@ export function wrap(text: string, width: number): string[] {
 }
 
 /**
- * Number of typing errors allowed in a name. None in a short name: one error often makes it another word (tar, stat;
- * up, cp).
+ * Number of typing errors allowed in a name. None are allowed in a short name, because one error often makes it another
+ * short name (tar and stat, up and cp).
  */
 function errorLimit(name: string): number {
   if (name.length < 4) return 0;
@@ -30,8 +30,8 @@ export function nearest(name: string, known: Iterable<string>): string | undefin
 }
 
 /**
- * Number of letters to insert, delete, replace, or exchange with the next one (optimal string alignment; Damerau,
- * 1964).
+ * Smallest number of letters to insert, delete, replace, or exchange with the next letter, to turn `from` into `to`
+ * (optimal string alignment distance; Damerau, 1964).
  */
 function distance(from: string, to: string): number {
   let beforeLast: number[] = [];

@@ -1,7 +1,7 @@
 /**
  * Returns the problem of an address of the form `sharedkernel` or `sharedkernel:…`; undefined for any other address.
- * The contract reserves this form for a transport, so it must not be used as the name of a host or file (contract,
- * "Transport by runtime").
+ * The contract reserves this form for a transport ("Transport by runtime"), so a host or file must not have such a
+ * name.
  */
 export function reservedTransport(place: string): string | undefined {
   return /^sharedkernel(?::|$)/.test(place)

@@ -16,11 +16,11 @@ export interface SentItem {
   readonly sparse: boolean;
 }
 
-/** Most bytes of an item without its path, data and link target: ten fields. */
+/** Upper bound for the size of an item without its path, data and link target, which leaves ten fields. */
 const ITEM_BYTES = 128;
 const FIELD = TreeItemSchema.field;
 
-/** Returns enough bytes for the items in a message of their own. */
+/** Returns an upper bound for the size of a message that contains only these items. */
 export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "linkTarget">[]): number {
   let sizeBytes = ITEM_BYTES;
   for (const { path, data, linkTarget } of items)
@@ -29,8 +29,8 @@ export function itemsBytes(items: readonly Pick<SentItem, "path" | "data" | "lin
 }
 
 /**
- * Writes items as a field. Not with the general encoder, which takes 2.4 µs of CPU time per item instead of 1.0 µs, of
- * 28 for a whole small file.
+ * Writes items as a repeated field. This takes 1.0 µs of CPU time per item, and the protobuf library would take 2.4 µs,
+ * of the 28 µs for a whole small file.
  */
 export function writeItems(writer: FieldWriter, field: number, items: Iterable<SentItem>, likelyBytes: number): void {
   writer.message(

@@ -16,13 +16,13 @@ import type { SpareMemory } from "./message-buffers.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 
-/** `drained` resolves below this many queued bytes: one chunk of a file is sent while the next is read. */
+/** `drained` resolves when fewer bytes are queued, so that a chunk of a file is sent while the next chunk is read. */
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of an aborted call may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
 /** How long the status of a rejected call waits for the end of the request. */
 const REQUEST_END_WAIT_MS = 1_000;
-/** A smaller grpc-timeout means that the deadline has already passed. grpc-go then sends a nanosecond. */
+/** A smaller grpc-timeout means that the deadline has already passed, for which grpc-go sends a nanosecond. */
 const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more than this is large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
@@ -35,11 +35,11 @@ export interface CallSetup {
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly responseFields: Fields;
-  /** Limits the received bytes of all calls that no handler has taken yet. */
+  /** Limits the bytes that were received for all calls and that no handler has taken yet. */
   readonly unread: Allowance;
   /** Limits the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
-  /** Limits the unread data of calls after `failOnRead`. The oldest call is evicted. */
+  /** Limits the data that clients have not read after `failOnRead`. At the limit the oldest call is evicted. */
   readonly unreadAnswers: Allowance;
   /** Largest request message. */
   readonly messageLimitBytes: number;
@@ -104,7 +104,7 @@ export class Call implements StreamConsumer {
     return this.#controller.signal;
   }
 
-  /** Why the call was aborted; undefined: it was not. */
+  /** Why the call was aborted; undefined if it was not aborted. */
   get aborted(): AgentError | undefined {
     return this.#aborted;
   }
@@ -115,24 +115,24 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * The request messages in order, with backpressure. In addition to the flow-control window, the call holds about 80
-   * KiB while the handler does not read, and one whole message while it does. The iteration ends at the client's
-   * half-close, throws AgentError for an invalid message, and throws the signal's reason on abort.
+   * The request messages in order, with backpressure. In addition to the flow-control window, the call buffers about 80
+   * KiB while the handler does not read, and one whole message while the handler reads. The iteration ends at the
+   * client's half-close, throws AgentError for an invalid message, and throws the signal's reason on abort.
    */
   messages(): RequestMessages {
     return this.#request;
   }
 
   /**
-   * Decodes the only message of a request and frees the memory of a large one. Decoded byte fields are views: a short
-   * path would keep the whole message alive, uncounted, until the call ends. So a large message is copied. Throws
-   * AgentError as `decodeMessage` does.
+   * Decodes the only message of a request and releases the message's memory. Decoded byte fields are views of the
+   * message: a short path would keep a large message in memory until the call ends, without counting against a limit.
+   * So the fields of a large message are copied. Throws AgentError as `decodeMessage` does.
    */
   decode<Desc extends DescMessage>(schema: Desc, message: LentBytes): MessageShape<Desc> {
     const { bytes } = message;
     if (bytes.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, bytes);
     try {
-      // Not a Buffer: `clone` copies with `slice`, which for a Buffer returns a view.
+      // A Uint8Array and not a Buffer, because `clone` copies with `slice`, which returns a view for a Buffer.
       const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       return clone(schema, decodeMessage(schema, view));
     } finally {
@@ -180,11 +180,11 @@ export class Call implements StreamConsumer {
 
   /**
    * Starts the deadline. When it passes, the call is aborted and answered at once. Throws AgentError if it has already
-   * passed; then the call is not started.
+   * passed; the caller must not start the call then.
    */
   startDeadline(timeoutMs: number): void {
     if (timeoutMs < SHORTEST_DEADLINE_MS) throw deadlinePassed();
-    // Node cannot set a longer timer.
+    // Node has no longer timers, so such a call has no deadline.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
       this.failWithin1s(deadlinePassed());
@@ -192,9 +192,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * Discards the messages of the request, and calls `refuse` when the request is complete, takes too long, or its
-   * client is gone. A response before the end of the request would require a reset of the stream, which some clients
-   * that are still sending report as a broken connection (curl: error 92).
+   * Discards the messages of the request, and calls `refuse` when the request is complete or takes too long, or when
+   * the client is gone. A response before the end of the request would require a reset of the stream. Some clients that
+   * are still sending report such a reset as a broken connection (curl: error 92).
    */
   whenRequestEnds(refuse: () => void): void {
     this.#reject = refuse;
@@ -207,7 +207,7 @@ export class Call implements StreamConsumer {
     this.#request.discard();
   }
 
-  /** Ends the call with this error even if its client does not read: a second later the stream is reset. */
+  /** Ends the call with this error. If the client does not read the error within a second, the stream is reset. */
   failWithin1s(error: AgentError): void {
     this.#fail(error);
     setTimeout(() => this.#stream.reset(ErrorCode.CANCEL), LINGER_MS).unref();
@@ -215,7 +215,8 @@ export class Call implements StreamConsumer {
 
   /**
    * Ends the call with this error, which the client gets whenever it reads again. A message that was partly sent is
-   * completed, the others are dropped. It waits until the connection ends; `unreadAnswers` limits the memory.
+   * completed; other messages are dropped. The error waits as long as the connection lives. `unreadAnswers` limits the
+   * memory of all such calls.
    */
   failOnRead(error: AgentError): void {
     const heldBytes = this.#fail(error);

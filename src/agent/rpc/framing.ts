@@ -35,7 +35,7 @@ export class MessageReader {
   /** Start of a prefix that arrives in pieces. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
-  /** Length of an incomplete message, and its first bytes until more arrive. Their memory is reused for later messages. */
+  /** Length of the incomplete message. `#begin` has its first bytes until more arrive, in memory that is reused. */
   #messageBytes = 0;
   #begin: Uint8Array | undefined;
   #beginMemory: Uint8Array | undefined;
@@ -47,7 +47,7 @@ export class MessageReader {
     this.#buffers = buffers;
   }
 
-  /** Bytes held of an incomplete message. */
+  /** Number of bytes of the incomplete message that have arrived. */
   get heldBytes(): number {
     return this.#begin?.length ?? (this.#message === undefined ? 0 : this.#messageFilled);
   }
@@ -60,8 +60,8 @@ export class MessageReader {
   }
 
   /**
-   * Delivers the messages that these bytes complete. Throws AgentError for an invalid prefix; then the reader is
-   * unusable.
+   * Delivers the messages that these bytes complete. Throws AgentError for an invalid prefix; the reader must not be
+   * used after that.
    */
   push(chunk: Uint8Array, deliver: (message: Uint8Array) => void): void {
     let at = 0;
@@ -105,7 +105,7 @@ export class MessageReader {
     }
   }
 
-  /** The incomplete message. It gets a buffer only when more bytes arrive, so that it can reuse the previous message's. */
+  /** The incomplete message. Its buffer is taken late, so that it can be that of the previous message. */
   #incompleteMessage(): Uint8Array | undefined {
     const begin = this.#begin;
     if (begin === undefined) return this.#message;

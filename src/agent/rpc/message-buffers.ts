@@ -1,10 +1,10 @@
-/** Smaller buffers are not kept, because Node pools them. */
+/** Smaller buffers are not kept for reuse, because Node allocates them from its pool. */
 const SMALLEST_BYTES = 4 * 1024;
-/** Buffers to keep: one message is filled while another is in use. */
+/** Largest number of free buffers to keep. Two are needed: one is filled while the other one is in use. */
 const KEPT_BUFFERS = 2;
-/** Bytes to keep: one batch of a file is collected while another is written. */
+/** Largest size of the free buffers to keep. While one batch of a file is collected, another one is written. */
 const KEPT_BYTES = 1280 * 1024;
-/** Limit for all requests together: enough for as many writers as use large batches. */
+/** Limit for the free buffers of all requests together. It suffices for the writers that may use large batches. */
 const SPARE_LIMIT_BYTES: number = 16 * 1024 * 1024;
 
 /** Limits the memory that requests keep for their next messages. */
@@ -22,7 +22,7 @@ export class SpareMemory {
     return true;
   }
 
-  /** Releases a reservation. */
+  /** Ends a reservation, because the memory is in use again. */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;
   }
@@ -46,7 +46,7 @@ export class MessageBuffers {
     const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
     const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
     if (reused !== undefined) this.#spare.use(reused.byteLength);
-    // A much larger buffer would waste memory.
+    // A buffer of more than twice the size is not reused, because it would waste memory.
     const fits = reused !== undefined && reused.byteLength <= 2 * length;
     const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
     (this.#lent ??= new WeakMap()).set(bytes.buffer, length);
@@ -54,9 +54,9 @@ export class MessageBuffers {
   }
 
   /**
-   * Takes back a message, or any view of it. Memory that is not kept is returned to the system immediately: after many
-   * calls at once it would otherwise stay until V8 collects. Returns the message's length, or 0 for bytes that are not
-   * from this pool, which are left alone.
+   * Takes back a message, or any view of it. Memory that is not kept for reuse is returned to the system immediately;
+   * otherwise it would be in use until V8 collects garbage. Returns the message's length. Does nothing and returns 0
+   * for bytes that are not from this pool.
    */
   release({ buffer }: Uint8Array): number {
     if (!(buffer instanceof ArrayBuffer)) return 0;

@@ -2,7 +2,7 @@ import { AgentError } from "../domain/index.ts";
 import type { Fields, RequestFields } from "../http2/index.ts";
 
 const CONTENT_TYPE = /^application\/grpc(?:\+proto)?$/i;
-/** gRPC over HTTP/2, "Timeout". */
+/** Format of grpc-timeout (gRPC over HTTP/2, "Timeout"): an integer and its unit. */
 const TIMEOUT = /^(\d{1,8})([HMSmun])$/;
 const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1_000, m: 1, u: 0.001, n: 0.000_001 };
 

@@ -5,7 +5,7 @@ import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
 /** Reading pauses at this many bytes while the handler does not read. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** Counted per held message in addition to its bytes, so that a flood of empty messages is limited, too. */
+/** Counted for each buffered message in addition to its bytes, so that a flood of empty messages is limited, too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 /** Larger messages count until they are released, because a handler may keep one for long. */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
@@ -17,7 +17,7 @@ export class RequestMessages {
   readonly #reader: MessageReader;
   readonly #queue: Uint8Array[] = [];
   readonly #newShare: () => Share;
-  /** Share of what all requests together may hold. Created when this request first holds something. */
+  /** Share of the limit for unread bytes of all requests. Created when this request first buffers something. */
   #unread: Share | undefined;
   #queuedBytes = 0;
   /** Bytes of large messages that a handler has taken and not released. */
@@ -32,7 +32,7 @@ export class RequestMessages {
 
   /**
    * @param spare limits the memory that all requests together keep for reuse
-   * @param newShare creates the request's share of what all requests may hold unread
+   * @param newShare creates the request's share of the limit for unread bytes of all requests
    */
   constructor(stream: Http2Stream, messageLimitBytes: number, spare: SpareMemory, newShare: () => Share) {
     this.#buffers = new MessageBuffers(spare);
@@ -48,7 +48,7 @@ export class RequestMessages {
       this.each(
         (message) => {
           resolve(message);
-          // Never resolves: this iteration stays suspended, and the next call of next() or each() continues.
+          // Never resolves, so that this iteration stays suspended. The next call of next() or each() replaces it.
           return new Promise<never>(() => {});
         },
         (failure) => {
@@ -85,7 +85,7 @@ export class RequestMessages {
           failed(failure);
         } else if (only === undefined) failed(wrongMessageCount("no message"));
         else {
-          // The caller owns the bytes now, and no further message will need a buffer.
+          // The caller owns the bytes of the only message now, so the buffers are no longer needed.
           this.#buffers.close();
           got(only);
         }
@@ -110,7 +110,7 @@ export class RequestMessages {
         over(this.#failure);
         return;
       }
-      // Must be registered before reading resumes, because held input may be delivered synchronously.
+      // Must be set before reading resumes, because input that was held back may be delivered synchronously.
       this.#wake = takeAll;
       this.#read();
     };
@@ -125,8 +125,8 @@ export class RequestMessages {
   };
 
   /**
-   * Ends the iteration immediately with an error and drops held messages. (An invalid message fails only when its turn
-   * comes.)
+   * Ends the iteration immediately with an error and drops buffered messages. (The error for an invalid message, in
+   * contrast, is thrown only after the messages before it.)
    */
   fail(error: AgentError): void {
     if (this.#discarded) return;
@@ -147,7 +147,7 @@ export class RequestMessages {
     for (const message of this.#queue) this.#buffers.release(message);
     this.#queue.length = 0;
     this.#queuedBytes = 0;
-    // The call has ended, so the messages that its handler has taken are released too.
+    // The call has ended, so messages that its handler has taken do not count any more.
     this.#takenBytes = 0;
     this.#reader.drop();
     this.#unread?.set(0);
@@ -164,7 +164,7 @@ export class RequestMessages {
     if (this.#failure !== undefined || this.#ended) return;
     try {
       this.#reader.push(chunk, this.#deliver);
-      // If a reader waits, a complete small message is taken at once and does not count.
+      // If the handler is waiting, it takes a complete small message at once, so this message does not count.
       const isTaken = this.#wake !== undefined && !this.#isSingle && this.#queuedBytes <= LARGE_MESSAGE_BYTES;
       this.#account(this.#heldBytes - (isTaken ? this.#queuedBytes : 0));
     } catch (error) {
@@ -205,7 +205,7 @@ export class RequestMessages {
     this.#wakeUp();
   }
 
-  /** An error other than AgentError is an internal error. It fails this call, not the whole connection. */
+  /** Fails this call, but not the whole connection. Reports an error other than AgentError as an internal error. */
   #refuse(error: unknown): void {
     this.#failure = error instanceof Error ? error : new Error("thrown without a reason", { cause: error });
     this.#buffers.close();

@@ -72,7 +72,7 @@ export class Router {
     };
     this.#versionField = { "svc-agent-version": options.agentVersion };
     this.#unread = new Allowance({ limit: UNREAD_LIMIT_BYTES, clock: options.clock, refusal: tooMuchUnread });
-    // Without a grace period: a call that takes over another one must not wait for it.
+    // Evicts without a grace period, because a call that takes over another call must not wait for that call.
     this.#unreadAnswers = new Allowance({
       limit: UNREAD_ANSWERS_LIMIT_BYTES,
       patienceMs: 0,
@@ -101,7 +101,7 @@ export class Router {
         call.answer(isFrame(response) ? response : messageFrame(method.output, response));
         end();
       };
-      // Synchronous if the handler is.
+      // If the handler is synchronous, the response is sent in the same tick of the event loop.
       call.messages().only((bytes) => {
         try {
           const response = handler(call.decode(method.input, bytes), call);
@@ -209,7 +209,7 @@ export class Router {
     try {
       const timeoutMs = requestTimeoutMs(call.metadata);
       if (timeoutMs !== undefined) call.startDeadline(timeoutMs);
-      // Promises are not awaited unless there is one: this way calls start within one tick of the event loop.
+      // The decision is awaited only if it is a promise, so that most calls start in this tick of the event loop.
       const decision = interceptor(call.metadata);
       if (decision instanceof Promise) decision.then((refused) => this.#admit(call, refused, over)).catch(reject);
       else this.#admit(call, decision, over);
@@ -246,7 +246,7 @@ export class Router {
       .catch((error: unknown) => call.whenRequestEnds(() => over(error)));
   }
 
-  /** Any other error is an internal error: its text goes to the log, not to the client. */
+  /** Returns an AgentError unchanged. Any other error is an internal error, whose text is logged but not sent. */
   #toAgentError(error: unknown, call: Call): AgentError {
     if (error instanceof AgentError) return error;
     const method = call.metadata[":path"];

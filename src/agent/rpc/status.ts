@@ -28,11 +28,11 @@ const CODES: Readonly<Record<StatusName, number>> = {
 
 const ERROR_INFO_TYPE_URL = `type.googleapis.com/${ErrorInfoSchema.typeName}`;
 
-/** Largest message or metadata value of a status. */
+/** Largest length of the message, and of a metadata value, in a status. Longer texts are cut. */
 const TEXT_LIMIT_CHARS = 2_048;
 /**
- * Limit for all names and values of a status. Clients on C-core randomly drop trailers over 8 KiB, and always those
- * over 16 KiB, and then report RESOURCE_EXHAUSTED themselves. Other fields need space, too.
+ * Limit for all names and values of a status. Clients based on gRPC C-core drop some trailers over 8 KiB at random, and
+ * all over 16 KiB, and then report RESOURCE_EXHAUSTED. The limit leaves space for other fields.
  */
 const STATUS_LIMIT_BYTES = 6 * 1024 - 256;
 
@@ -70,7 +70,7 @@ function sizeBytes(fields: Fields): number {
   return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }
 
-/** google.rpc.Status: code = 1, message = 2, details = 3; google.protobuf.Any: type_url = 1, value = 2. */
+/** Encodes google.rpc.Status (code = 1, message = 2, details = 3) with an Any (type_url = 1, value = 2). */
 function encodeStatus(error: AgentError, message: string, limitChars: number): Uint8Array {
   const metadata: Record<string, string> = {};
   for (const [key, value] of Object.entries(error.metadata)) metadata[key] = clip(value, limitChars);
@@ -95,7 +95,7 @@ function clip(text: string, limitChars: number): string {
   return clipped.toWellFormed();
 }
 
-/** Percent-encoding of grpc-message: everything but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
+/** Percent-encodes grpc-message: all but printable ASCII, and "%" itself (gRPC over HTTP/2, Status-Message). */
 function percentEncode(text: string): string {
   return text.replace(/[^\x20-\x24\x26-\x7e]+/g, encodeURIComponent);
 }

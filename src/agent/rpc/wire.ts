@@ -8,9 +8,9 @@ const FIXED64 = 1;
 const FIXED32 = 5;
 
 /**
- * Largest number of fields in a request, including nested messages. The largest valid request has about a dozen. 4 MiB
- * can contain two million empty fields, and the decoder would create an object for each. Bulk fields have their own
- * decoders.
+ * Largest number of fields in a request, including nested messages. Valid requests have at most about a dozen. But 4
+ * MiB can contain two million empty fields, and the decoder would create an object for each. Requests with many items,
+ * such as WriteTree, have decoders and limits of their own.
  */
 export const FIELD_LIMIT = 1_024;
 /** A message up to this size cannot exceed the limit. */
@@ -25,10 +25,10 @@ export class FieldCursor {
   number = 0;
   wireType = 0;
   start = 0;
-  /** Range of its value, without a length prefix. */
+  /** Start of the field's value, after a length prefix if there is one. `valueEnd` is its end. */
   valueStart = 0;
   valueEnd = 0;
-  /** Value of an integer, exact up to 2^53. */
+  /** Value of an integer field, exact up to 2^53. */
   value = 0;
 
   constructor(bytes: Uint8Array, start = 0, end: number = bytes.length) {
@@ -70,7 +70,7 @@ export class FieldCursor {
     return true;
   }
 
-  /** Exact up to 2^53. A larger length would exceed the message anyway. */
+  /** Reads a varint, exact up to 2^53. A length above that exceeds the message and is rejected anyway. */
   #varint(): number {
     let value = 0;
     let unit = 1;
@@ -102,7 +102,7 @@ export function checkFieldCount(
   refusal: (limit: number) => Error,
 ): void {
   if (bytes.length <= FEW_FIELDS_BYTES) return;
-  /** Returns how many more fields are allowed. Terminates, because no message type contains itself. */
+  /** Returns how many further fields are allowed. The recursion ends, because no message type contains itself. */
   const count = (of: DescMessage, fields: FieldCursor, allowed: number): number => {
     let left = allowed;
     while (fields.next()) {

@@ -1,7 +1,7 @@
 import type { CommandSpec } from "../domain/index.ts";
 
 const NUL = "\0";
-/** Most characters of a variable's name that a message shows. */
+/** Largest number of characters of a variable's name that a message shows. */
 const SHOWN_NAME_CHARACTERS = 100;
 
 /** A command as a caller specifies it. */
@@ -23,7 +23,7 @@ export function* commandFaults(
   for (const [name, value] of env) {
     const problem = variableProblem(name, value);
     if (problem === undefined) continue;
-    // Cut at '=': what follows is a value that was put into the name by mistake, and it may be a secret.
+    // The name is cut at '=': the rest is a value that was put into the name by mistake, and it may be a secret.
     const shown = JSON.stringify(name.split("=", 1)[0]?.slice(0, SHOWN_NAME_CHARACTERS));
     yield [`${path}env[${shown}]`, problem];
   }

@@ -44,14 +44,14 @@ interface Resolution {
   readonly resolved: ResolvedUser;
 }
 
-/** An environment, and the values that it was built for. */
+/** An environment, and the values from which it was built, so that it can be reused for the same values. */
 interface MadeEnvironment {
   /** Version of the session's environment (`SessionEnvironment.version`). */
   readonly version: number;
   readonly user: ResolvedUser;
   /** TERM for a command whose environment does not set it. Undefined without a terminal. */
   readonly term: string | undefined;
-  /** Value for an inherited PWD. Undefined: none is inherited. */
+  /** New value of PWD, if the agent has inherited this variable; undefined if it has not. */
   readonly pwd: string | undefined;
   readonly entries: Environment;
   readonly packed: Uint8Array;
@@ -163,7 +163,10 @@ export class CommandStarter {
     return this.#resolveIn(user, passwd, group);
   }
 
-  /** Finds only the home directory and the name: a broken user database must not stop a command that specifies no user. */
+  /**
+   * Finds the home directory and name of the agent's own user. Errors are ignored, because a broken user database must
+   * not prevent a command that specifies no user.
+   */
   async #resolveSelf(): Promise<ResolvedUser> {
     const { accounts, ownUid } = this.#parts;
     const found = accounts.passwd();
@@ -184,7 +187,7 @@ export class CommandStarter {
   }
 }
 
-/** Variables that a user's passwd entry sets. Undefined: the entry does not contain the value. */
+/** Variables that a user's passwd entry sets. A value is undefined if the entry does not contain it. */
 function personalVariables({ home, name, shell }: ResolvedUser): Map<string, string | undefined> {
   return new Map([
     ["HOME", home],
@@ -199,8 +202,8 @@ const DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/b
 
 /**
  * The files to try for a command, in order, as execvp(3) does: the command itself if it contains a slash; otherwise one
- * file per entry of the child's PATH (an empty entry is the working directory). Throws AgentError if together they are
- * longer than the arguments of a command may be.
+ * file per entry of the child's PATH (an empty entry is the working directory). Throws AgentError if these paths
+ * together exceed the limit for the arguments of a command.
  */
 export function commandCandidates(command: string, environment: Environment): (Uint8Array | string)[] {
   if (command.includes("/")) return [command];

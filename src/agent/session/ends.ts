@@ -60,7 +60,7 @@ export async function followToEnd(child: ChildProcess, signal: AbortSignal): Pro
   using _listener = whenAborted(signal, () => {
     ending = endProcesses(child.tree, signal.reason as Ending);
     void ending.then((outcome) => {
-      // If the child itself survives SIGKILL, stop waiting for it.
+      // The child itself may have survived SIGKILL. In this case its end is not awaited.
       if (outcome === "left") stuck.resolve({ code: 128 + Signal.KILL, signal: Signal.KILL, coreDumped: false });
     });
   });

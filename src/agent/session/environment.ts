@@ -30,7 +30,7 @@ function nameOf(entry: Uint8Array | string): string {
   return bytes.toString("latin1", 0, end < 0 ? bytes.length : end);
 }
 
-/** Converts a name to the same form. */
+/** Converts a name to the form that `nameOf` returns. */
 export function comparable(name: string): string {
   return Buffer.from(name).toString("latin1");
 }
@@ -71,7 +71,7 @@ export function lookup(environment: Environment, name: string): Uint8Array | und
   return bytes.subarray(bytes.indexOf(EQUALS) + 1);
 }
 
-/** For speed, compares the first byte before it decodes an entry. */
+/** Returns a test for entries of that name. For speed, it compares the first byte before it decodes an entry. */
 function isNamed(name: string): (entry: Uint8Array | string) => boolean {
   const wanted = comparable(name);
   const first = wanted.charCodeAt(0);
@@ -147,9 +147,11 @@ export class SessionEnvironment {
   }
 
   /**
-   * Layers, each over the one before: the inherited environment without the bootstrap variables and with `replaced`;
-   * then `Process.env`; then `requested`. The last layer is passed on unchanged, even if it sets a bootstrap variable:
-   * only inherited values are removed, not those that a caller sets on purpose.
+   * Builds an environment from three layers. A later layer overrides an earlier one:
+   *
+   * 1. The inherited environment, without the bootstrap variables and with `replaced`
+   * 2. `Process.env`
+   * 3. `requested`. It may even set a bootstrap variable: only inherited values of these are removed.
    *
    * @param replaced new values of inherited variables; undefined: the variable is removed
    */

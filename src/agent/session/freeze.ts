@@ -11,9 +11,8 @@ import {
 } from "../domain/index.ts";
 
 /**
- * The time until a frozen session thaws is counted in ticks, and each tick counts for at most twice its length. The
- * monotonic clock alone cannot be used: when a guest resumes, it may jump by the whole time for which the guest was
- * suspended.
+ * The time until a frozen session thaws is measured in ticks. Each tick counts as at most twice this length, because
+ * when a guest resumes, the monotonic clock may jump by the whole time for which the guest was suspended.
  */
 const TICK_MS = 100;
 const LONGEST_TICK_MS = 200;
@@ -23,28 +22,25 @@ export interface FreezeReport {
   readonly frozen: boolean;
   /** Number of frozen processes. */
   readonly processes: number;
-  /** Those of them that wait in the kernel and have not stopped yet. Undefined: all have stopped. */
+  /** Frozen processes that wait in the kernel and have not stopped yet. Undefined: all have stopped. */
   readonly pending: readonly PendingProcess[] | undefined;
   /** Why nothing is frozen. Undefined: the session is frozen. */
   readonly problem: FreezeProblem | undefined;
 }
 
-/** What the restore duties report about a freeze. */
+/** What RunRestoreDuties reports about a freeze. */
 export interface DutiesThaw {
-  /**
-   * Whether the session is still frozen: because the caller asked for it, a spec was refused, or the kernel could not
-   * thaw it.
-   */
+  /** Whether the session is still frozen. Reasons: keep_frozen, an invalid spec file, or the kernel refused to thaw. */
   readonly frozen: boolean;
-  /** Whether the session had been frozen and thawed before any duties ran. */
+  /** Whether the session was frozen and then thawed without restore steps. */
   readonly thawedWithoutDuties: boolean;
 }
 
-/** Decides whether the duties leave a frozen session frozen. */
+/** Whether the restore steps leave a frozen session frozen. */
 export interface DutiesEnd {
-  /** The caller asked for it (RestoreDutiesRequest.keep_frozen). */
+  /** The caller has requested this (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
-  /** A spec file is invalid. If the session were thawed, it would run with variables that may belong to another guest. */
+  /** A spec file is invalid. A thawed session would run with variables that may belong to another guest. */
   readonly specRefused: boolean;
 }
 
@@ -80,7 +76,7 @@ export interface Pausable {
 
 type State =
   | { readonly kind: "live" }
-  /** A freeze is in progress: no command starts any more, and those that are starting are waited for. */
+  /** A freeze is in progress: no command may start, and the freeze waits for commands that are starting. */
   | { readonly kind: "closing"; readonly freezeMs: number }
   | {
       readonly kind: "frozen";
@@ -88,11 +84,11 @@ type State =
       leftMs: number;
       cancelTick: () => void;
       /**
-       * Whether duties during this freeze asked to keep it, so that the host can write files of the guest before the
-       * next duties.
+       * Whether a RunRestoreDuties call during this freeze had keep_frozen, so that the host can write files of the
+       * guest before the next RunRestoreDuties call.
        */
       keptForFiles: boolean;
-      /** Whether the last duties of such a freeze refused a spec file. */
+      /** Whether the last RunRestoreDuties call of such a freeze found an invalid spec file. */
       specRefused: boolean;
     };
 
@@ -104,9 +100,9 @@ export function notFrozen(problem: FreezeProblem): FreezeReport {
 }
 
 /**
- * Freezes the session for a snapshot. Thaws it when the restore duties run, when the time is over, or when the agent
- * shuts down. Every start of a command goes through `admit`, because a command that started in a frozen session would
- * hang.
+ * Freezes the session for a snapshot. Thaws it when the restore steps run, when the time is over, or when the agent
+ * shuts down. Every start of a command must go through `admit`, because a command that starts in a frozen session would
+ * hang. "Duties" in the diagram are the restore steps of a RunRestoreDuties call.
  *
  *            freeze()             group.freeze()
  *     live ────────────► closing ────────────────► frozen ◄─┐ duties with keep_frozen; duties that refuse a spec
@@ -144,7 +140,7 @@ export class SessionFreeze {
     return this.#state.kind === "frozen";
   }
 
-  /** Whether the session thawed before any duties ran. False again after the next duties. */
+  /** Whether the session was thawed without restore steps, and none have run since. */
   get thawedWithoutDuties(): boolean {
     return this.#thawedWithoutDuties;
   }
@@ -177,8 +173,8 @@ export class SessionFreeze {
   /**
    * Freezes the session. Resolves when all of its processes have stopped, or after two seconds.
    *
-   * @throws AgentError FAILED_PRECONDITION if it is already frozen; the signal's reason if the caller has disconnected
-   *   before
+   * @throws AgentError FAILED_PRECONDITION if the session is already frozen; the signal's reason if the caller
+   *   disconnects before the session is frozen
    */
   async freeze({ freezeMs, signal, prepare }: FreezeRequest): Promise<FreezeReport> {
     const { group, sessionClock, clock, log } = this.#parts;
@@ -227,9 +223,10 @@ export class SessionFreeze {
   }
 
   /**
-   * To be called by the restore duties: thaws a frozen session, unless the caller keeps it frozen for further duties.
-   * Once it has been kept, a refused spec file keeps it frozen too: the caller is writing the files of a fork, which
-   * must not run with the variables of the original. The caller of this function resumes ready_cmd.
+   * To be called by the restore steps: thaws a frozen session, unless the client keeps it frozen (`keep`). If an
+   * earlier call has kept this freeze, an invalid spec file also keeps the session frozen: the client is writing the
+   * files of a fork, and the fork must not run with the variables of the original. The caller of this function resumes
+   * ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;
@@ -247,7 +244,7 @@ export class SessionFreeze {
   shutDown(): void {
     this.#isOver = true;
     if (this.#state.kind === "frozen") this.#endWithoutDuties("leaving");
-    // A freeze in progress sees that the state has changed.
+    // A freeze in progress notices that the state has changed, and fails.
     else this.#state = LIVE;
   }
 
@@ -259,8 +256,8 @@ export class SessionFreeze {
   }
 
   /**
-   * Waits at most FREEZE_WAIT_MS until ready_cmd has ended and no command is being started. Returns a problem if one
-   * still is.
+   * Waits at most FREEZE_WAIT_MS until ready_cmd has ended and no command is being started. Returns a problem if a
+   * command is still starting then.
    */
   async #quiesce(): Promise<FreezeProblem | undefined> {
     const { promise: timeUp, resolve } = Promise.withResolvers<"late">();
@@ -300,7 +297,7 @@ export class SessionFreeze {
     });
   }
 
-  /** Thaws the session, or kills it if a spec was refused: then its processes must not run at all, not even to clean up. */
+  /** Thaws the session. If a spec file is invalid, kills it instead, because its processes must not run even to end. */
   #endWithoutDuties(why: FrozenEnd): void {
     if (this.#state.kind === "frozen" && this.#state.specRefused) {
       this.#kill(why);
@@ -325,7 +322,7 @@ export class SessionFreeze {
     this.#isOver = true;
     this.#state.cancelTick();
     this.#state = LIVE;
-    // All remaining processes have SIGKILL pending, which takes effect before they execute any instruction.
+    // After the thaw, no process executes an instruction: each has SIGKILL pending, which takes effect first.
     group.thaw();
     sessionClock.thaw();
     this.#onKilled();

@@ -60,7 +60,7 @@ const IDENTITY: Failure = [
 
 const SETUP: Failure = ["INTERNAL", "EXEC_SETUP_FAILED", "the process could not be set up"];
 
-/** Failures by step, for errnos that do not say more. SETUP applies to all other steps. */
+/** Failures by step, for errnos that the tables above do not list. SETUP applies to all other steps. */
 const STEPS: Readonly<Partial<Record<SpawnStep, Failure>>> = {
   execve: ["FAILED_PRECONDITION", "EXEC_SETUP_FAILED", "the command cannot be executed"],
   chdir: badCwd("FAILED_PRECONDITION", "the working directory cannot be entered"),

@@ -61,7 +61,7 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
   };
 }
 
-/** Longest wait for /etc/passwd where a name is only shown: the file may be on a file system that hangs. */
+/** Longest wait for /etc/passwd if a name is only shown. The file may be on a file system that hangs. */
 const NAME_WAIT_MS = 1_000;
 
 /** Name of a user id in /etc/passwd. Undefined: it has none, or the file cannot be read. Never rejects. */
@@ -132,7 +132,7 @@ function groupEntries(group: Uint8Array): GroupEntry[] {
   });
 }
 
-/** The fields of each line. Each byte is decoded as one character, because names may not be UTF-8. */
+/** The fields of each line. Each byte is decoded as one character, because names need not be UTF-8. */
 function records(file: Uint8Array): string[][] {
   const lines = Buffer.from(file.buffer, file.byteOffset, file.byteLength).toString("latin1").split("\n");
   return lines.filter((line) => !line.startsWith("#")).map((line) => line.split(":"));

@@ -30,18 +30,18 @@ export function portFailure(error: unknown, port: number, hint = ""): unknown {
   return failure(error, `port ${port}`, { port: String(port) }, hint);
 }
 
-/** The error for a port on which nothing started to listen in time. `elsewhere` as for `otherAddressHint`. */
+/** The error for a port on which nothing listened in time. `elsewhere` is the address for `otherAddressHint`. */
 export function notListening(port: number, limitMs: number, elsewhere: string | undefined): AgentError {
   const message = `nothing listens on port ${port} of the guest's loopback after ${limitMs} ms${otherAddressHint(elsewhere)}`;
   return new AgentError("DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", message, { port: String(port) });
 }
 
-/** A hint for the case that a server listens on the port, but only on an address that tunnels do not reach. */
+/** A hint if a server listens on the port, but only on an address that tunnels do not reach; otherwise empty. */
 export function otherAddressHint(address: string | undefined): string {
   return address === undefined ? "" : `; a server listens only on ${address}: make it listen on 127.0.0.1, too`;
 }
 
-/** The error for a list of ports if the kernel provides none. */
+/** The error if the kernel does not provide the list of listening ports. */
 export function portsNotKnown(): AgentError {
   const message = "the guest has no /proc/net/tcp, which lists listening sockets; mount /proc";
   return new AgentError("FAILED_PRECONDITION", "PORTS_NOT_KNOWN", message);

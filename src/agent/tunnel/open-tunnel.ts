@@ -8,19 +8,19 @@ const FRAME_OVERHEAD_BYTES = 64;
 export type TunnelInput =
   | { readonly kind: "data"; readonly bytes: Uint8Array; readonly release: () => void }
   | { readonly kind: "end" }
-  /** The client accepts this many more bytes. */
+  /** The client accepts this many bytes in addition to those that it has accepted before. */
   | { readonly kind: "window"; readonly bytes: number };
 
 /**
- * The client's side of a tunnel: its input, and callbacks for the frames to it, which are sent in the order of the
+ * The client's side of a tunnel: the frames that it sends, and functions that send frames to it, in the order of the
  * calls.
  */
 export interface TunnelClient {
-  /** Number of bytes that it accepts at first; 0: no limit. */
+  /** Number of bytes that the client accepts before its first window frame; 0: no limit. */
   readonly windowBytes: number;
   readonly input: Incoming<TunnelInput>;
   opened(windowBytes: number): void;
-  /** `release` is called when the bytes are no longer needed. Until then the sender is slowed down. */
+  /** `release` is called when the bytes were sent. The tunnel reads no further data while too much is unreleased. */
   data(bytes: Uint8Array, release: () => void): void;
   end(): void;
   /** `done` is called when the frame has been sent. */
@@ -43,7 +43,7 @@ export interface OpenTunnelParts {
 export class OpenTunnel {
   readonly #parts: OpenTunnelParts;
   readonly #over = Promise.withResolvers<void>();
-  /** Whether each side has ended. The socket's side has ended only after the client has received everything. */
+  /** Whether the client's side has ended. The socket's side ends only after all of its data was sent to the client. */
   #clientEnded = false;
   #socketEnded = false;
   #failure: AgentError | undefined;
@@ -141,7 +141,7 @@ export class OpenTunnel {
     return full?.promise;
   };
 
-  /** Announces accepted bytes in large steps, and one frame at a time, because a client may not read at all. */
+  /** Announces accepted bytes in large steps. Sends one window frame at a time, because the client may not read. */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;
     this.#announcing = true;

@@ -1,6 +1,6 @@
 import { SocketError, type Sockets, type Timers } from "../domain/index.ts";
 
-/** Limit for one attempt: a listener whose queue is full does not answer. */
+/** Limit for one attempt. It is needed because a listener whose queue is full does not answer. */
 const ATTEMPT_MS = 1_000;
 /** Attempts in parallel, so that a port that does not answer does not delay the others. */
 const ATTEMPTS_AT_ONCE = 32;
@@ -34,7 +34,7 @@ async function connects({ sockets, timers }: AttemptParts, family: 4 | 6, port: 
     (await sockets.connectPort(family, port, stop.signal)).close();
     return true;
   } catch (error) {
-    // Any other error does not show that nothing listens: the network or this process may lack resources.
+    // Only a SocketError shows that nothing listens. Other errors mean that the agent lacks resources, for example.
     if (!(error instanceof SocketError)) throw error;
     return false;
   } finally {

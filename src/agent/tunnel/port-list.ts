@@ -1,6 +1,6 @@
 import { type Listener, PORTS_LISTED, type SocketHolder, type Sockets } from "../domain/index.ts";
 
-/** A listener and, if /proc shows it, the process that owns it (message ListeningPort). */
+/** A listener and, if /proc shows it, the process that holds the socket (message ListeningPort). */
 export interface ListeningPort extends Listener {
   readonly holder: SocketHolder | undefined;
 }
@@ -45,7 +45,7 @@ export class PortListBuilder {
     return isSame && before !== undefined ? before : { ports, truncated: this.#truncated };
   }
 
-  /** Always keeps the same ports: otherwise those that a full list leaves out would appear and disappear. */
+  /** Cuts the list to its limit. Keeps the lowest ports, so that ports do not appear and disappear without a change. */
   #cut(): void {
     const sorted = [...this.#byInode].toSorted(
       ([, one], [, other]) => one.port - other.port || one.inode - other.inode,

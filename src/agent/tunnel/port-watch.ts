@@ -31,22 +31,22 @@ interface Waiter {
   /** Called with undefined if something listens, but the kernel does not report on which address. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** An address on which something listens, but which tunnels do not reach, at the last poll. */
+  /** Result of the last poll: an address on which something listens on this port, but which tunnels do not reach. */
   otherAddress: string | undefined;
-  /** Its time is over. It fails after one more poll that begins now. */
+  /** The time of this wait is over. It fails after one more poll, which begins now. */
   isExpired: boolean;
 }
 
 /** The client of a watch. */
 export interface PortWatcher {
-  /** Whether it has not received the last message yet. */
+  /** Whether the last message was not sent to the client yet, because it reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (changes: PortChanges) => void;
   /** Aborted when the client disconnects. */
   readonly signal: AbortSignal;
 }
 
-/** If several listeners share a port, the one with the widest scope is reported. */
+/** Order of the scopes: if several listeners share a port, the widest scope is reported. */
 const WIDTHS: Readonly<Record<ListenerScope, number>> = { LOOPBACK: 1, ADDRESS: 2, ANY: 3 };
 /** Throws INVALID_ARGUMENT for a number that is not a valid TCP port. */
 export function checkPort(port: number): void {
@@ -63,8 +63,8 @@ export interface PortWatchParts {
 }
 
 /**
- * Polls which ports have a listener. One poll serves all waits, lists and watches, and without any there is no poll.
- * When the time of a wait is over, one more poll starts at once.
+ * Polls which ports have a listener. One poll serves all waits, lists and watches; if there are none, nothing is
+ * polled. When the time of a wait is over, one more poll starts at once.
  */
 export class PortWatch {
   readonly #parts: PortWatchParts;
@@ -74,7 +74,7 @@ export class PortWatch {
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
-  /** A caller has asked for a poll without delay. */
+  /** A caller needs a poll without delay. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;
@@ -99,7 +99,7 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // The interval that is used when there are only watches is too long for a wait.
+    // The current pause may be that for watches, which is too long for a wait.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
@@ -168,7 +168,7 @@ export class PortWatch {
   #nextList(): Promise<PortList> {
     const asking = Promise.withResolvers<PortList>();
     this.#asking.push(asking);
-    // By then the caller may no longer wait for it.
+    // If it rejects, the caller may not be waiting for it any more.
     asking.promise.catch(() => undefined);
     return asking.promise;
   }

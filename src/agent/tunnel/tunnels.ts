@@ -32,7 +32,7 @@ export interface TunnelsParts {
   readonly fileSystem: { stat(path: Uint8Array, noFollow: boolean): Promise<{ readonly type: string }> };
   readonly activity: ActivityClock;
   readonly timers: Timers;
-  /** Throws SESSION_FROZEN while no process of the session could answer. */
+  /** Throws SESSION_FROZEN while the session is frozen, because no process of it could answer. */
   readonly checkSession: () => void;
   /** The agent's own TCP port. */
   readonly ownPort: number | undefined;
@@ -98,7 +98,7 @@ export class Tunnels {
 
   /**
    * Ends all waits and watches, and each tunnel as soon as the server in the guest has ended its side. Refuses new
-   * ones.
+   * calls.
    */
   shutDown(reason: AgentError): void {
     this.#shutdownReason ??= reason;
@@ -127,7 +127,7 @@ export class Tunnels {
     if (port === this.#parts.ownPort) throw invalidField("port", "belongs to the agent; call the agent directly");
   }
 
-  /** Connects within TUNNEL_CONNECT_LIMIT_MS. */
+  /** Connects to the target. Throws AgentError if this takes more than TUNNEL_CONNECT_LIMIT_MS. */
   async #reach(target: TunnelTarget, signal: AbortSignal): Promise<StreamSocket> {
     const stop = new AbortController();
     const cancel = this.#parts.timers.after(TUNNEL_CONNECT_LIMIT_MS, () => stop.abort(new SocketError("ETIMEDOUT")));
@@ -163,7 +163,7 @@ export class Tunnels {
   async #reachPath(path: string, signal: AbortSignal): Promise<StreamSocket> {
     const { sockets, fileSystem } = this.#parts;
     try {
-      // stat() first: it detects a file system that does not respond, and shows whether the path is a socket.
+      // stat() comes before connect: it detects a file system that does not respond, and whether the path is a socket.
       const { type } = await unlessAborted(fileSystem.stat(Buffer.from(path), false), signal);
       const socket = type === "socket" ? await sockets.connectPath(path, signal) : undefined;
       if (socket === undefined) throw new SocketError("ENOTSOCK");

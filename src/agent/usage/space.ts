@@ -6,9 +6,9 @@ import {
   type Timers,
 } from "../domain/index.ts";
 
-/** A file system that has not answered within this time is listed without its space. */
+/** A file system that does not respond within this time is listed without its space. */
 const ANSWER_MS = 1_000;
-/** Limit for all file systems of a reading. Those that were not asked by then are skipped. */
+/** Limit for all file systems of a reading. After this time, no further file systems are queried. */
 const ANSWERS_MS = 3_000;
 
 /** A mounted file system, with its space or the reason why the space is not known (FileSystemUsage.problem). */
@@ -16,7 +16,7 @@ export interface FileSystemUsage extends MountedFileSystem {
   readonly space: FileSystemSpace | string;
 }
 
-/** Reads the space of a file system. Rejects with FileSystemError; if the file system hangs, only after a long time. */
+/** Reads the space of a file system. Rejects with FileSystemError, if the file system hangs only after a long time. */
 export interface SpaceReader {
   space(path: Uint8Array): Promise<FileSystemSpace>;
 }
@@ -25,7 +25,7 @@ export interface SpaceReader {
 export class FileSystemSpaces {
   readonly #fileSystem: SpaceReader;
   readonly #timers: Timers;
-  /** Mount points that have not answered yet. Each blocks a thread, so it is not asked again until it has answered. */
+  /** Mount points whose query hangs and blocks a thread. They are not queried again until that query has returned. */
   readonly #silent = new Set<string>();
 
   constructor(fileSystem: SpaceReader, timers: Timers) {
@@ -33,14 +33,14 @@ export class FileSystemSpaces {
     this.#timers = timers;
   }
 
-  /** One after another, because all file calls share the same threads. */
+  /** Queries the file systems one after another, because all file calls share the same threads. */
   async of(mounted: readonly MountedFileSystem[]): Promise<FileSystemUsage[]> {
     let isOver = false;
     const cancel = this.#timers.after(ANSWERS_MS, () => (isOver = true));
     const usages: FileSystemUsage[] = [];
     for (const one of mounted) usages.push({ ...one, space: await this.#ask(one.path, isOver) });
     cancel();
-    // As df(1) does: a file system without blocks has no space to show.
+    // Leaves out file systems without blocks, as df(1) does.
     return usages.filter(({ space }) => typeof space === "string" || space.totalBytes > 0);
   }
 

@@ -35,7 +35,7 @@ export interface UsageParts {
 
 /** The client of a watch. */
 export interface UsageWatcher {
-  /** Whether it has not received the last report yet. */
+  /** Whether the last report was not sent to the client yet, because it reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (report: UsageReport) => void;
   /** Aborted when the client disconnects. */
@@ -58,8 +58,8 @@ export class Usage {
   }
 
   /**
-   * Reads the usage. All calls during a reading share the next one, because the current one may have missed an event
-   * that the caller has already seen.
+   * Reads the usage. All calls during a reading share the next reading and not the current one, which may have missed
+   * an event that the caller has already seen.
    */
   get(): Promise<UsageReport> {
     if (this.#next === undefined) {

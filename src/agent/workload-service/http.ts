@@ -15,7 +15,7 @@ import type { WorkloadLimits } from "./limits.ts";
 import { RequestBody } from "./request-body.ts";
 import { answerWorkload, type WorkloadAnswer, type WorkloadRequest } from "./service.ts";
 
-/** Small limits: there is one operation, it takes no time, and its requests are small. */
+/** The limits are small because the service has only one operation, which is fast and has small requests. */
 const HTTP2_LIMITS: Partial<Http2Limits> = {
   streams: 4,
   headerListBytes: 8 * 1024,
@@ -48,10 +48,10 @@ export class WorkloadHttp {
 
   /**
    * Serves a connection, including the data that its socket has already buffered. Until its first request is complete,
-   * a new connection may replace it, because any process in the guest can begin requests.
+   * a new connection may replace this one, because any process in the guest can open connections and leave them idle.
    */
   serve(connection: AcceptedConnection, protocol: "http1" | "http2"): void {
-    // A client may close its write side after the request: the answer can still be sent.
+    // A client may close its write side after the request and still read the response.
     connection.socket.allowHalfOpen = true;
     if (protocol === "http1") this.#serveHttp1(connection);
     else this.#serveHttp2(connection);

@@ -1,7 +1,7 @@
 import { RequestBody } from "./request-body.ts";
 import type { WorkloadAnswer, WorkloadRequest } from "./service.ts";
 
-/** Limit for the request line and the fields together, and again for the trailers. */
+/** Limit for the request line and the header fields together. The trailers have a limit of the same size. */
 const HEAD_LIMIT_BYTES = 8 * 1024;
 /** Limit for the extensions of all chunks of a body. */
 const EXTENSIONS_LIMIT_BYTES = 16 * 1024;
@@ -35,9 +35,9 @@ export class Http1Reader {
   #method = "";
   #path = "";
   #version = "0.9";
-  /** Handles the next line. Returns whether that line is valid in this place. */
+  /** Handles the next line. Returns false if this line is invalid at the current position. */
   #next: (line: string) => boolean = (line) => this.#readRequestLine(line);
-  /** The beginning of the next line, and the number of bytes that count against the limit of the current part. */
+  /** The beginning of an incomplete line. `#lineBytes` counts against the limit of the current part of the request. */
   #line = "";
   #lineBytes = 0;
   #lineLimitBytes = HEAD_LIMIT_BYTES;
@@ -80,7 +80,7 @@ export class Http1Reader {
       this.#line = "";
       if (!line.endsWith("\r\n") || !this.#next(line.slice(0, -2))) return false;
     }
-    // Refuses early what cannot become a request line, instead of waiting for its end.
+    // Refuses bytes early that cannot become a request line, without waiting for the end of the line.
     return this.#method !== "" || /^(?:[A-Z\r]|$)/.test(this.#line);
   }
 

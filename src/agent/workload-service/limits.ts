@@ -1,14 +1,14 @@
 import { CONNECTION_LIMIT, HANDSHAKE_TIMEOUT_MS } from "../domain/index.ts";
 
-/** Largest message accepted. No valid message of the service comes near it. */
+/** Largest message accepted. All valid messages of the service are much smaller. */
 export const MESSAGE_LIMIT_BYTES: number = 64 * 1024;
 
 /** Limits of the workload's listener, whose clients are untrusted. */
 export interface WorkloadLimits {
   readonly connections: number;
-  /** From the beginning of the connection to the headers of its first request. */
+  /** Time from the beginning of the connection to the headers of its first request. */
   readonly headersTimeoutMs: number;
-  /** From a request's headers to the end of its response; for HTTP/1, from the beginning of the connection. */
+  /** Time from a request's headers (with HTTP/1, from the beginning of the connection) to the end of its response. */
   readonly requestTimeoutMs: number;
   /** Time without any traffic. */
   readonly idleTimeoutMs: number;

@@ -6,8 +6,8 @@ const BODY_LIMIT_BYTES = MESSAGE_LIMIT_BYTES + 5;
 /** Collects the body of a request up to the limit. A client that sends more is answered without waiting for the end. */
 export class RequestBody {
   /**
-   * One growing buffer: a piece may be a single byte, and a separate buffer for each would take a hundred times the
-   * memory.
+   * All pieces are copied to one buffer, which grows: a piece may be a single byte, and a buffer for each piece would
+   * take a hundred times the memory.
    */
   #bytes = Buffer.allocUnsafeSlow(256);
   readonly #whole: (body: Buffer) => void;
@@ -18,7 +18,7 @@ export class RequestBody {
     this.#whole = whole;
   }
 
-  /** Copies the piece. */
+  /** Appends a copy of the piece, up to the limit. */
   add(piece: Buffer): void {
     if (this.#isWhole) return;
     const endBytes = this.#sizeBytes + piece.length;

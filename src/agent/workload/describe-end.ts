@@ -4,7 +4,7 @@ import { type ProcessEnd, Signal } from "../domain/index.ts";
 /** Shells and container runtimes report a command that a signal ended as 128 plus its number. */
 const SIGNAL_BASE = 128;
 
-/** Why the agent was ending the workload: a stop, or the kill of its frozen session. Undefined: it was not. */
+/** Why the agent ended the workload: a stop, or the kill of its frozen session. Undefined: the agent did not end it. */
 export type EndedByAgent = "stop" | "kill_frozen" | undefined;
 
 /** Message for a session that was killed while it was frozen. */

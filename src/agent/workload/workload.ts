@@ -12,7 +12,7 @@ import {
 import { type CommandStarter, endProcesses } from "../session/index.ts";
 import { type EndedByAgent, describeEnd } from "./describe-end.ts";
 
-/** 128 + SIGKILL. */
+/** Exit code of a workload that was killed: 128 + SIGKILL. */
 const KILLED_STATUS = 137;
 
 /** Keeps the workload's output. */
@@ -81,9 +81,9 @@ export class Workload {
   }
 
   /**
-   * Starts the workload on the agent's own standard streams, or with its output kept. Resolves when it runs, or when
-   * its start was abandoned. `ended` is the exit code for the agent: that of the workload, or 128 + n if signal n ended
-   * it. Call `stop` after any end, because descendants may be left.
+   * Starts the workload, on the agent's own standard streams or with its output kept. Resolves when the workload runs,
+   * or when its start was abandoned. `ended` resolves with the exit code for the agent: that of the workload, or 128 +
+   * n if signal n ended it. Call `stop` after the end in any case, because descendants may be left.
    *
    * @throws AgentError if it cannot be started
    */
@@ -92,7 +92,7 @@ export class Workload {
     const { signal } = this.#startAbort;
     try {
       signal.throwIfAborted();
-      // Does not wait for an aborted start: a child that hangs in the kernel survives even SIGKILL.
+      // An aborted start is not awaited, because a child that hangs in the kernel survives even SIGKILL.
       const child = await unlessAborted(starter.startWorkload(spec.args, output !== undefined, signal), signal);
       output?.begin(child);
       this.#child = child;
@@ -122,9 +122,9 @@ export class Workload {
   }
 
   /**
-   * Ends the workload with its whole tree: SIGTERM, grace period, SIGKILL. If it has ended by itself, its remaining
-   * processes get the shorter grace period of commands. Resolves when the whole tree has ended. A repeated call only
-   * repeats SIGTERM.
+   * Ends the workload with its whole tree: SIGTERM, grace period, SIGKILL. If the workload has ended by itself, its
+   * remaining processes get the shorter grace period of commands. Resolves when the whole tree has ended. A repeated
+   * call only sends SIGTERM again.
    */
   stop(): Promise<void> {
     if (this.#stopping !== undefined) this.forward(Signal.TERM);

@@ -14,18 +14,18 @@ import {
 import { timestamp } from "../codec.ts";
 import { exitOf } from "./exec-frames.ts";
 
-/** Serves one ListExecs call. */
+/** Serves ListExecs: the kept commands in the order of their starts. */
 export function listExecs(exec: Exec): ListExecsResponse {
   return create(ListExecsResponseSchema, { execs: exec.list().map(keptCommandMessage) });
 }
 
-/** Serves one EndExec call. */
+/** Serves EndExec. The signal is that of the call; an end that has begun continues after a cancellation. */
 export async function endExec(exec: Exec, request: EndExecRequest, signal: AbortSignal): Promise<EndExecResponse> {
   const { result, ...ended } = await exec.end({ ...request, graceMs: Number(request.graceMs) }, signal);
   return create(EndExecResponseSchema, { exit: exitOf(result), ...ended });
 }
 
-/** Serves one SignalExec call. */
+/** Serves SignalExec. Throws AgentError for an unknown or ended command. */
 export async function signalExec(
   exec: Exec,
   request: SignalExecRequest,

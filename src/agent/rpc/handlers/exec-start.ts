@@ -27,13 +27,13 @@ const DEFAULT_TERM = "xterm-256color";
 export type FirstFrame = ExecRequest | AttachRequest;
 
 /**
- * Decodes the first frame of a call. Throws INVALID_ARGUMENT unless it is start or attach, RESOURCE_EXHAUSTED over a
- * limit.
+ * Decodes the first frame of a call. Throws INVALID_ARGUMENT unless it is a start or attach frame, and
+ * RESOURCE_EXHAUSTED if it exceeds a limit.
  */
 export function decodeFirst(message: Uint8Array | undefined): FirstFrame {
   if (message === undefined)
     throw frameOrder("the request ended before its first frame, which must be start or attach");
-  // Arguments and variables are counted before objects are created for them.
+  // The decoder counts arguments and variables before it creates objects for them.
   const { frame } = decodeMessage(ExecFrameSchema, message, EXEC_ENTRIES_LIMIT + FIELD_LIMIT, tooManyEntries);
   if (frame.case === "attach") return frame.value;
   if (frame.case !== "start")

@@ -12,15 +12,15 @@ import {
 } from "./exec-frames.ts";
 import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
-/** A start of more bytes is large: it has unusually many arguments and variables. */
+/** A start frame with more bytes counts as large: it has unusually many arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
-/** Longest wait for earlier large starts. The largest take a tenth of it on a busy machine. */
+/** Longest wait for earlier large starts. The largest possible start takes a tenth of it on a busy machine. */
 const LARGE_START_LIMIT_MS = 1_000;
 
 /**
- * Serves one Exec call.
+ * Serves an Exec call. The first frame decides whether it starts a command or attaches to one.
  *
- * @param largeStarts shared by all calls
+ * @param largeStarts serializes the large starts of all calls
  */
 export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<void> {
   const messages = call.messages();
@@ -39,7 +39,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     const input = inputs(call, (frame) => order.check(frame));
     return exec.run(first, { input, output, signal: call.signal, address: call.connection.peer.address });
   };
-  // Not an async function: its variables would keep the request, up to 4 MiB, alive as long as the command runs.
+  // Not an async function, whose variables would keep the request (up to 4 MiB) in memory as long as the command runs.
   return messages.next().then((first) => {
     if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
@@ -47,8 +47,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
 }
 
 /**
- * Decodes and starts large requests one at a time: a hundred in parallel would need a hundred times the memory. A start
- * that hangs (a directory on a dead network mount) delays the others only for LARGE_START_LIMIT_MS.
+ * Decodes and starts large requests one at a time, because a hundred at once would need a hundred times the memory. If
+ * a start hangs, for example in a directory on a dead network mount, the next one waits only for LARGE_START_LIMIT_MS.
  */
 async function startLarge(
   message: LentBytes,
@@ -63,7 +63,7 @@ async function startLarge(
   return { ended };
 }
 
-/** Frames that are the same for plain and kept commands. */
+/** The functions that send frames, as far as they are the same for kept commands and all others. */
 function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   return {
     output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),

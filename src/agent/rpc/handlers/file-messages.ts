@@ -54,7 +54,7 @@ export function locationOf(request: StatPathRequest | ReadFileRequest | WriteFil
   return { path: rawPath.length > 0 ? rawPath : Buffer.from(path), beneath: Buffer.from(beneath), noSymlinks };
 }
 
-/** Translates a ReadFile request. */
+/** Decodes a ReadFile request. Throws AgentError if both path fields are set. */
 export function readRequest(request: ReadFileRequest): ReadRequest {
   return { ...locationOf(request), offsetBytes: request.offset, lengthBytes: request.length, holes: request.holes };
 }
@@ -69,7 +69,7 @@ export interface WriteHeader {
 /** A chunk of a WriteFile call. */
 export interface WriteData {
   readonly bytes: Uint8Array;
-  /** No message follows. */
+  /** The client has marked this message as the last one. */
   readonly last: boolean;
 }
 
@@ -115,7 +115,7 @@ export function holeFrame(sizeBytes: bigint, attributes: FileAttributes | undefi
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { ...(stat && { stat }), hole: sizeBytes }));
 }
 
-/** The response of StatPath. A literal, because `create` would cost another tenth of a listing's CPU time. */
+/** The response of StatPath. It is an object literal, because `create` would add a tenth to a listing's CPU time. */
 export function statResponse({ attributes, linkTarget }: PathReport): StatPathResponse {
   const { type, sizeBytes, mode, uid, gid, inode, links } = attributes;
   return {

@@ -10,7 +10,7 @@ import { chunkFrame, decodeData, headerOf, holeFrame, readRequest, writeResponse
 
 const CUT = "the request ended before the message with `last`, although the header has marks_last";
 
-/** Serves one ReadFile call. */
+/** Serves ReadFile. Chunks are sent without copying, and each buffer is released when its chunk was sent. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
   const output: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
   const hole: HoleOutput = (sizeBytes, attributes) => {
@@ -20,7 +20,7 @@ export async function serveReadFile(files: Files, request: ReadFileRequest, call
   await files.read(readRequest(request), { output, hole }, call);
 }
 
-/** Serves one WriteFile call: a header, then the content. */
+/** Serves WriteFile, whose request is a header followed by the content. */
 export async function serveWriteFile(files: Files, call: Call): Promise<WriteFileResponse> {
   const messages = call.messages();
   const first = await messages.next();
@@ -28,7 +28,7 @@ export async function serveWriteFile(files: Files, call: Call): Promise<WriteFil
   return writeResponse(await files.write(request, content(messages.each, marksLast), call));
 }
 
-/** Chunks of the content, which are views of messages. */
+/** The chunks of the content. They are views of messages, which the receiver must release. */
 function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBytes> {
   return (take, over) => {
     let isComplete = false;
@@ -40,7 +40,8 @@ function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBy
         return take({ bytes, release: () => message.release() });
       },
       (failure) => {
-        // A cancelled client may end its request before it resets it. Without the mark the content would seem complete.
+        // A client that is cancelled may half-close the request before it resets the stream. Then only the missing mark
+        // on the last message shows that the content is incomplete.
         const isCut = failure === undefined && marksLast && !isComplete;
         over(isCut ? frameOrder(CUT) : failure);
       },

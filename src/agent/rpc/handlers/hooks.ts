@@ -14,7 +14,7 @@ import { usageOf } from "./exec-frames.ts";
 /** Largest number of processes that FreezePending lists. */
 const PENDING_NAMED = 8;
 
-/** Serves one RunHook call. */
+/** Serves RunHook. If the client cancels the call, the hook's whole tree is ended. */
 export async function serveRunHook(hooks: Hooks, request: RunHookRequest, call: Call): Promise<RunHookResponse> {
   const { timeoutMs, freezeMs } = request;
   const { freeze, usage, ...outcome } = await hooks.run(

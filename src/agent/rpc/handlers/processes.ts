@@ -12,7 +12,7 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 import { timestamp } from "../codec.ts";
 
-/** Serves one ListProcesses call. */
+/** Serves ListProcesses. Throws FAILED_PRECONDITION without a usable /proc. */
 export async function listProcesses(list: ProcessList): Promise<ListProcessesResponse> {
   const { processes, truncated, uptimeUs } = await list.list();
   return create(ListProcessesResponseSchema, {
@@ -22,7 +22,7 @@ export async function listProcesses(list: ProcessList): Promise<ListProcessesRes
   });
 }
 
-/** Serves one SignalProcess call. */
+/** Serves SignalProcess. Throws AgentError if there is no such process, or if it may not be signalled. */
 export function signalProcess(list: ProcessList, request: SignalProcessRequest): SignalProcessResponse {
   list.signal(request.pid, Number(request.startTicks), request.signal);
   return create(SignalProcessResponseSchema);

@@ -13,7 +13,7 @@ import type { Router } from "../router.ts";
 /** gRPC status codes for an ErrorResponse. */
 const NOT_FOUND = 5;
 const INVALID_ARGUMENT = 3;
-/** Largest part of a name that an error repeats. */
+/** Largest number of characters of a requested name that an error contains. */
 const NAME_LIMIT = 200;
 
 type Question = ServerReflectionRequest["messageRequest"];

@@ -9,7 +9,7 @@ import type { Call } from "../call.ts";
 import type { Connection } from "../../listening/index.ts";
 import { timestampNs } from "../codec.ts";
 
-/** Serves one RunRestoreDuties call. The entropy is overwritten in any case, even if the duties never began. */
+/** Serves RunRestoreDuties. Overwrites the entropy in every case, even if the restore steps did not begin. */
 export async function serveRestoreDuties(
   restore: Restore<Connection>,
   request: RestoreDutiesRequest,

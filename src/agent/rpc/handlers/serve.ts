@@ -26,11 +26,11 @@ export interface Capabilities {
   readonly healthWatches: HealthWatches;
   readonly exec: Exec;
   readonly files: Files;
-  /** Loads the module at the first call. */
+  /** Loads the module at its first call. */
   readonly directories: () => Promise<Directories>;
   readonly hooks: Hooks;
   readonly restore: Restore<Connection>;
-  /** Loads and builds these at the first call. */
+  /** Loads the code of tunnels, and creates the Tunnels, at its first call. */
   readonly tunnels: () => Promise<Tunnels>;
   readonly usage: () => Promise<Usage>;
   readonly processes: () => Promise<ProcessList>;
@@ -54,8 +54,8 @@ export function serveGuestAgent(router: Router, capabilities: Capabilities): voi
     statResponse(await files.stat(locationOf(request), request.noFollow)),
   );
   router.unary(GuestAgent.method.runHook, (request, call) => serveRunHook(hooks, request, call));
-  // Duties count as running from the arrival of the call, so that a POST_RESTORE hook that is called right afterwards
-  // waits for them.
+  // Restore steps count as running from the arrival of their call, so that a POST_RESTORE hook that is called right
+  // afterwards waits for them.
   const arrived = (): (() => void) => restore.begin();
   router.unary(
     GuestAgent.method.runRestoreDuties,

@@ -26,7 +26,7 @@ import { TYPE_NUMBERS } from "./file-messages.ts";
 import { tryItems, TYPES } from "./tree-items.ts";
 
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
-/** Limit for the fields of a message of items: enough for 1,365 items with all fields. */
+/** Largest number of fields in a message of items. This suffices for 1,365 items with all fields. */
 const ITEM_FIELDS = 16_384;
 /** A message larger than this is not read ahead. Those of the library have 256 KiB. */
 const AHEAD_BYTES = 512 * 1024;
@@ -34,7 +34,7 @@ const FIELD = WriteTreeRequestSchema.field;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
 const HOLE_FIELD = ReadTreeResponseSchema.field.hole.number;
 
-/** Serves one WriteTree call: a header, then items and the content of large files. */
+/** Serves WriteTree, whose request is a header followed by items and by the content of large files. */
 export async function serveWriteTree(directories: Directories, call: Call): Promise<void> {
   const messages = call.messages();
   const first = await messages.next();
@@ -54,10 +54,11 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {
       onProgress();
-      // The next message arrives while this one is written, unless both could be large.
+      // If this message is small, the next one is awaited while this one is written. Two large messages at once would
+      // need too much memory.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
-      // If this write fails first, nobody awaits the next message.
+      // If this write fails, nothing awaits the next message, whose error must then not count as unhandled.
       coming.catch(() => undefined);
       // The items are views of the message, so it is released only after they were written.
       await take(writer, next.bytes);
@@ -117,7 +118,7 @@ function treeItem(item: ItemMessage): TreeItem {
   };
 }
 
-/** Serves one ReadTree call. */
+/** Serves ReadTree. Small files are sent several to a message, and large files in chunks. */
 export async function serveReadTree(directories: Directories, request: ReadTreeRequest, call: Call): Promise<void> {
   const sendHole = (bytes: bigint): Promise<void> => {
     const writer = new FrameWriter();

@@ -75,10 +75,10 @@ function frameOf(frame: FrameInit): Frame {
   return messageFrame(TunnelFrameSchema, create(TunnelFrameSchema, { frame }));
 }
 
-/** Decodes the first frame. Throws INVALID_ARGUMENT. */
+/** Decodes the first frame. Throws INVALID_ARGUMENT unless it is a valid "open" frame. */
 function openOf(first: TunnelFrame | undefined): { readonly target: TunnelTarget; readonly windowBytes: number } {
   const frame = first?.frame;
-  if (frame?.case !== "open") throw frameOrder("the first frame must be open");
+  if (frame?.case !== "open") throw frameOrder('the first frame must be an "open" frame');
   const { target, windowBytes } = frame.value;
   if (target.case === undefined) throw invalidField("open", "requires a port or a path");
   return { target: target.case === "port" ? { port: target.value } : { path: target.value }, windowBytes };

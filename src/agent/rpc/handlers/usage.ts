@@ -63,12 +63,12 @@ function fileSystemUsage({ path, type, space }: FileSystemUsage) {
   });
 }
 
-/** A file system may report any number, even one that exceeds the field. */
+/** Converts a number for a field, cut to its range: a file system may report any number. */
 function counter(value: number): bigint {
   return BigInt(Math.min(value, Number.MAX_SAFE_INTEGER));
 }
 
-/** Converts all values that are known. */
+/** Converts the values that are known, and leaves out the others. */
 function counters<Name extends string>(values: Readonly<Record<Name, number | undefined>>): Record<Name, bigint> {
   const known = Object.entries<number | undefined>(values).filter(([, value]) => value !== undefined);
   return Object.fromEntries(known.map(([name, value]) => [name, counter(value ?? 0)])) as Record<Name, bigint>;
