@@ -162,7 +162,8 @@ async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: En
   const dialling = Promise.resolve(dial(areDutiesDone));
   const { promise: over, reject } = deferred<never>();
   const message = "requestTimeoutMs is over, and the function that connects to the guest has not returned a client";
-  const timer = limit.timer(() => reject(new GuestError({ status: "DEADLINE_EXCEEDED", message })));
+  const late = (): GuestError => new GuestError({ status: "DEADLINE_EXCEEDED", message });
+  const timer = limit.timer(() => reject(late()));
   const onAbort = (): void => {
     if (signal !== undefined) reject(abortedError(signal));
   };
