@@ -34,7 +34,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   ["pending input of a kept command", "256 KiB in the kept command, and 256 KiB more in the attached call"],
   [
-    "how long a kept command stays after its end",
+    "how long the agent keeps a kept command after its end",
     `${duration(limits.DEFAULT_LINGER_MS)} by default, at most 24.8 days`,
   ],
   [
@@ -46,10 +46,10 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; at most ${limits.WORKLOAD_READERS_LIMIT} calls read it at once`,
   ],
   [
-    "arguments and variables of an exec",
-    `${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)} for all of them, where each counts 9 bytes more than it has; 131,071 bytes for each (execve(2))`,
+    "arguments and variables of a command",
+    `${count(limits.EXEC_ENTRIES_LIMIT)} arguments and variables; ${bytes(limits.EXEC_STRINGS_LIMIT_BYTES)} in all, where 9 bytes are added for each; 131,071 bytes in each (execve(2))`,
   ],
-  ["fields of a message", "1,024; 16,384 in a message of WriteTree"],
+  ["fields of a message", "1,024, but 16,384 in a message of WriteTree"],
   [
     "ReadFile and WriteFile calls at once",
     `${limits.FILE_CALL_LIMIT}; ${limits.CONNECTION_FILE_CALL_LIMIT} on one connection`,
@@ -77,7 +77,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "processes in an answer of ListProcesses",
-    `${count(limits.PROCESSES_LISTED)}; ${bytes(limits.COMMAND_LINE_LIMIT_BYTES)} of each command line, ${bytes(limits.COMMAND_LINES_LIMIT_BYTES)} of all; a stuck process is listed without its command line after 1 s`,
+    `${count(limits.PROCESSES_LISTED)}; ${bytes(limits.COMMAND_LINE_LIMIT_BYTES)} of each command line, ${bytes(limits.COMMAND_LINES_LIMIT_BYTES)} of all command lines; if reading a command line takes more than 1 s, the process is listed without it`,
   ],
   ["tunnels at once", `${limits.TUNNEL_LIMIT}`],
   [
@@ -111,7 +111,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["calls at once on a connection", `${http2.streams} (\`REFUSED_STREAM\`)`],
   ["calls that a client cancels by a reset", `500 at once, 50 a second ${CALM}`],
   [
-    "useless frames (PING, WINDOW_UPDATE, GOAWAY, answers to nothing, empty frames)",
+    "useless frames (PING, WINDOW_UPDATE, GOAWAY, unsolicited acknowledgements, empty frames)",
     `${count(http2.idleFrames)} at once, ${http2.idleFramesPerSecond} a second ${CALM}`,
   ],
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} ${CALM}`],
@@ -127,7 +127,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "freeze of the session (`freeze_ms`)",
-    `${duration(limits.FREEZE_LIMIT_MS)}; the agent waits ${duration(limits.FREEZE_WAIT_MS)} for commands that are being started, and ${duration(limits.FREEZE_WAIT_MS)} for processes to stop`,
+    `${duration(limits.FREEZE_LIMIT_MS)} at most; for a freeze, the agent waits ${duration(limits.FREEZE_WAIT_MS)} for commands that are being started, and ${duration(limits.FREEZE_WAIT_MS)} for processes to stop`,
   ],
   ["entropy of one RunRestoreDuties", bytes(limits.ENTROPY_LIMIT_BYTES)],
 ];
@@ -150,5 +150,5 @@ export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[
   ["calls at once on a connection", "4"],
   ["calls that a client cancels by a reset", "32 at once, 1 a second"],
   ["empty frames", "100 at once, 10 a second"],
-  ["bytes read in one tick of the event loop", "2 KiB of a connection, 8 KiB of all"],
+  ["bytes read in one tick of the event loop", "2 KiB from one connection, 8 KiB from all connections together"],
 ];
