@@ -13,7 +13,7 @@ const ROOT = join(import.meta.dirname, "../..");
 const REACH_MS = 600_000;
 const YEAR_MS = 365 * 24 * 3_600_000;
 /** Leaves the year in which the workload started, and the one in which it was asked to stop. */
-const WORKLOAD = "trap 'date +%Y >> /var/years; exit 0' TERM; date +%Y >> /var/years; while :; do sleep 1; done";
+const WORKLOAD = "trap 'date +%Y >> /srv/years; exit 0' TERM; date +%Y >> /srv/years; while :; do sleep 1; done";
 
 const daemon = forAllTests(await startSubstrate(undefined, ["--boot-time", "1980-01-01T00:00:00"]));
 await daemon.imageReady("busybox");
@@ -46,7 +46,7 @@ const clock = (): Promise<{ errorMs: number; activeAgoMs: number }> =>
   });
 
 const years = (): Promise<string[]> =>
-  on(async (guest) => (await guest.files.readFile("/var/years")).toString().trim().split("\n"));
+  on(async (guest) => (await guest.files.readFile("/srv/years")).toString().trim().split("\n"));
 
 describe("a sandbox whose machine believes that it is 1980", () => {
   const present = new Date().getUTCFullYear().toString();
