@@ -46,7 +46,7 @@ function decisions(): readonly Cells[] {
   const files = globSync("docs/decisions/[0-9]*.md", { cwd: ROOT }).toSorted();
   return files.map((path) => {
     const [, number = "", title = ""] = /^# (\d{4}) (.+)$/m.exec(read(path)) ?? [];
-    const [, status = "in force"] = /^Status: (.+)$/m.exec(read(path)) ?? [];
+    const [, status = "accepted"] = /^Status: (.+)$/m.exec(read(path)) ?? [];
     return [number, `[${title}](${path.split("/").at(-1)})`, status];
   });
 }

@@ -20,7 +20,7 @@ export function neededLibraries(file: string): string[] {
   return [...runTool("readelf", ["-dW", file]).matchAll(/\(NEEDED\).*\[(.+)\]/g)].map(([, name]) => name ?? "");
 }
 
-/** Whether the file contains a search path for libraries, which would lead to directories of the image. */
+/** Whether the file contains a search path for libraries, which would make the loader search directories of the image. */
 export function hasRunPath(file: string): boolean {
   return /\((RPATH|RUNPATH)\)/.test(runTool("readelf", ["-dW", file]));
 }

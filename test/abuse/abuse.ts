@@ -20,7 +20,7 @@ const ATTACK_LIMIT_MS = 600_000;
 const ANSWER_LIMIT_MS = 20_000;
 const WARM_UP = 50;
 const PROBE_PAUSE_MS = 20;
-/** The probe's own connection comes and goes with restores, and threads that the agent keeps for later are no leak. */
+/** Not counted as leaks: the probe's connection, which restores replace, and threads that the agent keeps for reuse. */
 const SLACK: Footprint = { descriptors: 2, threads: 4, cgroups: 0, processes: 0, zombies: 0 };
 
 /** Outcome of an attack, with the attack's own figures. */

@@ -94,7 +94,10 @@ function damaged(bytes: Uint8Array, random: Random): Uint8Array {
 
 const DIRECTORY_CALLS: ReadonlySet<DescMessage> = new Set(Object.values(FileTree.method).map(({ input }) => input));
 
-/** What is no attack on the agent, but would harm this machine or hold up a run; never what the agent cannot decode. */
+/**
+ * Inputs that would harm this machine or block a run instead of attacking the agent. Undecodable inputs are never among
+ * them.
+ */
 function isHarmful(schema: DescMessage, bytes: Uint8Array, scratch: string): boolean {
   try {
     if (schema === RestoreDutiesRequestSchema)

@@ -27,7 +27,7 @@ const TOLD_FAILURES = 5;
  */
 async function mixExecs(target: Target): Promise<Outcome> {
   const { agent, inputs } = target;
-  // What the first ones open once or keep is no growth.
+  // Resources that the first operations open once, or keep, do not count as growth.
   const warmUp = Math.min(WARM_UP, inputs);
   await runMix(target, warmUp);
   const ownBefore = memoryOf(agent.pid).ownBytes;

@@ -127,7 +127,7 @@ async function attachOften(target: Target): Promise<number> {
   return sent;
 }
 
-/** Tunnels to servers of every manner; most lead to the server. */
+/** Tunnels to servers of every kind. Most tunnels reach their server. */
 async function openOften(target: Target): Promise<number> {
   const { agent, random } = target;
   await using server = await listener((socket) => random.oneOf(MANNERS)(socket));

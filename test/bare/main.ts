@@ -109,7 +109,7 @@ async function sameBytes(clone: Clone): Promise<void> {
   const line = `sha256sum < '${relative(ROOT, own)}'`;
   const [there, here] = [await type(clone, line), execFileSync("sh", ["-c", `sha256sum < "${own}"`])];
   const same = there.code === 0 && there.output.trim() === String(here).trim();
-  judge("agent.bin has the bytes that this machine gives it", there, same ? undefined : `not ${String(here)}`);
+  judge("agent.bin has the same bytes as a build on this machine", there, same ? undefined : `not ${String(here)}`);
 }
 
 /** @param paths of tests; none: all. @param network "offline": ports of this machine's programs do not matter */

@@ -29,8 +29,8 @@ export interface Repetition {
 }
 
 /**
- * Does the work of each contender in turn, round by round, so that other work of the machine strikes all of them. Each
- * round begins with another one. A peer that fails is left out from then on.
+ * Does the work of each contender in turn, round by round, so that other work of the machine slows all of them equally.
+ * Each round begins with another one. A peer that fails is left out from then on.
  */
 export async function sideBySide(
   bench: Bench,

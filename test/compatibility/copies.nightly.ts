@@ -41,7 +41,7 @@ for (const release of keptReleases()) {
   if (release.client === undefined) continue;
   const commit = await commitOf(release);
   if (commit === undefined) {
-    process.stdout.write(`NOT RUN: copies with the agent of ${release.version}: this is no clone with its commit\n`);
+    process.stdout.write(`NOT RUN: copies with the agent of ${release.version}: this is not a clone with its commit\n`);
     continue;
   }
   describe(`copies with the agent of ${release.version}`, NEEDS_ROOT, () => {

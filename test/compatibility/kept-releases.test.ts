@@ -24,8 +24,8 @@ import {
 
 /*
  * Clients of earlier releases, as packed then, with this tree's agent; and this tree's client with the agents of those
- * releases, built from their commits. A clone without history, or a directory that is no clone, has none to build. Then
- * no test stands for it, and a message says so.
+ * releases, built from their commits. In a clone without history, or a directory that is not a clone, none can be built.
+ * Then the test is left out, and a message says so.
  */
 
 const releases = keptReleases();
@@ -36,7 +36,7 @@ for (const release of releases) {
     const commit = await commitOf(release);
     if (commit === undefined) {
       process.stdout.write(
-        `NOT RUN: this client with the agent of ${version}: this is no clone with its tag or commit\n`,
+        `NOT RUN: this client with the agent of ${version}: this is not a clone with its tag or commit\n`,
       );
     } else {
       describe(`this client with the agent of ${version}`, () => {

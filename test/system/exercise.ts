@@ -158,7 +158,7 @@ const DIRECTORY_OF_IMAGE = "dev";
 
 /**
  * Every file, link, socket and directory that was made or changed below the sandbox's root since it was entered,
- * sorted. Includes what is mounted at /tmp. The directories that lead to the credentials were made for the agent.
+ * sorted. Includes what is mounted at /tmp. The directories above the credentials were made for the agent.
  */
 function writtenBy(agent: RunningAgent, { upper, root }: Sandbox): string[] {
   // unshare(1) itself stays outside of the root, and sees the layers as well.

@@ -7,7 +7,7 @@ import type { ConnectOptions } from "../../src/node/client/index.ts";
 import { optionsFor } from "../fixtures/guest-client.ts";
 import { vmmSocket } from "../fixtures/vmm-socket.ts";
 
-/** What a transport leads to. */
+/** What a transport connects to. */
 interface Destination {
   readonly agent: RunningAgent;
   /** Its SVC_GUEST_SOCKET. */

@@ -88,7 +88,7 @@ async function sha256InGuest(client: GuestClient, path: string): Promise<string>
 const start = (client: GuestClient, name: string, script: string, options?: KeptOptions): KeptProcess =>
   client.start(["/bin/busybox", "sh", "-c", script], { stdin: true, keep: { name }, ...options });
 
-/** Whole lines: whoever leaves a workload that writes on may leave in the middle of one. */
+/** Whole lines: a client that leaves a workload that continues to write may leave in the middle of one. */
 function wholeLines(bytes: Buffer): Buffer {
   return bytes.subarray(0, bytes.lastIndexOf("\n") + 1);
 }

@@ -84,7 +84,7 @@ describe("a clock that is stepped", () => {
     clock.step(5 * HOUR_MS);
     assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS]);
     clock.step(-5 * HOUR_MS);
-    assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS], "a pause that was told stays told");
+    assert.deepEqual([activeAgoMs(), idleAgoMs()], [5 * HOUR_MS, 5 * HOUR_MS], "a reported pause stays reported");
   });
 
   it("a clock step below a millisecond moves no timestamp into the future", () => {

@@ -49,7 +49,7 @@ const REFUSED_STARTS: readonly [StartInit, message: string | RegExp][] = [
   [{ args: ["true"], terminal: { term: "x\0" } }, "start.terminal.term contains a NUL byte"],
 ];
 
-/** What clients may not do, by the reason that they are told. */
+/** What clients may not do, by the reason of the error. */
 const DEEDS: Readonly<Record<string, readonly (readonly [what: string, send: (stream: ExecStream) => unknown])[]>> = {
   FRAME_ORDER: [
     ["a first frame that is not start", (stream) => stream.stdin("x")],
@@ -72,7 +72,7 @@ const DEEDS: Readonly<Record<string, readonly (readonly [what: string, send: (st
     ["a size that no terminal has", (stream) => stream.start({ ...SLEEP, terminal: {} }).send(resize(70_000))],
   ],
   MALFORMED_MESSAGE: [
-    ["bytes that are no message", (stream) => stream.sendBytes(Buffer.of(0xff, 0xff, 0xff))],
+    ["bytes that are not a message", (stream) => stream.sendBytes(Buffer.of(0xff, 0xff, 0xff))],
     ["such bytes while a command runs", (stream) => stream.start(SLEEP).sendBytes(Buffer.of(0x0a, 0x7f, 1))],
     ["millions of arguments where no start may come", (stream) => stream.start(SLEEP).sendBytes(startOf([0x0a, 0]))],
     ["an argument that is not UTF-8", (stream) => stream.sendBytes(argument(Buffer.of(0xff)))],

@@ -103,7 +103,7 @@ describe("readiness", () => {
     await settle();
     assert.equal(runs.length, 2);
     assert.ok(runs[0]?.released, "the first one is killed");
-    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 }, "and its end is no verdict");
+    assert.deepEqual(readiness.verdict, { ready: false, exitCode: -1 }, "and its end does not decide");
     await end(runs[1], 0);
     readiness.runNow();
     await settle();

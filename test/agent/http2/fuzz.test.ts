@@ -94,7 +94,7 @@ class Peer {
     this.#write();
     for (const written of this.#unwritten.splice(0)) written();
     assert.equal(this.machine.streams.size, 0);
-    assert.equal(this.#open.size, 0, "every consumer was told of its end");
+    assert.equal(this.#open.size, 0, "every consumer received its end");
     assert.equal(this.#pending, 0, "every answer's memory was given back");
   }
 

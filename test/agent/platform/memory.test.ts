@@ -35,7 +35,7 @@ const FRESH_BYTES = 256 * MIB;
 
 /**
  * Memory that makes the resident size grow, whatever earlier tests have freed: the C library maps blocks of more than
- * 32 MiB anew (mallopt(3), M_MMAP_THRESHOLD), and would take smaller ones from what it holds.
+ * 32 MiB again (mallopt(3), M_MMAP_THRESHOLD), and would take smaller ones from what it holds.
  */
 function fresh(): Uint8Array<ArrayBuffer> {
   return new Uint8Array(FRESH_BYTES).fill(1);

@@ -77,7 +77,7 @@ describe("connections after the restore steps", () => {
       /^not complete when the connections were dropped/,
     );
     assert.equal((await agent.logged("restore_duties_done"))["dropped_connections"], older.length);
-    assert.equal((await caller.health()).alive, true, "the caller dials anew");
+    assert.equal((await caller.health()).alive, true, "the caller dials again");
   });
 
   it("the caller's connection accepts no new calls after restore steps", async () => {

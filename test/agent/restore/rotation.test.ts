@@ -102,7 +102,7 @@ describe("the TLS files", () => {
 
   it("replacing an authority ends exactly the connections that it signed", async () => {
     await using agent = await startAgent();
-    // OpenSSL uses the first authority of a name, whoever signed.
+    // OpenSSL uses the first authority of a name, even if another one signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });
     using old = clientOf(agent);
     const running = old.start(["sleep", "1000"]);

@@ -74,7 +74,7 @@ const PEERS: readonly {
   { who: "has sent no request", open: (dial) => dial() },
 ];
 
-/** Two ways to end an agent, and the exit that they lead to. */
+/** Two ways to end an agent, and the exit of each. */
 const ENDS: readonly {
   readonly how: string;
   readonly begin: (agent: SocketAgent, release: string) => Promise<void> | void;

@@ -38,7 +38,7 @@ assert.equal(await other.ask("Health", agent.token), "0");
 
 describe("a client that exceeds a limit", () => {
   /**
-   * A connection over TLS, from which the unix socket above it is no different, on which a call was answered, so that
+   * A connection over TLS (which the limits treat like the unix socket above it) on which a call was answered, so that
    * no limit of a new one applies.
    */
   async function proven(): Promise<RawHttp2> {

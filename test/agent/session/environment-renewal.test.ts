@@ -203,7 +203,7 @@ describe("two replaced spec files of which one cannot be used", NEEDS_CREDIT, ()
     using client = clientOf(guest.agent);
     assert.equal((await client.snapshots.hook("post-restore")).stdoutTail, "new old\n");
     assert.equal(await guest.duties(), "process_env:refused");
-    assert.equal(await guest.version(), 2, "what is in force already counts once");
+    assert.equal(await guest.version(), 2, "values that are in use already count once");
   });
 });
 

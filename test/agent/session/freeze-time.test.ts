@@ -170,7 +170,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     }
     const { begin, freeze } = setup();
     await begin(1_000);
-    assert.equal(freeze.thawByDuties(REFUSED).frozen, false, "duties of a guest that is no fork thaw it");
+    assert.equal(freeze.thawByDuties(REFUSED).frozen, false, "duties of a guest that is not a fork thaw it");
   });
 });
 

@@ -93,7 +93,11 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     const refused = await failingExec(agent, { args: ["true"] });
     assert.deepEqual([refused.code, refused.reason], [status.FAILED_PRECONDITION, "SESSION_FROZEN"]);
     assert.ok(Number(refused.metadata["leftMs"]) > LONG_MS / 2);
-    assert.deepEqual((await client.health()).lastUserActivity, activity, "a refused command is no activity");
+    assert.deepEqual(
+      (await client.health()).lastUserActivity,
+      activity,
+      "a refused command does not count as activity",
+    );
     assert.equal((await failureOf(client.snapshots.prepare())).reason, "SESSION_FROZEN");
     assert.equal((await client.snapshots.hook("post-restore")).ran, false);
     const tunnel = client.ports.connect(server.port).on("error", () => {});

@@ -38,7 +38,7 @@ function countersOf({ cpu, networks }: GuestUsage): number[] {
   return [cpu?.busyUs ?? -1, cpu?.stealUs ?? -1, sum("receivedBytes"), sum("sentBytes")];
 }
 
-/** In a plain chroot the root directory is no mount point, so that no mount has its path (proc_pid_mountinfo(5)). */
+/** In a plain chroot the root directory is not a mount point, so no mount has its path (proc_pid_mountinfo(5)). */
 const isRootMounted = /^(?:\S+ ){4}\/ /m.test(readFileSync("/proc/self/mountinfo", "utf8"));
 const NEEDS_MOUNTED_ROOT = { skip: isRootMounted ? false : "needs a root directory that is a mount point" } as const;
 

@@ -103,7 +103,7 @@ function ownProcesses(pid: number): number[] {
   return [pid, ...agents];
 }
 
-/** A bare Node of the agent's version as npm gives it, with a server on one port and nothing else. */
+/** A bare Node of the agent's version from npm, with a server on one port and nothing else. */
 function bareNetServer(directory: string): Program {
   const script = join(directory, "net-server.cjs");
   writeFileSync(script, NET_SERVER);

@@ -145,7 +145,7 @@ describe("the library's sources", () => {
         "client/web-streams.ts: Error", // the reason of the caller's own abort
         "sandboxes/state/agent-volumes.ts: Error", // INVALID_SPEC
         "sandboxes/state/journal.ts: Error", // JOURNAL_FAILED
-        "sandboxes/substrate/lasting-fetch.ts: Error", // of a request that was aborted, whose reason is no error
+        "sandboxes/substrate/lasting-fetch.ts: Error", // of an aborted request whose reason is not an Error
         "sandboxes/substrate/tracing.ts: Error", // the reason of an event
         "tar/entry-error.ts: EntryError", // FILE_CHANGED
         "tar/format.ts: Error", // of writing an archive, which guestctl alone does

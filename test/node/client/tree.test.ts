@@ -172,7 +172,7 @@ describe("client.files.upload and download", () => {
     const seen: number[] = [];
     const onProgress = ({ entries }: { entries: number }): void => {
       seen.push(entries);
-      // Once for each connection: answers that came before the cut are told after it.
+      // Once for each connection: answers from before the cut are reported after it.
       if (entries < 30 || cuts === 3 || relay.dialled === cuts) return;
       cuts += 1;
       for (const name of names.slice(0, 29)) before.getOrInsert(name, statSync(join(there, name)).ino);

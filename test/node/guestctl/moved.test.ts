@@ -20,7 +20,7 @@ const server = forAllTests(await listener(echo));
 /** Addresses at which the sandbox is reached, one after the other. Nothing else has them in this network. */
 const [FIRST, SECOND] = ["127.1.0.1", "127.1.0.2"] as const;
 
-/** Has the substrate report another address for the sandbox, which leads to it until the relay is disposed of. */
+/** Makes the substrate report another address for the sandbox, relayed to it until the relay is disposed of. */
 async function moveTo(address: string): Promise<Relay> {
   const ip = substrate.instances.get("box").network.ip ?? "";
   const moved = <Instance extends { readonly network?: object }>(instance: Instance): Instance => ({

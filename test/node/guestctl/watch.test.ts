@@ -21,7 +21,7 @@ describe("guestctl watch", () => {
   test("watch prints a line per change over restore steps, until a signal", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("-r", `:${directory.path}`);
-    await until(() => output.stderr.includes(`watching ${directory.path}\n`), "it is in force");
+    await until(() => output.stderr.includes(`watching ${directory.path}\n`), "it has started");
     await mkdir(directory.at("sub"));
     await writeFile(directory.at("sub/\u001b[31mx"), "x");
     await rename(directory.at("sub"), directory.at("moved"));
@@ -43,7 +43,7 @@ describe("guestctl watch", () => {
   test("watch --json prints matching changes, one object per line", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("--json", "--name", "*.ts", "--ignore", "b.ts", directory.path);
-    await until(() => output.stdout !== "", "it is in force");
+    await until(() => output.stdout !== "", "it has started");
     for (const name of ["a.js", "b.ts", "c.ts"]) await writeFile(directory.at(name), "");
     const bytes = Buffer.concat([Buffer.from(`${directory.path}/`), Buffer.from([0xff]), Buffer.from(".ts")]);
     await writeFile(bytes, "");
@@ -67,7 +67,7 @@ describe("guestctl watch", () => {
     assert.match(missing.stderr, /cannot watch .*missing.*\[NOT_FOUND, PATH_NOT_FOUND\]/);
     await mkdir(directory.at("watched"));
     const { running, output } = started(directory.at("watched"));
-    await until(() => output.stderr.includes("watching"), "it is in force");
+    await until(() => output.stderr.includes("watching"), "it has started");
     await rm(directory.at("watched"), { recursive: true });
     assert.equal(await running.ended, 125);
     assert.equal(output.stdout, `removed ${directory.at("watched")}\n`);

@@ -109,7 +109,7 @@ describe("the journal in memory", () => {
 describe("journal writes while another process writes", () => {
   it("journal writes wait for another process without blocking the event loop", async ({ journal, database }) => {
     await journal.add(entryOf("one"));
-    // The other transaction ends on this very thread: a call that waited for it would wait in vain.
+    // The other transaction ends on this very thread: a call that waited for it would wait forever.
     database.exec("BEGIN IMMEDIATE");
     const done: string[] = [];
     const writes = [

@@ -158,7 +158,7 @@ export class HttpSubstrate implements AsyncDisposable {
     this.#imageRecords.save({ id, name, ...usual, ...differences });
   }
 
-  /** Answers those requests so, instead of carrying them out or afterwards, until `interfere` is set anew. */
+  /** Answers these requests so, instead of carrying them out or afterwards, until `interfere` is set again. */
   fail(operations: string | RegExp, fault: Fault, moment: "before" | "after" = "before"): void {
     const isMeant = (operation: string): boolean =>
       typeof operations === "string" ? operation === operations : operations.test(operation);

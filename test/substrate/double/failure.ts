@@ -33,7 +33,7 @@ export function insufficientResources(message: string): ApiFailure {
   return new ApiFailure(409, "insufficient_resources", `insufficient resources: ${message}`);
 }
 
-/** A body that does not fit the API's schema. The server's answer is no valid JSON then, as the substrate's is not. */
+/** A body that does not fit the API's schema. The server's answer is not valid JSON then, like the substrate's. */
 export class SchemaFailure extends ApiFailure {
   constructor(path: string, problem: string) {
     super(400, "Bad Request", `request body has an error: doesn't match schema: Error at "${path}": ${problem}`);

@@ -14,8 +14,8 @@ export type IngressRecord = Readonly<Hypeman.Ingress>;
 type NameOf = (reference: string) => string;
 
 /**
- * The ingresses of a daemon, with the rules of hypeman 8853445. They name an instance and outlive it: then they lead to
- * the next one of that name.
+ * The ingresses of a daemon, with the rules of hypeman 8853445. They name an instance and outlive it: then they route
+ * to the next one of that name.
  */
 export class Ingresses {
   readonly #records: Records<IngressRecord>;

@@ -53,7 +53,7 @@ function imageRoutes({ images }: Holdings): Routes {
     "GET /images": () => [200, images.list().map(imageAnswer)],
     "GET /images/{name}": ({ id }) => {
       const image = images.get(id);
-      // A tag leads to an image only once that is ready (hypeman 8853445, lib/images/manager.go:512, :645-650).
+      // A tag refers to an image only once the image is ready (hypeman 8853445, lib/images/manager.go:512, :645-650).
       if (image.status !== "ready" && !id.includes("@")) throw notFound();
       return [200, imageAnswer(image)];
     },

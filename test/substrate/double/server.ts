@@ -9,7 +9,7 @@ interface Call {
   /** The part of the path that names a thing; empty where the path has none. */
   readonly id: string;
   readonly query: URLSearchParams;
-  /** The body as it arrives, for bodies that are no JSON. */
+  /** The body as it arrives, for bodies that are not JSON. */
   readonly stream: AsyncIterable<Uint8Array>;
   /**
    * Aborted when the call has taken as long as the substrate lets any (hypeman 8853445, cmd/api/main.go:523), or when

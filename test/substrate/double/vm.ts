@@ -126,7 +126,7 @@ export class Vm {
     if (!(await this.#isGone(KILL_LIMIT_MS))) throw new Error(`QEMU ${pid} does not end`);
   }
 
-  /** Has an address of the host lead to a port of the guest, for as long as the machine runs. */
+  /** Forwards an address of the host to a port of the guest, for as long as the machine runs. */
   async forward(address: string, port: number, guestPort: number): Promise<void> {
     using qmp = await this.#qmp();
     const line = `hostfwd_add n0 tcp:${address}:${port}-:${guestPort}`;

@@ -12,7 +12,7 @@ const HOGS = {
   "memory of one that the kernel never kills": "echo -1000 > /proc/self/oom_score_adj; exec busybox tail /dev/zero",
 } as const;
 type Hog = keyof typeof HOGS;
-/** Limits the memory of its own cgroup, and wants more. */
+/** Limits the memory of its own cgroup, and allocates more. */
 const OVER_ITS_LIMIT = `cg=$(busybox cut -d: -f3 /proc/self/cgroup); echo 16M > /sys/fs/cgroup$cg/memory.max
 exec busybox dd if=/dev/zero of=/dev/null bs=64M count=1`;
 /** The kernel kills in a cgroup that has more than its new limit (memory_max_write of mm/memcontrol.c). */

@@ -57,7 +57,11 @@ export function standbyCases(stage: Stage): void {
     const { duties, hook, health } = await restoreSequence(() => stage.client(), { reachTimeoutMs: 60_000 });
     assert.deepEqual([duties.degraded, duties.clockStepped, hook.ran], ["", true, true]);
     assert.equal(health.ready, true);
-    assertSameStamp(health.lastUserActivity, healthBefore.lastUserActivity, "a restore is no activity of the user");
+    assertSameStamp(
+      health.lastUserActivity,
+      healthBefore.lastUserActivity,
+      "a restore does not count as user activity",
+    );
     assertSameStamp(health.idleDeclared, healthBefore.idleDeclared, "nor a declaration");
     using client = stage.client();
     assert.equal((await client.run(WORKLOAD)).stdout, workload, "the same workload");

@@ -49,7 +49,7 @@ export class Source implements AsyncDisposable {
     exec.wait().catch(() => undefined);
     await exec.started;
     const hook = await client.snapshots.prepare({ timeoutMs: 500 });
-    assert.deepEqual([hook.ran, hook.timedOut], [true, true], "the PRE_SNAPSHOT hook is told to have timed out");
+    assert.deepEqual([hook.ran, hook.timedOut], [true, true], "the PRE_SNAPSHOT hook is reported to have timed out");
     return new Source(guest, machine, client, exec);
   }
 

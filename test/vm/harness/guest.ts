@@ -166,7 +166,7 @@ export class Guest implements Disposable {
     return clientOf({ port: machine.agentPort, certificates: this.certificates, token: this.token }, options);
   }
 
-  /** A client of a machine whose agent may not be there yet; dials anew until Health is answered. */
+  /** A client of a machine whose agent may not be there yet; dials again until Health is answered. */
   async reach(machine: Machine): Promise<GuestClient & Disposable> {
     // Each attempt over a serial port costs a bridge: the guest has said that it listens, so the first one gets its
     // time.

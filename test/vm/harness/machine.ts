@@ -56,7 +56,7 @@ function diskOf(snapshot: string): string {
  * processor, so that clones draw from the same per-processor generator.
  */
 export class Machine implements AsyncDisposable {
-  /** Port on the host's loopback that leads to the guest's port 7071. */
+  /** Port on the host's loopback that is forwarded to the guest's port 7071. */
   readonly agentPort: number;
   readonly oraclePort: number;
   readonly #directory: string;

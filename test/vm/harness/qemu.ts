@@ -224,7 +224,7 @@ interface RunningQemu {
   readonly directory: string;
 }
 
-/** All QEMUs in directories below this one, whoever started them. */
+/** All QEMUs in directories below this one, even if another process started them. */
 export function qemusBelow(directory: string): RunningQemu[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))

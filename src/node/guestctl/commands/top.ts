@@ -146,7 +146,7 @@ function compared(before: ProcessList, list: ProcessList, names: readonly string
     .toSorted((one, other) => other.cpuPercent - one.cpuPercent || other.rssBytes - one.rssBytes);
 }
 
-/** Like processesOf, but a command that has ended since the first table is no error. */
+/** Like processesOf, but skips a command that has ended since the first table. */
 function ofNames(list: ProcessList, names: readonly string[]): readonly SessionProcess[] {
   return names.flatMap((name) => {
     try {

@@ -125,7 +125,7 @@ export async function demandUnpublished(node: DaemonParts, name: string): Promis
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
   const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");
-  const message = `the ingress ${found.name} is left from another sandbox of the name ${name}: ${hostnames} would lead to this one`;
+  const message = `the ingress ${found.name} is left from another sandbox of the name ${name}: ${hostnames} would be routed to this one`;
   const nextStep =
     "if this node made that ingress, run sweep, which deletes it; otherwise choose another name, or delete the ingress";
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });

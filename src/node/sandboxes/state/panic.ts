@@ -37,8 +37,8 @@ export async function panicOf(
 }
 
 /**
- * Whether a TLS handshake with an agent's port gets no answer. A mere TCP connection is no proof of life, because a
- * proxy may accept it on behalf of a dead VM.
+ * Whether a TLS handshake with an agent's port gets no answer. A mere TCP connection does not prove that it lives,
+ * because a proxy may accept it on behalf of a dead VM.
  */
 function isSilent(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {

@@ -169,8 +169,12 @@ describe("List", () => {
     }
     assert.ok(changes > 0);
     const stayed = names.slice(changes * 4);
-    // What was removed and made anew under its name are two entries, and readdir(3) may give both.
-    assert.deepEqual(seen.filter((name) => stayed.includes(name)).toSorted(), stayed, "each that stayed is told once");
+    // A removed entry and a new one of the same name are two entries, and readdir(3) may return both.
+    assert.deepEqual(
+      seen.filter((name) => stayed.includes(name)).toSorted(),
+      stayed,
+      "each entry that stayed is listed once",
+    );
   });
 
   it("List returns the errno of an entry that it cannot read", NEEDS_ROOT, async () => {

@@ -14,7 +14,7 @@ import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
-/** A watch that is in force, and what it has reported. */
+/** A watch that has started, and what it has reported. */
 class Watch implements AsyncDisposable {
   readonly events: string[] = [];
   readonly #values: AsyncIterableIterator<DirectoryEvent>;

@@ -369,7 +369,7 @@ for (const overflows of [false, true]) {
         run.run(STEPS, overflows);
       } catch (error) {
         const log = run.log.filter((line) => line !== "take 0 of []").join("\n");
-        throw new Error(`seed ${seed} leads to differences:\n${log}`, { cause: error });
+        throw new Error(`seed ${seed} makes differences:\n${log}`, { cause: error });
       }
     }
   });

@@ -9,9 +9,9 @@ import { ErrorSchema, type Header } from "./gen/connectrpc/conformance/v1/servic
 const DETAILS_FIELD = "grpc-status-details-bin";
 
 /**
- * What the suite wants on top of the agent's own answers: header fields, trailers, statuses that no error of the agent
- * has, and details. They are added where the agent's gRPC passes its answer to HTTP/2, which sends and splits it as any
- * other. The ErrorInfo of the agent's own errors is left out, because the suite fails a detail that it did not
+ * What the suite requires on top of the agent's own answers: header fields, trailers, statuses that no error of the
+ * agent has, and details. They are added where the agent's gRPC passes its answer to HTTP/2, which sends and splits it
+ * as any other. The ErrorInfo of the agent's own errors is left out, because the suite fails a detail that it did not
  * request.
  */
 export class Answer {

@@ -20,7 +20,7 @@ import {
 } from "./gen/connectrpc/conformance/v1/server_compat_pb.ts";
 import { serve } from "./service.ts";
 
-/** Listens as the suite wants; without TLS on the unix socket, and on a port before it: the suite dials ports. */
+/** Listens as the suite requires; without TLS on the unix socket, and on a port before it: the suite dials ports. */
 async function listen(server: ManagementServer, request: ServerCompatRequest, directory: string): Promise<number> {
   const { useTls, serverCreds, clientTlsCert } = request;
   if (!useTls) {

@@ -148,7 +148,7 @@ class Responses {
   }
 }
 
-/** Waits as long as the suite wants, or throws why the call was aborted. */
+/** Waits as long as the suite requires, or throws why the call was aborted. */
 async function pause({ signal }: Call, durationMs: number): Promise<void> {
   await delay(durationMs, undefined, { signal }).catch(() => signal.throwIfAborted());
 }
