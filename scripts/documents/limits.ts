@@ -100,7 +100,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["TLS handshake; then the wait for the first request", `${duration(limits.HANDSHAKE_TIMEOUT_MS)} each`],
   [
     "certificate chain of a client",
-    "at most four certificates, 5.5 KiB and 400 DER elements, which is enough for three certificates with RSA-4096 keys; the [security model](security-model.md#what-is-protected) says more",
+    "at most four certificates, 5.5 KiB and 400 DER elements. Three certificates with RSA-4096 keys are within this limit. The [security model](security-model.md#what-is-protected) says more",
   ],
   [
     "before the first authenticated call of a connection",

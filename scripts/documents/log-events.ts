@@ -6,7 +6,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The agent (`EMFILE`) or the guest (`ENFILE`) has no descriptors left. The agent closes new connections.",
   agent_ended: "The agent exits; `agent_ended` is its last line in the log. `reason` says how the workload ended.",
   agent_started: "The configuration was read.",
-  background_failed: "A background task failed, which is a bug.",
+  background_failed: "A background task failed because of a bug.",
   call_failed: "A call failed because of a bug. The client got INTERNAL.",
   certificate_times_enforced: "This build of the agent lacks a feature. `consequence` says what does not work.",
   cgroups_unavailable:

@@ -22,7 +22,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   SIBLING_RUNNING:
     "Another fork of the same snapshot is running. Under QEMU, a sleeping sandbox, its forks and the forks of its snapshots cannot run at the same time.",
   LEFT_BEHIND:
-    "A killed daemon has left a volume of an instance that it never made, lists an instance that it cannot find, or has several records with one id (409 `ambiguous`). Only the daemon's operator can remove these leftovers.",
+    "After it was killed, the daemon has a volume for an instance that does not exist, lists an instance that it cannot find, or has several records with the same id (409 `ambiguous`). Only the daemon's operator can remove these leftovers.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
   NOT_FROZEN:
     '`freeze` is `"required"`, and the freeze failed: no sandbox was suspended. Or `env` was given for a session that was not frozen: no sandbox was forked or resumed.',
