@@ -25,7 +25,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
    */
   frame: {
     /**
-     * Client: what to run; the first frame, once, unless that is `attach`.
+     * Client: what to run. It is the first frame of a call that does not begin with `attach`.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStart start = 1;
      */
@@ -41,7 +41,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "stdin";
   } | {
     /**
-     * Client: end of standard input. No stdin frame may follow. That of a kept command may be closed again.
+     * Client: end of standard input. No stdin frame may follow. Another `stdin_close` is allowed for a kept command.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStdinClose stdin_close = 3;
      */
@@ -57,8 +57,8 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "resize";
   } | {
     /**
-     * Client: send a signal to the command's process group. In a terminal SIGINT, SIGQUIT and SIGTSTP go to the process
-     * group that is in its foreground, as if they were typed.
+     * Client: send a signal to the command's process group. In a terminal, SIGINT, SIGQUIT and SIGTSTP go to the
+     * terminal's foreground process group, as if they were typed.
      *
      * @generated from field: svc.guest.v1alpha1.ExecSignal signal = 5;
      */
@@ -91,7 +91,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
   } | {
     /**
      * Server: how the command ended; the last frame, once. The call of a kept command then stays open for a second, so
-     * that its client can send `forget`. Ending the request, as a client should, ends it at once.
+     * that its client can send `forget`. A client should then half-close the request, which ends the call at once.
      *
      * @generated from field: svc.guest.v1alpha1.ExecExit exit = 9;
      */
@@ -107,8 +107,8 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "attach";
   } | {
     /**
-     * Server, kept commands: bytes of a stream that this call does not get. The next frame of that stream begins after
-     * them.
+     * Server, kept commands: the call does not get these bytes of a stream. The next frame of that stream begins after
+     * the missing bytes.
      *
      * @generated from field: svc.guest.v1alpha1.ExecGap gap = 11;
      */
@@ -116,7 +116,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "gap";
   } | {
     /**
-     * Server, kept commands: how much input the agent has taken.
+     * Server, kept commands: how much input the agent has accepted.
      *
      * @generated from field: svc.guest.v1alpha1.ExecStdinAck stdin_ack = 12;
      */
@@ -132,7 +132,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "ack";
   } | {
     /**
-     * Client, kept commands: nothing of this exec needs to stay after its end.
+     * Client, kept commands: the agent need not keep output and exit of this command after its end.
      *
      * @generated from field: svc.guest.v1alpha1.ExecForget forget = 14;
      */
@@ -149,9 +149,9 @@ export const ExecFrameSchema: GenMessage<ExecFrame> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 0);
 
 /**
- * What to run and how. `args` and `env` may have 131,072 entries together, and take 2 MiB: every name and value with
- * its NUL and a pointer of 8 bytes. More is refused with EXEC_ARGS_TOO_LONG, as is a single one of more than 131,071
- * bytes, which the kernel does not take (execve(2)).
+ * What to run and how. `args` and `env` together may have 131,072 entries and take 2 MiB, where each entry counts with
+ * a NUL and a pointer of 8 bytes. More is refused with EXEC_ARGS_TOO_LONG. So is a single entry of more than 131,071
+ * bytes, because the kernel does not accept it (execve(2)).
  *
  * @generated from message svc.guest.v1alpha1.ExecStart
  */
@@ -165,24 +165,25 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   args: string[];
 
   /**
-   * Environment supplied by the request; applied last and delivered unchanged, even for a bootstrap variable's name.
+   * Variables that are added last. They are passed on unchanged, even if one has the name of a bootstrap variable.
    *
    * @generated from field: map<string, string> env = 2;
    */
   env: { [key: string]: string };
 
   /**
-   * Working directory, absolute. Empty: Process.cwd, else the user's home, else "/". A PWD that is only inherited is
-   * replaced by it, and an inherited OLDPWD is removed.
+   * Working directory, absolute. Empty: Process.cwd, else the user's home, else "/". If the agent inherited PWD, the
+   * command gets this directory as its PWD. An inherited OLDPWD is removed.
    *
    * @generated from field: string cwd = 3;
    */
   cwd: string;
 
   /**
-   * Who runs it: `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user. If the user is not the agent's own, the
-   * user's passwd entry replaces HOME, USER, LOGNAME and SHELL that are only inherited. Without an entry HOME is "/"
-   * and the other three are removed. The agent's own user gets those that are missing.
+   * User that runs the command, as `user`, `uid`, `user:group` or `uid:gid`. Empty: Process.user. If this is not the
+   * agent's own user, inherited values of HOME, USER, LOGNAME and SHELL are replaced by those of the user's passwd
+   * entry; without an entry, HOME is "/" and the other three are removed. If it is the agent's own user, only missing
+   * variables of these four are added.
    *
    * @generated from field: string user = 4;
    */
@@ -203,18 +204,19 @@ export type ExecStart = Message<"svc.guest.v1alpha1.ExecStart"> & {
   stdin: boolean;
 
   /**
-   * Time allowed, in milliseconds; then SIGTERM to the whole tree, two seconds for all of it to end, and SIGKILL to
-   * what is left. `exit` follows when nothing of the tree is alive. 0: no limit. For a kept command the time also runs
-   * while no call is attached, but not while the guest is suspended or its session frozen. A start that has not come in
-   * this time, as on a file system that does not answer, is given up: FAILED_PRECONDITION, EXEC_SETUP_FAILED.
+   * Time that the command may take, in milliseconds; 0: no limit. After this time its whole process tree gets SIGTERM,
+   * and two seconds later SIGKILL. `exit` is sent when no process of the tree is alive. The time also runs while no
+   * call is attached to a kept command, but not while the guest is suspended or the session is frozen. If the command
+   * has not even started by then, for example because a file system hangs, the call fails with FAILED_PRECONDITION,
+   * EXEC_SETUP_FAILED.
    *
    * @generated from field: uint64 timeout_ms = 7;
    */
   timeoutMs: bigint;
 
   /**
-   * Present: the command outlives this call. Losing or cancelling the call detaches from it, half-closing has no
-   * effect, and `attach` attaches to it again.
+   * Present: the command outlives this call. If the call is lost or cancelled, it is only detached from the command,
+   * and a call with `attach` can attach to the command again. Half-closing the request has no effect.
    *
    * @generated from field: svc.guest.v1alpha1.ExecKeep keep = 8;
    */
@@ -229,26 +231,26 @@ export const ExecStartSchema: GenMessage<ExecStart> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 1);
 
 /**
- * How an exec is kept for later calls. There may be 64 kept commands at once, lingering ones included, with 32 MiB of
- * buffers together; more is refused with RESOURCE_EXHAUSTED. A kept command ends by itself, by `timeout_ms`, signals or
- * EndExec, or with the agent.
+ * How a command is kept for later calls. There may be 64 kept commands at once, including those that have ended and
+ * linger. Their buffers may have 32 MiB together. More is refused with RESOURCE_EXHAUSTED. A kept command ends by
+ * itself, at its `timeout_ms`, by a signal, by EndExec, or when the agent exits.
  *
  * @generated from message svc.guest.v1alpha1.ExecKeep
  */
 export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   /**
-   * Name to find it by: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". One that is in use is refused with ALREADY_EXISTS,
-   * EXEC_NAME_IN_USE and the metadata `execId`, `state` ("starting", "running" or "ended") and, once it is started,
-   * `pid`.
+   * Name of the command for later calls: 1 to 128 characters of A-Z, a-z, 0-9, ".", "_" and "-". A name that is in use
+   * is refused with ALREADY_EXISTS, EXEC_NAME_IN_USE. The metadata of the error describe the command that has the name:
+   * `execId`, `state` ("starting", "running" or "ended") and, once it has started, `pid`.
    *
    * @generated from field: string name = 1;
    */
   name: string;
 
   /**
-   * Bytes of output that are held for later calls, of both streams together; reserved at the start. At most 16 MiB. 0:
-   * 1 MiB. Fewer are held if the streams alternate in small pieces: there is room for one turn for each 64 bytes of the
-   * buffer.
+   * Size of the output buffer, for both streams together, which is reserved at the start. At most 16 MiB. 0: 1 MiB. If
+   * the streams alternate in small pieces, the buffer holds fewer bytes: it has room for one change of the stream per
+   * 64 bytes.
    *
    * @generated from field: uint32 buffer_bytes = 2;
    */
@@ -262,26 +264,27 @@ export type ExecKeep = Message<"svc.guest.v1alpha1.ExecKeep"> & {
   whenFull: ExecWhenFull;
 
   /**
-   * How long output and exit stay after the command's end, in milliseconds by the guest's monotonic clock, which stops
-   * while the guest is suspended. A call that is attached then is not cut short. At most 2,147,483,647 (24.8 days). 0:
-   * 10 minutes.
+   * How long output and exit are kept after the command's end, in milliseconds of the guest's monotonic clock, which
+   * stops while the guest is suspended. A call that is attached at the end of this time may continue. At most
+   * 2,147,483,647 (24.8 days). 0: 10 minutes.
    *
    * @generated from field: uint64 linger_ms = 4;
    */
   lingerMs: bigint;
 
   /**
-   * An exec of this name that has ended is forgotten, and its name used again, once the command runs. If the command
-   * cannot be started, the ended exec stays. A call that still reads it is not cut short, unless its place is needed.
+   * If an ended command has this name, it is forgotten as soon as the new command runs. If the new command cannot be
+   * started, the ended command keeps the name. A call that still reads the ended command may continue, unless its
+   * buffer is needed for another command.
    *
    * @generated from field: bool replace_ended = 5;
    */
   replaceEnded: boolean;
 
   /**
-   * Work that nobody watches: while the command runs, HealthResponse.last_user_activity is the time of the call,
-   * whether a call is attached or not. For at most so many milliseconds from its start, by the session's clock, which
-   * stops while the guest is suspended or the session frozen. At most 86,400,000 (24 h). 0: it does not count.
+   * For how many milliseconds from its start the running command counts as user activity even without an attached call:
+   * HealthResponse.last_user_activity is then the time of the Health call. The time does not run while the guest is
+   * suspended or the session is frozen. At most 86,400,000 (24 h). 0: the command counts only while a call is attached.
    *
    * @generated from field: uint64 awake_for_ms = 6;
    */
@@ -296,15 +299,16 @@ export const ExecKeepSchema: GenMessage<ExecKeep> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 2);
 
 /**
- * Attaches to a kept command. The call that was attached ends at once, with ABORTED and EXEC_TAKEN_OVER. The server
- * answers `started`, a `gap` for what is not held any more, output, and `exit` once the command has ended and all
- * output is sent.
+ * Attaches to a kept command. A call that was attached before ends at once with ABORTED, EXEC_TAKEN_OVER. The server
+ * sends `started`, a `gap` for output that is no longer in the buffer, output, and `exit` once the command has ended
+ * and all output is sent.
  *
- * Output is sent from the offsets or, with `from_now`, from now on; with one offset alone the other stream continues
- * from now. Both `from_now` and an offset, or neither, is INVALID_ARGUMENT. An offset past the stream's end is
- * OUT_OF_RANGE, EXEC_OFFSET_PAST_END. An offset acknowledges everything before it, as `ack` does. `from_now`
- * acknowledges nothing: a client that skips missed output of a BLOCK exec sends an `ack` of the offsets in `started`.
- * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
+ * Output is sent from the given offsets or, with `from_now`, from the current end of the streams. If only one offset is
+ * given, the other stream is sent from its current end. The call fails with INVALID_ARGUMENT if it has both `from_now`
+ * and an offset, or neither. An offset past the end of its stream is OUT_OF_RANGE, EXEC_OFFSET_PAST_END. An offset
+ * acknowledges all output before it, as `ack` does. `from_now` acknowledges nothing: with EXEC_WHEN_FULL_BLOCK, a
+ * client that skips output must send an `ack` of the offsets in `started`. A name that is unknown, or belongs to
+ * another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN.
  *
  * @generated from message svc.guest.v1alpha1.ExecAttach
  */
@@ -317,14 +321,14 @@ export type ExecAttach = Message<"svc.guest.v1alpha1.ExecAttach"> & {
   name: string;
 
   /**
-   * ExecStarted.exec_id of the very exec that is meant. Empty: whichever has the name now.
+   * ExecStarted.exec_id of the command. Empty: the command that currently has the name.
    *
    * @generated from field: string exec_id = 2;
    */
   execId: string;
 
   /**
-   * Offset in standard output of the first byte that is wanted: how many the client has.
+   * Offset of the first byte of standard output to send, which is the number of bytes that the client already has.
    *
    * @generated from field: optional uint64 stdout_offset = 3;
    */
@@ -345,20 +349,20 @@ export type ExecAttach = Message<"svc.guest.v1alpha1.ExecAttach"> & {
   fromNow: boolean;
 
   /**
-   * Present: the size of the terminal from now on. Ignored where the exec has no terminal.
+   * Present: new size of the terminal. Ignored if the command has no terminal.
    *
    * @generated from field: svc.guest.v1alpha1.TerminalSize size = 6;
    */
   size?: TerminalSize | undefined;
 
   /**
-   * The workload's output, where Process.output keeps it; else FAILED_PRECONDITION, WORKLOAD_OUTPUT_NOT_KEPT. An older
-   * agent ignores this field and answers NOT_FOUND, EXEC_UNKNOWN.
+   * Attach to the workload's output. If Process.output does not keep it, the call fails with FAILED_PRECONDITION,
+   * WORKLOAD_OUTPUT_NOT_KEPT. An older agent ignores this field and answers NOT_FOUND, EXEC_UNKNOWN.
    *
-   * Up to 32 calls read it at once, and none ends another. They only read: every frame but `ack`, which changes
-   * nothing, is INVALID_ARGUMENT, INVALID_FIELD. They are no user activity, and go on while the session is frozen.
-   * `exit` comes once the workload and all of its descendants have ended. The agent leaves then; until it has gone,
-   * calls that begin late are answered as well.
+   * Up to 32 calls may read the output at once; a new call does not end another one. The calls can only read: every
+   * frame except `ack`, which has no effect, is INVALID_ARGUMENT, INVALID_FIELD. They do not count as user activity,
+   * and they continue while the session is frozen. `exit` is sent once the workload and all of its descendants have
+   * ended. The agent then exits, but serves calls that begin before its exit.
    *
    * @generated from field: bool workload = 7;
    */
@@ -373,7 +377,7 @@ export const ExecAttachSchema: GenMessage<ExecAttach> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 3);
 
 /**
- * Bytes that are not held any more.
+ * Bytes of output that the call does not get, because they are no longer in the buffer.
  *
  * @generated from message svc.guest.v1alpha1.ExecGap
  */
@@ -386,7 +390,7 @@ export type ExecGap = Message<"svc.guest.v1alpha1.ExecGap"> & {
   stream: ExecStream;
 
   /**
-   * How many there are; never 0. They count in the stream's offsets.
+   * Number of bytes; never 0. They count in the offsets of the stream.
    *
    * @generated from field: uint64 bytes = 2;
    */
@@ -401,16 +405,16 @@ export const ExecGapSchema: GenMessage<ExecGap> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 4);
 
 /**
- * How much input of a kept command the agent has taken; one may answer several frames. A client may have 256 KiB of
- * unacknowledged input in flight, each frame counted with 256 bytes more than it carries. Beyond that the agent reads
- * no further frame, not even `ack`, until the command takes input.
+ * How much input of a kept command the agent has accepted. One acknowledgement may be for several frames. A client may
+ * have 256 KiB of unacknowledged input in flight; each frame counts 256 bytes in addition to its content. Beyond that
+ * limit the agent reads no further frames, not even `ack`, until the command reads input.
  *
  * @generated from message svc.guest.v1alpha1.ExecStdinAck
  */
 export type ExecStdinAck = Message<"svc.guest.v1alpha1.ExecStdinAck"> & {
   /**
-   * Bytes of input that the agent has taken since the exec's start. They reach the command, if it reads them, even if
-   * the call ends. The next call must send everything after them again.
+   * Number of bytes of input that the agent has accepted since the command's start. The command can read these bytes
+   * even if the call ends. After a reconnect, the next call must send all input after them again.
    *
    * @generated from field: uint64 offset = 1;
    */
@@ -425,14 +429,14 @@ export const ExecStdinAckSchema: GenMessage<ExecStdinAck> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 5);
 
 /**
- * How much output a client has. An offset below an earlier one changes nothing; one past
- * the end of the stream is OUT_OF_RANGE, EXEC_OFFSET_PAST_END.
+ * How much output a client has received. An offset that is lower than an earlier one has no effect. An offset past the
+ * end of the stream is OUT_OF_RANGE, EXEC_OFFSET_PAST_END.
  *
  * @generated from message svc.guest.v1alpha1.ExecAck
  */
 export type ExecAck = Message<"svc.guest.v1alpha1.ExecAck"> & {
   /**
-   * Bytes of standard output since the exec's start that the client needs no more.
+   * Number of bytes of standard output, counted from the command's start, that the client no longer needs.
    *
    * @generated from field: uint64 stdout_offset = 1;
    */
@@ -454,9 +458,8 @@ export const ExecAckSchema: GenMessage<ExecAck> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 6);
 
 /**
- * The exec does not linger: it is gone as soon as it has ended and no call is attached to it. It has no fields. A
- * client that must not lose output or exit receives them first and then forgets the exec, in the same call or by
- * EndExec.
+ * The command is forgotten as soon as it has ended and no call is attached, without a linger time. A client that must
+ * not lose output or exit first receives them, and then sends this frame or calls EndExec. It has no fields.
  *
  * @generated from message svc.guest.v1alpha1.ExecForget
  */
@@ -491,15 +494,16 @@ export type Terminal = Message<"svc.guest.v1alpha1.Terminal"> & {
   rows: number;
 
   /**
-   * Value of TERM unless Process.env or ExecStart.env names it; an inherited one never counts. Empty: "xterm-256color".
+   * Value of TERM, unless Process.env or ExecStart.env sets TERM. An inherited TERM is never used. Empty:
+   * "xterm-256color".
    *
    * @generated from field: string term = 3;
    */
   term: string;
 
   /**
-   * Input is UTF-8 (IUTF8 of termios(3)): while the terminal itself edits a line, the erase key removes a whole
-   * character and not only its last byte.
+   * Input is UTF-8 (IUTF8 of termios(3)): in the terminal's own line editing, the erase key removes a whole character
+   * and not only its last byte.
    *
    * @generated from field: bool iutf8 = 4;
    */
@@ -591,7 +595,8 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   pid: number;
 
   /**
-   * The exec is kept. An agent that does not know ExecStart.keep leaves it false, and runs the command as any other.
+   * The command is kept. An agent that does not know ExecStart.keep leaves this false, and runs the command without
+   * keeping it.
    *
    * @generated from field: bool kept = 2;
    */
@@ -605,8 +610,8 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   execId: string;
 
   /**
-   * Kept commands: offset in standard output at which this call's output begins; a `gap` that follows counts from
-   * there.
+   * Kept commands: offset in standard output at which the output of this call begins. If a `gap` follows, its bytes
+   * begin at this offset.
    *
    * @generated from field: uint64 stdout_offset = 4;
    */
@@ -620,7 +625,7 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   stderrOffset: bigint;
 
   /**
-   * Kept commands: bytes of input taken so far; the client continues after them.
+   * Kept commands: number of bytes of input accepted so far. The client continues with the input after them.
    *
    * @generated from field: uint64 stdin_offset = 6;
    */
@@ -634,22 +639,22 @@ export type ExecStarted = Message<"svc.guest.v1alpha1.ExecStarted"> & {
   stdinClosed: boolean;
 
   /**
-   * Kept commands: it runs in a terminal.
+   * Kept commands: the command runs in a terminal.
    *
    * @generated from field: bool terminal = 8;
    */
   terminal: boolean;
 
   /**
-   * Kept commands: it was started with standard input.
+   * Kept commands: the command was started with standard input.
    *
    * @generated from field: bool stdin = 9;
    */
   stdin: boolean;
 
   /**
-   * Kept commands: bytes of standard output so far. Once this call has got those, it has what there was when it began.
-   * Older agents leave it 0.
+   * Kept commands: number of bytes of standard output so far. A client that has received all of them has all output
+   * from before this call. Older agents leave this 0.
    *
    * @generated from field: uint64 stdout_end = 10;
    */
@@ -705,15 +710,15 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
   timedOut: boolean;
 
   /**
-   * The kernel's out-of-memory killer struck in the command's cgroup. False where there is no such cgroup.
+   * A process in the command's cgroup was OOM-killed. False if the command has no cgroup.
    *
    * @generated from field: bool oom_killed = 5;
    */
   oomKilled: boolean;
 
   /**
-   * Standard output and error reached their end. False if a background process still holds one of them open 20 ms after
-   * the command's end. Either way everything that the command itself wrote was sent.
+   * Standard output and error reached EOF. False if a background process still holds one of them open 20 ms after the
+   * command's end. In both cases all output of the command itself was sent.
    *
    * @generated from field: bool output_complete = 6;
    */
@@ -727,7 +732,7 @@ export type ExecExit = Message<"svc.guest.v1alpha1.ExecExit"> & {
   durationMs: bigint;
 
   /**
-   * What it has used until its end. Absent: an older agent.
+   * Resource usage until the command's end. Absent: an older agent.
    *
    * @generated from field: svc.guest.v1alpha1.CommandUsage usage = 8;
    */
@@ -742,13 +747,13 @@ export const ExecExitSchema: GenMessage<ExecExit> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec, 13);
 
 /**
- * What a command has used.
+ * Resource usage of a command.
  *
  * @generated from message svc.guest.v1alpha1.CommandUsage
  */
 export type CommandUsage = Message<"svc.guest.v1alpha1.CommandUsage"> & {
   /**
-   * Whose time it is.
+   * Which processes the CPU times include.
    *
    * @generated from field: svc.guest.v1alpha1.UsageScope cpu_scope = 1;
    */
@@ -769,16 +774,17 @@ export type CommandUsage = Message<"svc.guest.v1alpha1.CommandUsage"> & {
   cpuSystemUs: bigint;
 
   /**
-   * Whose memory it is; unspecified where that is not known.
+   * Which processes the peak memory includes; unspecified if it is not known.
    *
    * @generated from field: svc.guest.v1alpha1.UsageScope peak_memory_scope = 4;
    */
   peakMemoryScope: UsageScope;
 
   /**
-   * Most memory at any time, in bytes. Of a tree: memory.peak, which includes the files that it had cached. Of a
-   * process: the largest resident set of it or of one that it waited for. The agent's own counts in that, because the
-   * command begins as a copy of it: absent where it is not larger.
+   * Peak memory in bytes. With USAGE_SCOPE_TREE it is memory.peak of the cgroup, which includes cached files. With
+   * USAGE_SCOPE_PROCESS it is the largest resident set of the process or of a descendant that was waited for. That
+   * value is never below the agent's own resident set, because the command begins as a copy of the agent. So the field
+   * is absent if the value is not above it.
    *
    * @generated from field: optional uint64 peak_memory_bytes = 5;
    */
@@ -799,7 +805,7 @@ export const CommandUsageSchema: GenMessage<CommandUsage> = /*@__PURE__*/
  */
 export const ExecWhenFull = {
   /**
-   * As EXEC_WHEN_FULL_DROP_OLDEST.
+   * The same as EXEC_WHEN_FULL_DROP_OLDEST.
    *
    * @generated from enum value: EXEC_WHEN_FULL_UNSPECIFIED = 0;
    */
@@ -876,7 +882,7 @@ export const ExecStreamSchema: GenEnum<ExecStream> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_exec, 1);
 
 /**
- * Whose usage it is.
+ * Which processes a figure includes.
  *
  * @generated from enum svc.guest.v1alpha1.UsageScope
  */
@@ -889,15 +895,15 @@ export const UsageScope = {
   UNSPECIFIED: 0,
 
   /**
-   * The command's cgroup: all that it started, ended or not (cpu.stat; memory.peak, from Linux 5.19 and with the memory
-   * controller).
+   * All processes of the command's cgroup, ended ones included (cpu.stat; memory.peak, since Linux 5.19 and only with
+   * the memory controller).
    *
    * @generated from enum value: USAGE_SCOPE_TREE = 1;
    */
   TREE: 1,
 
   /**
-   * The process, and those of its descendants that were waited for (getrusage(2)).
+   * The process, and its descendants that were waited for (getrusage(2)).
    *
    * @generated from enum value: USAGE_SCOPE_PROCESS = 2;
    */
@@ -905,7 +911,7 @@ export const UsageScope = {
 } as const;
 
 /**
- * Whose usage it is.
+ * Which processes a figure includes.
  *
  * @generated from enum svc.guest.v1alpha1.UsageScope
  */

@@ -73,7 +73,7 @@ export type KeptExec = Message<"svc.guest.v1alpha1.KeptExec"> & {
   execId: string;
 
   /**
-   * Process id in the guest. Another process may have it once the exec has ended.
+   * Process id in the guest. After the command's end, another process may have this id.
    *
    * @generated from field: uint32 pid = 3;
    */
@@ -87,7 +87,8 @@ export type KeptExec = Message<"svc.guest.v1alpha1.KeptExec"> & {
   started?: Timestamp | undefined;
 
   /**
-   * How it ended; absent while it runs. `output_complete` is false as long as output waits for room in the buffer.
+   * How the command ended; absent while it runs. `output_complete` is false as long as output waits for room in the
+   * buffer.
    *
    * @generated from field: svc.guest.v1alpha1.ExecExit exit = 5;
    */
@@ -143,7 +144,8 @@ export type KeptExec = Message<"svc.guest.v1alpha1.KeptExec"> & {
   heldBytes: bigint;
 
   /**
-   * Milliseconds for which it goes on to count as user activity (ExecKeep.awake_for_ms); 0: it does not, or has ended.
+   * For how many more milliseconds the command counts as user activity (ExecKeep.awake_for_ms). 0: it does not count,
+   * or it has ended.
    *
    * @generated from field: uint64 awake_left_ms = 13;
    */
@@ -158,7 +160,7 @@ export const KeptExecSchema: GenMessage<KeptExec> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 2);
 
 /**
- * Which exec to end or forget.
+ * Which kept command to end or forget.
  *
  * @generated from message svc.guest.v1alpha1.EndExecRequest
  */
@@ -171,7 +173,7 @@ export type EndExecRequest = Message<"svc.guest.v1alpha1.EndExecRequest"> & {
   name: string;
 
   /**
-   * ExecStarted.exec_id of the very exec that is meant. Empty: whichever has the name now.
+   * ExecStarted.exec_id of the command. Empty: the command that currently has the name.
    *
    * @generated from field: string exec_id = 2;
    */
@@ -185,24 +187,24 @@ export type EndExecRequest = Message<"svc.guest.v1alpha1.EndExecRequest"> & {
   signal: number;
 
   /**
-   * Time for the whole tree to end, in milliseconds, before SIGKILL; at most 600,000. 0: 2,000.
+   * Grace period of the whole tree before SIGKILL, in milliseconds; at most 600,000. 0: 2,000.
    *
    * @generated from field: uint64 grace_ms = 4;
    */
   graceMs: bigint;
 
   /**
-   * Forget it once it has ended: its name is free when the answer comes. A call that is attached still gets the rest of
-   * the output and the exit. An older agent ignores this and leaves EndExecResponse.forgotten false: then call EndExec
-   * again, with the exec_id.
+   * Forget the command once it has ended, so that its name is free when the response is sent. An attached call still
+   * gets the rest of the output and the exit. An older agent ignores this and leaves EndExecResponse.forgotten false;
+   * the client then calls EndExec again, with the exec_id.
    *
    * @generated from field: bool forget = 5;
    */
   forget: boolean;
 
   /**
-   * If the exec has already ended, end the processes that it left running before it is forgotten, whatever session or
-   * parent they have. An older agent ignores this.
+   * If the command has already ended, end the processes that it left running, whatever session or parent they have, and
+   * then forget the command. An older agent ignores this.
    *
    * @generated from field: bool leftovers = 6;
    */
@@ -217,7 +219,7 @@ export const EndExecRequestSchema: GenMessage<EndExecRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 3);
 
 /**
- * How the exec ended.
+ * How the command ended.
  *
  * @generated from message svc.guest.v1alpha1.EndExecResponse
  */
@@ -230,23 +232,25 @@ export type EndExecResponse = Message<"svc.guest.v1alpha1.EndExecResponse"> & {
   exit?: ExecExit | undefined;
 
   /**
-   * It is forgotten: it had ended before, or `forget` was set. False: this call ended it, and it lingers.
+   * The command is forgotten, because it had ended before the call, or because `forget` was set. False: this call ended
+   * the command, and its output and exit are still kept.
    *
    * @generated from field: bool forgotten = 2;
    */
   forgotten: boolean;
 
   /**
-   * Set if `leftovers` was: how many processes that an ended exec had left running were ended. 0 also if the exec still
-   * ran, because then its whole tree was ended. Absent: see `leftovers_unknown`; or an older agent.
+   * With `leftovers`: number of processes that the ended command had left running and that were ended. Also 0 if the
+   * command was still running, because then its whole tree was ended. Absent: see `leftovers_unknown`, or an older
+   * agent.
    *
    * @generated from field: optional uint32 leftovers_ended = 3;
    */
   leftoversEnded?: number | undefined;
 
   /**
-   * The exec had ended, and the agent cannot tell what it left running from other processes, because it has no cgroups
-   * (log event `cgroups_unavailable`). No process was ended.
+   * The command had ended, and the agent has no cgroups (log event `cgroups_unavailable`), so it cannot find the
+   * processes that the command left running. No process was ended.
    *
    * @generated from field: bool leftovers_unknown = 4;
    */
@@ -261,7 +265,7 @@ export const EndExecResponseSchema: GenMessage<EndExecResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_exec_sessions, 4);
 
 /**
- * Which exec gets which signal.
+ * Which kept command gets which signal.
  *
  * @generated from message svc.guest.v1alpha1.SignalExecRequest
  */
@@ -274,7 +278,7 @@ export type SignalExecRequest = Message<"svc.guest.v1alpha1.SignalExecRequest"> 
   name: string;
 
   /**
-   * ExecStarted.exec_id of the very exec that is meant. Empty: whichever has the name now.
+   * ExecStarted.exec_id of the command. Empty: the command that currently has the name.
    *
    * @generated from field: string exec_id = 2;
    */
@@ -346,8 +350,8 @@ export type ListProcessesResponse = Message<"svc.guest.v1alpha1.ListProcessesRes
   truncated: boolean;
 
   /**
-   * Microseconds since the guest has booted, when the processes were read. Two answers give the share of a processor
-   * that a process used in between.
+   * Microseconds from the guest's boot to the time at which the processes were read. With two responses, a client can
+   * calculate which share of a CPU a process has used in between.
    *
    * @generated from field: uint64 uptime_us = 3;
    */
@@ -375,8 +379,8 @@ export type SessionProcess = Message<"svc.guest.v1alpha1.SessionProcess"> & {
   pid: number;
 
   /**
-   * When it started, in clock ticks (1/100 s) since the guest has booted: field 22 of proc_pid_stat(5). Identifies the
-   * process together with `pid`.
+   * Start time in clock ticks (1/100 s) since the guest's boot: field 22 of proc_pid_stat(5). Together with `pid` it
+   * identifies the process.
    *
    * @generated from field: uint64 start_ticks = 2;
    */
@@ -432,29 +436,31 @@ export type SessionProcess = Message<"svc.guest.v1alpha1.SessionProcess"> & {
   started?: Timestamp | undefined;
 
   /**
-   * Its name (comm), at most 15 bytes, which it can choose itself.
+   * Its name (comm) of at most 15 bytes, which the process can change.
    *
    * @generated from field: string name = 10;
    */
   name: string;
 
   /**
-   * Its arguments, each followed by a NUL, as in /proc/PID/cmdline; the process can change them. Empty: it has none (a
-   * zombie), or the kernel does not show them to the agent, or has not within a second (then the process is stuck).
+   * Its arguments, each followed by a NUL, as in /proc/PID/cmdline; the process can change them. Empty if it has none
+   * (a zombie), if the kernel does not show them to the agent, or if reading them takes more than a second (because the
+   * process hangs).
    *
    * @generated from field: bytes command_line = 11;
    */
   commandLine: Uint8Array;
 
   /**
-   * `command_line` is cut: a process may use 4,096 bytes, and all of them together 2 MiB.
+   * `command_line` is cut. The limit is 4,096 bytes for one process, and 2 MiB for all processes together.
    *
    * @generated from field: bool command_line_truncated = 12;
    */
   commandLineTruncated: boolean;
 
   /**
-   * The command that it belongs to. Absent: a hook, ready_cmd, or what an ended exec has left behind.
+   * The command that the process belongs to. Absent: the process belongs to a hook, to ready_cmd, or to a command that
+   * has ended and is forgotten.
    *
    * @generated from field: svc.guest.v1alpha1.ProcessCommand command = 13;
    */
@@ -496,15 +502,15 @@ export type ProcessCommand = Message<"svc.guest.v1alpha1.ProcessCommand"> & {
   execId: string;
 
   /**
-   * Process id of the command itself. 0: it has ended, and the process is what it left behind.
+   * Process id of the command itself. 0: the command has ended, and has left this process running.
    *
    * @generated from field: uint32 pid = 4;
    */
   pid: number;
 
   /**
-   * Exec that is not kept: address of the client that runs it, as the agent sees it: `ADDRESS:PORT`, `vsock:CID:PORT`,
-   * or `unix`.
+   * For a command that is not kept: address of its client as the agent sees it, `ADDRESS:PORT`, `vsock:CID:PORT` or
+   * `unix`.
    *
    * @generated from field: string client = 5;
    */
@@ -617,9 +623,9 @@ export const CommandKindSchema: GenEnum<CommandKind> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_exec_sessions, 0);
 
 /**
- * Lists, ends and signals kept commands (ExecStart.keep); GuestAgent.Exec starts them and attaches to them. Also lists
- * and signals single processes of the session. Served where GuestAgent is, to the same clients, with the same token,
- * headers, errors and limits. Its calls do not count as user activity.
+ * Lists, ends and signals kept commands (ExecStart.keep), which GuestAgent.Exec starts and attaches to. Also lists and
+ * signals single processes of the session. Served on the same listeners as GuestAgent, with the same token, headers,
+ * errors and limits. Its calls do not count as user activity.
  *
  * @generated from service svc.guest.v1alpha1.ExecSessions
  */
@@ -635,13 +641,15 @@ export const ExecSessions: GenService<{
     output: typeof ListExecsResponseSchema;
   },
   /**
-   * Ends the tree of a kept command that runs: the signal, the grace for all of it to end, SIGKILL to what is left.
-   * Output and exit linger as after any end, unless `forget` is set. One that has ended is forgotten: its name and its
-   * buffer are free, and a call that still reads it ends with NOT_FOUND, EXEC_UNKNOWN. The processes that it left
-   * running continue, unless `leftovers` is set: then they are ended first, in the same way as a tree.
+   * Ends the process tree of a running kept command: sends the signal, waits for the grace period, and sends SIGKILL to
+   * the processes that are left. Output and exit are then kept as after any end, unless `forget` is set.
    *
-   * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. If SIGKILL does not end all
-   * processes within ten seconds, the call fails with FAILED_PRECONDITION, EXEC_NOT_ENDED, and the exec is not
+   * A command that has already ended is forgotten: its name and buffer can be used again, and a call that still reads
+   * the command ends with NOT_FOUND, EXEC_UNKNOWN. Processes that the command left running continue, unless `leftovers`
+   * is set. In this case they are first ended in the same way as a tree.
+   *
+   * A name that is unknown, or belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. If SIGKILL does not end all
+   * processes within ten seconds, the call fails with FAILED_PRECONDITION, EXEC_NOT_ENDED, and the command is not
    * forgotten.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.EndExec
@@ -652,10 +660,10 @@ export const ExecSessions: GenService<{
     output: typeof EndExecResponseSchema;
   },
   /**
-   * Sends a signal to the process group of a kept command that runs, as ExecFrame.signal does, whether a call is
-   * attached or not (in a terminal, to the foreground group). Does not wait: the command may ignore it.
+   * Sends a signal to the process group of a running kept command, as ExecFrame.signal does, even if no call is
+   * attached. Does not wait for an effect: the command may ignore the signal.
    *
-   * An unknown name, or one that belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. One that has ended is
+   * A name that is unknown, or belongs to another `exec_id`, is NOT_FOUND, EXEC_UNKNOWN. A command that has ended is
    * FAILED_PRECONDITION, EXEC_ENDED.
    *
    * @generated from rpc svc.guest.v1alpha1.ExecSessions.SignalExec
@@ -666,9 +674,9 @@ export const ExecSessions: GenService<{
     output: typeof SignalExecResponseSchema;
   },
   /**
-   * Lists the processes of the session: the workload, execs, hooks and ready_cmd, with everything that they have
-   * started and that still exists. Processes of the agent and of the guest's own init are not listed. The agent reads
-   * /proc when it is called, in any image; a process that starts or ends meanwhile may be missing.
+   * Lists the processes of the session: the workload, commands, hooks and ready_cmd, with all their descendants that
+   * still exist. Processes of the agent and of the guest's own init are not listed. The agent reads /proc itself, so
+   * this works in any image. A process that starts or ends during the call may be missing.
    *
    * Without a usable /proc: FAILED_PRECONDITION, PROCESSES_UNREADABLE. An older agent: UNIMPLEMENTED.
    *
@@ -680,8 +688,8 @@ export const ExecSessions: GenService<{
     output: typeof ListProcessesResponseSchema;
   },
   /**
-   * Sends a signal to one process of the session. Pid and start time together identify it, so that a later process with
-   * the same pid never gets the signal. Does not wait: the process may ignore the signal.
+   * Sends a signal to one process of the session. Pid and start time together identify the process, so that a later
+   * process with the same pid never gets the signal. Does not wait for an effect: the process may ignore the signal.
    *
    * No such process, or not one of the session: NOT_FOUND, PROCESS_UNKNOWN. The agent may not signal it:
    * PERMISSION_DENIED, PROCESS_NOT_PERMITTED. The kernel has no pidfds (Linux before 5.3): UNIMPLEMENTED,

@@ -44,31 +44,34 @@ export type WatchRequest = Message<"svc.guest.v1alpha1.WatchRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * All directories below it as well, those that are made later included. Never over a symbolic link.
+   * Watch all directories below it as well, including directories that are created later. Symbolic links are not
+   * followed.
    *
    * @generated from field: bool recursive = 4;
    */
   recursive: boolean;
 
   /**
-   * Report only entries whose name matches one of these glob patterns: "*" and "?" match any bytes and any byte but a
-   * slash, "[ab]" one of them, and a pattern with a slash matches the whole path from the directory on, in which "**"
-   * matches any number of directories. A rename is reported if either name matches, a RESCAN always. Empty: everything.
-   * At most 64 patterns here and in `ignore` together.
+   * Report only entries that match one of these glob patterns; empty: all entries. A pattern without a slash is
+   * compared to the name of an entry, and a pattern with a slash to its path relative to the directory. "*" matches any
+   * bytes and "?" any single byte, but neither matches a slash. "[ab]" matches one of these bytes, and "**" any number
+   * of directories. A rename is reported if the old or the new name matches; a RESCAN is always reported. At most 64
+   * patterns here and in `ignore` together.
    *
    * @generated from field: repeated string names = 5;
    */
   names: string[];
 
   /**
-   * Ignore entries that match one of these patterns, and do not watch directories that do, such as "node_modules".
+   * Do not report entries that match one of these patterns, and do not watch directories that match, such as
+   * "node_modules".
    *
    * @generated from field: repeated string ignore = 6;
    */
   ignore: string[];
 
   /**
-   * Other file systems that are mounted below it as well.
+   * Also watch other file systems that are mounted below the directory.
    *
    * @generated from field: bool cross_mounts = 7;
    */
@@ -89,21 +92,21 @@ export const WatchRequestSchema: GenMessage<WatchRequest> = /*@__PURE__*/
  */
 export type WatchResponse = Message<"svc.guest.v1alpha1.WatchResponse"> & {
   /**
-   * In the order in which they happened, except that changes of different directories may be exchanged.
+   * In the order in which they happened. Only the order of changes in different directories may differ.
    *
    * @generated from field: repeated svc.guest.v1alpha1.WatchEvent events = 1;
    */
   events: WatchEvent[];
 
   /**
-   * The watch is in force, and `directories` are watched. Only in the first response, which has no events.
+   * The watch has begun, with this number of `directories`. Set only in the first response, which has no events.
    *
    * @generated from field: bool watching = 2;
    */
   watching: boolean;
 
   /**
-   * Directories that are watched; in the first response.
+   * Number of watched directories; in the first response.
    *
    * @generated from field: uint32 directories = 3;
    */
@@ -131,14 +134,14 @@ export type WatchEvent = Message<"svc.guest.v1alpha1.WatchEvent"> & {
   kind: WatchEventKind;
 
   /**
-   * Its path from the watched directory on; empty for that itself.
+   * Its path relative to the watched directory; empty for that directory itself.
    *
    * @generated from field: bytes path = 2;
    */
   path: Uint8Array;
 
   /**
-   * Its new path; of a WATCH_EVENT_KIND_MOVED.
+   * Its new path; only for WATCH_EVENT_KIND_MOVED.
    *
    * @generated from field: bytes new_path = 3;
    */
@@ -152,8 +155,8 @@ export type WatchEvent = Message<"svc.guest.v1alpha1.WatchEvent"> & {
   directory: boolean;
 
   /**
-   * Symbolic name of the errno for which changes below a directory are not reported, such as "EACCES"; of a
-   * WATCH_EVENT_KIND_RESCAN. Empty: they are reported from now on.
+   * Only for WATCH_EVENT_KIND_RESCAN: the errno, such as "EACCES", because of which changes below the directory are not
+   * reported. Empty: changes below the directory are reported from now on.
    *
    * @generated from field: string errno = 5;
    */
@@ -168,7 +171,7 @@ export const WatchEventSchema: GenMessage<WatchEvent> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 2);
 
 /**
- * A part of a tree that is written. The first has the header.
+ * A part of a tree to write. The first one has the header.
  *
  * @generated from message svc.guest.v1alpha1.WriteTreeRequest
  */
@@ -180,7 +183,7 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
    */
   part: {
     /**
-     * Where to write and how; first, once.
+     * Where and how to write; in the first message only.
      *
      * @generated from field: svc.guest.v1alpha1.WriteTreeHeader header = 1;
      */
@@ -196,7 +199,7 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
     case: "items";
   } | {
     /**
-     * The next bytes of the file that was the last item, which said more than it held.
+     * The next bytes of the file that was the last item, whose `data` was shorter than its `size`.
      *
      * @generated from field: bytes data = 3;
      */
@@ -204,8 +207,8 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
     case: "data";
   } | {
     /**
-     * The same, where they are zeros: their number. They become a hole. Only of an item with `sparse`, and only to an
-     * agent whose first answer has `holes`.
+     * In place of `data`: the next bytes of that file are a hole, which means this number of zeros. Only for an item
+     * with `sparse`, and only for an agent whose first response has `holes`.
      *
      * @generated from field: uint64 hole = 4;
      */
@@ -213,10 +216,10 @@ export type WriteTreeRequest = Message<"svc.guest.v1alpha1.WriteTreeRequest"> & 
     case: "hole";
   } | {
     /**
-     * The client cannot send the rest of the last item: its source failed after the item was sent, for example because
-     * the file became shorter. The agent drops what it has of that file, leaves what is there under its name, and goes
-     * on with the next item. The last item must still lack bytes. Only to an agent whose first answer has
-     * `item_failures`.
+     * The client cannot send the rest of the last item, because its source has failed, for example because the file
+     * became shorter. The agent discards the bytes that it has received of that file, does not change an existing file
+     * of that name, and continues with the next item. Only if bytes of the last item are still missing, and only for an
+     * agent whose first response has `item_failures`.
      *
      * @generated from field: svc.guest.v1alpha1.TreeItemFailure item_failure = 5;
      */
@@ -233,15 +236,15 @@ export const WriteTreeRequestSchema: GenMessage<WriteTreeRequest> = /*@__PURE__*
   messageDesc(file_svc_guest_v1alpha1_file_tree, 3);
 
 /**
- * Why the rest of an item does not come.
+ * Why the rest of an item is not sent.
  *
  * @generated from message svc.guest.v1alpha1.TreeItemFailure
  */
 export type TreeItemFailure = Message<"svc.guest.v1alpha1.TreeItemFailure"> & {
   /**
-   * Symbolic name of the errno of the source, such as "EIO"; "ESTALE" for a file that became shorter. For the agent's
-   * log alone: the client knows about its own failures, so the agent counts the item in `items` of its answer, but not
-   * in `failed`, and `fail_fast` does not apply to it.
+   * Symbolic name of the errno of the source, such as "EIO"; "ESTALE" for a file that became shorter. It is only for
+   * the agent's log. Because the client itself knows of the failure, the agent counts the item in `items` of its
+   * responses, but not in `failed`, and `fail_fast` does not apply.
    *
    * @generated from field: string errno = 1;
    */
@@ -276,31 +279,33 @@ export type WriteTreeHeader = Message<"svc.guest.v1alpha1.WriteTreeHeader"> & {
   beneath: Uint8Array;
 
   /**
-   * No symbolic link is followed on the directory's own path beneath `beneath`, nor below the directory.
+   * Follow no symbolic link in the part of `path` below `beneath`, and none below the directory.
    *
    * @generated from field: bool no_symlinks = 3;
    */
   noSymlinks: boolean;
 
   /**
-   * Make the directory if it is missing, with missing ones above it: mode 0755, of the workload's user.
+   * Create the directory and its parents if they are missing, with mode 0755 and owned by the workload's user.
    *
    * @generated from field: bool parents = 4;
    */
   parents: boolean;
 
   /**
-   * Replace what is there under an item's name, whatever it is but a directory. Else that is ALREADY_EXISTS of the
-   * item. A directory that is there stays, and takes the item's mode and time, and its owner where it has one. So does
-   * a directory to which a symbolic link leads that was there before the call, beneath the tree's directory; an
-   * absolute link is looked up within that. Attributes of directories are set last.
+   * Replace an existing entry with the name of an item, unless it is a directory. Without this the item fails with
+   * ALREADY_EXISTS. An existing directory stays, and gets the mode and time of the item, and its owner if the item has
+   * one. The same applies to a directory that is the target of a symbolic link, if the link existed before the call and
+   * its target is below the tree's directory; an absolute link is resolved inside that directory. Attributes of
+   * directories are set last.
    *
    * @generated from field: bool overwrite = 5;
    */
   overwrite: boolean;
 
   /**
-   * Keep setuid, setgid and sticky bits of modes. Else they are left out, and directories that are there keep theirs.
+   * Set the setuid, setgid and sticky bits of modes. Without this they are left out, and existing directories keep
+   * theirs.
    *
    * @generated from field: bool special_bits = 6;
    */
@@ -329,7 +334,7 @@ export const WriteTreeHeaderSchema: GenMessage<WriteTreeHeader> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 5);
 
 /**
- * Items of a tree: many small ones, or one.
+ * Items of a tree: many small items, or one large one.
  *
  * @generated from message svc.guest.v1alpha1.TreeItems
  */
@@ -356,7 +361,7 @@ export const TreeItemsSchema: GenMessage<TreeItems> = /*@__PURE__*/
  */
 export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
   /**
-   * Its path from the tree's directory on. Not absolute, and without "..".
+   * Its path relative to the tree's directory; not absolute, and without "..".
    *
    * @generated from field: bytes path = 1;
    */
@@ -370,22 +375,22 @@ export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
   type: FileType;
 
   /**
-   * Permission bits. Absent: those of a file that it replaces; else 0644 for files, 0755 for directories.
+   * Permission bits. Absent: those of the file that it replaces; for a new entry 0644, or 0755 for a directory.
    *
    * @generated from field: optional uint32 mode = 3;
    */
   mode?: number | undefined;
 
   /**
-   * Owner. Absent: that of a file that it replaces or of a directory that is there; else the workload's user.
+   * Owner. Absent: that of the file that it replaces or of the existing directory; for a new entry the workload's user.
    *
    * @generated from field: optional uint32 uid = 4;
    */
   uid?: number | undefined;
 
   /**
-   * Group. Absent: that of a file that it replaces or of a directory that is there; else in a directory with setgid its
-   * group, and elsewhere the workload's.
+   * Group. Absent: that of the file that it replaces or of the existing directory. For a new entry it is the group of
+   * the parent directory if that has setgid, and otherwise the workload's group.
    *
    * @generated from field: optional uint32 gid = 5;
    */
@@ -399,8 +404,8 @@ export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
   mtime?: Timestamp | undefined;
 
   /**
-   * Bytes of a regular file in all. What `data` lacks follows in `data` and `hole` of later messages, before the next
-   * items. At most 2^53 - 1.
+   * Size of a regular file, at most 2^53 - 1. If `data` is shorter, the rest follows in `data` and `hole` of later
+   * messages, before the next items.
    *
    * @generated from field: uint64 size = 7;
    */
@@ -414,14 +419,15 @@ export type TreeItem = Message<"svc.guest.v1alpha1.TreeItem"> & {
   data: Uint8Array;
 
   /**
-   * Target of a symbolic link; or, of a regular file, the path of an earlier item of which this is another name.
+   * Target of a symbolic link. For a regular file: the path of an earlier item to which this item is a hard link.
    *
    * @generated from field: bytes link_target = 9;
    */
   linkTarget: Uint8Array;
 
   /**
-   * Blocks of zeros of a file that follows in `data` become holes. In an answer: holes of it may come as `hole`.
+   * If the rest of the file follows in `data`, blocks of zeros in it become holes. In a response: holes of this file
+   * may be sent as `hole`.
    *
    * @generated from field: bool sparse = 10;
    */
@@ -442,58 +448,58 @@ export const TreeItemSchema: GenMessage<TreeItem> = /*@__PURE__*/
  */
 export type WriteTreeResponse = Message<"svc.guest.v1alpha1.WriteTreeResponse"> & {
   /**
-   * Items that are done, failed ones included.
+   * Number of finished items, including failed ones.
    *
    * @generated from field: uint64 items = 1;
    */
   items: bigint;
 
   /**
-   * Bytes of files that are in place.
+   * Total size of the files that are complete and have their names.
    *
    * @generated from field: uint64 bytes_written = 2;
    */
   bytesWritten: bigint;
 
   /**
-   * The last answer: everything that could be is written, and synced.
+   * This is the last response: all items were written or have failed, and the tree is synced.
    *
    * @generated from field: bool done = 3;
    */
   done: boolean;
 
   /**
-   * Items that failed; in the last answer.
+   * Number of failed items; in the last response.
    *
    * @generated from field: uint64 failed = 4;
    */
   failed: bigint;
 
   /**
-   * At most 100 of them; in the last answer.
+   * The failed items, at most 100; in the last response.
    *
    * @generated from field: repeated svc.guest.v1alpha1.LeftEntry failures = 5;
    */
   failures: LeftEntry[];
 
   /**
-   * The agent takes `hole`; in the first answer.
+   * The agent accepts `hole`; in the first response.
    *
    * @generated from field: bool holes = 6;
    */
   holes: boolean;
 
   /**
-   * The agent takes `item_failure`, and reports each failed item in `new_failures`; in the first answer.
+   * The agent accepts `item_failure`, and reports each failed item in `new_failures`; in the first response.
    *
    * @generated from field: bool item_failures = 7;
    */
   itemFailures: boolean;
 
   /**
-   * Items that failed since the answer before this one: every failed item is in exactly one answer, as soon as it has
-   * failed. In the last answer: those that no earlier answer had, such as directories whose attributes could not be
-   * set at the end. `failed` and `failures` of the last answer count and list them all again.
+   * Items that have failed since the previous response. Every failed item is in exactly one response, as soon as it has
+   * failed. The last response may also have such items, for example directories whose attributes could not be set at
+   * the end. `failed` and `failures` of the last response count and list all failed items again.
    *
    * @generated from field: repeated svc.guest.v1alpha1.LeftEntry new_failures = 8;
    */
@@ -535,30 +541,31 @@ export type ReadTreeRequest = Message<"svc.guest.v1alpha1.ReadTreeRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Other file systems that are mounted below it as well; then each name of a file is a file of its own, unless
-   * `hard_links` is set.
+   * Also read other file systems that are mounted below the directory. Hard links are then sent as separate files,
+   * unless `hard_links` is set.
    *
    * @generated from field: bool cross_mounts = 4;
    */
   crossMounts: boolean;
 
   /**
-   * Holes of 64 KiB and more may come as `hole`. Else their zeros come as `data`.
+   * Holes of 64 KiB and more may be sent as `hole`. Without this their zeros are sent as `data`.
    *
    * @generated from field: bool holes = 5;
    */
   holes: boolean;
 
   /**
-   * Failed entries come as `failures` in the stream, as soon as they fail. Else only the result has the first 100.
+   * Failed entries are sent as `failures` in the stream, as soon as they fail. Without this only the result lists them,
+   * and only the first 100.
    *
    * @generated from field: bool stream_failures = 6;
    */
   streamFailures: boolean;
 
   /**
-   * With `cross_mounts`: a further name of a file comes as a link to the first one, as it does without. An older agent
-   * sends it as a file of its own.
+   * With `cross_mounts`: send a further name of a file as a hard link to the first name, as is always done without
+   * `cross_mounts`. An older agent sends it as a separate file.
    *
    * @generated from field: bool hard_links = 7;
    */
@@ -593,7 +600,8 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
     case: "items";
   } | {
     /**
-     * The next bytes of the file that was the last item. Fewer than it said: it has shrunk, or could not be read.
+     * The next bytes of the file that was the last item. If they are fewer than its `size` in all, the file has become
+     * shorter or could not be read.
      *
      * @generated from field: bytes data = 2;
      */
@@ -609,7 +617,7 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
     case: "result";
   } | {
     /**
-     * The next bytes of that file are so many zeros: a hole.
+     * In place of `data`: the next bytes of that file are a hole, which means this number of zeros.
      *
      * @generated from field: uint64 hole = 4;
      */
@@ -617,9 +625,9 @@ export type ReadTreeResponse = Message<"svc.guest.v1alpha1.ReadTreeResponse"> & 
     case: "hole";
   } | {
     /**
-     * Entries that failed since the last such message; only with `stream_failures`. An older agent sends none. If one
-     * of them is the last item and lacks bytes, the rest of its bytes does not come: it could not be read, or the file
-     * became shorter ("ESTALE"). The result counts all of them again.
+     * Entries that have failed since the last such message; only with `stream_failures`. An older agent sends none. If
+     * one of them is the last item, and bytes of it are missing, these are not sent: they could not be read, or the
+     * file became shorter ("ESTALE"). The result counts all failed entries again.
      *
      * @generated from field: svc.guest.v1alpha1.LeftEntries failures = 5;
      */
@@ -636,7 +644,7 @@ export const ReadTreeResponseSchema: GenMessage<ReadTreeResponse> = /*@__PURE__*
   messageDesc(file_svc_guest_v1alpha1_file_tree, 10);
 
 /**
- * Entries that could not be read, of which there may be any number in all.
+ * Entries that could not be read. A call may have any number of them.
  *
  * @generated from message svc.guest.v1alpha1.LeftEntries
  */
@@ -663,21 +671,21 @@ export const LeftEntriesSchema: GenMessage<LeftEntries> = /*@__PURE__*/
  */
 export type ReadTreeResult = Message<"svc.guest.v1alpha1.ReadTreeResult"> & {
   /**
-   * Items that were sent.
+   * Number of items that were sent.
    *
    * @generated from field: uint64 items = 1;
    */
   items: bigint;
 
   /**
-   * Entries that could not be read, or are of a type that a tree does not hold.
+   * Number of entries that could not be read, or have a type that a tree cannot contain.
    *
    * @generated from field: uint64 failed = 2;
    */
   failed: bigint;
 
   /**
-   * At most 100 of them.
+   * The first 100 of these entries.
    *
    * @generated from field: repeated svc.guest.v1alpha1.LeftEntry failures = 3;
    */
@@ -719,21 +727,21 @@ export type ListRequest = Message<"svc.guest.v1alpha1.ListRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Levels of directories to list; 1: only the directory's own entries. 0: 1.
+   * Number of directory levels to list. 1: only the directory's own entries. 0 means 1.
    *
    * @generated from field: uint32 depth = 4;
    */
   depth: number;
 
   /**
-   * Most entries to list; `truncated` says that there are more. 0: no limit.
+   * Largest number of entries to list; `truncated` says whether there are more. 0: no limit.
    *
    * @generated from field: uint64 max_entries = 5;
    */
   maxEntries: bigint;
 
   /**
-   * Descend into mount points as well. A file system that does not answer is listed with its errno.
+   * Also list the entries below mount points. A file system that does not respond is listed with an errno.
    *
    * @generated from field: bool cross_mounts = 6;
    */
@@ -748,7 +756,7 @@ export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 13);
 
 /**
- * A batch of entries. The first comes as soon as it is read, however large the directory is.
+ * A batch of entries. The first batch is sent as soon as it is read, however large the directory is.
  *
  * @generated from message svc.guest.v1alpha1.ListResponse
  */
@@ -782,30 +790,31 @@ export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
  */
 export type TreeEntry = Message<"svc.guest.v1alpha1.TreeEntry"> & {
   /**
-   * Its path from the listed directory; with depth 1 its name.
+   * Its path relative to the listed directory, which with depth 1 is its name.
    *
    * @generated from field: bytes name = 1;
    */
   name: Uint8Array;
 
   /**
-   * Its attributes, as of StatPath with `no_follow`, with the target of a symbolic link. With `errno`, only the inode,
-   * and the type if the directory's listing has it.
+   * Its attributes, as from StatPath with `no_follow`, including the target of a symbolic link. With `errno`, only the
+   * inode is set, and the type if the kernel's directory listing contains it.
    *
    * @generated from field: svc.guest.v1alpha1.StatPathResponse stat = 2;
    */
   stat?: StatPathResponse | undefined;
 
   /**
-   * Symbolic name of the errno that kept the agent from reading the entry, or from listing it (a directory), such as
-   * "EACCES". Empty: none did. A directory that could be listed only in part comes a second time, with the errno.
+   * Symbolic name of the errno, such as "EACCES", because of which the attributes of the entry, or the entries of this
+   * directory, could not be read. Empty: no error. A directory that could be listed only in part is sent a second time,
+   * with the errno.
    *
    * @generated from field: string errno = 3;
    */
   errno: string;
 
   /**
-   * Another file system, or another part of one, is mounted there. `stat` describes what is mounted.
+   * The entry is a mount point. `stat` describes the root directory of the mount.
    *
    * @generated from field: bool mount_point = 4;
    */
@@ -820,7 +829,7 @@ export const TreeEntrySchema: GenMessage<TreeEntry> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 15);
 
 /**
- * Which directory to make.
+ * Which directory to create.
  *
  * @generated from message svc.guest.v1alpha1.MakeFolderRequest
  */
@@ -847,7 +856,8 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
   noSymlinks: boolean;
 
   /**
-   * Make missing directories above it as well: mode 0755, owned like it. They are removed again if it cannot be made.
+   * Also create missing parent directories, with mode 0755 and the same owner. They are removed again if the directory
+   * itself cannot be created.
    *
    * @generated from field: bool parents = 4;
    */
@@ -868,14 +878,14 @@ export type MakeFolderRequest = Message<"svc.guest.v1alpha1.MakeFolderRequest"> 
   uid?: number | undefined;
 
   /**
-   * Group. Absent: in a directory with setgid its group, else the workload's.
+   * Group. Absent: the group of the parent directory if that has setgid, otherwise the workload's group.
    *
    * @generated from field: optional uint32 gid = 7;
    */
   gid?: number | undefined;
 
   /**
-   * Refuse with ALREADY_EXISTS when anything is at the path.
+   * Refuse with ALREADY_EXISTS if the path exists.
    *
    * @generated from field: bool exclusive = 8;
    */
@@ -890,13 +900,13 @@ export const MakeFolderRequestSchema: GenMessage<MakeFolderRequest> = /*@__PURE_
   messageDesc(file_svc_guest_v1alpha1_file_tree, 16);
 
 /**
- * The directory is there.
+ * The directory exists now.
  *
  * @generated from message svc.guest.v1alpha1.MakeFolderResponse
  */
 export type MakeFolderResponse = Message<"svc.guest.v1alpha1.MakeFolderResponse"> & {
   /**
-   * It was not there before.
+   * It was created by this call. False: it existed before.
    *
    * @generated from field: bool created = 1;
    */
@@ -911,7 +921,7 @@ export const MakeFolderResponseSchema: GenMessage<MakeFolderResponse> = /*@__PUR
   messageDesc(file_svc_guest_v1alpha1_file_tree, 17);
 
 /**
- * Which link to make.
+ * Which link to create.
  *
  * @generated from message svc.guest.v1alpha1.MakeLinkRequest
  */
@@ -938,7 +948,7 @@ export type MakeLinkRequest = Message<"svc.guest.v1alpha1.MakeLinkRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * What the link names, stored as it is; it need not exist.
+   * Target of the link, which is stored unchanged and need not exist.
    *
    * @generated from field: bytes target = 4;
    */
@@ -967,7 +977,7 @@ export const MakeLinkRequestSchema: GenMessage<MakeLinkRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 18);
 
 /**
- * The link is made. It has no fields.
+ * The link was created. It has no fields.
  *
  * @generated from message svc.guest.v1alpha1.MakeLinkResponse
  */
@@ -1009,7 +1019,7 @@ export type RemoveRequest = Message<"svc.guest.v1alpha1.RemoveRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * A directory with all in it.
+   * Also remove a directory that is not empty, with everything in it.
    *
    * @generated from field: bool recursive = 4;
    */
@@ -1024,27 +1034,27 @@ export const RemoveRequestSchema: GenMessage<RemoveRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_file_tree, 20);
 
 /**
- * Result of the removal. Only a recursive removal of a directory leaves anything with status OK.
+ * Result of the removal. Only a recursive removal can have status OK although entries are left.
  *
  * @generated from message svc.guest.v1alpha1.RemoveResponse
  */
 export type RemoveResponse = Message<"svc.guest.v1alpha1.RemoveResponse"> & {
   /**
-   * Entries that are removed.
+   * Number of removed entries.
    *
    * @generated from field: uint64 removed = 1;
    */
   removed: bigint;
 
   /**
-   * Entries that could not be removed, beside the directories that hold them. 0: all is gone.
+   * Number of entries that could not be removed, not counting the directories that contain them. 0: all were removed.
    *
    * @generated from field: uint64 left = 2;
    */
   left: bigint;
 
   /**
-   * The first 100 of them.
+   * The first 100 entries that could not be removed.
    *
    * @generated from field: repeated svc.guest.v1alpha1.LeftEntry left_entries = 3;
    */
@@ -1065,15 +1075,15 @@ export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
  */
 export type LeftEntry = Message<"svc.guest.v1alpha1.LeftEntry"> & {
   /**
-   * Its path from the call's directory on; empty for that directory itself.
+   * Its path relative to the directory of the call; empty for that directory itself.
    *
    * @generated from field: bytes name = 1;
    */
   name: Uint8Array;
 
   /**
-   * Symbolic name of the errno, such as "ENOSPC". Of a removal: "EBUSY" for a mount point, "EACCES", "EPERM", "EROFS",
-   * "ENOTEMPTY" for a directory that others fill.
+   * Symbolic name of the errno, such as "ENOSPC". A removal may have "EBUSY" for a mount point, "ENOTEMPTY" for a
+   * directory in which other processes create entries, and "EACCES", "EPERM" and "EROFS".
    *
    * @generated from field: string errno = 2;
    */
@@ -1122,7 +1132,7 @@ export type RenameRequest = Message<"svc.guest.v1alpha1.RenameRequest"> & {
   noSymlinks: boolean;
 
   /**
-   * Refuse with ALREADY_EXISTS when anything is at the new path, instead of replacing it.
+   * Refuse with ALREADY_EXISTS if the new path exists, instead of replacing it.
    *
    * @generated from field: bool exclusive = 5;
    */
@@ -1179,7 +1189,7 @@ export type SetAttributesRequest = Message<"svc.guest.v1alpha1.SetAttributesRequ
   noSymlinks: boolean;
 
   /**
-   * Follow a symbolic link at the end of the path too. Default: the link itself is changed, which has no mode of its
+   * Also follow a symbolic link at the end of the path. By default the link itself is changed; it has no mode of its
    * own.
    *
    * @generated from field: bool follow = 4;
@@ -1257,14 +1267,15 @@ export const WatchEventKind = {
   UNSPECIFIED: 0,
 
   /**
-   * It was made, or moved here from elsewhere. Reported perhaps twice for what is made in a new directory.
+   * The entry was created, or moved here from a directory that is not watched. Entries of a new directory may be
+   * reported twice.
    *
    * @generated from enum value: WATCH_EVENT_KIND_CREATED = 1;
    */
   CREATED: 1,
 
   /**
-   * Its content was written to or truncated.
+   * The content was written to or truncated.
    *
    * @generated from enum value: WATCH_EVENT_KIND_MODIFIED = 2;
    */
@@ -1278,28 +1289,29 @@ export const WatchEventKind = {
   CLOSED: 3,
 
   /**
-   * Its mode, owner, times, extended attributes or number of names changed.
+   * The mode, owner, times, extended attributes or number of hard links changed.
    *
    * @generated from enum value: WATCH_EVENT_KIND_ATTRIBUTES = 4;
    */
   ATTRIBUTES: 4,
 
   /**
-   * It was removed, or moved elsewhere. A directory with all that was in it.
+   * The entry was removed, or moved to a directory that is not watched. For a directory, this includes all that was in
+   * it.
    *
    * @generated from enum value: WATCH_EVENT_KIND_REMOVED = 5;
    */
   REMOVED: 5,
 
   /**
-   * It was renamed, and both paths are watched. What had the new path is replaced.
+   * The entry was renamed, and both paths are in watched directories. An entry that had the new path is replaced.
    *
    * @generated from enum value: WATCH_EVENT_KIND_MOVED = 6;
    */
   MOVED: 6,
 
   /**
-   * Changes in this directory and below it were not reported one by one: list it.
+   * Changes in this directory and below it were not reported one by one, so the client must list the directory.
    *
    * @generated from enum value: WATCH_EVENT_KIND_RESCAN = 7;
    */
@@ -1326,14 +1338,14 @@ export const WatchEventKindSchema: GenEnum<WatchEventKind> = /*@__PURE__*/
  */
 export const TreeSync = {
   /**
-   * As TREE_SYNC_ALL.
+   * The same as TREE_SYNC_ALL.
    *
    * @generated from enum value: TREE_SYNC_UNSPECIFIED = 0;
    */
   UNSPECIFIED: 0,
 
   /**
-   * Before the result: one syncfs(2) for each file system that was written to.
+   * Before the result, with one syncfs(2) for each file system that was written to.
    *
    * @generated from enum value: TREE_SYNC_ALL = 1;
    */
@@ -1361,20 +1373,21 @@ export const TreeSyncSchema: GenEnum<TreeSync> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_file_tree, 1);
 
 /**
- * Lists and changes directories, in any image, without its programs. Served where GuestAgent is, to the same clients,
- * with the same token, headers, errors and limits. Paths are bytes: names need not be UTF-8. All calls but Watch count
- * as user activity, and all work while the session is frozen. Needs openat2(2), Linux 5.6: UNIMPLEMENTED without.
+ * Lists and changes directories. Works in any image, because it needs no programs of the image. Served on the same
+ * listeners as GuestAgent, with the same token, headers, errors and limits. Paths are bytes, because names need not be
+ * UTF-8. All calls but Watch count as user activity. All calls also work while the session is frozen. They need
+ * openat2(2), which Linux has since 5.6; without it they fail with UNIMPLEMENTED.
  *
- * A symbolic link at the end of a path is not followed, except by List and Watch. Links in the directories above are,
- * unless `beneath` and `no_symlinks` forbid it (ReadFileRequest).
+ * A symbolic link at the end of a path is not followed, except by List and Watch. Links in the directories above are
+ * followed, unless `beneath` and `no_symlinks` forbid this (ReadFileRequest).
  *
  * @generated from service svc.guest.v1alpha1.FileTree
  */
 export const FileTree: GenService<{
   /**
-   * Lists a directory in the kernel's order, each subdirectory right before its own entries. The directory may change
-   * meanwhile: an entry that comes or goes during the call may be listed or not, every other one is listed once. Never
-   * descends over a symbolic link.
+   * Lists a directory in the kernel's order, each subdirectory right before its own entries. If the directory changes
+   * during the call, an entry that is created or removed meanwhile may be listed or not; every other entry is listed
+   * once. Symbolic links are never followed.
    *
    * Anything but a directory is FAILED_PRECONDITION, NOT_A_FOLDER.
    *
@@ -1386,8 +1399,8 @@ export const FileTree: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Makes a directory, exactly with the mode and owner that the request gives, whatever the umask, and syncs the
-   * directory above. One that is there already stays as it is, unless `exclusive` refuses it (ALREADY_EXISTS).
+   * Creates a directory with exactly the requested mode and owner, whatever the umask is, and syncs its parent
+   * directory. A directory that already exists is not changed; with `exclusive`, the call fails with ALREADY_EXISTS.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.MakeFolder
    */
@@ -1397,7 +1410,7 @@ export const FileTree: GenService<{
     output: typeof MakeFolderResponseSchema;
   },
   /**
-   * Makes a symbolic link. Any entry that is there already is ALREADY_EXISTS.
+   * Creates a symbolic link. If the path exists, the call fails with ALREADY_EXISTS.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.MakeLink
    */
@@ -1407,9 +1420,10 @@ export const FileTree: GenService<{
     output: typeof MakeLinkResponseSchema;
   },
   /**
-   * Removes a file, a link or an empty directory; with `recursive` a directory with all in it. Never follows a link and
-   * never leaves the mount: what cannot be removed stays and is reported. Refuses `/`, the directory given as
-   * `beneath`, and mount points (MOUNT_POINT). Cancelling stops it; what was removed by then is gone.
+   * Removes a file, a link or an empty directory; with `recursive` also a directory and everything in it. Never follows
+   * links and never enters other mounts. Entries that cannot be removed stay, and are reported. Refuses to remove `/`,
+   * the directory `beneath`, and mount points (MOUNT_POINT). Cancelling the call stops the removal; entries that were
+   * already removed are not restored.
    *
    * Without `recursive` a directory that is not empty is FAILED_PRECONDITION, FOLDER_NOT_EMPTY.
    *
@@ -1421,10 +1435,11 @@ export const FileTree: GenService<{
     output: typeof RemoveResponseSchema;
   },
   /**
-   * Gives an entry another name or directory, as rename(2): in one step, also in place of a file or an empty directory
-   * that is there.
+   * Renames an entry or moves it to another directory, atomically as rename(2) does. A file or an empty directory at
+   * the new path is replaced.
    *
-   * Another file system or mount is FAILED_PRECONDITION, CROSS_DEVICE: copy it, and remove it.
+   * If the new path is on another file system or mount, the call fails with FAILED_PRECONDITION, CROSS_DEVICE. The
+   * client can then copy and remove the entry.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.Rename
    */
@@ -1434,8 +1449,8 @@ export const FileTree: GenService<{
     output: typeof RenameResponseSchema;
   },
   /**
-   * Sets owner, permission bits and time of an entry, in this order, each as far as the request gives it. The entry is
-   * opened once, so that all of them reach the same one even if somebody changes the directory meanwhile.
+   * Sets those attributes of an entry that the request has: owner, permission bits and time, in this order. The entry
+   * is opened only once, so that all attributes are set on the same entry even if the directory changes meanwhile.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.SetAttributes
    */
@@ -1445,16 +1460,16 @@ export const FileTree: GenService<{
     output: typeof SetAttributesResponseSchema;
   },
   /**
-   * Writes many entries below a directory in one stream: `header`, then batches of items, small files whole in them; a
-   * large file's `data` follows its item. Directories that an item needs and that are missing are made. Each file is
-   * whole or not there under its name, and nothing keeps a temporary one. Nothing is written outside of the directory,
-   * whatever the tree does meanwhile. Devices, FIFOs and sockets are not made.
+   * Writes many entries below a directory in one stream: `header`, then batches of items. Small files are completely in
+   * their items; the `data` of a large file follows its item. Missing parent directories of an item are created. A file
+   * has its name only when it is complete, and no temporary names are left. Nothing is written outside of the
+   * directory, even if the tree changes meanwhile. Devices, FIFOs and sockets cannot be created.
    *
-   * An item that fails is in `new_failures` and in the result, and the rest is written, unless `fail_fast`. The client
-   * declares an item that it cannot send to its end failed (`item_failure`), which does not end the call either. The
-   * call fails where the directory cannot be entered or a message is malformed. Cancelled or cut: what is written
-   * stays. All that was written is synced before the result, as `sync` says. The answer is progress, first when the
-   * directory is open, then as messages are written, and last the result.
+   * If an item fails, it is reported in `new_failures` and in the result, and the other items are written, unless
+   * `fail_fast` is set. A client that cannot send the rest of an item sends `item_failure`, and the call continues as
+   * well. The whole call fails if the directory cannot be opened or a message is malformed. If the call is cancelled or
+   * lost, entries that were already written stay. Before the result, everything is synced as `sync` says. The responses
+   * report progress, first when the directory is open and then as messages are written; the last one is the result.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.WriteTree
    */
@@ -1464,10 +1479,10 @@ export const FileTree: GenService<{
     output: typeof WriteTreeResponseSchema;
   },
   /**
-   * Reads a directory with all below it, in the form that WriteTree takes: batches of items, each subdirectory before
-   * its own entries; small files whole in them; a large file's `data` follows its item. Devices, FIFOs and sockets are
-   * left out, and other file systems unless `cross_mounts` asks for them. The tree may change meanwhile: a file is sent
-   * as it is when it is read.
+   * Reads a directory and everything below it, in the form that WriteTree accepts: batches of items, each subdirectory
+   * before its own entries. Small files are completely in their items; the `data` of a large file follows its item.
+   * Devices, FIFOs and sockets are left out, and without `cross_mounts` also other file systems. If the tree changes
+   * during the call, each file is sent as it is when it is read.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.ReadTree
    */
@@ -1477,18 +1492,19 @@ export const FileTree: GenService<{
     output: typeof ReadTreeResponseSchema;
   },
   /**
-   * Reports what changes in a directory, with `recursive` in all below it, until the client cancels the call. The first
-   * response says that the watch is in force, and every later change is in an event: either in one of its own, or in a
-   * WATCH_EVENT_KIND_RESCAN of a directory above it. No response waits for more than 50 ms for further changes, unless
-   * the client does not read: then changes of one path are joined, and become a RESCAN if they are too many.
+   * Reports changes in a directory, and with `recursive` in all directories below it, until the client cancels the
+   * call. The first response says that the watch has begun. Every later change is reported, either by an event for the
+   * entry or by a WATCH_EVENT_KIND_RESCAN of a directory above it. Changes are sent within 50 ms. If the client does
+   * not read, changes of the same path are merged, and too many changes are replaced by a WATCH_EVENT_KIND_RESCAN.
    *
-   * The call ends with NOT_FOUND, PATH_NOT_FOUND after a WATCH_EVENT_KIND_REMOVED of the directory itself, once that is
-   * removed or renamed. Anything but a directory is FAILED_PRECONDITION, NOT_A_FOLDER. More directories than the agent
-   * watches, or than the guest's fs.inotify.max_user_watches allows, are RESOURCE_EXHAUSTED, TOO_MANY_DIRECTORIES, also
-   * if they are made later.
+   * If the directory itself is removed or renamed, the call sends a WATCH_EVENT_KIND_REMOVED for it and ends with
+   * NOT_FOUND, PATH_NOT_FOUND. Anything but a directory is FAILED_PRECONDITION, NOT_A_FOLDER. If there are more
+   * directories than the agent watches, or than fs.inotify.max_user_watches of the guest allows, the call ends with
+   * RESOURCE_EXHAUSTED, TOO_MANY_DIRECTORIES, even if they are created later.
    *
-   * It reports what inotify(7) does: not what the host or another guest changes in a shared or network file system, not
-   * what is written through a mapping of a file or by another of its names elsewhere, and nothing of /proc and /sys.
+   * Only changes that inotify(7) reports are seen. It does not report changes that the host or another guest makes in a
+   * shared or network file system, writes through a memory mapping or through a hard link elsewhere, and changes in
+   * /proc and /sys.
    *
    * @generated from rpc svc.guest.v1alpha1.FileTree.Watch
    */

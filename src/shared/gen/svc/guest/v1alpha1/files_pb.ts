@@ -35,8 +35,8 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   offset: bigint;
 
   /**
-   * Number of bytes to read; fewer if the file ends earlier. 0: to the end, as of the opening; a file without a size
-   * (/proc) ends where a read returns nothing.
+   * Number of bytes to read; fewer if the file ends earlier. 0: to the end that the file had when it was opened. A file
+   * of size 0 that has content, as in /proc, is read until a read returns no data.
    *
    * @generated from field: uint64 length = 3;
    */
@@ -68,7 +68,8 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   rawPath: Uint8Array;
 
   /**
-   * Holes of 64 KiB and more may come as `hole`. Else, and from an older agent, their zeros come as `data`.
+   * Holes of 64 KiB and more may be sent as `hole`. If this is false, and by an older agent, their zeros are sent as
+   * `data`.
    *
    * @generated from field: bool holes = 7;
    */
@@ -83,13 +84,13 @@ export const ReadFileRequestSchema: GenMessage<ReadFileRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_files, 0);
 
 /**
- * One piece of a file.
+ * A piece of a file.
  *
  * @generated from message svc.guest.v1alpha1.FileChunk
  */
 export type FileChunk = Message<"svc.guest.v1alpha1.FileChunk"> & {
   /**
-   * Attributes of the opened file; in the first chunk only.
+   * Attributes that the file had when it was opened; in the first chunk only.
    *
    * @generated from field: svc.guest.v1alpha1.StatPathResponse stat = 1;
    */
@@ -103,7 +104,7 @@ export type FileChunk = Message<"svc.guest.v1alpha1.FileChunk"> & {
   data: Uint8Array;
 
   /**
-   * Instead of `data`: the next bytes are so many zeros, a hole of the file.
+   * In place of `data`: the next bytes are a hole, which means this number of zeros.
    *
    * @generated from field: uint64 hole = 3;
    */
@@ -118,7 +119,8 @@ export const FileChunkSchema: GenMessage<FileChunk> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_files, 1);
 
 /**
- * One message of the WriteFile request stream: `header` first and once, then `data`; the last one may set `last`.
+ * A message of the WriteFile request. The first message has `header`, all others have `data`. The last message may set
+ * `last`.
  *
  * @generated from message svc.guest.v1alpha1.WriteFileRequest
  */
@@ -130,7 +132,7 @@ export type WriteFileRequest = Message<"svc.guest.v1alpha1.WriteFileRequest"> & 
    */
   message: {
     /**
-     * What to write where; the first message.
+     * What to write and where; in the first message.
      *
      * @generated from field: svc.guest.v1alpha1.WriteFileHeader header = 1;
      */
@@ -168,42 +170,43 @@ export const WriteFileRequestSchema: GenMessage<WriteFileRequest> = /*@__PURE__*
  */
 export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   /**
-   * Absolute path (relative with `beneath`). A symbolic link is followed to the file it names, which need not exist.
+   * Absolute path (relative with `beneath`). A symbolic link is followed to its target, which need not exist.
    *
    * @generated from field: string path = 1;
    */
   path: string;
 
   /**
-   * Permission bits, at most 07777. Absent: those of the file being replaced, else 0644.
+   * Permission bits, at most 07777. Absent: those of the file that is replaced, or 0644 for a new file.
    *
    * @generated from field: optional uint32 mode = 2;
    */
   mode?: number | undefined;
 
   /**
-   * Owner. Absent: that of the file being replaced, else the workload's user.
+   * Owner. Absent: that of the file that is replaced, or the workload's user for a new file.
    *
    * @generated from field: optional uint32 uid = 3;
    */
   uid?: number | undefined;
 
   /**
-   * Group. Absent: that of the file being replaced, else the workload's group.
+   * Group. Absent: that of the file that is replaced, or the workload's group for a new file.
    *
    * @generated from field: optional uint32 gid = 4;
    */
   gid?: number | undefined;
 
   /**
-   * Declared size in bytes; another total is refused with DATA_LOSS and changes nothing.
+   * Declared size in bytes. Content of another size is refused with DATA_LOSS and changes nothing.
    *
    * @generated from field: optional uint64 size = 5;
    */
   size?: bigint | undefined;
 
   /**
-   * Declared SHA-256 of the content, 32 bytes; another sum is refused with DATA_LOSS and changes nothing.
+   * Declared SHA-256 of the content, 32 bytes. Content with another SHA-256 is refused with DATA_LOSS and changes
+   * nothing.
    *
    * @generated from field: optional bytes sha256 = 6;
    */
@@ -217,8 +220,8 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   createParents: boolean;
 
   /**
-   * Refuse with ALREADY_EXISTS when anything is at the path, a dangling symbolic link included. Links in the
-   * directories above are followed; `beneath` bounds them.
+   * Refuse with ALREADY_EXISTS if the path exists at all, even as a dangling symbolic link. Links in the directories
+   * above are followed, within the limits of `beneath`.
    *
    * @generated from field: bool exclusive = 8;
    */
@@ -242,9 +245,10 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   noSymlinks: boolean;
 
   /**
-   * The content is complete only with a message that sets `last`: a request that ends without one is refused with
-   * FRAME_ORDER and changes nothing. Set it unless `size` or `sha256` is set. Some clients (grpc-js and all others over
-   * Node's http2) end the request of a call before they cancel it. The agent would then take a part for the whole.
+   * The client marks the last message with `last`. A request that ends without such a message is refused with
+   * FRAME_ORDER and changes nothing. Clients should set this unless they set `size` or `sha256`: some gRPC libraries
+   * (grpc-js and all others over Node's http2) half-close the request of a call before they cancel it, so that an
+   * incomplete file would look complete to the agent.
    *
    * @generated from field: bool marks_last = 11;
    */
@@ -252,22 +256,22 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
 
   /**
    * Time of the last modification (st_mtime), to the microsecond. Absent: now. An agent that does not know this field
-   * ignores it, and the one below.
+   * ignores it, and also ignores `sparse`.
    *
    * @generated from field: google.protobuf.Timestamp mtime = 12;
    */
   mtime?: Timestamp | undefined;
 
   /**
-   * Blocks of zeros become holes: the file takes no room for them, where its file system can have holes.
+   * Blocks of zeros become holes, so that they take no disk space if the file system supports holes.
    *
    * @generated from field: bool sparse = 13;
    */
   sparse: boolean;
 
   /**
-   * Do not compute the content's SHA-256, which takes a fifth of the agent's CPU time for a large file. The answer then
-   * has none; an older agent still sends it. INVALID_ARGUMENT together with `sha256`.
+   * Do not compute the SHA-256 of the content, which takes a fifth of the agent's CPU time for a large file. The
+   * response then has no SHA-256; an older agent still sends it. INVALID_ARGUMENT together with `sha256`.
    *
    * @generated from field: bool skip_sha256 = 14;
    */
@@ -290,7 +294,7 @@ export const WriteFileHeaderSchema: GenMessage<WriteFileHeader> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_files, 3);
 
 /**
- * Outcome of WriteFile: the file is complete, on disk and in place.
+ * Result of WriteFile: the file is complete, is synced to disk and has its name.
  *
  * @generated from message svc.guest.v1alpha1.WriteFileResponse
  */
@@ -331,7 +335,7 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
   path: string;
 
   /**
-   * Describe a symbolic link itself instead of what it names.
+   * Describe a symbolic link itself, not its target.
    *
    * @generated from field: bool no_follow = 2;
    */
@@ -447,7 +451,7 @@ export type StatPathResponse = Message<"svc.guest.v1alpha1.StatPathResponse"> & 
   links: bigint;
 
   /**
-   * Target of a symbolic link, as stored; only with `no_follow`. Bytes: a target need not be UTF-8.
+   * Target of a symbolic link, as stored; only with `no_follow`. The type is bytes, because a target need not be UTF-8.
    *
    * @generated from field: bytes link_target = 11;
    */

@@ -44,15 +44,17 @@ export const GuestAgent: GenService<{
   /**
    * Runs one command in the workload's session and streams its input and output.
    *
-   * The client's first frame is `start`. The server answers `started`, then output, and `exit` as the last frame, once,
-   * with gRPC status OK however the command ended. A command that could not be started is a gRPC error instead.
-   * Half-closing the request stream has the meaning of `stdin_close`. Cancelling the call, or losing the connection,
-   * sends SIGHUP to every process of the command's session, background jobs included. Five seconds later it sends
-   * SIGKILL to those still in it. A daemon that made a session of its own lives on. After a normal end background
-   * processes live on, and what they go on writing to the command's output is read and dropped.
+   * The client's first frame is `start`. The server sends `started`, then output, and `exit` as the last frame, with
+   * gRPC status OK however the command ended. If the command cannot be started, the call fails with a gRPC error.
+   * Half-closing the request has the meaning of `stdin_close`.
    *
-   * A command that was started with `keep` lives on instead when its call goes. A call whose first frame is `attach`
-   * attaches to it again (exec_sessions.proto, and ExecKeep).
+   * If the call is cancelled or the connection is lost, the agent sends SIGHUP to every process of the command's
+   * session, including background jobs, and five seconds later SIGKILL to those that are left. A daemon that has
+   * created its own session continues. After a normal end of the command, background processes continue, and the agent
+   * reads and discards what they write to the command's output.
+   *
+   * A command that was started with `keep` continues if its call ends. A call whose first frame is `attach` attaches to
+   * the command again (exec_sessions.proto, and ExecKeep).
    *
    * @generated from rpc svc.guest.v1alpha1.GuestAgent.Exec
    */
@@ -62,7 +64,8 @@ export const GuestAgent: GenService<{
     output: typeof ExecFrameSchema;
   },
   /**
-   * Reads a regular file (or a /proc-like one of size 0) in chunks of up to 256 KiB.
+   * Reads a regular file in chunks of up to 256 KiB. Files of /proc, which have content although their size is 0, can
+   * be read as well.
    *
    * @generated from rpc svc.guest.v1alpha1.GuestAgent.ReadFile
    */
@@ -102,8 +105,9 @@ export const GuestAgent: GenService<{
     output: typeof RunHookResponseSchema;
   },
   /**
-   * Performs the duties of a guest that has been restored from a snapshot: fresh entropy, CRNG reseed, clock step.
-   * What could not be done is reported in the response, not as an error.
+   * Runs the restore steps of a guest that was restored from a snapshot: adds fresh entropy, reseeds random generators,
+   * steps the clock, reloads credentials and closes other connections. A step that fails is reported in the response,
+   * not as an error.
    *
    * @generated from rpc svc.guest.v1alpha1.GuestAgent.RunRestoreDuties
    */

@@ -43,25 +43,28 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
   alive: boolean;
 
   /**
-   * Verdict of the last ready_cmd. Without a ready_cmd: the workload runs, or there is none to run.
+   * Result of the last run of ready_cmd. Without a ready_cmd: true if the workload runs, or if none is configured.
    *
    * @generated from field: bool ready = 2;
    */
   ready: boolean;
 
   /**
-   * Exit code of the last ready_cmd: 124 when it was killed at its timeout, 128+n on a signal, -1 before the first
-   * verdict. 0 without a ready_cmd.
+   * Exit code of the last run of ready_cmd: 124 if it was killed at its timeout, 128+n if signal n ended it, -1 before
+   * the first result. 0 without a ready_cmd.
    *
    * @generated from field: int32 ready_cmd_exit = 3;
    */
   readyCmdExit: number;
 
   /**
-   * Guest time of the last user activity: exec start, exit, stdin, resize and signal, file reads and writes. While an
-   * exec without a terminal is attached it is the time of the call. A kept command without an attached call, and its
-   * exit, do not count. Starts as the agent's own start. Ends that the agent causes do not count. A step back of the
-   * guest clock moves it, and idle_declared, back as far; a step forward by RunRestoreDuties leaves both.
+   * Guest time of the last user activity; at first the time of the agent's own start. User activity is: start, exit,
+   * stdin, resize and signal of a command, and reads and writes of files. While a call is attached to a command without
+   * a terminal, the value is the time of the Health call. A kept command without an attached call does not count, nor
+   * does its exit (see ExecKeep.awake_for_ms). The end of a command that the agent ended does not count.
+   *
+   * If the guest clock is stepped back, this time and `idle_declared` are moved back by the same amount. A step forward
+   * by RunRestoreDuties leaves both unchanged.
    *
    * @generated from field: google.protobuf.Timestamp last_user_activity = 4;
    */
@@ -89,17 +92,18 @@ export type HealthResponse = Message<"svc.guest.v1alpha1.HealthResponse"> & {
   frozen: boolean;
 
   /**
-   * The session was frozen, and thawed because no duties came in its freeze_ms: a clone may have drawn the same random
-   * numbers since. True until the next RunRestoreDuties.
+   * The session was frozen, and was thawed because RunRestoreDuties was not called within freeze_ms. Clones may have
+   * generated the same random numbers since. True until the next RunRestoreDuties.
    *
    * @generated from field: bool thawed_without_duties = 8;
    */
   thawedWithoutDuties: boolean;
 
   /**
-   * Which environment new commands get: 1 at the start, and 1 more each time that a replaced SVC_PROCESS_SPEC_FILE or
-   * SVC_HOOKS_SPEC_FILE was put in force while the process spec was not refused. The agent looks at the duties, at
-   * SIGHUP, and when a file has changed. 0: an older agent, which keeps the environment of its start.
+   * Version of the environment that new commands get. It is 1 at the start, and increases by 1 each time that the agent
+   * begins to use a replaced SVC_PROCESS_SPEC_FILE or SVC_HOOKS_SPEC_FILE while the process spec is valid. The agent
+   * reads the files at RunRestoreDuties, at SIGHUP, and when a file has changed. 0: an older agent, which keeps the
+   * environment of its start.
    *
    * @generated from field: uint32 process_env_version = 9;
    */

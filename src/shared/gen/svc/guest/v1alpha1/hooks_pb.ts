@@ -28,18 +28,19 @@ export type RunHookRequest = Message<"svc.guest.v1alpha1.RunHookRequest"> & {
   kind: HookKind;
 
   /**
-   * Time allowed for the hook, in milliseconds; then its whole tree gets SIGTERM, and SIGKILL two seconds later. Set
-   * the call's deadline some seconds later. 0: 30000. At most 600000.
+   * Time that the hook may take, in milliseconds. After this time its whole process tree gets SIGTERM, and SIGKILL two
+   * seconds later. The deadline of the call should be some seconds longer. 0: 30000. At most 600000.
    *
    * @generated from field: uint32 timeout_ms = 2;
    */
   timeoutMs: number;
 
   /**
-   * PRE_SNAPSHOT only, refused with INVALID_ARGUMENT elsewhere: freezes the session after the hook, also if that timed
-   * out or is not configured. No process of the workload, an exec or a hook then runs an instruction before
-   * RunRestoreDuties thaws them. Without duties they thaw after this many milliseconds; time in which the guest is
-   * suspended does not count. 0: no freeze. At most 600000. Adds up to some seconds to the call.
+   * Freezes the session after the hook, even if the hook timed out or is not configured. From then on no process of the
+   * workload, a command or a hook executes an instruction until RunRestoreDuties thaws the session. Without that call
+   * the session thaws after this many milliseconds, not counting time for which the guest is suspended. 0: no freeze.
+   * At most 600000. A freeze may prolong the call by some seconds. Only for PRE_SNAPSHOT; INVALID_ARGUMENT for other
+   * hooks.
    *
    * @generated from field: uint32 freeze_ms = 3;
    */
@@ -60,14 +61,14 @@ export const RunHookRequestSchema: GenMessage<RunHookRequest> = /*@__PURE__*/
  */
 export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   /**
-   * False when no hook is configured for the kind; the outcome's other fields are then at their defaults.
+   * False if no hook of this kind is configured. The fields for its result then have their defaults.
    *
    * @generated from field: bool ran = 1;
    */
   ran: boolean;
 
   /**
-   * The hook hit its timeout. Its whole process tree had ended before this answer was sent.
+   * The hook was ended at its timeout. Its whole process tree had ended before this response was sent.
    *
    * @generated from field: bool timed_out = 2;
    */
@@ -81,22 +82,22 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   exitCode: number;
 
   /**
-   * Last 16 KiB of standard output, valid UTF-8, cut at a character; other bytes become U+FFFD.
+   * Last 16 KiB of standard output, beginning with a whole character. Bytes that are not valid UTF-8 become U+FFFD.
    *
    * @generated from field: string stdout_tail = 4;
    */
   stdoutTail: string;
 
   /**
-   * Last 16 KiB of standard error, valid UTF-8, cut at a character; other bytes become U+FFFD.
+   * Last 16 KiB of standard error, in the same form.
    *
    * @generated from field: string stderr_tail = 5;
    */
   stderrTail: string;
 
   /**
-   * The session is frozen, as freeze_ms asked for. An agent without freeze_ms leaves this false, and freeze_problem
-   * empty.
+   * The session is frozen, as requested by freeze_ms. An agent that does not know freeze_ms leaves this false and
+   * freeze_problem empty.
    *
    * @generated from field: bool frozen = 6;
    */
@@ -110,30 +111,30 @@ export type RunHookResponse = Message<"svc.guest.v1alpha1.RunHookResponse"> & {
   frozenProcesses: number;
 
   /**
-   * Present when some of them had not stopped two seconds later, because they wait in the kernel (for a file system
-   * that the hook has frozen, for example). They run no instruction of their own either.
+   * Present if some of these processes had not stopped two seconds later, because they wait in the kernel, for example
+   * for a file system that the hook has frozen. They do not execute instructions of their own either.
    *
    * @generated from field: svc.guest.v1alpha1.FreezePending freeze_pending = 8;
    */
   freezePending?: FreezePending | undefined;
 
   /**
-   * Why the session is not frozen although freeze_ms asked for it: a stable token such as "no_cgroups", perhaps with
-   * details after a colon (docs/agent/snapshots.md). Nothing is frozen then. Empty otherwise.
+   * Why the session is not frozen although freeze_ms requested it: a stable token such as "no_cgroups", possibly with
+   * details after a colon (docs/agent/snapshots.md). No process is frozen then. Empty otherwise.
    *
    * @generated from field: string freeze_problem = 9;
    */
   freezeProblem: string;
 
   /**
-   * The kernel's out-of-memory killer struck in the hook's cgroup. False where there is no such cgroup.
+   * A process in the hook's cgroup was OOM-killed. False if the hook has no cgroup.
    *
    * @generated from field: bool oom_killed = 10;
    */
   oomKilled: boolean;
 
   /**
-   * What the hook has used until its end. Absent: it did not run, or an older agent.
+   * Resource usage until the hook's end. Absent: it did not run, or an older agent.
    *
    * @generated from field: svc.guest.v1alpha1.CommandUsage usage = 11;
    */
@@ -154,7 +155,7 @@ export const RunHookResponseSchema: GenMessage<RunHookResponse> = /*@__PURE__*/
  */
 export type FreezePending = Message<"svc.guest.v1alpha1.FreezePending"> & {
   /**
-   * How many /proc shows.
+   * Number of such processes that /proc shows.
    *
    * @generated from field: uint32 count = 1;
    */
@@ -196,7 +197,7 @@ export type PendingProcess = Message<"svc.guest.v1alpha1.PendingProcess"> & {
   name: string;
 
   /**
-   * The function of the kernel that it waits in (proc(5), wchan); empty where /proc does not show it.
+   * The function of the kernel in which it waits (proc(5), wchan); empty if /proc does not show it.
    *
    * @generated from field: string wait_channel = 3;
    */
@@ -224,14 +225,14 @@ export const HookKind = {
   UNSPECIFIED: 0,
 
   /**
-   * Before a snapshot is taken, to bring the workload to rest.
+   * Before a snapshot is taken, so that the workload can reach a consistent state.
    *
    * @generated from enum value: HOOK_KIND_PRE_SNAPSHOT = 1;
    */
   PRE_SNAPSHOT: 1,
 
   /**
-   * After a restore, once the restore duties are done.
+   * After a restore, once the restore steps are done.
    *
    * @generated from enum value: HOOK_KIND_POST_RESTORE = 2;
    */

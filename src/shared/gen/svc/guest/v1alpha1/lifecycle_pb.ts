@@ -34,7 +34,7 @@ export const StopRequestSchema: GenMessage<StopRequest> = /*@__PURE__*/
  */
 export type StopResponse = Message<"svc.guest.v1alpha1.StopResponse"> & {
   /**
-   * The longest time that the workload gets to end by itself, in milliseconds: its stop_grace_ms; 0 where none runs.
+   * Time that the workload has to end by itself, in milliseconds: its stop_grace_ms. 0 if no workload runs.
    *
    * @generated from field: uint32 stop_grace_ms = 1;
    */
@@ -49,19 +49,19 @@ export const StopResponseSchema: GenMessage<StopResponse> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_lifecycle, 1);
 
 /**
- * Ends the sandbox at its node's request, for substrates whose own stop kills before the workload's grace is over.
- * Served where GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls do not
- * count as user activity.
+ * Ends the sandbox at its node's request, for substrates whose own stop kills the guest before the workload's grace
+ * period is over. Served on the same listeners as GuestAgent, with the same token, headers, errors and limits. Its
+ * calls do not count as user activity.
  *
  * @generated from service svc.guest.v1alpha1.Lifecycle
  */
 export const Lifecycle: GenService<{
   /**
-   * Stops the agent as SIGTERM does. New calls get UNAVAILABLE, SHUTTING_DOWN. The workload with all that it has
-   * started gets SIGTERM, `Process.stop_grace_ms` and SIGKILL; commands get SIGTERM, two seconds and SIGKILL. The agent
-   * exits with the workload's status. Answers at once, when that has begun. It cannot be taken back.
+   * Stops the agent as SIGTERM does. New calls get UNAVAILABLE, SHUTTING_DOWN. The workload and all its descendants get
+   * SIGTERM, and SIGKILL after `Process.stop_grace_ms`. Commands get SIGTERM, and SIGKILL after two seconds. The agent
+   * exits with the workload's status. This call responds at once, when the stop has begun. A stop cannot be cancelled.
    *
-   * A later call gets UNAVAILABLE, SHUTTING_DOWN like any other: the agent is stopping already.
+   * A second call gets UNAVAILABLE, SHUTTING_DOWN, because the agent is already stopping.
    *
    * @generated from rpc svc.guest.v1alpha1.Lifecycle.Stop
    */

@@ -88,8 +88,8 @@ export const ProcessSchema: GenMessage<Process> = /*@__PURE__*/
  */
 export type ProcessOutput = Message<"svc.guest.v1alpha1.ProcessOutput"> & {
   /**
-   * At most one; none: `inherit`. An agent that does not know this field refuses it in JSON (exit code 78), and ignores
-   * it in the binary form.
+   * At most one mode; without one it is `inherit`. An agent that does not know the field `output` refuses it in JSON
+   * (exit code 78), and ignores it in the binary form.
    *
    * @generated from oneof svc.guest.v1alpha1.ProcessOutput.mode
    */
@@ -135,11 +135,12 @@ export const InheritOutputSchema: GenMessage<InheritOutput> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_process, 2);
 
 /**
- * The last output is kept for calls that read it, in the order in which it came.
+ * The last output is kept for calls that read it, in the order in which the workload wrote it.
  *
- * Standard output and error are pipes then: isatty(3) is false, and many programs buffer what they print into a pipe
- * (stdbuf(1), PYTHONUNBUFFERED). Standard input stays the agent's. The workload never waits: not for a call that does
- * not read, and not for the console, which loses what it does not take in time. The agent logs how many bytes it lost.
+ * Standard output and error are pipes in this mode: isatty(3) is false, and many programs buffer what they write to a
+ * pipe (stdbuf(1), PYTHONUNBUFFERED). Standard input is that of the agent. The workload never waits for a call that
+ * does not read, or for a slow console. Output that the console does not accept in time is missing there, and the agent
+ * logs the number of missing bytes.
  *
  * @generated from message svc.guest.v1alpha1.KeepOutput
  */

@@ -28,18 +28,19 @@ export type RestoreDutiesRequest = Message<"svc.guest.v1alpha1.RestoreDutiesRequ
   entropy: Uint8Array;
 
   /**
-   * The guest clock is stepped to this time, forwards or backwards. It is not set to a time outside of the validity of
-   * the caller's certificate. Nor is it set to a time 0 to 60 s before the last one applied (a repeated or delayed
-   * call). Absent: the clock is left alone.
+   * The guest clock is stepped to this time, forwards or backwards. It is not stepped if the time is outside of the
+   * validity of the caller's certificate, or if it is 0 to 60 s before the time that was applied last (which means that
+   * the call was repeated or delayed). Absent: the clock is not stepped.
    *
    * @generated from field: google.protobuf.Timestamp host_time = 2;
    */
   hostTime?: Timestamp | undefined;
 
   /**
-   * A frozen session stays frozen, and `frozen` in the answer is true, because the caller will run the duties again. In
-   * between it writes a fork's files over a connection made after this reseed. freeze_ms goes on to count. An older
-   * agent ignores this and thaws: HealthResponse.process_env_version is 0 there.
+   * A frozen session stays frozen, and `frozen` in the response is true. This is for a client that calls
+   * RunRestoreDuties again later, and in between writes the files of a fork over a connection that was opened after
+   * this reseed. The time of freeze_ms continues to run. An older agent, whose HealthResponse.process_env_version is 0,
+   * ignores this field and thaws the session.
    *
    * @generated from field: bool keep_frozen = 3;
    */
@@ -54,7 +55,7 @@ export const RestoreDutiesRequestSchema: GenMessage<RestoreDutiesRequest> = /*@_
   messageDesc(file_svc_guest_v1alpha1_restore, 0);
 
 /**
- * What RunRestoreDuties did. A duty that could not be performed is reported here, not as an error of the call.
+ * What RunRestoreDuties did. A restore step that failed is reported here, not as an error of the call.
  *
  * @generated from message svc.guest.v1alpha1.RestoreDutiesResponse
  */
@@ -88,26 +89,30 @@ export type RestoreDutiesResponse = Message<"svc.guest.v1alpha1.RestoreDutiesRes
   clockStepped: boolean;
 
   /**
-   * Empty when every duty ran as intended; otherwise stable tokens joined by ";", such as "entropy_credit:EPERM".
+   * Empty if every restore step succeeded; otherwise stable tokens joined by ";", such as "entropy_credit:EPERM".
    *
    * @generated from field: string degraded = 5;
    */
   degraded: string;
 
   /**
-   * The session is still frozen after the call (RunHookRequest.freeze_ms): because of keep_frozen; because an earlier
-   * call asked for keep_frozen and this one refused a spec file ("process_env:refused" in `degraded`): replace the file
-   * and repeat the call, as the session is killed at the end of freeze_ms; or because the kernel refused to thaw it:
-   * then repeat the call. Apart from that the duties thaw it last, even if they are degraded.
+   * The session is still frozen after the call (RunHookRequest.freeze_ms), for one of these reasons:
+   *
+   * - The call had keep_frozen.
+   * - An earlier call had keep_frozen, and in this call a spec file was invalid ("process_env:refused" in `degraded`).
+   *   Replace the file and repeat the call; otherwise the session is killed at the end of freeze_ms.
+   * - The kernel refused to thaw the session. Repeat the call.
+   *
+   * In all other cases the last restore step thaws the session, even if other steps failed.
    *
    * @generated from field: bool frozen = 6;
    */
   frozen: boolean;
 
   /**
-   * The session had been frozen and thawed before these duties, with none in between: freeze_ms was over, or a signal
-   * asked it to end. It ran with the randomness and the time of the snapshot. A repeated call no longer says so. An
-   * older agent leaves it false, and says it in HealthResponse alone, until the duties.
+   * The session had been frozen, and was thawed before this call without restore steps, because freeze_ms was over or a
+   * signal asked it to end. It has run with the random state and the time of the snapshot. A repeated call does not
+   * report this again. An older agent leaves this false and reports it only in HealthResponse.
    *
    * @generated from field: bool thawed_without_duties = 7;
    */

@@ -25,7 +25,7 @@ export type TunnelFrame = Message<"svc.guest.v1alpha1.TunnelFrame"> & {
    */
   frame: {
     /**
-     * From the client, first, once.
+     * The first frame of the client.
      *
      * @generated from field: svc.guest.v1alpha1.TunnelOpen open = 1;
      */
@@ -33,7 +33,7 @@ export type TunnelFrame = Message<"svc.guest.v1alpha1.TunnelFrame"> & {
     case: "open";
   } | {
     /**
-     * From the server, first, once.
+     * The first frame of the server.
      *
      * @generated from field: svc.guest.v1alpha1.TunnelOpened opened = 2;
      */
@@ -49,7 +49,7 @@ export type TunnelFrame = Message<"svc.guest.v1alpha1.TunnelFrame"> & {
     case: "data";
   } | {
     /**
-     * From either side, once: it sends no more bytes.
+     * From either side, once: this side sends no more bytes.
      *
      * @generated from field: svc.guest.v1alpha1.TunnelEnd end = 4;
      */
@@ -57,7 +57,7 @@ export type TunnelFrame = Message<"svc.guest.v1alpha1.TunnelFrame"> & {
     case: "end";
   } | {
     /**
-     * From either side: the other may send more.
+     * From either side: the other side may send more bytes.
      *
      * @generated from field: svc.guest.v1alpha1.TunnelWindow window = 5;
      */
@@ -74,7 +74,7 @@ export const TunnelFrameSchema: GenMessage<TunnelFrame> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_tunnel, 0);
 
 /**
- * Where a tunnel leads.
+ * The target of a tunnel.
  *
  * @generated from message svc.guest.v1alpha1.TunnelOpen
  */
@@ -86,7 +86,7 @@ export type TunnelOpen = Message<"svc.guest.v1alpha1.TunnelOpen"> & {
    */
   target: {
     /**
-     * A TCP port of the guest's loopback, 1 to 65535: at 127.0.0.1, and where nothing listens there at ::1.
+     * A TCP port of the guest's loopback interface, 1 to 65535, at 127.0.0.1, or at ::1 if nothing listens there.
      *
      * @generated from field: uint32 port = 1;
      */
@@ -103,9 +103,9 @@ export type TunnelOpen = Message<"svc.guest.v1alpha1.TunnelOpen"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * What the server may send ahead of the client's `window` frames, in bytes; each `data` frame counts 64 bytes more
-   * than it carries. The server may exceed it by 64 KiB. 0: HTTP/2 alone holds the server back, its `window` frames
-   * included.
+   * Number of bytes that the server may send before the client sends a `window` frame. Each `data` frame counts 64
+   * bytes in addition to its content. The server may exceed the limit by 64 KiB. 0: no limit but the flow control of
+   * HTTP/2, which then also delays the server's `window` frames.
    *
    * @generated from field: uint32 window_bytes = 3;
    */
@@ -126,8 +126,9 @@ export const TunnelOpenSchema: GenMessage<TunnelOpen> = /*@__PURE__*/
  */
 export type TunnelOpened = Message<"svc.guest.v1alpha1.TunnelOpened"> & {
   /**
-   * What the client may send ahead of what the guest has taken, in bytes, counted as TunnelOpen.window_bytes is. A
-   * client that sends more is held back by HTTP/2, and with it perhaps other calls of its connection.
+   * Number of bytes that the client may send before the server sends a `window` frame, counted as for
+   * TunnelOpen.window_bytes. If a client sends more, HTTP/2 flow control stops it, and possibly also other calls of its
+   * connection.
    *
    * @generated from field: uint32 window_bytes = 1;
    */
@@ -157,13 +158,13 @@ export const TunnelEndSchema: GenMessage<TunnelEnd> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_tunnel, 3);
 
 /**
- * Bytes were taken, in the guest or by the client's reader.
+ * Bytes were consumed, by the listener in the guest or by the client.
  *
  * @generated from message svc.guest.v1alpha1.TunnelWindow
  */
 export type TunnelWindow = Message<"svc.guest.v1alpha1.TunnelWindow"> & {
   /**
-   * What the other side may send in addition, in bytes, counted as TunnelOpen.window_bytes is.
+   * Number of bytes that the other side may send in addition, counted as for TunnelOpen.window_bytes.
    *
    * @generated from field: uint32 bytes = 1;
    */
@@ -212,8 +213,9 @@ export const WaitForPortRequestSchema: GenMessage<WaitForPortRequest> = /*@__PUR
  */
 export type WaitForPortResponse = Message<"svc.guest.v1alpha1.WaitForPortResponse"> & {
   /**
-   * Of all that listen on the port, the widest: ANY, ADDRESS, LOOPBACK. With PORT_SCOPE_LOOPBACK only tunnels reach it,
-   * and no connection from outside of the guest does. Unspecified where there is no /proc.
+   * The widest scope of the listeners on the port, in the order ANY, ADDRESS, LOOPBACK. With PORT_SCOPE_LOOPBACK the
+   * port can be reached through tunnels, but not by connections from outside of the guest. Unspecified if there is no
+   * /proc.
    *
    * @generated from field: svc.guest.v1alpha1.PortScope scope = 1;
    */
@@ -258,7 +260,7 @@ export const WatchPortsRequestSchema: GenMessage<WatchPortsRequest> = /*@__PURE_
   messageDesc(file_svc_guest_v1alpha1_tunnel, 8);
 
 /**
- * The ports that listen.
+ * The ports on which processes listen.
  *
  * @generated from message svc.guest.v1alpha1.ListPortsResponse
  */
@@ -271,7 +273,7 @@ export type ListPortsResponse = Message<"svc.guest.v1alpha1.ListPortsResponse"> 
   ports: ListeningPort[];
 
   /**
-   * There are more of them.
+   * There are more ports than are listed.
    *
    * @generated from field: bool truncated = 2;
    */
@@ -292,28 +294,28 @@ export const ListPortsResponseSchema: GenMessage<ListPortsResponse> = /*@__PURE_
  */
 export type WatchPortsResponse = Message<"svc.guest.v1alpha1.WatchPortsResponse"> & {
   /**
-   * `ports` is the full list, which takes the place of all that came before.
+   * `ports` is the full list, which replaces all that was sent before.
    *
    * @generated from field: bool full = 1;
    */
   full: boolean;
 
   /**
-   * Those that are new, or whose process has changed (then with a known `inode`).
+   * Ports that are new, and ports whose process has changed; the latter have an `inode` that was sent before.
    *
    * @generated from field: repeated svc.guest.v1alpha1.ListeningPort ports = 2;
    */
   ports: ListeningPort[];
 
   /**
-   * Those that listen no more, as they were last.
+   * Ports on which no process listens any more, as they were sent last.
    *
    * @generated from field: repeated svc.guest.v1alpha1.ListeningPort closed = 3;
    */
   closed: ListeningPort[];
 
   /**
-   * The list has 512, and there are more.
+   * The list has 512 ports, and there are more.
    *
    * @generated from field: bool truncated = 4;
    */
@@ -334,7 +336,7 @@ export const WatchPortsResponseSchema: GenMessage<WatchPortsResponse> = /*@__PUR
  */
 export type ListeningPort = Message<"svc.guest.v1alpha1.ListeningPort"> & {
   /**
-   * Number of the socket, unique among those that are open (ss -e shows it as "ino").
+   * Number of the socket, unique among open sockets (ss -e shows it as "ino").
    *
    * @generated from field: uint64 inode = 1;
    */
@@ -348,44 +350,45 @@ export type ListeningPort = Message<"svc.guest.v1alpha1.ListeningPort"> & {
   port: number;
 
   /**
-   * 4 or 6, for IPv4 or IPv6. A socket of IPv6 at all addresses mostly takes IPv4 too; the kernel does not tell.
+   * 4 or 6, for IPv4 or IPv6. Most IPv6 sockets that listen on all addresses also accept IPv4, but the kernel does not
+   * show which.
    *
    * @generated from field: uint32 family = 3;
    */
   family: number;
 
   /**
-   * From where it is reached.
+   * From where the listener can be reached.
    *
    * @generated from field: svc.guest.v1alpha1.PortScope scope = 4;
    */
   scope: PortScope;
 
   /**
-   * Address that it listens at, such as "127.0.0.1" or "::".
+   * Address on which it listens, such as "127.0.0.1" or "::".
    *
    * @generated from field: string address = 5;
    */
   address: string;
 
   /**
-   * User id of who made it.
+   * Id of the user that created the socket.
    *
    * @generated from field: uint32 uid = 6;
    */
   uid: number;
 
   /**
-   * Process that holds it: of several, the lowest pid. Absent where /proc does not show it, or after 32,768 descriptors
-   * of other processes.
+   * Process that holds the socket; the lowest pid if there are several. Absent if /proc does not show it, or if the
+   * agent has not found it among the first 32,768 descriptors.
    *
    * @generated from field: optional uint32 pid = 7;
    */
   pid?: number | undefined;
 
   /**
-   * Name of that process (/proc/PID/comm), which it can choose: at most 15 bytes, of which those that are not UTF-8 are
-   * U+FFFD. Empty without `pid`.
+   * Name of that process (/proc/PID/comm) of at most 15 bytes, which the process can change. Bytes that are not UTF-8
+   * become U+FFFD. Empty without `pid`.
    *
    * @generated from field: string command = 8;
    */
@@ -400,7 +403,7 @@ export const ListeningPortSchema: GenMessage<ListeningPort> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_tunnel, 11);
 
 /**
- * From where a listener is reached.
+ * From where a listener can be reached.
  *
  * @generated from enum svc.guest.v1alpha1.PortScope
  */
@@ -435,7 +438,7 @@ export const PortScope = {
 } as const;
 
 /**
- * From where a listener is reached.
+ * From where a listener can be reached.
  *
  * @generated from enum svc.guest.v1alpha1.PortScope
  */
@@ -448,8 +451,9 @@ export const PortScopeSchema: GenEnum<PortScope> = /*@__PURE__*/
   enumDesc(file_svc_guest_v1alpha1_tunnel, 0);
 
 /**
- * Connects to listeners inside the guest: TCP ports of its loopback, and unix sockets. Tells which TCP ports listen.
- * Served where GuestAgent is, to the same clients, with the same token, headers, errors and limits.
+ * Connects to listeners inside the guest: TCP ports of its loopback interface, and unix sockets. Also reports on which
+ * TCP ports processes listen. Served on the same listeners as GuestAgent, with the same token, headers, errors and
+ * limits.
  *
  * @generated from service svc.guest.v1alpha1.Tunnel
  */
@@ -457,20 +461,23 @@ export const Tunnel: GenService<{
   /**
    * Connects to a port or a unix socket of the guest and carries bytes both ways.
    *
-   * The client's first frame is `open`. The server answers `opened` once it is connected. From then on both sides send
-   * `data`, and each sends `end` once, after its last byte: the other direction stays open. The call ends with status
-   * OK after both. A request that ends without `end`, a cancelled call and a lost connection break the connection in
-   * the guest. The listener there gets a reset, and does not take a part for the whole.
+   * The client's first frame is `open`. The server sends `opened` once it is connected. From then on both sides send
+   * `data`. Each side sends `end` once, after its last byte; the other direction stays open until its own `end`. After
+   * both, the call ends with status OK. If the request ends without `end`, or if the call is cancelled or lost, the
+   * server in the guest gets a reset, so that it does not take incomplete data as complete.
    *
-   * Nothing listens there: FAILED_PRECONDITION, PORT_REFUSED. No answer within ten seconds, or no way there:
-   * FAILED_PRECONDITION, PORT_UNREACHABLE. No such socket: NOT_FOUND, PATH_NOT_FOUND. The connection was reset in the
-   * guest: ABORTED, PORT_RESET, after the bytes that had come. 256 tunnels are open: RESOURCE_EXHAUSTED,
-   * TOO_MANY_TUNNELS. The session is frozen: FAILED_PRECONDITION, SESSION_FROZEN. The agent's own port and sockets:
-   * INVALID_ARGUMENT, INVALID_FIELD.
+   * - Nothing listens: FAILED_PRECONDITION, PORT_REFUSED
+   * - No answer within ten seconds, or no route: FAILED_PRECONDITION, PORT_UNREACHABLE
+   * - No such socket: NOT_FOUND, PATH_NOT_FOUND
+   * - The connection was reset in the guest: ABORTED, PORT_RESET, after the bytes that were received before
+   * - 256 tunnels are open: RESOURCE_EXHAUSTED, TOO_MANY_TUNNELS
+   * - The session is frozen: FAILED_PRECONDITION, SESSION_FROZEN
+   * - The agent's own port or socket: INVALID_ARGUMENT, INVALID_FIELD
    *
-   * Not named Connect: the clients that tonic generates have a function of that name already.
+   * This method is not named Connect, because the clients that tonic generates already have a function of that name.
    *
-   * Opening and bytes are user activity, a silent tunnel is not. Restore duties end tunnels with the other connections.
+   * Opening a tunnel and transferring bytes count as user activity; an idle tunnel does not. RunRestoreDuties ends
+   * tunnels together with the other connections.
    *
    * Its names were released in 0.2.0:
    * buf:lint:ignore RPC_REQUEST_STANDARD_NAME
@@ -485,9 +492,9 @@ export const Tunnel: GenService<{
     output: typeof TunnelFrameSchema;
   },
   /**
-   * Waits until a process listens on a TCP port where Open would reach it. Looks at most 20 times a second, for all
-   * callers together: into /proc/net, or by connecting where there is no /proc. A call whose time is over gets one more
-   * look, and its answer by that. Does not count as user activity.
+   * Waits until a process listens on a TCP port where Open would reach it. The agent polls /proc/net at most 20 times a
+   * second for all callers together; without /proc it tries to connect. When the time of a call is over, one more poll
+   * decides the result. Does not count as user activity.
    *
    * Nothing listens in time: DEADLINE_EXCEEDED, PORT_NOT_LISTENING.
    *
@@ -499,8 +506,9 @@ export const Tunnel: GenService<{
     output: typeof WaitForPortResponseSchema;
   },
   /**
-   * Lists the TCP ports on which processes of the guest listen, by a look that begins after the call. The agent's own
-   * is not among them. ListPorts and WatchPorts do not count as user activity, and answer while the session is frozen.
+   * Lists the TCP ports on which processes of the guest listen, except for the agent's own port. The agent reads the
+   * list after it has received the call. ListPorts and WatchPorts do not count as user activity, and also work while
+   * the session is frozen.
    *
    * There is no /proc/net/tcp: FAILED_PRECONDITION, PORTS_NOT_KNOWN.
    *
@@ -512,12 +520,13 @@ export const Tunnel: GenService<{
     output: typeof ListPortsResponseSchema;
   },
   /**
-   * Sends the same list at once, and then each change within a second, until the client cancels the call. A client that
-   * does not read gets the changes in one message later. One look, twice a second, serves all calls; without a call
-   * there is none. Restore duties end the call with the other connections; on theirs, the full list follows.
+   * Sends the list of ListPorts at once, and then each change within a second, until the client cancels the call. If a
+   * client does not read for some time, it then gets all changes in one message. The agent polls twice a second for all
+   * calls together, and not at all without calls. RunRestoreDuties ends these calls together with the other
+   * connections; calls of its own connection continue, and get the full list again.
    *
-   * There is no /proc/net/tcp: FAILED_PRECONDITION, PORTS_NOT_KNOWN. Eight watch already: RESOURCE_EXHAUSTED,
-   * TOO_MANY_WATCHERS.
+   * There is no /proc/net/tcp: FAILED_PRECONDITION, PORTS_NOT_KNOWN. There are eight such calls already:
+   * RESOURCE_EXHAUSTED, TOO_MANY_WATCHERS.
    *
    * @generated from rpc svc.guest.v1alpha1.Tunnel.WatchPorts
    */

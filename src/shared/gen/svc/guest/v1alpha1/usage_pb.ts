@@ -30,7 +30,7 @@ export const GetUsageRequestSchema: GenMessage<GetUsageRequest> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_usage, 0);
 
 /**
- * What the guest uses.
+ * The guest's usage.
  *
  * @generated from message svc.guest.v1alpha1.GetUsageResponse
  */
@@ -57,7 +57,7 @@ export const GetUsageResponseSchema: GenMessage<GetUsageResponse> = /*@__PURE__*
  */
 export type WatchUsageRequest = Message<"svc.guest.v1alpha1.WatchUsageRequest"> & {
   /**
-   * Milliseconds from one message to the next, 1,000 to 86,400,000. 0: 5,000.
+   * Interval between two messages in milliseconds, 1,000 to 86,400,000. 0: 5,000.
    *
    * @generated from field: uint32 interval_ms = 1;
    */
@@ -72,7 +72,7 @@ export const WatchUsageRequestSchema: GenMessage<WatchUsageRequest> = /*@__PURE_
   messageDesc(file_svc_guest_v1alpha1_usage, 2);
 
 /**
- * What the guest uses now.
+ * The guest's usage at the time of the message.
  *
  * @generated from message svc.guest.v1alpha1.WatchUsageResponse
  */
@@ -93,8 +93,9 @@ export const WatchUsageResponseSchema: GenMessage<WatchUsageResponse> = /*@__PUR
   messageDesc(file_svc_guest_v1alpha1_usage, 3);
 
 /**
- * Counters and gauges of the kernel, none of them a percentage. A field that the guest cannot tell is absent, never 0.
- * A rate is the difference of two counters by that of `uptime_us`, if both messages have the same `generation`.
+ * Counters and gauges of the kernel; there are no percentages. A field whose value is unknown is absent, and not 0. To
+ * calculate a rate, divide the difference of a counter in two messages by the difference of `uptime_us`. Both messages
+ * must have the same `generation`.
  *
  * @generated from message svc.guest.v1alpha1.GuestUsage
  */
@@ -114,8 +115,8 @@ export type GuestUsage = Message<"svc.guest.v1alpha1.GuestUsage"> & {
   uptimeUs: bigint;
 
   /**
-   * How often RunRestoreDuties has run. Two messages with different numbers are of two lives of the guest, perhaps of
-   * two forks: do not subtract their counters.
+   * Number of times that RunRestoreDuties has run. If two messages have different numbers, the guest was restored in
+   * between, and they may even be from two forks, so their counters must not be subtracted.
    *
    * @generated from field: uint32 generation = 3;
    */
@@ -136,7 +137,8 @@ export type GuestUsage = Message<"svc.guest.v1alpha1.GuestUsage"> & {
   cpu?: CpuUsage | undefined;
 
   /**
-   * Time in which tasks waited for a processor. It has no `full_us`: the kernel does not define it for the whole guest.
+   * Time in which tasks waited for a CPU. `full_us` is never set, because the kernel does not define it for a whole
+   * guest.
    *
    * @generated from field: svc.guest.v1alpha1.Pressure cpu_pressure = 6;
    */
@@ -157,44 +159,44 @@ export type GuestUsage = Message<"svc.guest.v1alpha1.GuestUsage"> & {
   ioPressure?: Pressure | undefined;
 
   /**
-   * The root first, and then the other mounted file systems, each once, in the order of their mounts; at most 64. Not
-   * those in which the kernel only shows itself (proc, sysfs, cgroup2 and the like), and none without blocks.
+   * Mounted file systems, at most 64: the root file system, and then the others in the order of their mounts, each
+   * once. Pseudo file systems (proc, sysfs, cgroup2 and others) and file systems without blocks are left out.
    *
    * @generated from field: repeated svc.guest.v1alpha1.FileSystemUsage file_systems = 9;
    */
   fileSystems: FileSystemUsage[];
 
   /**
-   * There are more of them.
+   * There are more file systems than are listed.
    *
    * @generated from field: bool file_systems_truncated = 10;
    */
   fileSystemsTruncated: boolean;
 
   /**
-   * Network interfaces without the loopback, at most 32.
+   * Network interfaces except for the loopback interface, at most 32.
    *
    * @generated from field: repeated svc.guest.v1alpha1.NetworkUsage networks = 11;
    */
   networks: NetworkUsage[];
 
   /**
-   * There are more of them.
+   * There are more network interfaces than are listed.
    *
    * @generated from field: bool networks_truncated = 12;
    */
   networksTruncated: boolean;
 
   /**
-   * Processes of the guest, zombies and those of the kernel included.
+   * Number of processes of the guest, including zombies and kernel threads.
    *
    * @generated from field: optional uint32 processes = 13;
    */
   processes?: number | undefined;
 
   /**
-   * Processes of the session (workload, execs, hooks) that the kernel's out-of-memory killer has killed. Needs a cgroup
-   * of the session, and the memory controller.
+   * Number of processes of the session (workload, commands, hooks) that were OOM-killed. Absent if the session has no
+   * cgroup or there is no memory controller.
    *
    * @generated from field: optional uint64 session_oom_kills = 14;
    */
@@ -251,27 +253,27 @@ export const MemoryUsageSchema: GenMessage<MemoryUsage> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_usage, 5);
 
 /**
- * Processors (proc_stat(5)); the kernel counts their time in hundredths of a second.
+ * CPUs (proc_stat(5)). The kernel counts their time in hundredths of a second.
  *
  * @generated from message svc.guest.v1alpha1.CpuUsage
  */
 export type CpuUsage = Message<"svc.guest.v1alpha1.CpuUsage"> & {
   /**
-   * Processors that are online.
+   * Number of CPUs that are online.
    *
    * @generated from field: uint32 count = 1;
    */
   count: number;
 
   /**
-   * Time since boot that all together spent on user, nice, system, irq and softirq, in microseconds.
+   * Time since boot that all CPUs together have spent on user, nice, system, irq and softirq, in microseconds.
    *
    * @generated from field: uint64 busy_us = 2;
    */
   busyUs: bigint;
 
   /**
-   * Time since boot in which they had work and the host gave them no processor, in microseconds.
+   * Time since boot in which the CPUs had work but the host did not run them, in microseconds.
    *
    * @generated from field: uint64 steal_us = 3;
    */
@@ -292,14 +294,14 @@ export const CpuUsageSchema: GenMessage<CpuUsage> = /*@__PURE__*/
  */
 export type Pressure = Message<"svc.guest.v1alpha1.Pressure"> & {
   /**
-   * Time since boot in which at least one task waited, in microseconds.
+   * Time since boot in which at least one task was stalled, in microseconds.
    *
    * @generated from field: optional uint64 some_us = 1;
    */
   someUs?: bigint | undefined;
 
   /**
-   * Time since boot in which all tasks that had work waited, in microseconds.
+   * Time since boot in which all tasks that had work were stalled, in microseconds.
    *
    * @generated from field: optional uint64 full_us = 2;
    */
@@ -320,7 +322,7 @@ export const PressureSchema: GenMessage<Pressure> = /*@__PURE__*/
  */
 export type FileSystemUsage = Message<"svc.guest.v1alpha1.FileSystemUsage"> & {
   /**
-   * Where it is mounted: of several mounts the shortest path. Bytes that are not UTF-8 are U+FFFD.
+   * Mount point; the shortest path if there are several mounts. Bytes that are not UTF-8 become U+FFFD.
    *
    * @generated from field: string path = 1;
    */
@@ -334,8 +336,8 @@ export type FileSystemUsage = Message<"svc.guest.v1alpha1.FileSystemUsage"> & {
   type: string;
 
   /**
-   * Why the figures are missing; empty where they are not. HUNG: it does not answer, and is not waited for. NOT_ASKED:
-   * others that hang have used up the time of this reading. Otherwise the errno of statfs(2).
+   * Why the figures are missing; empty if they are not. HUNG: the file system does not respond in time. NOT_ASKED:
+   * other file systems that hang have used up the time for this reading. Any other value is the errno of statfs(2).
    *
    * @generated from field: string problem = 3;
    */
@@ -349,28 +351,28 @@ export type FileSystemUsage = Message<"svc.guest.v1alpha1.FileSystemUsage"> & {
   totalBytes?: bigint | undefined;
 
   /**
-   * What is free, the part that is reserved for root included.
+   * Free space, including the part that is reserved for root.
    *
    * @generated from field: optional uint64 free_bytes = 5;
    */
   freeBytes?: bigint | undefined;
 
   /**
-   * What is free for everybody.
+   * Free space that is available to unprivileged users.
    *
    * @generated from field: optional uint64 available_bytes = 6;
    */
   availableBytes?: bigint | undefined;
 
   /**
-   * Inodes; absent in a file system that has no fixed number.
+   * Number of inodes; absent if the number is not fixed in this file system.
    *
    * @generated from field: optional uint64 inodes = 7;
    */
   inodes?: bigint | undefined;
 
   /**
-   * Inodes that are free.
+   * Number of free inodes.
    *
    * @generated from field: optional uint64 free_inodes = 8;
    */
@@ -385,7 +387,7 @@ export const FileSystemUsageSchema: GenMessage<FileSystemUsage> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_usage, 8);
 
 /**
- * A network interface (/proc/net/dev). Counted since it was made.
+ * A network interface (/proc/net/dev), with its traffic since the interface was created.
  *
  * @generated from message svc.guest.v1alpha1.NetworkUsage
  */
@@ -420,15 +422,15 @@ export const NetworkUsageSchema: GenMessage<NetworkUsage> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_usage, 9);
 
 /**
- * What the guest uses of its memory, processors, file systems and network, as its kernel counts it. Served where
- * GuestAgent is, to the same clients, with the same token, headers, errors and limits. Its calls do not count as user
- * activity, and are answered while the session is frozen. Nothing is read while nobody asks.
+ * Reports the guest's usage of memory, CPUs, file systems and network, as counted by its kernel. Served on the same
+ * listeners as GuestAgent, with the same token, headers, errors and limits. Its calls do not count as user activity,
+ * and also work while the session is frozen. The agent reads the figures only for a call.
  *
  * @generated from service svc.guest.v1alpha1.UsageService
  */
 export const UsageService: GenService<{
   /**
-   * Reads the figures once. Calls that come during a reading share the next one.
+   * Reads the figures once. Calls that arrive during a reading share the next reading.
    *
    * @generated from rpc svc.guest.v1alpha1.UsageService.GetUsage
    */
@@ -438,10 +440,11 @@ export const UsageService: GenService<{
     output: typeof GetUsageResponseSchema;
   },
   /**
-   * Sends the figures at once and then at intervals, until the client cancels the call. A message that the client has
-   * not taken at the next interval is not followed by another. Restore duties end the call with the other connections.
+   * Sends the figures at once and then at intervals, until the client cancels the call. If the client has not read a
+   * message by the next interval, no further message is sent until it has. RunRestoreDuties ends the call together with
+   * the other connections.
    *
-   * Eight watch already: RESOURCE_EXHAUSTED, TOO_MANY_WATCHERS.
+   * There are eight such calls already: RESOURCE_EXHAUSTED, TOO_MANY_WATCHERS.
    *
    * @generated from rpc svc.guest.v1alpha1.UsageService.WatchUsage
    */

@@ -36,7 +36,7 @@ export const DeclareIdleRequestSchema: GenMessage<DeclareIdleRequest> = /*@__PUR
  */
 export type DeclareIdleResponse = Message<"svc.guest.v1alpha1.DeclareIdleResponse"> & {
   /**
-   * Guest time at which the declaration was recorded; the value that Health reports from now on.
+   * Guest time at which the declaration was recorded. Health reports this time from now on.
    *
    * @generated from field: google.protobuf.Timestamp declared_at = 1;
    */
@@ -51,15 +51,16 @@ export const DeclareIdleResponseSchema: GenMessage<DeclareIdleResponse> = /*@__P
   messageDesc(file_svc_guest_v1alpha1_workload, 1);
 
 /**
- * The service for the workload itself, on the unix socket whose path is in SVC_WORKLOAD_SOCKET.
- * Unauthenticated: caller and agent share one trust domain. Also answers plain HTTP/JSON (POST, application/json).
+ * The service for the workload itself, on the unix socket whose path is in SVC_WORKLOAD_SOCKET. Calls are not
+ * authenticated, because the workload and the agent share one trust domain. The service also answers plain HTTP
+ * requests with JSON (POST, application/json).
  *
  * @generated from service svc.guest.v1alpha1.WorkloadService
  */
 export const WorkloadService: GenService<{
   /**
-   * Records that the workload has nothing to do. Health then reports it as `idle_declared`; the host decides what
-   * follows.
+   * Records that the workload has nothing to do. Health then reports the time as `idle_declared`, and the host decides
+   * what to do.
    *
    * @generated from rpc svc.guest.v1alpha1.WorkloadService.DeclareIdle
    */
