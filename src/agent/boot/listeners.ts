@@ -10,7 +10,7 @@ import type { ManagementServer } from "../server/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
 import type { Platform } from "./platform.ts";
 
-/** Dependencies of the listeners. */
+/** What the listeners need: the platform, the configuration, and callbacks that tell the agent how busy they are. */
 export interface ListenerParts {
   readonly platform: Platform;
   readonly configuration: Configuration;

@@ -37,7 +37,7 @@ export interface Platform {
   readonly launcher: LauncherChannel | undefined;
 }
 
-/** Builds the platform. */
+/** Builds the platform. This also lowers the agent's OOM score and raises its priority, if permitted. */
 export function guestPlatform(
   addon: Addon,
   inheritance: Inheritance,

@@ -1,6 +1,6 @@
 import { type LentBytes, Loan } from "./incoming.ts";
 
-/** Sizes for a BufferPool, in bytes. */
+/** Sizes of the buffers of a BufferPool, and limits for its memory. */
 export interface BufferPoolSizes {
   /** Regular size of a buffer, which is also the largest size. */
   readonly fullBytes: number;

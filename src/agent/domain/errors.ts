@@ -104,7 +104,7 @@ export function invalidField(field: string, problem: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "INVALID_FIELD", `${field} ${problem}`, { field });
 }
 
-/** The error for a message in the wrong order. */
+/** The error for a message that is not allowed at this point of a call: INVALID_ARGUMENT, FRAME_ORDER. */
 export function frameOrder(message: string): AgentError {
   return new AgentError("INVALID_ARGUMENT", "FRAME_ORDER", message);
 }

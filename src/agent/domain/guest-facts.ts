@@ -49,7 +49,7 @@ export interface EntropyFacts {
   readonly confirmsReseed: boolean;
 }
 
-/** Memory in bytes. */
+/** Memory of the guest in bytes, and the limit for the agent's cgroup. */
 export interface MemoryFacts {
   readonly totalBytes: number;
   /** Memory limit of the agent's cgroup, which includes the workload; undefined: none or unknown. */

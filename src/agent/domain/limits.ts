@@ -83,7 +83,7 @@ export const FREEZE_LIMIT_MS = 600_000;
 export const FREEZE_WAIT_MS = 2_000;
 /** How many of the last bytes of each output stream of a hook are kept. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
-/** Concurrent tunnels. */
+/** Concurrent tunnels. Each holds a socket. */
 export const TUNNEL_LIMIT = 256;
 /** Deadline for connecting a tunnel inside the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;

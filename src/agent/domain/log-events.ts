@@ -89,5 +89,5 @@ export type LogFieldsOf<Event extends LogEvent> = Readonly<
   Partial<Record<(typeof LOG_EVENTS)[Event][number], LogValue>>
 >;
 
-/** Fields of any event. */
+/** The fields of an event whose name is not known at compile time. */
 export type LogFields = Readonly<Record<Lowercase<string>, LogValue>>;

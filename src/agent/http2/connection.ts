@@ -30,9 +30,9 @@ type RawSocket = Duplex & Partial<Pick<Socket, "remoteAddress" | "resetAndDestro
 
 const SETTLED = Promise.resolve();
 
-/** Limits of a connection. */
+/** Deadlines and throttling of a connection. The limits of the protocol are in DEFAULT_HTTP2_LIMITS. */
 export interface ConnectionLimits {
-  /** Deadline for the first request. */
+  /** Milliseconds after which a connection without a request is closed, counted from the handshake. */
   readonly firstRequestMs: number;
   /** Interval between PINGs, which show whether the peer's program responds. Undefined: none are sent. */
   readonly pingIntervalMs?: number;

@@ -15,7 +15,7 @@ const ENTRY_BYTES = 6;
 const LARGEST_FRAME_BYTES = 2 ** 24 - 1;
 
 export interface PeerSettings {
-  /** Initial window for each response. */
+  /** Flow-control window that each new response begins with, in bytes (SETTINGS_INITIAL_WINDOW_SIZE). */
   initialWindowBytes: number;
   /** Largest frame that the peer accepts. */
   maxFrameBytes: number;

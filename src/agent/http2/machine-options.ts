@@ -16,7 +16,7 @@ export interface MachineEvents {
   failed(error: ConnectionError): void;
 }
 
-/** Options of a machine. */
+/** Settings of a machine, which has no socket and no clock of its own. */
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;

@@ -24,7 +24,7 @@ export interface StreamConsumer {
   closed(code: number): void;
 }
 
-/** The connection of a stream. */
+/** What a stream needs from its connection: sending frames and changing flow-control windows. */
 export interface StreamOwner {
   readonly blocks: HeldBlocks;
   respond(stream: Http2Stream, fields: Fields): void;

@@ -50,7 +50,7 @@ export class ThrottleQueue {
 /** Bytes of one turn: a few dozen frames. */
 const SLICE_BYTES = 2 * 1024;
 
-/** Options for throttling a connection. */
+/** How a connection is throttled: with whom it takes turns, and how much it may send before authentication. */
 export interface ThrottledInputOptions {
   /** The queue that the connection shares with other connections. */
   readonly queue: ThrottleQueue;

@@ -29,7 +29,7 @@ const LARGE_CALL_BYTES = 1024 * 1024;
 /** A unary request of this size consists mostly of unknown fields. */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
-/** Dependencies of a call. */
+/** The request of a call, and the limits and memory that it shares with other calls. */
 export interface CallSetup {
   readonly metadata: RequestFields;
   readonly receivedAt: Instant;

@@ -27,7 +27,7 @@ import { Handshakes } from "./handshakes.ts";
 import { DEFAULT_LIVENESS, isLostPeer, type LivenessLimits, PeerLiveness } from "./peer-liveness.ts";
 import { isIssuedBy } from "./tls.ts";
 
-/** Options of the management server. */
+/** What the management server needs from the rest of the agent, for all of its listeners. */
 export interface ManagementServerOptions {
   readonly router: Router;
   /** Admits or refuses every call (see tokenAuthenticator). */

@@ -47,7 +47,7 @@ export interface DutiesEnd {
 /** Why a session was killed while it was frozen. */
 export type FrozenEnd = "time_over" | "signal" | "leaving";
 
-/** A request to freeze the session. */
+/** How to freeze the session for a snapshot (RunHookRequest.freeze_ms). */
 export interface FreezeRequest {
   /** Longest time to stay frozen, not counting the time for which the VM was suspended. */
   readonly freezeMs: number;

@@ -39,7 +39,7 @@ export interface OpenTunnelParts {
   readonly onBytes: () => void;
 }
 
-/** One tunnel, from its opening to its end. */
+/** A tunnel after its socket is connected: transfers bytes in both directions within the windows of both sides. */
 export class OpenTunnel {
   readonly #parts: OpenTunnelParts;
   readonly #over = Promise.withResolvers<void>();

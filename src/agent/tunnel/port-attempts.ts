@@ -5,7 +5,7 @@ const ATTEMPT_MS = 1_000;
 /** Attempts in parallel, so that a port that does not answer does not delay the others. */
 const ATTEMPTS_AT_ONCE = 32;
 
-/** Dependencies of the attempts. */
+/** What `tryPorts` needs to connect to ports. */
 export interface AttemptParts {
   readonly sockets: Sockets;
   readonly timers: Timers;

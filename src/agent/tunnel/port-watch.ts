@@ -37,7 +37,7 @@ interface Waiter {
   isExpired: boolean;
 }
 
-/** The client of a watch. */
+/** The client of a WatchPorts call. */
 export interface PortWatcher {
   /** Whether the last message was not sent to the client yet, because it reads too slowly. */
   readonly isBehind: () => boolean;

@@ -33,7 +33,7 @@ export interface UsageParts {
   readonly generation: () => number;
 }
 
-/** The client of a watch. */
+/** The client of a WatchUsage call. */
 export interface UsageWatcher {
   /** Whether the last report was not sent to the client yet, because it reads too slowly. */
   readonly isBehind: () => boolean;

@@ -22,7 +22,7 @@ export interface WorkloadRequest {
   readonly body: Buffer;
 }
 
-/** A complete answer. */
+/** The response to a WorkloadRequest, for either HTTP version. */
 export interface WorkloadAnswer {
   readonly status: number;
   readonly fields: Readonly<Record<string, string>>;

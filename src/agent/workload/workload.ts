@@ -70,7 +70,7 @@ export class Workload {
     return this.#running;
   }
 
-  /** A description of how it ended. */
+  /** How the workload ended, as a sentence for people. Before its end it says that it has not ended. */
   get endDescription(): string {
     return this.#endDescription;
   }

@@ -209,7 +209,7 @@ export interface ChildProcess {
   release(): void;
 }
 
-/** Starts processes. */
+/** Starts child processes of the agent. */
 export interface Processes {
   /**
    * Starts a child. Rejects with SpawnError if that fails; then nothing of it is left. Never blocks the event loop,

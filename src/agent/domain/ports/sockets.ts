@@ -11,7 +11,7 @@ export class SocketError extends Error {
   }
 }
 
-/** Receives the data of a socket. */
+/** Receives the data of a socket, with backpressure. */
 export interface SocketReceiver extends ByteReceiver {
   /** Bytes that the receiver accepts now. A chunk may be 64 KiB longer. At 0 or less the socket waits for `resume`. */
   room(): number;

@@ -46,7 +46,7 @@ export interface Kernel {
   stepClock(wallNs: bigint): Errno | undefined;
 }
 
-/** The random generators of this process. */
+/** The random generators of the agent's own process: OpenSSL's, and Node's caches of their output. */
 export interface ProcessRandomness {
   /** Reseeds them from the kernel and `seed`, and discards numbers that were generated before. Returns what failed. */
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;

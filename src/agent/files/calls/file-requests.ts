@@ -6,12 +6,12 @@ import { invalidField } from "../../domain/index.ts";
 const MAX_OFFSET_BYTES = 2n ** 63n - 1n;
 const SHA256_BYTES = 32;
 
-/** The file and range to read. */
+/** A decoded ReadFile request: which file, and which range of it. */
 export interface ReadRequest extends FileLocation {
   readonly offsetBytes: bigint;
   /** 0 reads to the end of the file. */
   readonly lengthBytes: bigint;
-  /** Send holes as holes. */
+  /** Report holes with their size. False: their zeros are sent as data. */
   readonly holes: boolean;
 }
 

@@ -26,7 +26,7 @@ import { IN, Inotify, type InotifyEvent } from "../open/inotify.ts";
 import { fileFailure } from "./failure.ts";
 import { checkFilePath, type FileLocation, inTree, openTree, wholePath } from "./location.ts";
 
-/** What to watch. */
+/** A decoded FileTree.Watch request. */
 export interface WatchRequest extends FileLocation {
   readonly recursive: boolean;
   /** Glob patterns of what is reported; empty: everything. */
@@ -35,7 +35,7 @@ export interface WatchRequest extends FileLocation {
   readonly crossMounts: boolean;
 }
 
-/** The client of a watch. */
+/** The client of a FileTree.Watch call. */
 export interface WatchClient {
   /** Aborted when the client is gone. */
   readonly signal: AbortSignal;
@@ -65,7 +65,7 @@ const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYM
 /** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */
 const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOMEM", "ENOSYS"]);
 
-/** The watches of all clients. */
+/** Serves FileTree.Watch, within the limits for the watches and directories of all clients together. */
 export class Watches {
   readonly #parts: { readonly fileSystem: FileSystem; readonly timers: Timers };
   readonly #watchers = new Watchers(WATCH_CALL_LIMIT, "end one, or watch a directory that holds both recursively");

@@ -123,7 +123,7 @@ export class Changes {
     this.rescan(isMoving ? "" : commonDirectory(paths));
   }
 
-  /** The client has still to get a rescan, after which it lists this place: a change need not be queued or remembered. */
+  /** Whether a queued rescan will make the client list this path, so that a change of it need not be queued. */
   #isCovered(path: string): boolean {
     return this.#rescans.some((rescan) => isWithin(path, rescan));
   }

@@ -66,7 +66,7 @@ export class Records {
     return this.#starts.length;
   }
 
-  /** Size of all records. */
+  /** Number of bytes that the records take so far. */
   get sizeBytes(): number {
     return this.#end;
   }
@@ -151,7 +151,7 @@ export class Records {
   }
 }
 
-/** Packs one entry for the addon. */
+/** Packs one entry in the format of addon/entry.h, for calls that take a single record. */
 export function packEntry(entry: NewEntry): Buffer {
   const records = new Records(HEAD_BYTES + entry.path.length + (entry.content?.length ?? 0) + 2);
   records.add(entry);

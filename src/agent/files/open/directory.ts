@@ -104,7 +104,7 @@ export class OpenDirectory implements AsyncDisposable {
     return this.#opened(await openIn(this.work, how, this.descriptor.fd, name, flags, { resolve }));
   }
 
-  /** Opens the current parent directory. */
+  /** Opens the directory above this one, which may have changed since this one was opened. */
   async parent(): Promise<OpenDirectory> {
     const how = this.#here<Descriptor>("open");
     const options = { resolve: RESOLVE_NO_SYMLINKS };

@@ -36,7 +36,7 @@ const HEAD_BYTES = 16;
 const BUFFER: Buffer = Buffer.allocUnsafeSlow(64 * 1024);
 const LONGEST_EVENT_BYTES: number = HEAD_BYTES + 256;
 
-/** An instance of inotify(7). */
+/** An instance of inotify(7), read without blocking. Disposing of it removes all of its watches. */
 export class Inotify implements AsyncDisposable {
   /**
    * The inotify instance. A Descriptor stays open while a thread adds watches to it. It also closes the instance on a

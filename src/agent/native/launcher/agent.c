@@ -80,7 +80,7 @@ int supervise(pid_t agent, int channel) {
   }
 }
 
-/* The descriptor in a message, or -1. */
+/* The descriptor that a message carries (SCM_RIGHTS), or -1. */
 static int descriptor_of(struct msghdr *message) {
   int descriptor = -1;
   struct cmsghdr *header = CMSG_FIRSTHDR(message);

@@ -68,7 +68,7 @@ export class CgroupDirectory {
     }
   }
 
-  /** Opens a directory below this one. */
+  /** Opens a directory below this one, which the caller closes. Undefined if the kernel refuses. */
   open(path: string): CgroupDirectory | undefined {
     const fd = this.#addon.openAt(this.#fd, path, DIRECTORY);
     return fd < 0 ? undefined : new CgroupDirectory(this.#addon, fd, path);

@@ -6,7 +6,7 @@ const COLUMNS = 6;
 const STATE_ZOMBIE = 0x5a; /* Z */
 const STATE_DEAD = 0x58; /* X */
 
-/** A process at one moment. */
+/** What /proc/PID/stat says about a process at the time of the reading (Addon.processRows). */
 export interface ProcessRow {
   readonly pid: number;
   readonly parent: number;

@@ -22,7 +22,7 @@ import { ProcessReadings } from "./process-readings.ts";
 import { start, type Started, StartsInFlight } from "./spawn.ts";
 import { walkedSession, walkedTree } from "./walked-processes.ts";
 
-/** Settings shared by all children. */
+/** Settings of all children, in contrast to those of a single child (SpawnBlock). */
 export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** OOM score and scheduling priority. */
   readonly childPriority?: ChildPriority;

@@ -93,7 +93,7 @@ export function stdinAckFrame(offset: number): Frame {
   return frameOf({ case: "stdinAck", value });
 }
 
-/** The result of a command. */
+/** Converts the result of a command to the message ExecExit. */
 export function exitOf({ usage, durationMs, ...rest }: ExecResult): ExecExit {
   const used = usage && { usage: usageOf(usage) };
   return create(ExecExitSchema, { ...rest, durationMs: BigInt(durationMs), ...used });
@@ -101,7 +101,7 @@ export function exitOf({ usage, durationMs, ...rest }: ExecResult): ExecExit {
 
 const SCOPE = { tree: UsageScope.TREE, process: UsageScope.PROCESS } as const;
 
-/** The resource usage of a command. */
+/** Converts the resource usage of a command to the message CommandUsage. */
 export function usageOf({ cpuScope, cpuUserUs, cpuSystemUs, peakMemory }: CommandUsage): WireUsage {
   return create(CommandUsageSchema, {
     cpuScope: SCOPE[cpuScope],

@@ -109,7 +109,7 @@ export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undef
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { stat, data: bytes }));
 }
 
-/** A hole of a file. */
+/** Encodes a hole. The attributes are set if the file begins with this hole. */
 export function holeFrame(sizeBytes: bigint, attributes: FileAttributes | undefined): Frame {
   const stat = attributes && statResponse({ attributes, linkTarget: undefined });
   return messageFrame(FileChunkSchema, create(FileChunkSchema, { ...(stat && { stat }), hole: sizeBytes }));

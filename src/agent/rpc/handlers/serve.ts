@@ -34,7 +34,7 @@ export interface Capabilities {
   readonly tunnels: () => Promise<Tunnels>;
   readonly usage: () => Promise<Usage>;
   readonly processes: () => Promise<ProcessList>;
-  /** The watches of directories. */
+  /** Loads the code of FileTree.Watch, and creates its Watches, at the first call. */
   readonly fileWatches: () => Promise<Watches>;
   /** Begins the shutdown, as SIGTERM does. Returns the workload's grace period in milliseconds. */
   readonly stop: () => number;
