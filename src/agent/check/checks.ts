@@ -190,7 +190,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       clockStep,
       "can be stepped",
       "the restore steps set the clock",
-      "RunRestoreDuties reports clock_set and clock_stepped false. Give CAP_SYS_TIME in the first user namespace",
+      "the restore steps do not set the clock, and RunRestoreDuties reports clock_set. Give CAP_SYS_TIME in the first user namespace",
     ),
   ];
 }

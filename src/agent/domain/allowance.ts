@@ -109,11 +109,12 @@ export class Allowance {
       missing -= held.amount;
       if (isOfOwner) missingOfOwner -= held.amount;
     }
-    if (missing > 0 || missingOfOwner > 0) throw refusal("no other holder has been idle for a minute");
+    if (missing > 0 || missingOfOwner > 0)
+      throw refusal("no other call has been idle for a minute, so none was ended to make room");
     for (const held of idle) {
       held.isEvicted = true;
       this.#update(held, 0);
-      held.onEvict(refusal("this one had been idle longest and was ended to make room for a new one"));
+      held.onEvict(refusal("this call had been idle longest and was ended to make room for another call"));
     }
   }
 }

@@ -71,7 +71,7 @@ export class ProcessList {
     const { processes, commands, clock } = this.#parts;
     const read = await processes.read(PROCESSES_LISTED);
     if (read === undefined) {
-      const message = "processes cannot be listed: /proc is not mounted in the sandbox, or belongs to another one";
+      const message = "processes cannot be listed: /proc is not mounted in the sandbox, or shows another PID namespace";
       throw new AgentError("FAILED_PRECONDITION", "PROCESSES_UNREADABLE", message);
     }
     const { truncated, uptimeUs } = read;
@@ -102,7 +102,7 @@ export class ProcessList {
       throw new AgentError("UNIMPLEMENTED", "PROCESS_SIGNALS_UNSUPPORTED", message, metadata);
     }
     if (problem === "unknown") {
-      const message = `there is no process ${pid} that started then: it has ended, or does not belong to the session`;
+      const message = `there is no process ${pid} with this start time: it has ended, or does not belong to the session`;
       throw new AgentError("NOT_FOUND", "PROCESS_UNKNOWN", message, metadata);
     }
   }

@@ -36,9 +36,9 @@ export function decodeInput(message: LentBytes): ExecInput {
     case "signal":
       return { kind: "signal", number: frame.value.number };
     case "start":
-      throw frameOrder("second start frame; a call runs one command");
+      throw frameOrder('second "start" frame; a call runs one command');
     case "attach":
-      throw frameOrder("attach frame after the first; a call attaches once");
+      throw frameOrder('"attach" frame after the first frame; only the first frame of a call may attach');
     case "ack":
       return { kind: "ack", stdoutOffset: frame.value.stdoutOffset, stderrOffset: frame.value.stderrOffset };
     case "forget":

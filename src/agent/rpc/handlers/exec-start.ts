@@ -32,12 +32,12 @@ export type FirstFrame = ExecRequest | AttachRequest;
  */
 export function decodeFirst(message: Uint8Array | undefined): FirstFrame {
   if (message === undefined)
-    throw frameOrder("the request ended before its first frame, which must be start or attach");
+    throw frameOrder('the request ended before its first frame, which must be a "start" or "attach" frame');
   // The decoder counts arguments and variables before it creates objects for them.
   const { frame } = decodeMessage(ExecFrameSchema, message, EXEC_ENTRIES_LIMIT + FIELD_LIMIT, tooManyEntries);
   if (frame.case === "attach") return frame.value;
   if (frame.case !== "start")
-    throw frameOrder(`the first frame is ${frame.case ?? "empty"}; it must be start or attach`);
+    throw frameOrder(`the first frame is ${frame.case ?? "empty"}; it must be a "start" or "attach" frame`);
   const { args, env, cwd, user, terminal, stdin, timeoutMs, keep } = frame.value;
   checkLimits(frame.value, message.length);
   return {

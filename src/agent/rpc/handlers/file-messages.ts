@@ -75,9 +75,11 @@ export interface WriteData {
 
 /** Decodes the first message of a WriteFile call. Throws INVALID_ARGUMENT if it is missing or not a header. */
 export function headerOf(first: WriteFileRequest | undefined): WriteHeader {
-  if (first === undefined) throw frameOrder("the request ended before its first message, which must be header");
+  if (first === undefined)
+    throw frameOrder('the request ended before its first message, which must be a "header" message');
   const content = first.message;
-  if (content.case !== "header") throw frameOrder(`the first message is ${content.case ?? "empty"}; it must be header`);
+  if (content.case !== "header")
+    throw frameOrder(`the first message is ${content.case ?? "empty"}; it must be a "header" message`);
   return { request: writeRequest(content.value), marksLast: content.value.marksLast };
 }
 

@@ -40,7 +40,7 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
   const first = await messages.next();
   const header = first && call.decode(WriteTreeRequestSchema, first).part;
   if (header?.case !== "header")
-    throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be header`);
+    throw frameOrder(`the first message is ${header?.case ?? "missing"}; it must be a "header" message`);
   const send = (progress: TreeProgress, more: MessageInitShape<typeof WriteTreeResponseSchema>): void => {
     const { items, bytesWritten } = progress;
     const answer = create(WriteTreeResponseSchema, { items, bytesWritten, ...more });

@@ -96,6 +96,8 @@ function inputOf(message: LentBytes): TunnelInput {
   if (frame.case === "window") return { kind: "window", bytes: frame.value.bytes };
   if (frame.case === undefined) throw frameOrder("empty frame, or a frame that this agent does not know");
   throw frameOrder(
-    frame.case === "open" ? "second open frame; a call is one tunnel" : `${frame.case} frame from the client`,
+    frame.case === "open"
+      ? 'second "open" frame; a call opens one tunnel'
+      : `${frame.case} frame from the client; only the server sends it`,
   );
 }
