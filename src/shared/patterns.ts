@@ -1,5 +1,5 @@
 /**
- * Returns a test whether a path matches one of the patterns; undefined if there are no patterns.
+ * Returns a function that tests whether a path matches one of the patterns; undefined if there are no patterns.
  *
  * A pattern without a slash, such as `node_modules` or `*.log`, is compared to the last component of the path. A
  * pattern with a slash, such as `build/*.o`, is compared to the whole path. `*` and `?` do not match a slash, but `**`

@@ -23,7 +23,7 @@ export interface AllowanceOptions {
   readonly patienceMs?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   /**
-   * Creates the error for a refused or evicted share. `because` is a clause such as "no other has been idle for a
+   * Creates the error for a refused or evicted share. `because` is a clause such as "no other call has been idle for a
    * minute".
    */
   readonly refusal: (because: string) => AgentError;

@@ -57,8 +57,8 @@ export class BufferPool {
   }
 
   /**
-   * Lends a buffer of `wantedBytes`, or a smaller one. The result is a plain Uint8Array, not a Buffer, because
-   * borrowers rely on `slice`, which copies for a Uint8Array but not for a Buffer.
+   * Lends a buffer of at most `wantedBytes`. The result is a plain Uint8Array, not a Buffer, because borrowers rely on
+   * `slice`, which copies for a Uint8Array but not for a Buffer.
    */
   lend(wantedBytes: number = this.#sizes.fullBytes): LentBytes {
     const { fullBytes, tightBytes } = this.#sizes;

@@ -39,7 +39,7 @@ export interface KeptCall {
 
 /** Limit for unsent output of a call; the rest stays in the command's buffer. */
 const IN_FLIGHT_BYTES: number = 2 * READ_BYTES;
-/** Output chunks of this size or more are copied into a reused buffer; smaller chunks are copied into new ones. */
+/** Output chunks of this size or more are copied into a reused buffer. A smaller chunk gets a new buffer. */
 const SMALL_BYTES = 4 * 1024;
 /** Memory that a queued frame takes in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;

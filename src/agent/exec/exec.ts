@@ -95,7 +95,7 @@ export class Exec {
    *   kept
    */
   keep(request: ExecRequest, keep: KeepRequest, call: KeptCall): Promise<void> {
-    // As in `run`, the request is not kept alive.
+    // As in `run`, the request must not stay in memory while the command runs.
     return untilOver(this.#startKept(request, keep, call), call.signal);
   }
 

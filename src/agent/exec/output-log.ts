@@ -16,7 +16,7 @@ export type WhenFull = "drop_oldest" | "block";
 export const READ_BYTES: number = 64 * 1024;
 /**
  * Minimum of the space that is allocated in addition to the capacity. New bytes are read into this space, because old
- * bytes are dropped only after new ones have arrived. Large buffers have more of it.
+ * bytes are dropped only after new ones have arrived. Logs of more than 4 KiB have more of it.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** The run list has one entry (9 bytes) per this many bytes of the buffer. */
@@ -37,7 +37,7 @@ export interface Cursor {
 
 export type LogEntry =
   | { readonly kind: "output"; readonly stream: OutputStream; readonly bytes: Uint8Array }
-  /** This many bytes were dropped. */
+  /** Bytes of the stream that the reader has missed, because they were dropped from the buffer. */
   | { readonly kind: "gap"; readonly stream: OutputStream; readonly bytes: number };
 
 /**

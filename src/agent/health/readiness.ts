@@ -13,7 +13,7 @@ export interface ReadinessParts {
   readonly spec: ReadyCommandSpec;
   /** Starts ready_cmd with its output on pipes, like an exec. */
   readonly start: (args: readonly string[], abort: AbortSignal) => Promise<ChildProcess>;
-  /** Called when a run has another result than the one before. */
+  /** Called when the result of a run differs from that of the previous run. */
   readonly onChange: () => void;
   readonly timers: Timers;
   readonly log: Log;

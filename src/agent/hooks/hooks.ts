@@ -36,7 +36,7 @@ export interface HookRequest {
 
 /** How a hook ended (message RunHookResponse). */
 export interface HookOutcome {
-  /** False if the hook is not configured; then the rest is empty. */
+  /** False if the hook is not configured. The other fields are empty in this case. */
   readonly ran: boolean;
   readonly timedOut: boolean;
   /** 128 + n if signal n ended it. */

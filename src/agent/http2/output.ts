@@ -1,6 +1,6 @@
 import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 
-/** Size for the frames of a few small responses, or the frame headers of many large ones. */
+/** Size for the frames of a few small responses, or for the frame headers of many large responses. */
 const SCRATCH_BYTES = 4 * 1024;
 /**
  * The chunk list of every empty output; it is never modified. The first chunk is not pushed but replaces it by a list

@@ -38,7 +38,7 @@ export interface FdWatch {
   close(): void;
 }
 
-/** Takes ownership of the descriptor. Throws if it cannot be watched; then the caller still owns it. */
+/** Takes ownership of the descriptor. Throws if the descriptor cannot be watched; the caller still owns it then. */
 type FdWatchClass = new (fd: number, onEvents: (events: number) => void) => FdWatch;
 
 /** Writes to a descriptor in order, on a separate thread, so that a write that blocks does not delay the agent. */
@@ -79,7 +79,7 @@ type SpawnDone = (
 
 /** The functions of the addon, the same as in addon/addon.h (a test compares them). The C files explain how they work. */
 export interface Addon {
-  /** Returns a number for abortSpawn, or 0 if out of memory; then `done` is not called. */
+  /** Returns a number for abortSpawn. 0: out of memory, and `done` is not called. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /**
    * Kills a child that is still starting (step "killed"). Does nothing once the start has succeeded or failed. Returns

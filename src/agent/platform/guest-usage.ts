@@ -129,7 +129,7 @@ const WITHOUT_SPACE: ReadonlySet<string> = new Set(
 );
 
 function fileSystemsIn({ text, truncated }: Head): Listed<MountedFileSystem> {
-  // Of several mounts at the same path, only the last one is visible.
+  // If there are several mounts at the same path, only the last mount is visible.
   const byPoint = new Map(mountsIn(text).map((mount) => [mount.path, mount]));
   const byDevice = new Map<string, { readonly path: string; readonly type: string }>();
   for (const { fileSystem, path, type } of byPoint.values()) {

@@ -85,7 +85,7 @@ export class MemoryKeeper {
     this.onActivity();
   }
 
-  /** Call it after work. It starts the timer, so an idle agent has no timer that wakes it. */
+  /** Call it after work. The timer is started only here, so that no timer wakes an idle agent. */
   onActivity(): void {
     if (this.#timer !== undefined) return;
     this.#limitGrowth();

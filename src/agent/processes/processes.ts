@@ -48,7 +48,7 @@ export interface ProcessListing {
 
 export interface ProcessListParts {
   readonly processes: SessionProcesses;
-  /** The workload and the commands, ended kept ones included. */
+  /** Returns the workload and the commands, including kept commands that have ended. */
   readonly commands: () => readonly CommandProcess[];
   /** Resolves with the name of a user id; undefined: it has none, or names cannot be looked up. */
   readonly userName: (uid: number) => Promise<string | undefined>;

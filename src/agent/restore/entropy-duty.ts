@@ -48,7 +48,7 @@ function feedKernel(entropy: Uint8Array, kernel: Kernel, degraded: DegradedToken
   }
 }
 
-/** Credits each block until the kernel refuses; then only mixes them in. */
+/** Mixes in and credits each block. Once the kernel refuses to credit, the remaining blocks are only mixed in. */
 function mixIn(entropy: Uint8Array, device: EntropyDevice, degraded: DegradedToken[]): Fed {
   let mixed = 0;
   let refusal: Errno | undefined;

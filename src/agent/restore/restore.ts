@@ -74,7 +74,7 @@ export class Restore<Connection> {
   /**
    * Runs the restore steps, one call at a time. Failures are in the report. Overwrites the entropy after use.
    *
-   * @throws AgentError INVALID_ARGUMENT for entropy that is empty or over 64 KiB; then nothing has changed
+   * @throws AgentError INVALID_ARGUMENT for entropy that is empty or over 64 KiB, before anything is changed
    */
   async run(request: RestoreRequest, call: RestoreCall<Connection>): Promise<RestoreReport> {
     const end = this.begin();

@@ -92,8 +92,8 @@ export class CommandStarter {
   }
 
   /**
-   * The environment of a command with the variables of its user. If the user is not the agent's own, inherited HOME,
-   * USER and so on are replaced; otherwise only missing ones are set.
+   * The environment of a command with the variables of its user. If the user is not the agent's own, inherited values
+   * of HOME, USER and so on are replaced. Otherwise only missing variables are set.
    */
   async #environmentOf({ env, stdio }: Command, user: ResolvedUser, cwd: string): Promise<MadeEnvironment> {
     const pwd = this.#parts.environment.inheritsDirectories ? cwd : undefined;

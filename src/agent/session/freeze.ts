@@ -51,7 +51,7 @@ export type FrozenEnd = "time_over" | "signal" | "leaving";
 export interface FreezeRequest {
   /** Longest time to stay frozen, not counting the time for which the VM was suspended. */
   readonly freezeMs: number;
-  /** Aborted when the caller disconnects; then nothing is frozen. */
+  /** Aborted when the caller disconnects. An abort before the freeze prevents it. */
   readonly signal: AbortSignal;
   /** Called just before the freeze, when no command is being started any more. */
   readonly prepare: () => Promise<void>;
@@ -158,7 +158,7 @@ export class SessionFreeze {
     throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }
 
-  /** Calls `start`, unless the session is frozen; then throws as `check` does. */
+  /** Calls `start`. While the session is frozen, throws as `check` does instead. */
   async admit<Started>(start: () => Promise<Started>): Promise<Started> {
     this.check();
     const started = start();

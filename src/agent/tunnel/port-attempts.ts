@@ -2,7 +2,7 @@ import { SocketError, type Sockets, type Timers } from "../domain/index.ts";
 
 /** Limit for one attempt. It is needed because a listener whose queue is full does not answer. */
 const ATTEMPT_MS = 1_000;
-/** Attempts in parallel, so that a port that does not answer does not delay the others. */
+/** Number of parallel attempts, so that a port that does not answer does not delay the attempts for other ports. */
 const ATTEMPTS_AT_ONCE = 32;
 
 /** What `tryPorts` needs to connect to ports. */

@@ -117,7 +117,7 @@ export class SpawnAborted extends SpawnError {
 
 /** How a process ended (waitid(2)). */
 export interface ProcessEnd {
-  /** As in shells: 128 + `signal` if a signal ended it. */
+  /** Exit code; 128 + `signal` if a signal ended the process, as in shells. */
   readonly code: number;
   /** 0 if it exited normally. */
   readonly signal: number;
@@ -145,8 +145,8 @@ export interface CommandAccounts {
 }
 
 /**
- * Processes that are ended together: a tree or a session. Every call searches for members again, so that new ones are
- * included. After the release of the child the set is empty. No method throws.
+ * Processes that are ended together: a tree or a session. Every call searches for members again, so that new members
+ * are included. After the release of the child the set is empty. No method throws.
  */
 export interface ProcessSet {
   /**
@@ -212,10 +212,10 @@ export interface ChildProcess {
 /** Starts child processes of the agent. */
 export interface Processes {
   /**
-   * Starts a child. Rejects with SpawnError if that fails; then nothing of it is left. Never blocks the event loop,
-   * even if the working directory or the command is on a file system that hangs. Aborting the signal kills a child that
-   * is starting and rejects with SpawnAborted, even if the child hangs in the kernel and is not dead yet. The signal
-   * has no effect once the promise has resolved.
+   * Starts a child. Rejects with SpawnError if that fails; the child does not exist in this case. Never blocks the
+   * event loop, even if the working directory or the command is on a file system that hangs. Aborting the signal kills
+   * a child that is starting and rejects with SpawnAborted, even if the child hangs in the kernel and is not dead yet.
+   * The signal has no effect once the promise has resolved.
    */
   spawn(block: SpawnBlock, abort?: AbortSignal): Promise<ChildProcess>;
 }
@@ -242,7 +242,7 @@ export interface SessionProcess {
 
 /** The processes of the session at one moment. */
 export interface SessionReading {
-  /** By ascending pid. */
+  /** The processes, sorted by pid. */
   readonly processes: readonly SessionProcess[];
   /** There are more. */
   readonly truncated: boolean;

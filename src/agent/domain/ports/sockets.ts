@@ -41,7 +41,7 @@ export interface StreamSocket {
   reset(): void;
 }
 
-/** From where a listener is reachable: only inside the guest, on all its addresses, or on one. */
+/** Where a listener can be reached: only inside the guest, on all addresses of the guest, or on one address. */
 export type ListenerScope = "LOOPBACK" | "ANY" | "ADDRESS";
 
 /** A listening TCP socket. */

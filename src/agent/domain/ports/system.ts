@@ -40,7 +40,7 @@ export interface EntropyDevice {
 export interface Kernel {
   /** Opens the real random device, never another file at its path. */
   openEntropyDevice(): EntropyDevice | Errno;
-  /** Whether this kernel reports a forced reseed reliably. Older ones report success without doing it. */
+  /** Whether this kernel reports a forced reseed reliably. Older kernels may report success without reseeding. */
   readonly confirmsReseed: boolean;
   /** Steps the guest's clock to a time in nanoseconds since 1970. Returns undefined on success. */
   stepClock(wallNs: bigint): Errno | undefined;

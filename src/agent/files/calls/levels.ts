@@ -2,7 +2,7 @@ import type { FilePath } from "../attributes.ts";
 import type { DirectoryIdentity } from "../entries/listing.ts";
 import type { ListedDirectory } from "../entries/listed-directory.ts";
 
-/** Number of directories that a walk keeps open: the deepest ones. The top directory stays open in addition. */
+/** How many of the deepest directories of a walk stay open. The top directory stays open in addition. */
 const OPEN_LEVELS = 16;
 const SLASH = Buffer.from("/");
 

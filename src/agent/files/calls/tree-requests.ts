@@ -38,7 +38,7 @@ export interface WriteTreeRequest extends FileLocation, TreeOptions {
   readonly parents: boolean;
 }
 
-/** Attributes to set. Undefined ones stay unchanged. */
+/** Attributes to set. An undefined attribute stays unchanged. */
 export interface SetAttributesRequest extends FileLocation, GivenAttributes {
   readonly follow: boolean;
   /** Modification time in nanoseconds since 1970. */

@@ -10,7 +10,7 @@ import { Content, type ContentParts, type WriteResult } from "./content.ts";
 import type { WriteRequest } from "./file-requests.ts";
 import { alreadyExists, findTarget } from "./target.ts";
 
-/** A larger file is written while its content arrives; a smaller one is collected first. */
+/** Content up to this size is collected before the file is created. Larger content is written as it arrives. */
 const SMALL_BYTES = 64 * 1024;
 
 export interface WriteParts {

@@ -106,7 +106,7 @@ export class Records {
     if (isLink) packed.writeUInt8(0, at + content.length);
   }
 
-  /** Copies a record as one that only sets attributes, for use after the directory's content is written. */
+  /** Copies a record, but as an `attributes` record, which is used when the directory's content is written. */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);
     const at = this.#begin(record.length);

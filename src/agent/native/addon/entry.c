@@ -62,7 +62,7 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
     if ((entry->has & HAS_MODE) == 0) entry->mode = there.st_mode & bits;
   } else if (inherits) {
     entry->gid = place->seen.st_gid;
-    /* As mkdir(2) does. */
+    /* A new directory also inherits the setgid bit, as with mkdir(2), unless the exact mode is given. */
     bool is_exact = (entry->has & HAS_MODE) != 0 && (entry->has & PLAIN_MODE) == 0;
     if (entry->type == DIRECTORY_ENTRY && !is_exact) entry->mode |= S_ISGID;
   }

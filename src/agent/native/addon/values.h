@@ -44,7 +44,7 @@ static inline napi_value property(napi_env env, napi_value object, const char *n
   return value;
 }
 
-/* Reads a number property. False if it is undefined; then `number` is unchanged. */
+/* Reads a number property. If it is undefined, returns false and does not change `number`. */
 static inline bool get_int(napi_env env, napi_value object, const char *name, int32_t *number) {
   return napi_get_value_int32(env, property(env, object, name), number) == napi_ok;
 }

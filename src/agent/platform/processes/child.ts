@@ -17,8 +17,8 @@ interface Streams {
 }
 
 /**
- * Creates the streams for the descriptors of a child. Undefined if one cannot be watched (out of memory); then all are
- * closed.
+ * Creates the streams for the descriptors of a child. If a descriptor cannot be watched (out of memory), closes all and
+ * returns undefined.
  */
 export function streamsOf(
   addon: Addon,

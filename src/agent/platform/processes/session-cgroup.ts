@@ -9,7 +9,7 @@ import { cgroupOf } from "./own-cgroup.ts";
 
 /** Largest number of cgroups that are searched for members. */
 const NESTED_LIMIT = 16_384;
-/** Largest number of scans for processes outside of the session's cgroup. Those that still run may start new ones. */
+/** Largest number of scans for processes outside of the session's cgroup. Running ones may start further processes. */
 const ROUNDS = 8;
 /** Largest number of processes that a message names. */
 const NAMED_LIMIT = 8;

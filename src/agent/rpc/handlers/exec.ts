@@ -89,7 +89,7 @@ function keptCall(call: Call, onStarted: () => void): KeptCall {
   };
 }
 
-/** The frames after the first. `accept` checks each one. */
+/** The frames after the first frame. `accept` checks each frame, and its error ends the call. */
 function inputs<Input extends ExecInput>(call: Call, accept: (frame: ExecInput) => Input): Incoming<Input> {
   return (take, over) => {
     call.messages().each((message) => {
