@@ -56,7 +56,7 @@ export interface KeptCommandState {
   readonly stdinOffset: number;
   readonly stdinClosed: boolean;
   readonly heldBytes: number;
-  /** How much longer it counts as user activity, attached or not. */
+  /** How much longer the command counts as user activity even if no call is attached. */
   readonly awakeLeftMs: number;
 }
 

@@ -95,8 +95,9 @@ export class FileTree {
 }
 
 /**
- * The tree below a directory, addressed by relative paths. A path that leads out of it rejects with PathEscapes, even
- * if the tree is changed concurrently. Dispose of it after everything that was opened through it.
+ * The tree below a directory, addressed by relative paths. Operations on a path that leaves the tree reject with
+ * PathEscapes, even if the tree is changed concurrently. Dispose of the view after everything that was opened through
+ * it.
  */
 class DirectoryView extends FileTree implements AsyncDisposable {
   readonly #directory: Descriptor;
@@ -168,7 +169,7 @@ export class FileSystem extends FileTree {
   /**
    * Opens a view of a directory. The path of the directory itself is followed as usual.
    *
-   * @param noSymlinks follow no symbolic link below it either
+   * @param noSymlinks also refuse paths with a symbolic link below the directory
    * @throws AgentError UNIMPLEMENTED if the kernel does not support it
    */
   async beneath(root: FilePath, noSymlinks: boolean): Promise<DirectoryView> {

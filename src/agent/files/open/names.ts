@@ -4,7 +4,7 @@ import type { FilePath } from "../attributes.ts";
 export const SLASH = 0x2f;
 const DOT = 0x2e;
 
-/** The directory part of a path, as dirname(1): nothing is resolved. */
+/** The directory part of a path, as from dirname(1). Only the text of the path is used, not the file system. */
 export function dirname(path: FilePath): FilePath {
   const slash = path.lastIndexOf(SLASH);
   if (slash < 0) return Uint8Array.of(DOT);

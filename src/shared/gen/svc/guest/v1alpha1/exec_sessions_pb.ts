@@ -602,7 +602,7 @@ export const CommandKind = {
   KEPT: 2,
 
   /**
-   * An exec that is not kept.
+   * A command that is not kept.
    *
    * @generated from enum value: COMMAND_KIND_ATTACHED = 3;
    */

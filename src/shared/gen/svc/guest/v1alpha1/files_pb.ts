@@ -43,25 +43,25 @@ export type ReadFileRequest = Message<"svc.guest.v1alpha1.ReadFileRequest"> & {
   length: bigint;
 
   /**
-   * An absolute directory, followed as usual, that `path` must not leave; `path` is relative then. A path that leads
-   * out of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the directory meanwhile
-   * (openat2(2), RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks
-   * openat2 (before Linux 5.6).
+   * An absolute directory that `path`, which is then relative, must not leave. Symbolic links in `beneath` itself are
+   * followed. A `path` that leaves the directory by ".." or by a link is refused with PATH_ESCAPES, even if the
+   * directory is changed at the same time (openat2(2), RESOLVE_BENEATH). An absolute link is always refused. Empty: no
+   * restriction. UNIMPLEMENTED if the guest's kernel lacks openat2 (before Linux 5.6).
    *
    * @generated from field: string beneath = 4;
    */
   beneath: string;
 
   /**
-   * With `beneath`: a path with any symbolic link is refused with PATH_ESCAPES too.
+   * With `beneath`: a path that contains any symbolic link is refused with PATH_ESCAPES as well.
    *
    * @generated from field: bool no_symlinks = 5;
    */
   noSymlinks: boolean;
 
   /**
-   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty
-   * path.
+   * In place of `path`: the bytes of a path that is not UTF-8. An older agent ignores this field, and refuses the empty
+   * `path`.
    *
    * @generated from field: bytes raw_path = 6;
    */
@@ -228,17 +228,17 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   exclusive: boolean;
 
   /**
-   * An absolute directory, followed as usual, that `path` must not leave; `path` is relative then. A path that leads
-   * out of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the directory meanwhile
-   * (openat2(2), RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks
-   * openat2 (before Linux 5.6).
+   * An absolute directory that `path`, which is then relative, must not leave. Symbolic links in `beneath` itself are
+   * followed. A `path` that leaves the directory by ".." or by a link is refused with PATH_ESCAPES, even if the
+   * directory is changed at the same time (openat2(2), RESOLVE_BENEATH). An absolute link is always refused. Empty: no
+   * restriction. UNIMPLEMENTED if the guest's kernel lacks openat2 (before Linux 5.6).
    *
    * @generated from field: string beneath = 9;
    */
   beneath: string;
 
   /**
-   * With `beneath`: a path with any symbolic link is refused with PATH_ESCAPES too.
+   * With `beneath`: a path that contains any symbolic link is refused with PATH_ESCAPES as well.
    *
    * @generated from field: bool no_symlinks = 10;
    */
@@ -278,8 +278,8 @@ export type WriteFileHeader = Message<"svc.guest.v1alpha1.WriteFileHeader"> & {
   skipSha256: boolean;
 
   /**
-   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty
-   * path.
+   * In place of `path`: the bytes of a path that is not UTF-8. An older agent ignores this field, and refuses the empty
+   * `path`.
    *
    * @generated from field: bytes raw_path = 15;
    */
@@ -342,25 +342,25 @@ export type StatPathRequest = Message<"svc.guest.v1alpha1.StatPathRequest"> & {
   noFollow: boolean;
 
   /**
-   * An absolute directory, followed as usual, that `path` must not leave; `path` is relative then. A path that leads
-   * out of it, by ".." or a link, is refused with PATH_ESCAPES, even if somebody changes the directory meanwhile
-   * (openat2(2), RESOLVE_BENEATH). So is any absolute link. Empty: anywhere. UNIMPLEMENTED if the guest's kernel lacks
-   * openat2 (before Linux 5.6).
+   * An absolute directory that `path`, which is then relative, must not leave. Symbolic links in `beneath` itself are
+   * followed. A `path` that leaves the directory by ".." or by a link is refused with PATH_ESCAPES, even if the
+   * directory is changed at the same time (openat2(2), RESOLVE_BENEATH). An absolute link is always refused. Empty: no
+   * restriction. UNIMPLEMENTED if the guest's kernel lacks openat2 (before Linux 5.6).
    *
    * @generated from field: string beneath = 3;
    */
   beneath: string;
 
   /**
-   * With `beneath`: a path with any symbolic link is refused with PATH_ESCAPES too.
+   * With `beneath`: a path that contains any symbolic link is refused with PATH_ESCAPES as well.
    *
    * @generated from field: bool no_symlinks = 4;
    */
   noSymlinks: boolean;
 
   /**
-   * Instead of `path`: its bytes, for one that is not UTF-8. An older agent ignores this field, and refuses the empty
-   * path.
+   * In place of `path`: the bytes of a path that is not UTF-8. An older agent ignores this field, and refuses the empty
+   * `path`.
    *
    * @generated from field: bytes raw_path = 5;
    */

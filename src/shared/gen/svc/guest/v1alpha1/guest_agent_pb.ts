@@ -75,7 +75,7 @@ export const GuestAgent: GenService<{
     output: typeof FileChunkSchema;
   },
   /**
-   * Writes a file atomically: readers see the old content or the whole new one, never a part.
+   * Writes a file atomically: readers see either the old content or all of the new content.
    *
    * @generated from rpc svc.guest.v1alpha1.GuestAgent.WriteFile
    */
