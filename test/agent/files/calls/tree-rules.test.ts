@@ -69,14 +69,15 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     }
     fs.symlinkSync("nowhere", join(path, "f"));
     fs.mkdirSync(join(path, "g"));
-    const items = [..."abcdefgh"].map((name) => file(name, `new ${name}`));
+    const names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    const items = names.map((name) => file(name, `new ${name}`));
     const { failed } = await its.write({ path: Buffer.from(path), overwrite: true }, items);
     assert.deepEqual(failed, { g: "EISDIR" });
-    for (const name of "abcdefh") {
+    for (const name of names.filter((each) => each !== "g")) {
       assert.equal(fs.readFileSync(join(path, name), "utf8"), `new ${name}`);
-      assert.deepEqual(statOf(join(path, name)), "bd".includes(name) ? [0o640, 3, 7] : [0o644, 1, 1], name);
+      assert.deepEqual(statOf(join(path, name)), ["b", "d"].includes(name) ? [0o640, 3, 7] : [0o644, 1, 1], name);
     }
-    assert.deepEqual(fs.readdirSync(path).toSorted(), [..."abcdefgh"]);
+    assert.deepEqual(fs.readdirSync(path).toSorted(), names);
   });
 
   it("WriteTree removes setuid from a file whose content it replaces", async () => {
