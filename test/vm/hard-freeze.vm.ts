@@ -144,7 +144,7 @@ describe("a session with everything that is hard to freeze", () => {
   });
 
   for (let snapshot = 1; snapshot <= SNAPSHOTS; snapshot++) {
-    test(`in snapshot ${snapshot} the session stays frozen until its restore steps, then continues`, async (t) => {
+    test(`snapshot ${snapshot}: the session stays frozen until its restore steps`, async (t) => {
       const starts = await Starts.begin(stage);
       const { frozen, frozenProcesses, freezePending, freezeProblem } = await patiently(stage, freeze);
       assert.deepEqual([frozen, freezeProblem], [true, ""]);

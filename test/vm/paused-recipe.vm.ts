@@ -136,7 +136,7 @@ describe("the script for a Paused instance", () => {
 
   test("the script writes the memory of a guest that was only stopped", () => saves(async () => undefined));
 
-  test("the script saves a guest that was continued after its memory was written", () =>
+  test("the script saves a guest that continued after its memory was written", () =>
     saves(async (instance) => {
       await instance.suspend();
       await qmp(instance.path, { execute: "cont" });
@@ -149,7 +149,7 @@ describe("the script for a Paused instance", () => {
       await instance.restore();
     }));
 
-  test("the script fails and keeps QEMU and the old memory if the disk is full", async () => {
+  test("on a full disk the script keeps QEMU and the old memory", async () => {
     await using directory = await testDirectory();
     await using instance = new Instance(directory.path);
     await instance.start("running");

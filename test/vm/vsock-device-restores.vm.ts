@@ -25,7 +25,7 @@ describe("a snapshot of a guest whose vsock device was unplugged", () => {
   });
   after(() => stage[Symbol.asyncDispose]());
 
-  test(`${RESTORES} clones answer on their old vsock listener and continue a kept command`, async (t) => {
+  test(`${RESTORES} clones answer on their vsock listener and continue a kept command`, async (t) => {
     const { guest } = stage;
     const timesMs: number[] = [];
     const drawn = new Set<string>();

@@ -24,7 +24,7 @@ describe("the vsock port of an agent that also listens on TCP", () => {
   });
 
   for (const cid of [LOOPBACK, HOST])
-    test(`the vsock listener closes and logs a guest process's connection to CID ${cid}`, async () => {
+    test(`the vsock listener closes and logs a guest's connection to CID ${cid}`, async () => {
       using client = stage.client();
       await refuses(stage.machine, LOOPBACK, async () => assert.equal((await dialWithin(client, cid)).length, 0));
     });

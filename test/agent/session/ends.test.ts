@@ -146,7 +146,7 @@ for (const [way, through] of Object.entries(WAYS)) {
       });
     }
 
-    it(`cancelling an exec gives every process of its session a grace period ${way}`, async (t) => {
+    it(`a cancelled exec gives its session's processes a grace period ${way}`, async (t) => {
       await using agent = await started(t, through());
       using stream = new ExecStream(agent);
       const output = join(directory, `hung up ${way}`);

@@ -31,7 +31,7 @@ class Pool {
   }
 }
 
-test("a pool of 20 sandboxes loses no job when sandboxes stop, and uses one that has returned", async () => {
+test("a pool of 20 sandboxes loses no job when two sandboxes stop", async () => {
   await using stack = new AsyncDisposableStack();
   const agents = await Promise.all(Array.from({ length: SANDBOXES }, () => startAgent()));
   for (const agent of agents) stack.use(agent);

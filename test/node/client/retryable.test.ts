@@ -92,7 +92,7 @@ describe("error.retryable", () => {
     assert.deepEqual([refused.code, refused.retryable], ["CONNECTION_REFUSED", true]);
   });
 
-  test("a call that a GOAWAY of the agent did not accept is retryable", async () => {
+  test("a call that the agent's GOAWAY did not accept is retryable", async () => {
     await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-goaway-"));
     const address = join(scratch.path, "agent.sock");
     await using _server = await serveGoaway(address);

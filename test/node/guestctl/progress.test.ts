@@ -61,7 +61,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("the progress of guestctl cp", () => {
-  test("cp shows its seconds while nothing is transferred, and at the end how long it took", async (t) => {
+  test("cp shows elapsed seconds while nothing is transferred, then its duration", async (t) => {
     await using agent = await startIssuedAgent();
     await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);

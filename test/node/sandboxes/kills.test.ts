@@ -49,7 +49,7 @@ async function checkSwept(substrate: HttpSubstrate, operation: string, when: str
 
 describe("a node killed during an operation", NEEDS_NAMESPACES, () => {
   for (const [operation, least] of Object.entries(LEAST)) {
-    test(`a sweep cleans up after a node killed before any step of ${operation}`, async () => {
+    test(`a sweep cleans up after a kill before any step of ${operation}`, async () => {
       await using substrate = await HttpSubstrate.start();
       let step = 0;
       for (; ; step++) {
@@ -65,7 +65,7 @@ describe("a node killed during an operation", NEEDS_NAMESPACES, () => {
       assert.ok(step >= least.steps, `${step} steps`);
     });
 
-    test(`a sweep cleans up after a node killed during any call of ${operation}`, async () => {
+    test(`a sweep cleans up after a kill during any call of ${operation}`, async () => {
       await using substrate = await HttpSubstrate.start();
       for (let call = 0; ; call++) {
         await prepare(substrate, operation);
@@ -99,12 +99,11 @@ describe("a suspension whose process ends while the memory is written", NEEDS_NA
     ["fork", "SIGKILL"],
     ["fork", "SIGHUP"],
   ] as const)
-    test(`a sandbox survives ${operation} whose process is ended by ${end} while memory is written`, () =>
+    test(`a sandbox survives ${operation} ended by ${end} while memory is written`, () =>
       outlives(operation, end, [WRITING]));
 });
 
 describe("results that the daemon completes after the process was killed", NEEDS_NAMESPACES, () => {
   for (const operation of ["fork", "snapshot"] as const)
-    test(`the next sweep finds a ${operation} that the daemon completed after a kill`, () =>
-      isNotLeftBehind(operation));
+    test(`the next sweep finds a ${operation} that completed after a kill`, () => isNotLeftBehind(operation));
 });

@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("WriteTree keeps owner and mode of a file that it replaces after new ones", async () => {
+  it("WriteTree keeps owner and mode of a file replaced after new files", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newDirectory();
