@@ -157,8 +157,7 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS, the agent first waits for the client's preface: a vsock client may lose bytes that arrive together
-    // with the VMM's answer to its CONNECT.
+    // Without TLS, the agent sends after the client's preface: a vsock client may lose bytes that follow the VMM's OK.
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
@@ -177,10 +176,7 @@ export class Http2Connection {
     input?.trust();
   }
 
-  /**
-   * Announces that no new requests are accepted, lets running requests and requests in flight finish, and then closes.
-   * A connection without an authenticated request is closed at once, so that its peer cannot delay the end.
-   */
+  /** Closes after running requests and requests in flight, and at once if no request was authenticated. */
   drain(): void {
     if (this.#state !== "serving") return;
     if (!this.#isAuthenticated) {

@@ -111,10 +111,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.output();
   }
 
-  /**
-   * Sends a GOAWAY. With `everything`, requests that have not arrived yet are refused. Otherwise the peer is asked to
-   * send no new requests, but requests in flight are still accepted.
-   */
+  /** Asks for no new requests with a GOAWAY. With `everything`, requests in flight are refused as well. */
   goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
     if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
     this.#output.goAway(this.#acceptUpTo, code, reason);

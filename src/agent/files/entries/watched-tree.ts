@@ -2,10 +2,7 @@ import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
 import { WatchedDirectory } from "./watched-directory.ts";
 
-/**
- * A name where a directory is expected that must be watched. Without a parent, it is the directory that the client
- * watches.
- */
+/** A name where a directory must be watched. Without a parent, it is the directory that the client watches. */
 export interface Place {
   readonly parent: WatchedDirectory | undefined;
   readonly name: string;
@@ -367,10 +364,7 @@ export class WatchedTree {
     this.#rescan(directory);
   }
 
-  /**
-   * Forgets a directory and everything below it. Their watches are removed before the next check, not now, because the
-   * running check may still find them.
-   */
+  /** Forgets a directory and all below it. The watches end before the next check: the running one may find them. */
   #forget(directory: WatchedDirectory): void {
     this.#directories.delete(directory.watch);
     this.#unwatched.push(directory.watch);

@@ -150,10 +150,7 @@ async function restoredAgain(
   }
 }
 
-/**
- * Restores a suspended sandbox. If the substrate refuses because it is already restoring the sandbox, that is a
- * success.
- */
+/** Restores a suspended sandbox. Also succeeds if the substrate is already restoring the sandbox. */
 export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<void> {
   try {
     await node.instances.changed(entry, () => node.substrate.restore(entry.instanceId ?? ""), "Running");
