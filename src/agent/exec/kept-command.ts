@@ -62,7 +62,7 @@ export interface KeptCommandState {
 
 /**
  * A command that outlives its calls. One call at a time is attached to it. Output goes to a buffer first, and from
- * there to the attached call. So a client that does not read makes the command wait only with WHEN_FULL_BLOCK.
+ * there to the attached call. So a client that does not read makes the command wait only if `whenFull` is "block".
  *
  *     running ──── process ends ────► draining ── output is read ──► drained
  *     `#result` undefined             `#result`: how it ended        `#isDrained`: attached calls get `exit`

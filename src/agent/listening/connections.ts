@@ -40,7 +40,7 @@ export class AcceptedConnection implements Connection {
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #isLogged = false;
-  /** The TLS handshake, or without TLS the first request, is not complete yet. */
+  /** The connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
   /** A new connection must not replace this one, unless the client has been silent for long (`evictAfterSilentMs`). */
   isKept = false;

@@ -1,6 +1,6 @@
 /*
- * Computes which memory of a program or library can be returned to the kernel. The build also compiles this file into a
- * program of its own.
+ * Computes which memory of a program or library can be returned to the kernel. The build also uses this rule, for the
+ * files that it ships (scripts/package/code-pages.c).
  */
 #ifndef AGENT_CODE_PAGES_H
 #define AGENT_CODE_PAGES_H

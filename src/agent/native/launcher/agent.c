@@ -14,8 +14,9 @@
 #include "trace.h"
 
 /*
- * Makes the agent's process group the terminal's foreground group, if the launcher's group is. tcsetpgrp(3) may raise
- * SIGTTOU, which has no effect because it is blocked here.
+ * Runs in the agent's process: puts it into a process group of its own. If the launcher's group is the foreground group
+ * of the terminal, the new group takes its place. tcsetpgrp(3) may raise SIGTTOU, which has no effect because it is
+ * blocked here.
  */
 static void become_own_group(pid_t launcher_group) {
   setpgid(0, 0);

@@ -10,7 +10,7 @@ import { chunkFrame, decodeData, headerOf, holeFrame, readRequest, writeResponse
 
 const CUT = "the request ended before the message with `last`, although the header has marks_last";
 
-/** Serves ReadFile. Chunks are sent without copying, and each buffer is released when its chunk was sent. */
+/** Serves ReadFile. Chunks after the first are sent without copying; their buffers are reused afterwards. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
   const output: ReadOutput = (bytes, attributes, release) => call.send(chunkFrame(bytes, attributes), release);
   const hole: HoleOutput = (sizeBytes, attributes) => {

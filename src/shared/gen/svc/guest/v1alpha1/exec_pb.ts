@@ -99,7 +99,7 @@ export type ExecFrame = Message<"svc.guest.v1alpha1.ExecFrame"> & {
     case: "exit";
   } | {
     /**
-     * Client: attach to an exec that was started with `keep`; the first frame, once, in place of `start`.
+     * Client: attach to a command that was started with `keep`. It is the first frame, in place of `start`.
      *
      * @generated from field: svc.guest.v1alpha1.ExecAttach attach = 10;
      */

@@ -481,7 +481,7 @@ export const SessionProcessSchema: GenMessage<SessionProcess> = /*@__PURE__*/
  */
 export type ProcessCommand = Message<"svc.guest.v1alpha1.ProcessCommand"> & {
   /**
-   * Whether it is the workload, a kept command, or an exec without `keep`.
+   * Whether it is the workload, a kept command, or a command without `keep`.
    *
    * @generated from field: svc.guest.v1alpha1.CommandKind kind = 1;
    */

@@ -228,7 +228,7 @@ export const HooksSchema: GenMessage<Hooks> = /*@__PURE__*/
   messageDesc(file_svc_guest_v1alpha1_process, 5);
 
 /**
- * One hook: an exec'd command in the workload's session.
+ * A hook, which is a command in the workload's session.
  *
  * @generated from message svc.guest.v1alpha1.Hook
  */
