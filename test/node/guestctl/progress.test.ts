@@ -80,6 +80,21 @@ describe("the progress of guestctl cp", () => {
   });
 });
 
+describe("the line of guestctl while it connects", () => {
+  test("guestctl shows at a terminal for how long it has been connecting, and clears the line", async () => {
+    await using agent = await startIssuedAgent();
+    await using relay = await relayTo(agent.port);
+    const env = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${relay.port}`, PS1: "" };
+    const caught = relay.freeze();
+    await using terminal = new Terminal({ command: ["sh"], cols: 200, rows: 31, env });
+    terminal.type(`${GUESTCTL.join(" ")} health --connect-timeout 3500ms; echo status-$?\n`);
+    await caught;
+    const line = `connecting to 127\\.0\\.0\\.1:${relay.port}`;
+    await terminal.read(new RegExp(`\\r${line} {2}1 s[^\\n]*\\r${line} {2}2 s`));
+    await terminal.read(/\r\p{Cc}\[Kguestctl: [^\n]*CONNECT_TIMED_OUT[^\n]*\r\nstatus-125\r\n/u);
+  });
+});
+
 interface Step {
   readonly step: string;
   readonly bytes?: { readonly sent: number; readonly total: number };

@@ -1,6 +1,7 @@
 import type { ErrorCode, GuestError } from "../../client/index.ts";
 import { jsonLine, printable } from "./output.ts";
 import type { Remedy, SandboxCode, SandboxError } from "../../sandboxes/index.ts";
+import { endWaiting } from "./waiting.ts";
 import { CliError, STATUS_CANNOT_RUN, STATUS_FAILED, STATUS_NOT_FOUND, UsageError } from "./errors.ts";
 
 const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
@@ -19,6 +20,7 @@ export function reportFailure(
   host: Pick<NodeJS.Process, "stderr">,
   advice: Advice = () => undefined,
 ): number {
+  endWaiting();
   const error = ownError(failure);
   const lines = failureLines(error, advice).map(printable);
   host.stderr.write(isForPrograms ? jsonLine(failureObject(error, advice)) : `guestctl: ${lines.join("\n")}\n`);
@@ -166,7 +168,7 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   suspendFirst: (name) =>
     `boot it without --env; then guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or, with the same secrets in both, --accept-unfrozen",
+    "remove what prevents the freeze (the agent's docs explain each problem); or accept that both may have the same secrets: --accept-unfrozen",
   list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",
   elsewhere: () => "run the command on that node, or name the directory of its journal with --state",
   archive: () => "name the agent's .tar.gz archive with --agent or GUESTCTL_AGENT",

@@ -14,31 +14,55 @@ export interface Timed<Value> {
   readonly durationMs: number;
 }
 
+/** Ends what is shown for an operation, the innermost last. */
+const shownWaits: (() => void)[] = [];
+
 /**
  * Waits for an operation. On a terminal, shows meanwhile what guestctl waits for, and for how many seconds: one line on
- * standard error that is cleared at the end.
+ * standard error that is cleared at the end. Of several operations at a time, the one that began last is shown.
+ *
+ * @param operation receives a function that writes a line to standard error, above that line
  */
 export async function waitedFor<Value>(
   what: string,
   { stderr }: Pick<NodeJS.Process, "stderr">,
-  operation: () => Promise<Value>,
+  operation: (note: (line: string) => void) => Promise<Value>,
+  firstAfterMs: number = FIRST_AFTER_MS,
 ): Promise<Timed<Value>> {
   const startedMs = performance.now();
   let isShown = false;
+  const clear = (): void => {
+    if (isShown) stderr.write(CLEAR_LINE);
+    isShown = false;
+  };
   const draw = (): void => {
     const elapsedMs = performance.now() - startedMs;
-    if (elapsedMs < FIRST_AFTER_MS) return;
+    if (elapsedMs < firstAfterMs || shownWaits.at(-1) !== end) return;
     isShown = true;
     stderr.write(`\r${printable(what)}  ${Math.floor(elapsedMs / 1_000)} s\u001b[K`);
   };
   const timer = stderr.isTTY ? setInterval(draw, EVERY_MS).unref() : undefined;
+  const end = (): void => {
+    clearInterval(timer);
+    clear();
+    const at = shownWaits.indexOf(end);
+    if (at >= 0) shownWaits.splice(at, 1);
+  };
+  if (timer !== undefined) shownWaits.push(end);
   try {
-    const value = await operation();
+    const value = await operation((line) => {
+      clear();
+      stderr.write(line);
+    });
     return { value, durationMs: Math.round(performance.now() - startedMs) };
   } finally {
-    clearInterval(timer);
-    if (isShown) stderr.write(CLEAR_LINE);
+    end();
   }
+}
+
+/** Clears the lines of all operations, before guestctl reports why it ends. */
+export function endWaiting(): void {
+  for (const end of shownWaits.toReversed()) end();
 }
 
 /** Adds to the last line of a result how long it took, if that was at least a second and standard output is a terminal. */

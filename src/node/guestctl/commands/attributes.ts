@@ -5,7 +5,7 @@ import {
   type FileAttributes,
   type ReadEntry,
 } from "../../client/index.ts";
-import { type Answer, type Host, printable, STATUS_NOT_AS_INTENDED, nameOf } from "../cli/index.ts";
+import { type Answer, type Host, printable, STATUS_NOT_AS_INTENDED, nameOf, waitedFor } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, type ConnectionValues, openClient } from "../connection/index.ts";
 import { attributesObject } from "./schema.ts";
 
@@ -38,8 +38,12 @@ export async function changeEach(
     const present = await client.files.stat(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === "directory";
     // The entries below come first, because afterwards the agent may have no access to the directory.
-    if (values.recursive === true && isDirectory)
-      failed += await below(client, path, changeOf, host, (json) => changed.push(json));
+    if (values.recursive === true && isDirectory) {
+      const { value } = await waitedFor(`change everything below ${path}`, host, (note) =>
+        below({ client, root: path, change: changeOf, note }, (json) => changed.push(json)),
+      );
+      failed += value;
+    }
     const options = { follow: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };
     const attributes = await client.files.setAttributes(nameOf(path), changeOf(present, isDirectory), options);
     changed.push({ path, ...attributesObject(attributes) });
@@ -47,17 +51,19 @@ export async function changeEach(
   return { text: "", json: changed, status: failed === 0 ? 0 : STATUS_NOT_AS_INTENDED };
 }
 
-async function below(
-  client: GuestClient,
-  root: string,
-  change: Change,
-  host: Host,
-  onChanged: (json: object) => void,
-): Promise<number> {
+interface Below {
+  readonly client: GuestClient;
+  readonly root: string;
+  readonly change: Change;
+  /** Writes a line to standard error. */
+  readonly note: (line: string) => void;
+}
+
+async function below({ client, root, change, note }: Below, onChanged: (json: object) => void): Promise<number> {
   let failed = 0;
   const fail = (name: string, why: string): void => {
     failed += 1;
-    host.stderr.write(`guestctl: ${printable(`cannot change ${root}/${name}: ${why}`)}\n`);
+    note(`guestctl: ${printable(`cannot change ${root}/${name}: ${why}`)}\n`);
   };
   const entries: ReadEntry[] = [];
   for await (const entry of client.files.opendir(nameOf(root), { recursive: true })) {

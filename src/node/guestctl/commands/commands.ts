@@ -57,7 +57,7 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       ),
       entry(
         "restore-sequence",
-        "the whole sequence after a restore: restore, hook, health",
+        "do all that a restore requires: restore, hook, health",
         async () => (await import("./restore.ts")).restoreSequence,
       ),
     ],

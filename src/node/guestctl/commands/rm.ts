@@ -8,6 +8,7 @@ import {
   STATUS_NOT_AS_INTENDED,
   UsageError,
   nameOf,
+  waitedFor,
 } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 
@@ -20,8 +21,9 @@ directory are left and named.`,
     force: { short: "f", help: "a path that does not exist is not an error" },
     ...CONNECTION_OPTIONS,
   },
-  notes:
-    'With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most).',
+  notes: `At a terminal a long removal shows its seconds.
+With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most),
+"duration_ms".`,
   statuses: "0 if all was removed, 1 if something was left (it is named), 125 if guestctl failed.",
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
   takesRawNames: [],
@@ -44,11 +46,14 @@ directory are left and named.`,
       const onFailure = ({ name, errno }: LeftEntry): void =>
         void entries.push({ path: posix.join(path, name), errno });
       const options = { recursive: values.recursive === true, force: values.force === true, onFailure };
-      const { removed, left } = await client.files.rm(nameOf(path), options).then(
-        (count) => ({ removed: count, left: 0 }),
-        (error: unknown) => incompleteOf(error),
+      const { value, durationMs } = await waitedFor(`remove ${path}`, host, () =>
+        client.files.rm(nameOf(path), options).then(
+          (count) => ({ removed: count, left: 0 }),
+          (error: unknown) => incompleteOf(error),
+        ),
       );
-      results.push({ path, removed, left, left_entries: entries });
+      const { removed, left } = value;
+      results.push({ path, removed, left, left_entries: entries, duration_ms: durationMs });
       leftAny ||= left > 0;
       if (values.json === true) continue;
       for (const entry of entries) host.stderr.write(`guestctl: left ${printable(`${entry.path}: ${entry.errno}`)}\n`);

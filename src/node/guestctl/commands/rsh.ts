@@ -88,7 +88,9 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     }
     const [destination, ...rest] = positionals;
     if (destination === undefined)
-      throw new UsageError("rsh requires a host, or any word if an option or a variable chooses the agent");
+      throw new UsageError(
+        "rsh requires a host; if an option or a variable chooses the agent, any word can stand for it",
+      );
     const words = rest[0] === "--" ? rest.slice(1) : rest;
     const at = destination.lastIndexOf("@");
     const [userOfHost, name] = [destination.slice(0, Math.max(at, 0)), destination.slice(at + 1)];

@@ -41,9 +41,9 @@ const COMMANDS: ReadonlyMap<string, Subcommand> = new Map(
 
 export const sandbox: Command = defineGroup({
   name: "sandbox",
-  about: `Creates sandboxes on the substrate, with the agent inside, and manages them: restore steps after every restore, new
-credentials for every fork, hooks, idle actions, and the leftovers of interrupted commands. All other commands of
-guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
+  about: `Creates sandboxes that contain the agent, and manages them. After a restore it runs the restore steps, it gives each
+fork its own credentials, and it runs hooks and idle actions. "sweep" removes what interrupted commands left. All other
+commands of guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
   commands: COMMANDS,
   notes: `Each step is a line on standard error; a terminal shows the current step in one line. With --json, steps are
 objects with "progress", and the result is one object on standard output, with "duration_ms" if the command changed

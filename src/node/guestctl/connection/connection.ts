@@ -11,6 +11,7 @@ import {
 import { readClientCredentials, readToken } from "../../credentials/index.ts";
 import { reservedTransport } from "../../../shared/transports.ts";
 import { optionsText, parseWaitMs, setting, UsageError, type Values } from "../cli/index.ts";
+import { showConnecting } from "./connecting.ts";
 import type { SandboxTarget } from "../sandbox/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
@@ -47,6 +48,7 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   checkCredentialsOption(values.credentials);
   const target = await targetNow(named, host, isVerbose);
   if (isVerbose) await reportTarget(target, host);
+  else showConnecting(whereOf(target), host);
   const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
   const options = { ...(await connectOptions(target)), connectTimeoutMs };
   let latest: GuestClient | undefined;
@@ -98,17 +100,20 @@ export async function answeringClient(values: ConnectionValues, host: NodeJS.Pro
 }
 
 /** Reports which agent is dialled, and with which credentials. Reports each step of the connection from then on. */
-async function reportTarget(
-  { address, bridge, credentials, serverName }: AgentTarget,
-  host: NodeJS.Process,
-): Promise<void> {
+async function reportTarget(target: AgentTarget, host: NodeJS.Process): Promise<void> {
+  const { bridge, credentials, serverName } = target;
   // Imported only here, because few command lines need it.
   const { reportConnections, reporterOf } = await import("../verbose/index.ts");
   const report = reporterOf(host);
-  const where = bridge === undefined ? `address ${wholeAddresses(address ?? "").join(", ")}` : `bridge ${bridge}`;
-  report(`${where}; credentials in ${resolve(credentials)}`);
+  const where = whereOf(target);
+  report(`${bridge === undefined ? "address " : ""}${where}; credentials in ${resolve(credentials)}`);
   if (serverName !== undefined) report(`name in the agent's certificate: ${serverName}`);
   reportConnections(report);
+}
+
+/** The addresses of an agent, or `bridge COMMAND`. */
+function whereOf({ address, bridge }: AgentTarget): string {
+  return bridge === undefined ? wholeAddresses(address ?? "").join(", ") : `bridge ${bridge}`;
 }
 
 /** Asks the substrate for the current address of a sandbox. Any other target is returned unchanged. Throws SandboxError. */
@@ -207,7 +212,7 @@ and the substrate's daemon.
   guestctl issue ./creds                                  # an authority, certificates and a token, for agent and client
   export GUESTCTL_ADDRESS=10.0.0.7 GUESTCTL_CREDENTIALS=./creds
   guestctl health
-  guestctl exec --sandbox box -- uname -a                 # of those that "guestctl sandbox create" makes
+  guestctl exec --sandbox box -- uname -a                 # a sandbox made by "guestctl sandbox create"
   guestctl -H unix:/run/box/guest.sock -c ./creds exec -it -- sh
   guestctl --bridge "docker exec -i box guest-agent bridge" -c ./creds health
 `;

@@ -63,7 +63,7 @@ export function orphanedRecord(id: string, name: string): SandboxError {
 
 /** The error about an instance that exists, but is listed more than once because of orphaned records. */
 export function orphanedRecords({ id, name, records = 1 }: Instance): SandboxError {
-  const message = `the daemon lists ${name} ${records} times under the id ${id}: only one of these records is of the sandbox`;
+  const message = `the daemon lists ${name} ${records} times under the id ${id}: only one of these records belongs to the sandbox`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 

@@ -9,7 +9,7 @@ import { messageOf } from "../../../shared/errors.ts";
 export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
   SNAPSHOT_INVALIDATED: "create it again: a snapshot is unusable without its image",
-  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it again, or accept the bundle",
+  BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it again, or pass acceptBundle",
   CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it again",
   INVALID_SPEC: undefined,
   AGENT_TOO_OLD:
@@ -78,7 +78,7 @@ const REMEDIES = {
   suspendFirst: (name: string) =>
     `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or, with the same secrets in both, acceptUnfrozen",
+    "remove what prevents the freeze (the agent's docs explain each problem); or accept that both may have the same secrets: acceptUnfrozen",
   list: () => "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect",
   elsewhere: () => "call it on that node, or in a process that has opened the state directory of that node",
   archive: () => "name the .tar.gz of the build as agent.archive",

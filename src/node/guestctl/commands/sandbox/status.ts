@@ -5,7 +5,8 @@ import { defineVerb } from "./verb.ts";
 export const status: Subcommand = defineVerb({
   summary: "describe one sandbox",
   usage: ["status NAME"],
-  about: "Describes one sandbox: its state, agent, image, address and credentials, and why it has ended if it is off.",
+  about:
+    "Describes one sandbox: its state, agent, image, address and credentials, and, if it is stopped, why it ended.",
   options: {},
   examples: ["status box", "status box --json | jq -r .state"],
   takes: { one: "the name of one sandbox" },

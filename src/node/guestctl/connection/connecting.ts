@@ -1,0 +1,30 @@
+import { subscribe, unsubscribe } from "node:diagnostics_channel";
+import { CONNECTION_CHANNEL, type ConnectionEvent } from "../../client/index.ts";
+import { type Host, waitedFor } from "../cli/index.ts";
+
+/** Delay before the line is shown: a new connection of a busy machine may take some hundred milliseconds. */
+const FIRST_AFTER_MS = 1_000;
+
+/**
+ * At a terminal, shows how long the first connection has taken so far: an agent that is suspended or starting keeps a
+ * command waiting. Later connections are reported by the commands that reconnect.
+ */
+export function showConnecting(where: string, host: Host): void {
+  if (!host.stderr.isTTY) return;
+  let settle: (() => void) | undefined;
+  const onEvent = (message: unknown): void => {
+    const { event } = message as ConnectionEvent;
+    if (event === "connecting") {
+      settle?.();
+      const settled = new Promise<void>((resolve) => {
+        settle = resolve;
+      });
+      void waitedFor(`connecting to ${where}`, host, () => settled, FIRST_AFTER_MS);
+      return;
+    }
+    settle?.();
+    settle = undefined;
+    if (event === "connected") unsubscribe(CONNECTION_CHANNEL, onEvent);
+  };
+  subscribe(CONNECTION_CHANNEL, onEvent);
+}
