@@ -39,6 +39,21 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     for (const name of ["twin", "later", "taken"]) await sharedNode.remove(name);
   });
 
+  // As a user writes it: beside those of test/node/client/programs.test.ts.
+  test("a program forks a snapshot for each tenant, with secrets of its own", async () => {
+    const outputs: string[] = [];
+    const { snapshot, awakening } = await sharedNode.snapshot("box", { name: "base" });
+    assert.equal(awakening.ready, true);
+    for (const tenant of ["ann", "bob"]) {
+      const { sandbox } = await sharedNode.fork(snapshot.name, { name: tenant, env: { API_KEY: `key-of-${tenant}` } });
+      using client = await sharedNode.connect(sandbox.name);
+      outputs.push((await client.run(["printenv", "API_KEY"], { check: true })).stdout);
+      await sharedNode.remove(sandbox.name);
+    }
+    await sharedNode.remove(snapshot.name);
+    assert.deepEqual(outputs, ["key-of-ann\n", "key-of-bob\n"]);
+  });
+
   test("resume sets variables from env, and guestctl from --env and --env-file", async () => {
     await sharedNode.standby("box");
     await sharedNode.resume("box", { env: { API_KEY: "resumed" } });
