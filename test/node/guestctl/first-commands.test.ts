@@ -223,7 +223,7 @@ describe("first commands of those who know another tool", () => {
       }
       const [said = "", status = ""] = await terminal.read(/^([^]*?)status-(\d+)\r\n/);
       // A slow machine shows for what guestctl waits, and clears that line.
-      const lasting = said.replaceAll(/\r[^\r\n]*\x1b\[K/g, "");
+      const lasting = said.replaceAll(/\r[^\r\n]*\p{Cc}\[K/gu, "");
       assert.match(`${lasting.trim()} (${status})`, shows);
     });
   }
