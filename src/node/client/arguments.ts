@@ -29,7 +29,10 @@ export function tokenOf(given: string): string {
   if (token.length > TOKEN_LIMIT_CHARACTERS)
     throw invalidOption("token", `token has more than ${TOKEN_LIMIT_CHARACTERS} characters`);
   if (!/^[\x21-\x7e]+$/.test(token)) {
-    throw invalidOption("token", "token may hold visible ASCII characters only, and no spaces; is it the right file?");
+    throw invalidOption(
+      "token",
+      "token may contain only visible ASCII characters, without spaces; check that it is the right file",
+    );
   }
   return token;
 }

@@ -9,7 +9,7 @@ const CODES = {
   ADDRESS_UNREACHABLE: "check the address, and the network between this machine and the agent",
   BRIDGE_FAILED: "run the bridge command by hand: it must print nothing and wait for input",
   CONNECTION_CLOSED:
-    "the agent closes connections over its limit, and handshakes that take more than 5 s: try again; or check this client certificate",
+    "the agent closes connections beyond its limit, and handshakes of more than 5 s: try again, or check the client certificate",
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
   CONNECT_TIMED_OUT: "the agent may be suspended or busy; if it is not, check the address and the network",
   DIAL_FAILED: "connectOptions threw an error: see the cause",
@@ -70,7 +70,7 @@ const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
     SHUTTING_DOWN: "the sandbox is shutting down: there is nothing to do here",
-    TOO_MANY_CONNECTIONS: "close a connection, or make several calls over one",
+    TOO_MANY_CONNECTIONS: "close a connection, or make several calls over the same one",
     TOO_MANY_EXECS: "wait until a command has ended",
     CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
     SIZE_MISMATCH: "the content changed at its source: write it again",

@@ -61,7 +61,7 @@ function unwrapped(details: string): string {
 export function withoutNoise(details: string): string {
   return unwrapped(details)
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
-    .replace(/^Protocol error \(.*\)$/, "what answers there does not speak HTTP/2")
+    .replace(/^Protocol error \(.*\)$/, "the program that answers there does not speak HTTP/2")
     .replace(/^Client network socket disconnected before secure TLS.*$/s, "the connection was closed in its handshake")
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
     .replace(NOT_ACCEPTED, "the agent closed the connection before it accepted the call");
@@ -72,9 +72,9 @@ const CERTIFICATE_ALERT = new RegExp(
   `${ALERT}(unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required)):`,
 );
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
-  ["unknown ca", "it is not of the agent's authority"],
+  ["unknown ca", "no authority that the agent trusts has issued it"],
   ["certificate expired", "it or its authority has expired, by the guest's clock"],
-  ["unsupported certificate", "it is not for clients"],
+  ["unsupported certificate", "it is not a client certificate"],
   ["certificate required", "there is none"],
 ]);
 

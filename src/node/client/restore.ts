@@ -292,7 +292,7 @@ async function finished(
   const { thawedWithoutDuties } = duties;
   if (duties.frozen && hasRefusedSpec(duties)) {
     const message =
-      "the session stays frozen: the agent refused a spec file, and the session would run with the variables of its source";
+      "the session stays frozen, because the agent refused a spec file and would use the variables of the sandbox that was copied";
     throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
   }
   let dutiesDoneMs = atMs;
@@ -327,7 +327,7 @@ function* warningsOf(
   const { thawedWithoutDuties, hook, clockErrorMs } = outcome;
   if (thawedWithoutDuties) {
     const message =
-      "the session ran before these restore steps, with old randomness and time; clones of it may have drawn the " +
+      "the session ran before these restore steps, with old random numbers and time; clones of it may have drawn the " +
       "same random numbers; freeze it for longer, or restore it sooner";
     yield { code: "THAWED_WITHOUT_DUTIES", message };
   }
@@ -335,7 +335,7 @@ function* warningsOf(
   if (degraded !== "") yield { code: "DUTIES_DEGRADED", message: `not all restore steps could be done: ${degraded}` };
   if (hostTime && Math.abs(clockErrorMs) > WARN_OVER_MS) {
     const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead"}`;
-    const message = `the guest's clock is ${off} this host's after the restore steps; check "degraded", the load of both, and other programs that set the guest's clock`;
+    const message = `the guest's clock is ${off} this host's after the restore steps; check "degraded", the load of host and guest, and other programs that set the guest's clock`;
     yield { code: "CLOCK_OFF", message };
   }
   if (hook.timedOut) yield { code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" };

@@ -40,17 +40,21 @@ const METRICS: readonly Metric[] = [
   ["pressure_waiting_seconds_total", "Time in which some tasks waited (PSI, some).", (u) => ofPressure(u, "someUs")],
   ["pressure_stalled_seconds_total", "Time in which all tasks waited (PSI, full).", (u) => ofPressure(u, "fullUs")],
   ["filesystem_size_bytes", "Size of a file system.", (u) => ofFileSystems(u, ({ totalBytes }) => totalBytes)],
-  ["filesystem_free_bytes", "Free space, root's included.", (u) => ofFileSystems(u, ({ freeBytes }) => freeBytes)],
+  [
+    "filesystem_free_bytes",
+    "Free space, including what is reserved for root.",
+    (u) => ofFileSystems(u, ({ freeBytes }) => freeBytes),
+  ],
   [
     "filesystem_avail_bytes",
-    "Free space for everybody.",
+    "Free space that every user may use.",
     (u) => ofFileSystems(u, ({ availableBytes }) => availableBytes),
   ],
   ["filesystem_files", "Inodes.", (u) => ofFileSystems(u, ({ inodes }) => inodes)],
   ["filesystem_files_free", "Free inodes.", (u) => ofFileSystems(u, ({ freeInodes }) => freeInodes)],
   [
     "filesystem_device_error",
-    "1: the file system gave no figures.",
+    "1: the file system did not report its figures.",
     (u) => ofFileSystems(u, ({ problem }) => (problem === "" ? 0 : 1)),
   ],
   [

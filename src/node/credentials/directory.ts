@@ -87,7 +87,7 @@ export function prepareDirectory(directory: string, overwrite: boolean): void {
   }
   // The owner could change the mode, and read what root has written there.
   if (status.uid !== process.geteuid?.())
-    throw new CredentialsError(`${directory} is the directory of user ${status.uid}; name one of your own`);
+    throw new CredentialsError(`${directory} belongs to user ${status.uid}; name a directory of your own`);
   if (overwrite) return;
   for (const name of Object.values(FILES)) {
     if (existsSync(join(directory, name))) {

@@ -27,7 +27,7 @@ export function isCleanName(name: Buffer): boolean {
  */
 export function withoutNul(name: Buffer): Buffer {
   if (name.includes(0))
-    throw new TarError(`the sandbox's answer has the name ${JSON.stringify(name.toString())}, with a NUL`);
+    throw new TarError(`the sandbox's answer has the name ${JSON.stringify(name.toString())}, which contains a NUL`);
   return name;
 }
 

@@ -139,7 +139,7 @@ async function unpackEntry(target: UnpackTarget, entry: TarEntry, unpacked: Unpa
     if (existing === undefined) {
       const file = await target.missingFile(entry);
       if (file === undefined)
-        throw new UnpackError("ENOENT", `${path.toString()} is a hard link to a file that is not copied`);
+        throw new UnpackError("ENOENT", `${path.toString()} is a hard link to a file that was not copied`);
       await unpackEntry(target, file, unpacked);
       target.substitute(partsOf(entry.linkTarget), parts);
     } else if (target.make(path, () => linkSync(existing, path)) !== undefined) unpacked.files += 1;

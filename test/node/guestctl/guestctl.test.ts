@@ -155,7 +155,10 @@ describe("guestctl", () => {
         '-c (--credentials) requires a directory that "guestctl issue" made; there is none at /none',
       ],
       [["logs", "--from-offset", "5m"], "--from-offset must be a whole number, at least 0"],
-      [["logs", "--from-offset", "1,2,3"], "--from-offset requires an offset, or that of each stream: 1200,34"],
+      [
+        ["logs", "--from-offset", "1,2,3"],
+        "--from-offset requires one offset, or one for each stream, such as 1200,34",
+      ],
       [["logs", "--tail", "some"], "--tail must be a whole number, at least 0"],
       [["logs", "--stream", "out"], /say which --stream: stdout or stderr/],
       [["hook"], "hook requires pre-snapshot or post-restore"],
@@ -186,7 +189,7 @@ describe("guestctl", () => {
       [["issue", ""], "issue requires one directory"],
       [["issue", "directory", "more"], "issue requires one directory"],
       [["issue", "--days", "0", "directory"], "--days must be a whole number, at least 1"],
-      [["issue", "--days", "99999999", "directory"], "--days leads beyond the year 9999"],
+      [["issue", "--days", "99999999", "directory"], "--days would make the certificates valid beyond the year 9999"],
       [["health"], "no address; give --sandbox, --address or --bridge, or set GUESTCTL_ADDRESS"],
       [["health", "-H", "x"], "no credentials; give --credentials DIR or set GUESTCTL_CREDENTIALS"],
     ] as const) {

@@ -102,7 +102,7 @@ describe("a tree of a hostile sandbox", () => {
     assert.equal(copied.exitCode, 1);
     assert.deepEqual((await readdir(directory.at("here"))).toSorted(), ["last", "link"]);
     const archived = await sandbox.guestctl("cp", ":/any", "-");
-    assert.match(archived.stderr, /"link\/evil" behind a symbolic link/);
+    assert.match(archived.stderr, /the path "link\/evil", which leads through a symbolic link/);
     assert.equal(archived.exitCode, 125);
     assert.equal(archived.stdout.includes("evil"), false);
   });
@@ -174,7 +174,7 @@ describe("a single file of a hostile sandbox", () => {
     await using sandbox = await hostile({ answers: file, streams });
     for (const to of ["-", sandbox.directory.at("here")]) {
       const { stdout, stderr, exitCode } = await sandbox.guestctl("cp", ":/etc/motd", to);
-      assert.match(stderr, /more bytes than/);
+      assert.match(stderr, /more than the 512 requested bytes/);
       assert.equal(exitCode, 125);
       assert.equal(stdout.includes("forged"), false);
     }

@@ -86,7 +86,7 @@ describe("guestctl issue", () => {
 
   test("issue refuses a directory that another user owns", NEEDS_ROOT, async () => {
     await chown(directory, 65_534, 65_534);
-    assertRefused(await runGuestctl(["issue", directory], ENV), /is the directory of user 65534; name one of your own/);
+    assertRefused(await runGuestctl(["issue", directory], ENV), /belongs to user 65534; name a directory of your own/);
     assert.deepEqual(await readdir(directory), []);
   });
 

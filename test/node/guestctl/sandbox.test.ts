@@ -167,7 +167,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["unpublish", "box"], /requires a name and a hostname/],
       [["create", "--idle-action", "hibernate", IMAGE], /idleAction requires none, standby or stop/],
       [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
-      [["create", "-v", "/data:/data", IMAGE], /\/data:\/data is not the name of an image; no directory of the host /],
+      [
+        ["create", "-v", "/data:/data", IMAGE],
+        /\/data:\/data is a path, not the name of an image; here -v means --verbose: /,
+      ],
       [["create", "--process", "/none", IMAGE], /cannot read \/none/],
       [["ls", "--api", "localhost"], /--api requires a URL/],
       [

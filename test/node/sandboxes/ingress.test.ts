@@ -83,7 +83,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     await client.start(onLoopback, { keep: { name: "private" } }).detach();
     await client.ports.waitFor(own);
     const { warning } = await node.publish("box", own, "private.example.com", { listenPort });
-    assert.match(warning ?? "", /^its server listens at 127\.0\.0\.1 only, .*; have it listen at 0\.0\.0\.0$/);
+    assert.match(warning ?? "", /^its server listens at 127\.0\.0\.1 only, .*; make it listen at 0\.0\.0\.0$/);
     await node.unpublish("box", "private.example.com", listenPort);
     assert.equal("warning" in (await node.publish("box", inside, HOSTNAME, { listenPort })), false);
     await client.commands.end("private", { forget: true });
@@ -207,7 +207,7 @@ describe("publish failures", NEEDS_NAMESPACES, () => {
     await assertRefused(
       other.publish("box", 80, HOSTNAME, { listenPort, timeoutMs: 1 }),
       "INGRESS_NOT_SERVED",
-      /has taken the rule for web\.example\.com, but .*ECONNREFUSED/,
+      /has accepted the rule for web\.example\.com, but .*ECONNREFUSED/,
     );
     await using proxy = new Proxy(
       () => Promise.resolve(undefined),
@@ -234,7 +234,7 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
     await node.remove("old");
     for (const make of [() => node.create({ image: IMAGE, name: "old" }), () => node.fork("box", { name: "old" })]) {
       const { message, nextStep } = await assertRefused(make(), "ALREADY_EXISTS");
-      assert.match(message, /ingress somebodys .* old: web\.example\.com would be routed to this one/);
+      assert.match(message, /ingress somebodys .* old: web\.example\.com would be routed to the new one/);
       assert.match(nextStep ?? "", /sweep.*another name/);
     }
     assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);

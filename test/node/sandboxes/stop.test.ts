@@ -43,7 +43,7 @@ describe("stop", NEEDS_NAMESPACES, () => {
       "an agent without Stop",
       "",
       "STOP_BOUNDED",
-      /older than 0\.2\.0, the first version with Stop; .* kills after 5 s/,
+      /older than 0\.2\.0, the first version with Stop; .* kills the workload after 5 s/,
     ],
     ["an agent that accepts Stop and does not end", "stop", "STOP_FORCED", /100 ms and 5000 ms more to end/],
   ] as const) {

@@ -78,7 +78,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     const failed = (await hasty.sweep()).failed.map(({ code, message }) => [code, message]);
     assert.deepEqual(failed, [
-      ["WRONG_STATE", `box is Unknown: the daemon does not reach its hypervisor (${state_error})`],
+      ["WRONG_STATE", `box is Unknown: the daemon cannot reach its hypervisor (${state_error})`],
     ]);
     for (const operation of [
       () => hasty.standby("box"),

@@ -60,7 +60,7 @@ export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions
   readonly noSymlinks: boolean;
 } {
   if (typeof beneath !== "string" && !isUtf8(beneath))
-    throw invalidOption("beneath", "beneath is not UTF-8, which a call about one file cannot say");
+    throw invalidOption("beneath", "beneath is not UTF-8, but calls about a single file support only UTF-8");
   if (typeof beneath === "string") checkText(beneath, "beneath");
   return { beneath: typeof beneath === "string" ? beneath : Buffer.from(beneath).toString(), noSymlinks };
 }

@@ -148,10 +148,10 @@ function receivedOf<Value>(
     decode: (chunk) => {
       const { stat, data, hole } = chunk;
       if (stat !== undefined) opened?.resolve(attributesOf(stat));
-      if (hole > 0n && !holes) throw untrue("a hole that was not asked for");
+      if (hole > 0n && !holes) throw untrue("a hole that was not requested");
       bytes += BigInt(data.length) + hole;
       // Surplus bytes would corrupt the caller's file, or the next entry of an archive.
-      if (bytes > limitBytes) throw untrue(`more bytes than the ${limitBytes} that were asked for`);
+      if (bytes > limitBytes) throw untrue(`more than the ${limitBytes} requested bytes`);
       return decode(chunk);
     },
     onEnd: (error) => (error === undefined ? opened?.resolve(undefined) : opened?.reject(error)),

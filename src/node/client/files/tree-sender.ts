@@ -211,7 +211,7 @@ async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
     if (bytes > SMALL_BYTES)
       throw invalidOption(
         "entries",
-        `${JSON.stringify(name.toString())} has more bytes than its size, ${size}; give its size, or end its content there`,
+        `${JSON.stringify(name.toString())} has more bytes than its declared size, ${size}; declare its real size, or end its content there`,
       );
     pieces.push(piece);
   }
@@ -251,7 +251,7 @@ function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
   // JavaScript callers may pass anything, and the encoder below does not check its input.
   const areBytes = [name, linkTarget, data].every((bytes) => bytes instanceof Uint8Array);
   if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(mtimeSeconds))
-    throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of another type than TreeEntry`);
+    throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of the wrong type (see TreeEntry)`);
   return {
     path: name,
     type: TYPES[type],

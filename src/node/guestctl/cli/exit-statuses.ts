@@ -31,7 +31,7 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
     "128 + n",
     'For "exec" and "hook", signal n ended the command. For other commands of guestctl, signal n ended guestctl.',
   ],
-  ["141", "The reader of guestctl's output has closed the pipe."],
+  ["141", "The program that reads guestctl's output has closed the pipe."],
   [
     String(STATUS_RSH_FAILED),
     '"rsh" itself failed. Other commands exit with 125 in this case; "rsh" exits with 255, because ssh does.',

@@ -154,7 +154,7 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
   NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, sweep with --take-over",
   NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
   RESTORE_DEGRADED:
-    "see what the agent could not do; --accept-degraded accepts the fork, whose random numbers another guest may draw too",
+    "see what the agent could not do; --accept-degraded accepts the fork, although another guest may draw the same random numbers",
 };
 
 /** The library's remedies as commands of guestctl. */

@@ -5,7 +5,8 @@ import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],
   about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. The output
-begins with the oldest that the agent has kept; in a terminal it begins now, and the program is asked to redraw.`,
+begins with the oldest output that the agent still has. Of a command in a terminal only new output is shown, and the
+program is asked to redraw its screen.`,
   options: {
     interactive: { short: "i", help: "connect standard input (the default from a terminal to a terminal)" },
     tty: { short: "t", help: "accepted for compatibility: the command has the terminal it was started with" },
@@ -18,10 +19,10 @@ begins with the oldest that the agent has kept; in a terminal it begins now, and
     ...ESCAPE_OPTION,
     ...CONNECTION_OPTIONS,
   },
-  notes: `The command continues when guestctl disconnects, by the escape character of "exec -it" or the third SIGINT. After a lost
-connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. Other signals are
-forwarded to the command.
-With --json, the events of "exec --name".`,
+  notes: `The escape sequence ~. (see "exec -it") and the third SIGINT disconnect guestctl; the command continues. Other signals
+are forwarded to the command. After a lost connection guestctl reconnects: at a terminal without a time limit,
+otherwise for ten minutes.
+With --json, the same events as those of "exec --name --json".`,
   statuses: `as for "exec"; also 125 if another client has attached.`,
   examples: ["attach build", "attach --from now --no-input build", "attach -i sorter < part2"],
   takes: { one: "the name of one kept command" },

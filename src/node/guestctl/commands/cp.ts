@@ -8,7 +8,7 @@ function targetOf(values: ConnectionValues, sandbox: string | undefined): Connec
   const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);
   if (other === undefined) return { ...values, sandbox };
   throw new UsageError(
-    `the paths name the sandbox ${sandbox}, and --${other} another agent; its paths begin with a colon`,
+    `the paths name the sandbox ${sandbox}, but --${other} another agent; write the paths of that agent as :/PATH`,
   );
 }
 
@@ -19,29 +19,29 @@ export const cp: Command = defineCommand({
     "cp [options] - [NAME]:DIR",
     "cp [options] [NAME]:SOURCE -",
   ],
-  about: `Copies files and directories to or from a sandbox, whose absolute paths begin with a colon; NAME:/PATH is that of a
-sandbox of this node, as by --sandbox NAME (a local file of such a name: ./NAME:/PATH). An entry that cannot be copied
-is named, and the others are copied. In the sandbox every file is replaced atomically; modes and times
-are kept; new files belong to the workload's user. Directories need no program of the image. Out of the sandbox, setuid
-bits are not copied, new modes are those that the umask allows, and zeros become holes. "-" is a tar archive on
+  about: `Copies files and directories to or from a sandbox. :/PATH is an absolute path in the sandbox. NAME:/PATH is a path in
+the sandbox NAME of this node, as with --sandbox NAME (write a local file of such a name as ./NAME:/PATH). An entry that
+cannot be copied is named, and the others are copied. Modes and times are kept. In the sandbox every file is replaced
+atomically, and new files belong to the workload's user. Directories can be copied in any image. On the way out of the
+sandbox, setuid bits are not copied, the umask applies to new modes, and zeros become holes. "-" is a tar archive on
 standard input or output. Extended attributes, capabilities of files and ACLs are not copied, not even with -a.`,
   options: {
     archive: {
       short: "a",
-      help: "keep hard links; keep owners by number if the side that writes is root; keep modes whatever the umask; if a path that you give is a symbolic link, copy the link and not its target",
+      help: "keep hard links; keep modes regardless of the umask; keep owners by number if the receiving side is root; if SOURCE is a symbolic link, copy the link itself",
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "give all copies this owner, by name or by number; names are those of the side that writes, and that side must run as root; USER: means the user's own group",
+      help: "give all copies this owner, a name or number of the receiving side, where this requires root; USER: also sets the user's own group",
     },
     dereference: {
       short: "L",
       also: ["follow-link"],
-      help: "copy the targets of symbolic links; a link fails if it has no target or points to a directory above it",
+      help: "copy the targets of symbolic links instead of the links; a link without a target, or to a directory that contains the link, cannot be copied",
     },
     "no-clobber": {
       short: "n",
-      help: "leave existing files and links unchanged; with this option, hard links that are copied into the sandbox become separate files",
+      help: "leave existing files and links unchanged; hard links that are copied into the sandbox then become separate files",
     },
     parents: { help: "create missing directories above the destination" },
     recursive: {
@@ -49,19 +49,19 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
       also: ["R"],
       help: "accepted for compatibility: directories are always copied with everything in them",
     },
-    preserve: { short: "p", help: "keep modes whatever the umask; times are always kept" },
+    preserve: { short: "p", help: "keep modes regardless of the umask; times are always kept" },
     exclude: {
       argument: "PATTERN",
       multiple: true,
       help: "leave out entries by their name anywhere (node_modules, *.log) or by their path (build/*.o); repeatable",
     },
-    "one-file-system": { short: "x", help: "do not copy files of other file systems that are mounted in a directory" },
+    "one-file-system": { short: "x", help: "do not copy what is mounted in a directory from other file systems" },
     quiet: { short: "q", help: "show no progress, and not how long it took" },
     "fail-fast": { help: "end at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
   notes: `At a terminal a long copy shows its progress and at the end how long it took, and at most 20 entries that were left out.
-After a lost connection the copy reconnects, for up to 30 s and ten times; the copy of an archive fails.
+After a lost connection the copy reconnects, up to ten times, each for up to 30 s; the copy of an archive fails instead.
 With --json, one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and "duration_ms"; not
 for an archive on standard output.`,
   statuses: "0 if everything was copied, 1 if something was left out (it is named), 125 if guestctl failed.",
@@ -110,7 +110,7 @@ for an archive on standard output.`,
     const chown = values.chown === undefined ? undefined : parseChown(values.chown);
     if (order.direction === "tar out" && values.json === true)
       throw new UsageError(
-        "--json cannot be used here: standard output is the archive; 2> FILE names what is left out",
+        "--json cannot be used here: standard output is the archive; 2> FILE saves the names of what is left out",
       );
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport(host.stderr, values.json === true);

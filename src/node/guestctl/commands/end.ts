@@ -16,8 +16,8 @@ export const end: Command = defineCommand({
   usage: ["end [options] NAME"],
   about: `Ends a command that was started with "exec --name", with everything that it has started, and removes it: its output is
 discarded, and its name is free. An attached client receives the rest of the output and the exit status. If the
-command has already ended, the processes that it left running are ended; where the agent has no cgroups, it does not
-know them, and a warning says so.`,
+command has already ended, the processes that it left running are ended; an agent without cgroups cannot find them, and
+a warning says so.`,
   options: {
     signal: { short: "s", argument: "SIGNAL", help: "first signal, by name or number (default SIGTERM)" },
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },

@@ -38,7 +38,7 @@ const OPTIONS = {
     short: "e",
     multiple: true,
     argument: "NAME[=VALUE]",
-    help: "set a variable of the command; NAME alone: with the value that guestctl has",
+    help: "set a variable of the command; NAME alone copies the variable from guestctl's environment",
   },
   "env-file": {
     multiple: true,
@@ -55,7 +55,7 @@ const OPTIONS = {
   },
   "attach-or-start": {
     short: "A",
-    help: "with --name: attach if a command of that name is running, whatever COMMAND is; otherwise start it",
+    help: "with --name: attach if a command of that name is running, whatever COMMAND is; otherwise start COMMAND",
   },
   detach: {
     short: "d",
@@ -87,11 +87,11 @@ export const exec: Command = defineCommand({
   about: "Runs a command in the session of a sandbox's workload. It is not run by a shell, unless COMMAND is one.",
   options: OPTIONS,
   notes: `With -it, type the escape character at the start of a line, and then a key: "." disconnects, Ctrl-Z suspends guestctl,
-"?" lists the keys, and the escape character itself is sent. When guestctl disconnects, the agent sends SIGHUP to the
-command. A command with --name continues instead, also when the connection is lost, for example by a snapshot: guestctl
-then reconnects. "guestctl attach NAME" attaches to it from anywhere.
-guestctl forwards signals to the command, and is itself ended by SIGINT if the command is. The third SIGINT, a SIGHUP,
-and with -t a SIGTERM end guestctl instead; the agent then sends SIGHUP to the command.
+"?" lists the keys, and a second escape character sends it to the command. When guestctl disconnects, the agent sends
+SIGHUP to the command. A command with --name continues instead, also when the connection is lost, for example by a
+snapshot: guestctl then reconnects. "guestctl attach NAME" attaches to it from anywhere.
+guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. The third SIGINT, a
+SIGHUP, and with -t a SIGTERM end guestctl instead; the agent then sends SIGHUP to the command.
 With --json, one object a line. "event" is started ("pid"), stdout or stderr ("data" in base64), and finally exit
 ("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms", and "usage", the
 schema's CommandUsage). With --name, started also has "exec_id", and there are disconnected ("message"), reconnected,

@@ -57,7 +57,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     const mappings = positionals.map(mappingOf);
     if (LOCAL_ADDRESS.test(values.address ?? "")) {
       throw new UsageError(
-        `--address is the agent's; to listen at ${values.address}, write ${values.address}:${positionals[0]}`,
+        `--address is the agent's address; to listen at ${values.address}, write ${values.address}:${positionals[0]}`,
       );
     }
     const timeoutMs = parseWaitMs(values.timeout, "--timeout");

@@ -34,7 +34,8 @@ With --json, one object: "folder", "not_after", and "agent_variables" (names and
 /** The last day of validity. X.509 has no dates after the year 9999. */
 function lastDay(days: number): Date {
   const date = new Date(Date.now() + days * DAY_MS);
-  if (!(date.getUTCFullYear() <= 9999)) throw new UsageError("--days leads beyond the year 9999");
+  if (!(date.getUTCFullYear() <= 9999))
+    throw new UsageError("--days would make the certificates valid beyond the year 9999");
   return date;
 }
 

@@ -8,9 +8,9 @@ const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "
 
 export const kill: Command = defineCommand({
   usage: ["kill [options] NAME|PID [SIGNAL]"],
-  about: `Sends a signal to a kept command ("exec --name"), to all processes of its process group, whether a client is attached or
-not; or to one process by its id, as "guestctl ps" shows it. A process that does not belong to the sandbox's workload
-and commands is not reached. The processes may ignore the signal; "guestctl end" ends a kept command with everything
+  about: `Sends a signal to NAME, a kept command ("exec --name"): all processes of its process group get the signal, whether a
+client is attached or not. Or sends it to the single process PID, as "guestctl ps" shows it, if that belongs to the
+sandbox's workload or commands. The processes may ignore the signal; "guestctl end" ends a kept command with everything
 that it has started.`,
   options: {
     signal: {

@@ -30,7 +30,7 @@ activity.`,
 signal, -f prints the offsets at which to continue.
 With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
 "disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
-  statuses: "0 shown, or the workload has ended, or SIGINT or SIGTERM has ended guestctl; 125 failed.",
+  statuses: "0 if the output was shown, or the workload, SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
   completes: ["sandbox", "nothing"],
@@ -261,6 +261,7 @@ function lastLines(pieces: readonly OutputPiece[], lines: number): readonly Outp
 function parseOffsets(text: string | undefined): [number, number] {
   if (text === undefined) return [0, 0];
   const [stdout = "", stderr = "0", ...more] = text.split(",");
-  if (more.length > 0) throw new UsageError("--from-offset requires an offset, or that of each stream: 1200,34");
+  if (more.length > 0)
+    throw new UsageError("--from-offset requires one offset, or one for each stream, such as 1200,34");
   return [parseCount(stdout, "--from-offset", 0) ?? 0, parseCount(stderr, "--from-offset", 0) ?? 0];
 }

@@ -40,7 +40,7 @@ not a directory is listed itself.`,
     recursive: { short: "R", help: "also list everything below; links and mount points are not entered" },
     unsorted: {
       short: "U",
-      help: "print entries unsorted as they arrive, with whole paths: for directories with millions",
+      help: "print entries unsorted as they arrive, with whole paths: for directories with millions of entries",
     },
     human: { help: "with --long: print sizes in KiB, MiB and so on, as ls -lh" },
     "one-column": { short: "1", help: "accepted for compatibility: every name has a line of its own" },

@@ -29,7 +29,7 @@ count as user activity.`,
   },
   notes: `With --watch, "processors" also has the share of all processors that was busy since the report before.
 With --json, one object a report, the fields of the schema (GuestUsage): counters since boot. With --watch, each report
-but the first also has that share as "cpu_busy_percent". What the guest does not know is absent.`,
+but the first also has that share as "cpu_busy_percent". Values that the guest does not know are absent.`,
   statuses: "0 if it was shown, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
   elsewhere: [["--no-stream", "one report is the default"]],

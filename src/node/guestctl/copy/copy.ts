@@ -95,7 +95,7 @@ async function upload(
   if (!stats.isDirectory() && (await isKept())) return;
   if (!stats.isFile() && !stats.isDirectory())
     throw new CliError(
-      `${local} is neither a file nor a directory; what it gives is written by: guestctl write ${remote} < ${local}`,
+      `${local} is neither a file nor a directory; to copy the bytes that it provides, run: guestctl write ${remote} < ${local}`,
     );
   // The total is only shown on a terminal, and all of the directory must be read to compute it.
   const ofDirectory =
@@ -122,7 +122,7 @@ async function isThere({ client }: CopyContext, remote: string): Promise<boolean
 }
 
 function brokenLink(path: string, target: string): CliError {
-  return new CliError(`${path} is a symbolic link to ${target}, where nothing is; -a copies the link itself`);
+  return new CliError(`${path} is a symbolic link to ${target}, which does not exist; -a copies the link itself`);
 }
 
 async function download(remote: string, local: string, context: CopyContext): Promise<void> {

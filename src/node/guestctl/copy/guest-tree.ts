@@ -56,7 +56,9 @@ async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncIterable<
   const listing = { recursive: true, crossMounts: !options.oneFileSystem };
   for await (const entry of client.files.opendir(nameOf(remote), listing)) {
     if (!isCleanName(entry.rawName))
-      throw new TarError(`the sandbox's answer has the name ${JSON.stringify(entry.name)}, which no directory has`);
+      throw new TarError(
+        `the sandbox's answer has the name ${JSON.stringify(entry.name)}, which no directory entry can have`,
+      );
     const type = tarTypeOf(entry.type);
     const path = `:${posix.join(remote, entry.name)}`;
     if (entry.errno !== undefined) report.skip(path, errnoWords(entry.errno));

@@ -105,7 +105,9 @@ class ArchiveNames {
   #checkAbove(parts: readonly string[], name: Buffer): void {
     for (let depth = 1; depth < parts.length; depth++)
       if (this.#links.has(parts.slice(0, depth).join("/")))
-        throw new TarError(`the sandbox's answer has ${JSON.stringify(name.toString())} behind a symbolic link`);
+        throw new TarError(
+          `the sandbox's answer has the path ${JSON.stringify(name.toString())}, which leads through a symbolic link`,
+        );
   }
 }
 

@@ -6,7 +6,7 @@ export const ENVIRONMENT_OPTIONS = {
     short: "e",
     multiple: true,
     argument: "NAME=value",
-    help: "set a variable; NAME alone: with the value that guestctl has (other users of this host can read arguments)",
+    help: "set a variable; NAME alone copies it from guestctl's environment (other users of this host can read arguments)",
   },
   "env-file": {
     multiple: true,
@@ -22,11 +22,11 @@ export const RESTORE_OPTIONS = {
     help: "restore even if the hypervisor or the agent version differs from the one at the suspension",
   },
   "accept-unfrozen": {
-    help: "with --env: restore even if the freeze failed, so that processes may have used the old secrets",
+    help: "with --env: restore even if the freeze failed, although processes may then have used the old secrets",
   },
   "min-agent": {
     argument: "VERSION",
-    help: "fail, and restore nothing, if its agent is older than this version",
+    help: "fail, and restore nothing, if the agent of the sandbox is older than this version",
   },
 } as const;
 
@@ -34,7 +34,7 @@ export const FREEZE_OPTION = {
   freeze: {
     argument: "HOW",
     completes: ["on", "off", "required"],
-    help: "freeze the session for the snapshot: on, off, or required, which fails if it cannot be frozen (default on)",
+    help: "freeze the session for the snapshot: on (default), off, or required, with which the command fails if it cannot freeze",
   },
 } as const;
 

@@ -188,7 +188,7 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
       .filter((name) => !warned.has(name))
       .map(
         (name) =>
-          `the restore steps of ${name} came too late: its session had already run, with the randomness, time and secrets of its source\n`,
+          `the restore steps of ${name} came too late: its session had already run with the random numbers, time and secrets from before its suspension\n`,
       ),
     ...completed.map((name) => `${name} is a complete snapshot, although the command that took it was interrupted\n`),
     ...failed.map((failure) => {

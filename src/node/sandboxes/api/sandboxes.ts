@@ -239,7 +239,7 @@ export class Sandboxes {
     options: SuspendOptions & { readonly name?: string | undefined; readonly live?: boolean | undefined } = {},
   ): Promise<SnapshotResult> {
     if (options.live === true) {
-      const message = "the substrate suspends what it takes a snapshot of (liveCheckpoint is false)";
+      const message = "the substrate suspends a sandbox to take a snapshot of it (liveCheckpoint is false)";
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");
@@ -291,7 +291,7 @@ export class Sandboxes {
     const own = ports.filter((one) => one.port === port);
     const [first] = own;
     if (first === undefined || own.some(({ scope }) => scope !== PortScope.LOOPBACK)) return undefined;
-    return `its server listens at ${first.address} only, where the ingress does not come; have it listen at 0.0.0.0`;
+    return `its server listens at ${first.address} only, which the ingress cannot reach; make it listen at 0.0.0.0`;
   }
 
   /** Ends a publication. @param listenPort port of the host on which the ingress listens. Default: 80 */

@@ -150,7 +150,7 @@ function isAsked(entry: JournalEntry): boolean {
 function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): SandboxError {
   const [first] = foreign;
   const message =
-    `${foreign.length} of this node's resources were made with another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
+    `${foreign.length} of this node's resources were recorded in another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
     `another node has the id ${nodeId} too, or its journal was lost`;
   return new SandboxError("NODE_ID_CONFLICT", message);
 }

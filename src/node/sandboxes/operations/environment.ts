@@ -46,7 +46,7 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
   const agent = agentVersion === undefined ? "its agent" : `its agent, ${agentVersion},`;
   throw new SandboxError(
     "ENV_UNSUPPORTED",
-    `${name} cannot have another environment: ${agent} keeps that of its start`,
+    `the environment of ${name} cannot be changed: ${agent} keeps the one from its start`,
   );
 }
 
@@ -152,7 +152,7 @@ async function readSpec(
 
 /** The error about a workload that ran with the variables of its origin although its session was to stay frozen. */
 function ranBefore(name: string): SandboxError {
-  const message = `the session of ${name} thawed before it had its own environment: it may have used its origin's`;
+  const message = `the session of ${name} thawed before it had its own environment: it may have used that of its origin`;
   return new SandboxError("ENV_NOT_TAKEN", message);
 }
 
@@ -169,7 +169,7 @@ export async function demandInForce(
     throw ranBefore(name);
   const { processEnvVersion: now } = await client.health({ requestTimeoutMs: CALL_MS });
   if (now > processEnvVersion) return;
-  const message = `${name} has not taken its own environment: the agent's log (process_env_refused) says why`;
+  const message = `the agent of ${name} does not use the new environment: its log (process_env_refused) says why`;
   throw new SandboxError("ENV_NOT_TAKEN", message);
 }
 

@@ -186,7 +186,7 @@ async function finishFork(
       await client.files.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
     }
   };
-  await reached(reachTimeoutMs, "the fork has not taken its new credentials", write, signal);
+  await reached(reachTimeoutMs, "the fork has not accepted its new credentials", write, signal);
   const awakening = await awaken(accepted, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });

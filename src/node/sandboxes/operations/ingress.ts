@@ -78,7 +78,10 @@ export async function served(
   const problem = await ingressAnswers({ host: node.ingressHost, ...publication, timeoutMs });
   if (problem === undefined) return;
   if (problem.isProxys)
-    throw new SandboxError("INGRESS_NOT_SERVED", `the daemon has taken the rule for ${hostname}, but ${problem.said}`);
+    throw new SandboxError(
+      "INGRESS_NOT_SERVED",
+      `the daemon has accepted the rule for ${hostname}, but ${problem.said}`,
+    );
   const reason = await hint();
   const because = reason === undefined ? "" : `; ${reason}`;
   const message = `${hostname} is routed to port ${port} of ${name}, but after ${timeoutMs} ms ${problem.said}${because}`;
@@ -125,7 +128,7 @@ export async function demandUnpublished(node: DaemonParts, name: string): Promis
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
   const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");
-  const message = `the ingress ${found.name} is left from another sandbox of the name ${name}: ${hostnames} would be routed to this one`;
+  const message = `the ingress ${found.name} was left by another sandbox of the name ${name}: ${hostnames} would be routed to the new one`;
   const nextStep =
     "if this node made that ingress, run sweep, which deletes it; otherwise choose another name, or delete the ingress";
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });

@@ -48,7 +48,7 @@ export function volumeLeft(id: string, before = ""): SandboxError {
   const message = `${before}the volume ${id}: the daemon lists it as in use by an instance that does not exist`;
   const nextStep =
     "a daemon that was killed in the creation of an instance leaves such a volume, which only its operator can remove: stop the " +
-    `daemon, delete volumes/${id} in its data directory, and start it; it holds credentials that nobody has any more`;
+    `daemon, delete volumes/${id} in its data directory, and start it; the credentials in the volume belong to no sandbox any more`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
 }
 

@@ -25,7 +25,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
   const asked = await askAgent(node, entry);
   let warning: Warning | undefined;
   if ("refusal" in asked) {
-    const message = `${asked.refusal}; the substrate's own stop, which kills after 5 s, was all that its workload had`;
+    const message = `${asked.refusal}; only the substrate's own stop was used, which kills the workload after 5 s`;
     warning = { code: "STOP_BOUNDED", message };
   } else {
     node.step(operation, entry.name, "wait until it has ended");

@@ -144,7 +144,7 @@ async function restoredAgain(
   try {
     await wake(node, entry);
   } catch (error) {
-    const asleepBecause = `the ${operation} failed (${messageOf(failure)}), and restoring it again, too (${messageOf(error)})`;
+    const asleepBecause = `the ${operation} failed (${messageOf(failure)}), and so did the restore that followed (${messageOf(error)})`;
     await node.journal.put({ ...entry, asleepBecause });
     throw sourceAsleep(name, asleepBecause, failure);
   }
@@ -190,9 +190,8 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
  * remains, and the daemon refuses everything but deletion (hypeman 8853445, lib/instances/state.go:62-65).
  */
 export function unreached(name: string, because = "it gives no reason"): SandboxError {
-  const message = `${name} is Unknown: the daemon does not reach its hypervisor (${because})`;
-  const nextStep =
-    "remove it, or have the daemon's operator remove that socket if no hypervisor has it open, and resume";
+  const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;
+  const nextStep = "remove it, or let the daemon's operator remove the socket if no hypervisor uses it, and resume";
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 
@@ -253,7 +252,7 @@ export async function resume(
 /** The error about variables for a sandbox that boots: its workload starts before they could be written. */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
-  const message = `${name} ${how}: its workload starts with the variables on its disk, and env replaces those of what was suspended only`;
+  const message = `${name} ${how}: its workload starts with the variables on its disk; only of a suspended sandbox can env replace the variables`;
   return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "suspendFirst", name } });
 }
 

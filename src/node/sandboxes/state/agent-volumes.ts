@@ -107,7 +107,7 @@ export class AgentVolumes {
   async #known(): Promise<KnownArchive> {
     if (this.#source === undefined) {
       const remedy = { kind: "archive", name: "" } as const;
-      const message = "no archive of an agent is given to put into the sandbox";
+      const message = "no archive of an agent is given that could be installed in the sandbox";
       throw new SandboxError("INVALID_SPEC", message, undefined, { remedy });
     }
     const known = (this.#own ??= readArchive(this.#source.archive));

@@ -71,7 +71,7 @@ export async function handOver(
     for (const { path, content } of files)
       await client.files.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
   };
-  await reached(reachTimeoutMs, "the agent has not taken its new credentials", write, signal);
+  await reached(reachTimeoutMs, "the agent has not accepted its new credentials", write, signal);
   const prove = async (deadlineMs: number): Promise<void> => {
     using client = await dial(fresh);
     await client.health({ requestTimeoutMs: deadlineMs });

@@ -52,7 +52,7 @@ export async function hostCpuClass(path = "/proc/cpuinfo"): Promise<string> {
     throw noCpuClass(`${path} cannot be read: ${messageOf(error)}`);
   }
   const [, flags] = /^(?:flags|Features)\s*:\s*(\S.*)$/m.exec(text) ?? [];
-  if (flags === undefined) throw noCpuClass(`${path} names no flags`);
+  if (flags === undefined) throw noCpuClass(`${path} does not list the processor's flags`);
   const sorted = [...new Set(flags.trim().split(/\s+/))].toSorted();
   return createHash("sha256").update(sorted.join(" ")).digest("hex").slice(0, 16);
 }

@@ -14,11 +14,11 @@ export const SANDBOX_NEXT_STEPS = {
   INVALID_SPEC: undefined,
   AGENT_TOO_OLD:
     "create a new sandbox, which gets this node's agent; the agent of an existing instance or snapshot cannot be changed",
-  IMAGE_NOT_READY: "wait until the image is ready, or look at its build",
+  IMAGE_NOT_READY: "wait until the image is ready, or check its build",
   IMAGE_UNSUITABLE:
-    "use an image with /bin/sh, by which the substrate's init starts everything, and without an init of its own",
+    "use an image with /bin/sh, which the substrate's init uses to start programs, and without an init of its own",
   NOT_FOUND: undefined,
-  ALREADY_EXISTS: "choose another name; where this node has none of it, another node of the substrate has",
+  ALREADY_EXISTS: "choose another name; if no sandbox of this node has it, one of another node has",
   WRONG_STATE: undefined,
   PAUSED: undefined,
   SOURCE_ASLEEP: undefined,
@@ -27,11 +27,11 @@ export const SANDBOX_NEXT_STEPS = {
   NOT_FROZEN:
     'remove what prevents the freeze (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
-    "read the agent's message; acceptDegraded accepts the sandbox, whose random numbers may then be those of another guest",
+    "read the agent's message; acceptDegraded accepts the sandbox, although another guest may draw the same random numbers",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
   ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
-  AGENT_UNREACHABLE: "look at the instance's console, and whether this host reaches its network",
-  AGENT_ENDED: "look at the instance's console, where the agent reports why it ended",
+  AGENT_UNREACHABLE: "check the instance's console, and whether this host reaches its network",
+  AGENT_ENDED: "check the instance's console, where the agent reports why it ended",
   HOSTNAME_IN_USE: "choose another hostname or port, or unpublish this one from the sandbox that has it",
   INGRESS_NOT_SERVED:
     "check that the daemon's proxy is running: its admin port (127.0.0.1:2019), its DNS port and the published port must be free; restarting the daemon reloads all rules",
@@ -43,8 +43,8 @@ export const SANDBOX_NEXT_STEPS = {
   INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
   SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
   SANDBOX_BUSY: "wait until it has ended; if that process hangs, end it, and sweep",
-  JOURNAL_FAILED: "look at the file system of the state directory: space, mode, owner",
-  NODE_ID_CONFLICT: "give each node an id of its own; where the journal was lost, sweep with takeOver",
+  JOURNAL_FAILED: "check the file system of the state directory: space, mode, owner",
+  NODE_ID_CONFLICT: "give each node an id of its own; if the journal was lost, sweep with takeOver",
   MISSING_PACKAGE: undefined,
 } as const;
 
@@ -71,15 +71,15 @@ export const ORPHANED_RECORDS_STEP: string =
 const REMEDIES = {
   resume: (name: string) => `first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it again: sandboxes.resume("${name}")`,
-  wake: (name: string) => `wake it up once there is room for it: sandboxes.resume("${name}")`,
-  fork: (name: string) => `make a sandbox of it: sandboxes.fork("${name}", …)`,
+  wake: (name: string) => `resume it once the host has room for it: sandboxes.resume("${name}")`,
+  fork: (name: string) => `make a sandbox from it: sandboxes.fork("${name}", …)`,
   resumeAgain: (name: string) =>
     `it is still frozen, for some minutes at most: sandboxes.resume("${name}") again, with other variables or without`,
   suspendFirst: (name: string) =>
     `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
     "remove what prevents the freeze (the agent's docs explain each problem); or accept that both may have the same secrets: acceptUnfrozen",
-  list: () => "sandboxes.list() shows those that are; an agent elsewhere is dialled by connect",
+  list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",
   elsewhere: () => "call it on that node, or in a process that has opened the state directory of that node",
   archive: () => "name the .tar.gz of the build as agent.archive",
 } as const;
@@ -173,7 +173,7 @@ export function substrateError(error: unknown, url: string): SandboxError {
   if (status === undefined) {
     const { cause } = error as { readonly cause?: unknown };
     const detail = cause === undefined ? messageOf(error) : `${messageOf(error)} ${causeOf(cause)}`;
-    const message = `the daemon at ${url} cannot be reached or broke off: ${detail}`;
+    const message = `the daemon at ${url} cannot be reached, or closed the connection: ${detail}`;
     return new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
   }
   const { code, message } = bodyOf(error);

@@ -80,7 +80,7 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
  * implement.
  */
 export function checkSpec(spec: SandboxSpec): void {
-  if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "a sandbox is made of an object with an image");
+  if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "a sandbox requires an object with an image");
   for (const [field, value] of Object.entries(spec) as [string, unknown][]) {
     const rule = Object.hasOwn(FIELDS, field) ? FIELDS[field as keyof SandboxSpec] : undefined;
     if (rule === undefined)

@@ -87,7 +87,7 @@ it is the workload's command. Without a command, --process or the image says wha
     // Otherwise the argument of docker's -v HOST:GUEST would become the image.
     if (/^[./]/.test(image))
       throw new UsageError(
-        `${image} is not the name of an image; no directory of the host is mounted in a sandbox, and -v is --verbose here: "guestctl cp" copies files`,
+        `${image} is a path, not the name of an image; here -v means --verbose: guestctl mounts no directory of the host, but "guestctl cp" copies files`,
       );
     const args = words[0] === "--" ? words.slice(1) : words;
     if (words[0] !== "--" && words[0]?.startsWith("-"))

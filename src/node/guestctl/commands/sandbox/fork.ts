@@ -22,7 +22,7 @@ variables of its own. A running source is suspended for that and resumed after i
     ...ENVIRONMENT_OPTIONS,
     ...FREEZE_OPTION,
     ...RESTORE_OPTIONS,
-    "accept-degraded": { help: "keep the fork also if its random number generators could not be reseeded" },
+    "accept-degraded": { help: "keep the fork even if its random number generators could not be reseeded" },
     ...TIMEOUT_OPTION,
     ...WAIT_OPTION,
   },

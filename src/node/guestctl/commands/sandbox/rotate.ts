@@ -5,7 +5,7 @@ import { defineVerb } from "./verb.ts";
 export const rotate: Subcommand = defineVerb({
   summary: "give sandboxes new certificates and tokens",
   usage: ["rotate NAME", "rotate --all [--older-than DURATION]"],
-  about: `Gives running sandboxes new certificates and tokens, and proves them with a new connection. A rotation that was
+  about: `Gives running sandboxes new certificates and tokens, and tests them with a new connection. A rotation that was
 interrupted is completed by the next one, or by a sweep.`,
   options: {
     all: { help: "rotate the credentials of all running sandboxes" },
