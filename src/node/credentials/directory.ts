@@ -1,4 +1,4 @@
-import { randomBytes, X509Certificate } from "node:crypto";
+import { createPrivateKey, randomBytes, X509Certificate } from "node:crypto";
 import { existsSync, readFileSync, type Stats } from "node:fs";
 import { readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
@@ -140,7 +140,10 @@ export async function readToken(directory: string): Promise<string> {
   return (await readCredential(join(directory, FILES.token))).toString().trim();
 }
 
-/** Reads the client's credentials. Throws CredentialsError, which names the file. */
+/**
+ * Reads the client's credentials. Throws CredentialsError, which names the file, also if the key is not the key of the
+ * certificate: a renewal replaces one file after the other, and both may be read in between.
+ */
 export async function readClientCredentials(directory: string): Promise<ClientCredentials> {
   const read = (name: string): Promise<Buffer> => readCredential(join(directory, name));
   const [caPem, certPem, keyPem, token] = await Promise.all([
@@ -149,7 +152,21 @@ export async function readClientCredentials(directory: string): Promise<ClientCr
     read(FILES.clientKey),
     readToken(directory),
   ]);
+  if (!isKeyOf(certPem, keyPem)) {
+    throw new CredentialsError(
+      `${join(directory, FILES.clientKey)} is not the key of ${FILES.clientCert}; if they are being replaced, try again`,
+    );
+  }
   return { caPem, certPem, keyPem, token };
+}
+
+/** Whether a private key belongs to a certificate. True if either cannot be read: the TLS layer says why. */
+function isKeyOf(certPem: Buffer, keyPem: Buffer): boolean {
+  try {
+    return new X509Certificate(certPem).checkPrivateKey(createPrivateKey(keyPem));
+  } catch {
+    return true;
+  }
 }
 
 /** The credentials that a restore needs. */

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { readdir } from "node:fs/promises";
+import { copyFile, readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, test } from "node:test";
 import { type ConnectionValues, resolveTarget } from "../../../src/node/guestctl/connection/connection.ts";
@@ -107,6 +107,16 @@ describe("connections of guestctl", () => {
     assert.deepEqual(await runGuestctl([...exec], { ...env, GUESTCTL_BRIDGE: bridge }, "through"), expected);
     const sequence = await runGuestctl(["restore-sequence", "--no-time", "--json", "--bridge", bridge], env);
     assert.equal((JSON.parse(sequence.stdout) as { health: { ready: boolean } }).health.ready, true);
+  });
+
+  test("guestctl names a client key that does not belong to its certificate", async () => {
+    const [renewed, before] = [join(directory, "renewed"), join(directory, "before")];
+    for (const path of [renewed, before]) await runGuestctl(["issue", path], { PATH: "/usr/bin:/bin" });
+    // A renewal that has replaced client.pem, but not client.key yet.
+    await copyFile(join(before, "client.key"), join(renewed, "client.key"));
+    const { exitCode, stderr } = await runGuestctl(["health", "-H", `127.0.0.1:${agent.port}`, "-c", renewed], env);
+    assert.equal(exitCode, 125);
+    assert.match(stderr, /renewed\/client\.key is not the key of client\.pem; .*try again \[CREDENTIALS_FAILED\]/);
   });
 
   test("guestctl removes a bridge's files when a signal ends it", async () => {

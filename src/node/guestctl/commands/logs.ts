@@ -30,7 +30,7 @@ activity.`,
 signal, -f prints the offsets at which to continue.
 With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
 "disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
-  statuses: "0 if the output was shown, or the workload, SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
+  statuses: "0 if the output was shown, also if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
   completes: ["sandbox", "nothing"],
