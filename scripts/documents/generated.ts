@@ -1,6 +1,6 @@
 import { globSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { ERROR_CODES } from "../../src/node/client/error-codes.ts";
+import { ERROR_CODES } from "../../src/node/client/errors/error-codes.ts";
 import { EXIT_STATUSES, shown } from "../../src/node/guestctl/cli/index.ts";
 import { cp } from "../../src/node/guestctl/commands/cp.ts";
 import { COMMANDS } from "../../src/node/guestctl/commands/index.ts";
@@ -38,7 +38,7 @@ function optionsOf({ options }: Pick<typeof cp, "options">): readonly Cells[] {
 
 /** The options of one kind of connection. */
 function optionTable(name: string): string {
-  return table(["option", "meaning"], optionsOfInterface("src/node/client/link/link.ts", name));
+  return table(["option", "meaning"], optionsOfInterface("src/node/client/grpc/link/link.ts", name));
 }
 
 /** The decisions with their titles, sorted by number. */

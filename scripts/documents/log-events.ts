@@ -69,7 +69,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The variable `name` begins with `SVC_`, but the agent has no variable of this name or of a similar name.",
   variable_misspelt: "The agent has no variable `name`. You may have meant the similar name `meant`.",
   workload_ended:
-    "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts kills for lack of memory.",
+    "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts out-of-memory kills.",
   workload_killed:
     "The agent sent SIGKILL, because processes of the workload still ran after the grace period. The `outcome` `left` means that SIGKILL failed too.",
   workload_socket_listening: "The socket of `WorkloadService` accepts connections.",

@@ -9,27 +9,35 @@ const V2 = "/sys/fs/cgroup";
 /** A cgroup whose processes share a part of one core (Linux, Documentation/scheduler/sched-bwc.rst). */
 export class Quota implements Disposable {
   readonly #directory: string;
+  readonly #isV1: boolean;
 
-  private constructor(directory: string) {
+  private constructor(directory: string, isV1: boolean) {
     this.#directory = directory;
+    this.#isV1 = isV1;
   }
 
   /** Makes one, or says why this machine lets nobody do so. @param share of a core, such as 0.1 */
   static make(share: number): Quota | string {
     const isV1 = existsSync(join(V1, "cpu.cfs_quota_us"));
-    const quotaUs = Math.round(share * PERIOD_US);
     try {
       if (!isV1 && !/\bcpu\b/.test(readFileSync(join(V2, "cgroup.subtree_control"), "utf8")))
         return "the root cgroup does not hand on the cpu controller";
       const directory = mkdtempSync(join(isV1 ? V1 : V2, "guest-agent-test-"));
-      if (isV1) {
-        writeFileSync(join(directory, "cpu.cfs_period_us"), String(PERIOD_US));
-        writeFileSync(join(directory, "cpu.cfs_quota_us"), String(quotaUs));
-      } else writeFileSync(join(directory, "cpu.max"), `${quotaUs} ${PERIOD_US}`);
-      return new Quota(directory);
+      const quota = new Quota(directory, isV1);
+      quota.allow(share);
+      return quota;
     } catch (error) {
       return `no cgroup with a quota of the processor can be made: ${String(error)}`;
     }
+  }
+
+  /** Changes the share of a core. */
+  allow(share: number): void {
+    const quotaUs = Math.round(share * PERIOD_US);
+    if (this.#isV1) {
+      writeFileSync(join(this.#directory, "cpu.cfs_period_us"), String(PERIOD_US));
+      writeFileSync(join(this.#directory, "cpu.cfs_quota_us"), String(quotaUs));
+    } else writeFileSync(join(this.#directory, "cpu.max"), `${quotaUs} ${PERIOD_US}`);
   }
 
   add(pid: number): void {

@@ -77,7 +77,7 @@ describe("scripts/run", () => {
     assert.equal(existsSync(join(root, "calls")), false);
   });
 
-  test("scripts/run installs with development packages after the lock file changed", async (t) => {
+  test("scripts/run reinstalls all packages, including development ones, after the lock file changed", async (t) => {
     const { root } = makeProject(t, OTHER_LOCK);
     const { stdout, stderr } = await runIn(root, { NODE_ENV: "production", npm_config_omit: "dev" });
     assert.equal(stdout, ",,ran");

@@ -150,7 +150,7 @@ describe("the life of a sandbox", () => {
     assert.equal((await node.get("box")).state, "Running");
   });
 
-  test("a snapshot's source continues after its own restore steps", async () => {
+  test("after a snapshot, the original sandbox continues after its own restore steps", async () => {
     let workload: string;
     {
       using guest = await dial("box");

@@ -80,7 +80,7 @@ export class Stamps {
 
 /** Activity that lasts, such as a command without a terminal. Call exactly one of its methods, once. */
 export interface Attachment {
-  /** The activity ended by itself. This moment counts as user activity. */
+  /** The activity ended by itself, and was not cancelled. The user counts as active until this moment. */
   end(): void;
   /** The agent ended the activity. It lasted until now, or until the last restore if it began before that restore. */
   cut(): void;

@@ -300,7 +300,10 @@ export interface Addon {
   connectPort(family: 4 | 6, port: number): number;
   /** Connects to a unix socket, on a libuv thread. -EAGAIN: the listener's backlog is full. */
   connectPath(path: Uint8Array): Promise<number>;
-  /** 0 if the socket is connected. -ECONNREFUSED also if the socket has connected to itself. */
+  /**
+   * 0 if the socket is connected, else a negative errno. For a socket that has connected to itself, this is
+   * -ECONNREFUSED.
+   */
   connected(fd: number): number;
   /** Pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;

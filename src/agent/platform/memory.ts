@@ -118,7 +118,7 @@ export class MemoryKeeper {
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");
-    // Counts the code that the rehearsal compiled as memory at rest; otherwise the next check would discard it.
+    // Adds the code that the rehearsal has compiled to the memory that the agent keeps at rest; otherwise the next check would discard this code.
     this.#recordRest(residentBytes(), 0);
     this.#unoptimizedLeft = UNOPTIMIZED_CALLS;
     this.#awaitsSnapshot = true;

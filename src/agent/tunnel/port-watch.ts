@@ -31,7 +31,7 @@ interface Waiter {
   /** Called with undefined if something listens, but the kernel does not report on which address. */
   readonly found: (scope: ListenerScope | undefined) => void;
   readonly fail: (error: unknown) => void;
-  /** Result of the last poll: an address on which something listens on this port, but which tunnels do not reach. */
+  /** Result of the last poll: an address with a listener on this port, which tunnels cannot reach. */
   otherAddress: string | undefined;
   /** The time of this wait is over. It fails after one more poll, which begins now. */
   isExpired: boolean;

@@ -1,5 +1,5 @@
 import { messageOf } from "../../shared/errors.ts";
-import { GuestError, invalidOption } from "./errors.ts";
+import { GuestError, invalidOption } from "./errors/errors.ts";
 
 /** Length of the longest token that the agent accepts. */
 const TOKEN_LIMIT_CHARACTERS = 4096;

@@ -3,24 +3,24 @@ import { HealthResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/health
 import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
 import { UsageService } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds } from "./arguments.ts";
-import type { CallOptions, Channel } from "./channel.ts";
-import { Commands, type KeptStartOptions, type StartOptions } from "./exec/commands.ts";
-import { type KeptOptions, redialOf } from "./exec/keep.ts";
-import type { KeptProcess } from "./exec/kept-process.ts";
-import type { GuestProcess } from "./exec/process.ts";
-import type { RunResult } from "./exec/command-error.ts";
-import type { RunOptions } from "./exec/run.ts";
+import type { CallOptions, Channel } from "./grpc/channel.ts";
+import { Commands, type KeptStartOptions, type StartOptions } from "./commands/commands.ts";
+import { type KeptOptions, redialOf } from "./commands/keep.ts";
+import type { KeptProcess } from "./commands/kept-process.ts";
+import type { GuestProcess } from "./commands/process.ts";
+import type { RunResult } from "./commands/command-error.ts";
+import type { RunOptions } from "./commands/run.ts";
 import { Files } from "./files/files.ts";
 import type { WatchParts } from "./files/watch.ts";
-import { type GuestUsage, guestUsageOf, type Health, type StopResult } from "./messages.ts";
-import type { ConnectOptions } from "./link/link.ts";
-import { openChannel } from "./link/open.ts";
+import { type GuestUsage, guestUsageOf, type Health, type StopResult } from "./lifecycle/messages.ts";
+import type { ConnectOptions } from "./grpc/link/link.ts";
+import { openChannel } from "./grpc/link/open.ts";
 import { CALL, CONNECT } from "./options.ts";
 import { plain } from "./plain.ts";
-import { received } from "./received.ts";
-import { restoreSequence } from "./restore.ts";
-import { Snapshots } from "./snapshots.ts";
-import { Ports } from "./tunnel/ports.ts";
+import { received } from "./grpc/received.ts";
+import { restoreSequence } from "./lifecycle/restore.ts";
+import { Snapshots } from "./lifecycle/snapshots.ts";
+import { Ports } from "./ports/ports.ts";
 
 /** Options of `watchUsage`. */
 export interface WatchUsageOptions extends CallOptions {

@@ -1,23 +1,23 @@
-export type { CallOptions } from "./channel.ts";
-export { ERROR_CODES, type ErrorCode } from "./error-codes.ts";
-export type { AgentReason } from "./agent-reasons.ts";
+export type { CallOptions } from "./grpc/channel.ts";
+export { ERROR_CODES, type ErrorCode } from "./errors/error-codes.ts";
+export type { AgentReason } from "./errors/agent-reasons.ts";
 export {
   GuestError,
   type GuestErrorCode,
   type GuestErrorParts,
   type GuestStatus,
   isLost as isConnectionLost,
-} from "./errors.ts";
-export { isTransient } from "./transient.ts";
-export type { CommandOptions, CommandResult, SignalName, TerminalOptions } from "./exec/command.ts";
-export { signalNumber } from "./exec/command.ts";
+} from "./errors/errors.ts";
+export { isTransient } from "./errors/transient.ts";
+export type { CommandOptions, CommandResult, SignalName, TerminalOptions } from "./commands/command.ts";
+export { signalNumber } from "./commands/command.ts";
 export type {
   Commands,
   EndCommandOptions,
   KeptStartOptions,
   SignalCommandOptions,
   StartOptions,
-} from "./exec/commands.ts";
+} from "./commands/commands.ts";
 export type {
   AttachOptions,
   Attachment,
@@ -27,12 +27,12 @@ export type {
   KeptPosition,
   ResumeOptions,
   WorkloadOutputOptions,
-} from "./exec/keep.ts";
-export type { KeptProcess, WorkloadOutput } from "./exec/kept-process.ts";
-export type { GuestProcess, LinesOptions, WebStreams } from "./exec/process.ts";
-export { CommandError, type RunResult } from "./exec/command-error.ts";
-export type { RunOptions, RunSettings } from "./exec/run.ts";
-export type { OutputListeners, Stdio, StdioOption, StdioOptions } from "./exec/stdio.ts";
+} from "./commands/keep.ts";
+export type { KeptProcess, WorkloadOutput } from "./commands/kept-process.ts";
+export type { GuestProcess, LinesOptions, WebStreams } from "./commands/process.ts";
+export { CommandError, type RunResult } from "./commands/command-error.ts";
+export type { RunOptions, RunSettings } from "./commands/run.ts";
+export type { OutputListeners, Stdio, StdioOption, StdioOptions } from "./commands/stdio.ts";
 export type {
   Files,
   MkdirOptions,
@@ -64,7 +64,7 @@ export {
   DEFAULT_SERVER_NAME,
   type TcpOptions,
   type UnixSocketOptions,
-} from "./link/link.ts";
+} from "./grpc/link/link.ts";
 export {
   finishRestore,
   type Dial,
@@ -77,13 +77,13 @@ export {
   hasRefusedSpec,
   restoreSequence,
   type RestoreWarning,
-} from "./restore.ts";
-export { CONNECTION_CHANNEL, type ConnectionEvent } from "./tracing.ts";
-export type { Forwarding, ForwardOptions } from "./tunnel/forward.ts";
-export type { Ports, WaitForPortOptions } from "./tunnel/ports.ts";
-export type { DutiesCallOptions, HookKind, HookOptions, Snapshots } from "./snapshots.ts";
-export type { GuestTunnel } from "./tunnel/tunnel.ts";
-export { type LabelledUsage, usageMetrics } from "./usage-metrics.ts";
+} from "./lifecycle/restore.ts";
+export { CONNECTION_CHANNEL, type ConnectionEvent } from "./grpc/tracing.ts";
+export type { Forwarding, ForwardOptions } from "./ports/forward.ts";
+export type { Ports, WaitForPortOptions } from "./ports/ports.ts";
+export type { DutiesCallOptions, HookKind, HookOptions, Snapshots } from "./lifecycle/snapshots.ts";
+export type { GuestTunnel } from "./ports/tunnel.ts";
+export { type LabelledUsage, usageMetrics } from "./lifecycle/usage-metrics.ts";
 export type {
   CommandUsage,
   DutiesResult,
@@ -99,7 +99,7 @@ export type {
   ProcessList,
   SessionProcess,
   StopResult,
-} from "./messages.ts";
+} from "./lifecycle/messages.ts";
 export { CommandKind } from "../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
 export { UsageScope } from "../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 export { PortScope } from "../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";

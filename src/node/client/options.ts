@@ -1,5 +1,5 @@
-import type { CallOptions } from "./channel.ts";
-import type { BridgeOptions, TcpOptions } from "./link/link.ts";
+import type { CallOptions } from "./grpc/channel.ts";
+import type { BridgeOptions, TcpOptions } from "./grpc/link/link.ts";
 
 /** The names of all options of a type. The compiler checks that none is missing. */
 export type Names<Options> = Readonly<Record<keyof Options, true>>;

@@ -58,7 +58,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.equal(await keptCommand(agent, "tree"), undefined);
   });
 
-  it("EndExec without leftovers only forgets an ended exec", async () => {
+  it("EndExec without the option leftovers only removes an ended command's record", async () => {
     const [pid = 0] = await leftBy("kind", "setsid sleep 1000 > /dev/null & echo $!");
     const ended = await endExec(agent, { name: "kind" });
     assert.deepEqual([ended.forgotten, ended.leftoversEnded, ended.leftoversUnknown], [true, undefined, false]);

@@ -139,7 +139,7 @@ describe("the workload's output, kept", () => {
     assert.equal(agent.output.stdout, "asked\nchild\n");
   });
 
-  it("a workload output reader may send only acknowledgements", async () => {
+  it("a reader of workload output that sends anything but acknowledgements is rejected", async () => {
     await using agent = await keeping("exec sleep 1000");
     const frames: [Parameters<ExecStream["send"]>[0], RegExp][] = [
       [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*its input is the agent's own/],

@@ -100,7 +100,7 @@ describe("the TLS files", () => {
     assert.equal((await agent.logged("credentials_renewed"))["cause"], "files");
   });
 
-  it("replacing an authority ends exactly the connections that it signed", async () => {
+  it("replacing an authority ends exactly the connections whose certificates it signed", async () => {
     await using agent = await startAgent();
     // OpenSSL uses the first authority of a name, even if another one signed.
     const renewed = await issueCertificates(undefined, { authorityName: "another authority" });

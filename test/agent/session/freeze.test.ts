@@ -127,7 +127,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.standsStill(again);
   });
 
-  it("refused restore steps leave the session frozen, degraded ones thaw it", async () => {
+  it("refused restore steps leave the session frozen; partly successful ones thaw it", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using client = clientOf(agent);

@@ -6,7 +6,7 @@ import { create, toBinary } from "@bufbuild/protobuf";
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import { AnySchema } from "@bufbuild/protobuf/wkt";
 import { Metadata, status } from "@grpc/grpc-js";
-import { guestError, mayConnect, readErrorDetails } from "../../../src/node/client/errors.ts";
+import { guestError, mayConnect, readErrorDetails } from "../../../src/node/client/errors/errors.ts";
 import { ErrorInfoSchema } from "../../../src/shared/gen/google/rpc/error_details_pb.ts";
 import type { Reason } from "../../../src/agent/domain/index.ts";
 import { type AgentReason, ERROR_CODES, type GuestClient, GuestError } from "../../../src/node/client/index.ts";
@@ -131,17 +131,17 @@ describe("the library's sources", () => {
     assert.deepEqual(
       [...new Set(made)].filter((one) => !/: (?:Credentials|Guest|Sandbox|TestAgent)Error$/.test(one)).toSorted(),
       [
-        "client/exec/process.ts: CommandError", // a GuestError with COMMAND_FAILED
-        "client/exec/run.ts: CommandError", // the same
+        "client/commands/process.ts: CommandError", // a GuestError with COMMAND_FAILED
+        "client/commands/run.ts: CommandError", // the same
         "client/files/guest-file.ts: EntryError", // of one entry, which onFailure reports
         "client/files/read-tree.ts: EntryError", // FILE_CHANGED
         "client/files/upload-directory.ts: EntryError", // SOURCE_FAILED
         "client/files/write.ts: TypeError", // SOURCE_FAILED
-        "client/grpc-texts.ts: Error", // the cause of DEADLINE_EXCEEDED
-        "client/internals/grpc-js.ts: Error", // of a late write, whose call has its own status
-        "client/link/attempt.ts: AttemptError", // of one address, which CONNECTION_LOST names
-        "client/link/attempt.ts: Error", // the cause of the same
-        "client/link/liveness.ts: Error", // CONNECTION_LOST, by its text
+        "client/grpc/grpc-texts.ts: Error", // the cause of DEADLINE_EXCEEDED
+        "client/grpc/internals/grpc-js.ts: Error", // of a late write, whose call has its own status
+        "client/grpc/link/attempt.ts: AttemptError", // of one address, which CONNECTION_LOST names
+        "client/grpc/link/attempt.ts: Error", // the cause of the same
+        "client/grpc/link/liveness.ts: Error", // CONNECTION_LOST, by its text
         "client/web-streams.ts: Error", // the reason of the caller's own abort
         "sandboxes/state/agent-volumes.ts: Error", // INVALID_SPEC
         "sandboxes/state/journal.ts: Error", // JOURNAL_FAILED

@@ -14,7 +14,7 @@ import { until } from "../../fixtures/awake.ts";
 import { clientOf, failureOf, optionsFor } from "../../fixtures/guest-client.ts";
 import { echo, listener } from "../../fixtures/listeners.ts";
 import { relayTo } from "../../fixtures/relay.ts";
-import { LargeReads, READ_BYTES } from "../../../src/node/client/internals/large-reads.ts";
+import { LargeReads, READ_BYTES } from "../../../src/node/client/grpc/internals/large-reads.ts";
 
 const MIB = 2 ** 20;
 

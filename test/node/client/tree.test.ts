@@ -62,7 +62,7 @@ describe("client.list", () => {
     assert.equal(short.truncated, true);
   });
 
-  it("leaving or aborting a list closes the agent's directory", NEEDS_INSIGHT, async () => {
+  it("the agent closes its directory when a list's loop is left or aborted", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
     for (let index = 0; index < 10_000; index++) await writeFile(directory.at(`${index}`.padStart(200, "x")), "");

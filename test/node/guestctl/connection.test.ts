@@ -116,7 +116,7 @@ describe("connections of guestctl", () => {
     await copyFile(join(before, "client.key"), join(renewed, "client.key"));
     const { exitCode, stderr } = await runGuestctl(["health", "-H", `127.0.0.1:${agent.port}`, "-c", renewed], env);
     assert.equal(exitCode, 125);
-    assert.match(stderr, /renewed\/client\.key is not the key of client\.pem; .*try again \[CREDENTIALS_FAILED\]/);
+    assert.match(stderr, /renewed\/client\.key is not the key of client\.pem; .*try again\n$/);
   });
 
   test("guestctl removes a bridge's files when a signal ends it", async () => {

@@ -181,7 +181,7 @@ describe("a single file of a hostile sandbox", () => {
     await assert.rejects(lstat(sandbox.directory.at("here")), { code: "ENOENT" });
   });
 
-  it("cp reports a single file that became shorter; an archive pads it", async () => {
+  it("cp reports a single file that shrank; in an archive it pads the file", async () => {
     await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);

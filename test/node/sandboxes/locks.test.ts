@@ -31,7 +31,7 @@ describe("two processes with one journal", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  test("SANDBOX_BUSY names the process, its operation and its start after lockTimeoutMs", async () => {
+  test("after lockTimeoutMs, SANDBOX_BUSY names the process, its operation and its start", async () => {
     await using substrate = await HttpSubstrate.start();
     const { first, release } = await suspendedBy(substrate);
     const second = new NodeProcess(substrate, "remove", { lockTimeoutMs: 1 });

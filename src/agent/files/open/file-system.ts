@@ -183,7 +183,7 @@ export class FileSystem extends FileTree {
 }
 
 /**
- * Path lookups below a directory. openat2(2) enforces the limit in the kernel, even if the tree is changed
+ * Looks up paths that must stay below a directory. openat2(2) enforces this in the kernel, even if the tree is changed
  * concurrently.
  */
 function lookupsBeneath(directory: Descriptor, noSymlinks: boolean, work: FileWork): Lookups {

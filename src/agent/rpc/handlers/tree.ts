@@ -48,8 +48,7 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
   };
   const report = (writer: TreeWriter): void => send(writer.progress, { newFailures: [...writer.takeFailures()] });
   const fill = async (writer: TreeWriter, onProgress: () => void): Promise<void> => {
-    // Shows the client what this agent supports. A client may wait for it before it reads a source that it can read
-    // only once.
+    // Tells the client what this agent supports. A client may wait for this answer before it starts to read a source that can be read only once.
     send(writer.progress, { holes: true, itemFailures: true });
     let coming = messages.next();
     for (let next = await coming; next !== undefined; next = await coming) {

@@ -1,4 +1,4 @@
-import { abortedError, GuestError } from "../errors.ts";
+import { abortedError, GuestError } from "../errors/errors.ts";
 import type { TimeLimit } from "../time-limit.ts";
 
 /**

@@ -1,6 +1,6 @@
 import type { Owners } from "../../tar/index.ts";
 import { wholeNumber } from "../arguments.ts";
-import type { GuestError } from "../errors.ts";
+import type { GuestError } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { PLACE, type PlaceOptions } from "./path.ts";
 import type { WriteTreeOptions } from "./write-tree.ts";

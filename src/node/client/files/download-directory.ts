@@ -11,8 +11,8 @@ import {
   withRoot,
 } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import type { CallOptions } from "../channel.ts";
-import { failure, GuestError, isLost } from "../errors.ts";
+import type { CallOptions } from "../grpc/channel.ts";
+import { failure, GuestError, isLost } from "../errors/errors.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
   type DownloadOptions,

@@ -2,10 +2,10 @@ import { FileTree } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Piece } from "../../tar/index.ts";
 import { checkOptions, wholeNumber } from "../arguments.ts";
-import type { CallOptions, Channel } from "../channel.ts";
-import { GuestError, invalidOption, unreadable } from "../errors.ts";
-import type { KeptOptions } from "../exec/keep.ts";
-import type { Health } from "../messages.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
+import { GuestError, invalidOption, unreadable } from "../errors/errors.ts";
+import type { KeptOptions } from "../commands/keep.ts";
+import type { Health } from "../lifecycle/messages.ts";
 import type { Names } from "../options.ts";
 import { type DirectoryEntry, Listing, OPENDIR, type OpendirOptions } from "./listing.ts";
 import type { DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from "./directory-copy.ts";

@@ -1,4 +1,4 @@
-import type { CallOptions } from "../channel.ts";
+import type { CallOptions } from "../grpc/channel.ts";
 import { entryErrno, guestFile, type GuestFiles, joined, nanosecondsOf } from "./guest-file.ts";
 import type { FileAttributes } from "./stat.ts";
 import type { LeftEntry, TreeEntry } from "./tree-entry.ts";

@@ -1,6 +1,6 @@
 import { EntryError, type Piece, secondsNotBefore, whole, withZeros } from "../../tar/index.ts";
-import type { CallOptions } from "../channel.ts";
-import { GuestError } from "../errors.ts";
+import type { CallOptions } from "../grpc/channel.ts";
+import { GuestError } from "../errors/errors.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadOptions } from "./read.ts";
 import type { FileAttributes } from "./stat.ts";

@@ -1,4 +1,4 @@
-import { GuestError } from "../errors.ts";
+import { GuestError } from "../errors/errors.ts";
 import type { LeftEntry } from "./tree-entry.ts";
 
 /** Limit on the entries that the error message names. */

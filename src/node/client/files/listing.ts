@@ -5,10 +5,10 @@ import {
   type TreeEntry as EntryMessage,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { checkOptions, wholeNumber } from "../arguments.ts";
-import type { CallOptions, Channel } from "../channel.ts";
-import { invalidOption } from "../errors.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
+import { invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
-import { received } from "../received.ts";
+import { received } from "../grpc/received.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 import { attributesOf, type FileAttributes, type FileType, typeOf } from "./stat.ts";
 

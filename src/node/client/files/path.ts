@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
-import type { CallOptions } from "../channel.ts";
+import type { CallOptions } from "../grpc/channel.ts";
 import { checkText } from "../arguments.ts";
-import { invalidOption } from "../errors.ts";
+import { invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { timestampOf } from "../plain.ts";
 

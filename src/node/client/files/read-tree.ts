@@ -19,8 +19,8 @@ import {
   withZeros,
 } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import { type CallOptions, cancelCall, type Channel } from "../channel.ts";
-import { failure, type GuestError, unreadable } from "../errors.ts";
+import { type CallOptions, cancelCall, type Channel } from "../grpc/channel.ts";
+import { failure, type GuestError, unreadable } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { attributesOf } from "./stat.ts";
 import { type LinkedGuest, withFollowedLinks } from "./followed-links.ts";

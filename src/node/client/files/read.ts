@@ -4,11 +4,11 @@ import type { FileChunk, ReadFileRequestSchema } from "../../../shared/gen/svc/g
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import type { Piece } from "../../tar/index.ts";
 import { checkOptions, offsetOf } from "../arguments.ts";
-import type { Channel } from "../channel.ts";
+import type { Channel } from "../grpc/channel.ts";
 import { deferred } from "../deferred.ts";
-import { failure, type GuestError, invalidOption } from "../errors.ts";
+import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
-import { received } from "../received.ts";
+import { received } from "../grpc/received.ts";
 import { readableStream } from "../web-streams.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions } from "./path.ts";
 import { attributesOf, type FileAttributes } from "./stat.ts";

@@ -12,8 +12,8 @@ import {
   withHoles,
 } from "../../tar/index.ts";
 import { wholeNumber } from "../arguments.ts";
-import { encoded } from "../channel.ts";
-import { invalidOption } from "../errors.ts";
+import { encoded } from "../grpc/channel.ts";
+import { invalidOption } from "../errors/errors.ts";
 import { timeOfNanoseconds, timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered } from "./write.ts";
 

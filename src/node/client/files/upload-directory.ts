@@ -1,8 +1,8 @@
 import { counted, EntryError, LocalReading, type Owners, type ReceivedEntry, type SentFile } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import type { CallOptions, Channel } from "../channel.ts";
-import { GuestError, isLost } from "../errors.ts";
-import type { Health } from "../messages.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
+import { GuestError, isLost } from "../errors/errors.ts";
+import type { Health } from "../lifecycle/messages.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
   type DirectoryCopy,

@@ -6,13 +6,13 @@ import {
   type WatchResponse,
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { checkOptions } from "../arguments.ts";
-import type { Channel } from "../channel.ts";
-import { type KeptOptions, resumeTimeoutOf } from "../exec/keep.ts";
-import { RedialledChannel } from "../link/redialled.ts";
+import type { Channel } from "../grpc/channel.ts";
+import { type KeptOptions, resumeTimeoutOf } from "../commands/keep.ts";
+import { RedialledChannel } from "../grpc/link/redialled.ts";
 import type { Names } from "../options.ts";
-import { received } from "../received.ts";
-import { growingPauses } from "../retry.ts";
-import { isRefusal, isTransient } from "../transient.ts";
+import { received } from "../grpc/received.ts";
+import { growingPauses } from "../grpc/retry.ts";
+import { isRefusal, isTransient } from "../errors/transient.ts";
 import { TimeLimit } from "../time-limit.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 

@@ -6,8 +6,8 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import type { EntryError } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import { cancelCall, type Channel, encoded } from "../channel.ts";
-import { GuestError, unreadable } from "../errors.ts";
+import { cancelCall, type Channel, encoded } from "../grpc/channel.ts";
+import { GuestError, unreadable } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { deferred } from "../deferred.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";

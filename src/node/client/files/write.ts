@@ -10,8 +10,8 @@ import {
 } from "../../../shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { checkOptions, offsetOf } from "../arguments.ts";
-import { cancelCall, type Channel, encoded } from "../channel.ts";
-import { failure, type GuestError, invalidOption } from "../errors.ts";
+import { cancelCall, type Channel, encoded } from "../grpc/channel.ts";
+import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { plain, type Plain } from "../plain.ts";
 import { beneathFields, defined, type GuestPath, pathFields, PLACE, type PlaceOptions, timeField } from "./path.ts";

@@ -11,7 +11,7 @@ interface GroupParts {
   /** Description, in full lines. */
   readonly about: string;
   readonly commands: ReadonlyMap<string, Subcommand>;
-  /** Further notes, in full lines. */
+  /** Further notes. Their lines are printed as they are. */
   readonly notes: string;
   /** Exit statuses of all commands, in full lines. */
   readonly statuses: string;

@@ -18,9 +18,8 @@ export const watch: Command = defineCommand({
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `A line is what happened (created, modified, closed, attributes, removed, moved, rescan) and the path; of "moved" the new
-path follows. "closed" says that a file that was open for writing was closed. "rescan" says that changes below a
-directory were not reported one by one, for example while the connection was lost: list it.
+  notes: `A line is what happened (created, modified, closed, attributes, removed, moved, rescan) and the path; after "moved", the new path follows the old one. "closed" says that a file that was open for writing was closed. "rescan" says that changes below a
+directory were not reported one by one, for example while the connection was lost: list this directory again.
 With --json, one object a line: "event", "path", "new_path", "directory" and, where changes below it cannot be reported,
 "errno"; "raw_path" and "raw_new_path" (base64) if they are not UTF-8. The first one is "ready": the watch is active.`,
   statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed or the directory was removed.",
@@ -28,7 +27,7 @@ With --json, one object a line: "event", "path", "new_path", "directory" and, wh
   takes: { one: "the path of one directory" },
   completes: ["path"],
   elsewhere: [
-    ["-m --monitor", "it goes on until a signal by itself"],
+    ["-m --monitor", "guestctl watch always runs until a signal"],
     ["-q --quiet", "2> /dev/null hides what is not a change"],
     ["-e --event --format --timefmt", "every kind of event is a line; --json and jq select and format them"],
     ["--exclude", "--ignore PATTERN takes a glob pattern"],

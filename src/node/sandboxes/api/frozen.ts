@@ -26,8 +26,18 @@ const LATER_PAUSE_MS = 5_000;
 const SILENT_AT_A_TIME = 256;
 /** How many POST_RESTORE hooks run concurrently. A hook uses the guest's CPU, and this process only waits for it. */
 const HOOKS_AT_A_TIME = 128;
+/**
+ * How many restores are completed concurrently (connection, hook, Health) while this process is short of CPU time. With
+ * more, all of them take so long that looking after them (`whileUp`) takes the rest of the CPU time. While the process
+ * waits for hooks and has CPU time, a permit expires, so that long hooks do not delay other sandboxes.
+ */
+const COMPLETED_AT_A_TIME = 16;
+const COMPLETION_MS = 250;
 
-/** Whether a sandbox may be running with a frozen session, or without its restore steps. */
+/**
+ * Whether a sandbox may be running while its session is frozen, or although its restore steps have not been carried
+ * out.
+ */
 export function mayBeFrozen(entry: JournalEntry): boolean {
   return entry.kind === "sandbox" && entry.phase === "ready" && entry.runEpochMs === undefined;
 }
@@ -75,6 +85,7 @@ export class Frozen {
   readonly #report: Report;
   readonly #onDone: () => void;
   readonly #hooks = new Gate(HOOKS_AT_A_TIME);
+  readonly #completions = new Gate(COMPLETED_AT_A_TIME);
   readonly #silent: string[] = [];
   /** Names of the sandboxes whose restore steps are done. */
   readonly #safe = new Set<string>();
@@ -201,7 +212,8 @@ export class Frozen {
    */
   async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
     await this.#areSafe;
-    const leave = await this.#hooks.enter();
+    const leaveHooks = await this.#hooks.enter();
+    const leave = await this.#completions.enter(COMPLETION_MS);
     try {
       await this.#one(name, async (found, listed) => {
         if (found === entry) await this.#complete(entry, instance, done);
@@ -209,6 +221,7 @@ export class Frozen {
       });
     } finally {
       leave();
+      leaveHooks();
     }
   }
 

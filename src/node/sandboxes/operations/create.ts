@@ -29,8 +29,8 @@ import { making } from "./removal.ts";
 
 const OPERATION = "create";
 /**
- * If an image's command begins with one of these programs, the substrate boots the instance with that program. It
- * ignores the node's entrypoint then, so the agent could not start (hypeman, lib/images/systemd.go).
+ * If an image's command begins with one of these programs, the substrate boots the instance with that program. In that
+ * case the substrate ignores the entrypoint that starts the agent (hypeman, lib/images/systemd.go).
  */
 const OWN_INITS: ReadonlySet<string> = new Set(["/sbin/init", "/lib/systemd/systemd", "/usr/lib/systemd/systemd"]);
 

@@ -96,7 +96,10 @@ export async function quiesce(client: GuestClient, freeze: Freeze, patience: Pat
   return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
 }
 
-/** How long a freeze lasts: the longest suspension, the longest restore, the time to reach the agent, and a margin. */
+/**
+ * After which time a freeze expires: the sum of the longest suspension, the longest restore, the time to reach the
+ * agent, and a margin.
+ */
 export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
   return Math.min(2 * SUBSTRATE_CALL_MS + reachTimeoutMs + CALL_MS, FREEZE_LIMIT_MS);
 }

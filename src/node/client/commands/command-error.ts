@@ -1,0 +1,57 @@
+import { GuestError } from "../errors/errors.ts";
+import type { CommandResult } from "./command.ts";
+
+/** Limit on the standard error that the message of a CommandError quotes. */
+const SHOWN_CHARACTERS = 2_000;
+
+/** Result and output of a command. */
+export interface RunResult<Output extends string | Buffer = string> extends CommandResult {
+  readonly stdout: Output;
+  readonly stderr: Output;
+}
+
+/** Error of a command with `check: true` that ran but did not end with exit code 0. */
+export class CommandError extends GuestError {
+  /** The command with its arguments. They may contain secrets, so the message has only the program's name. */
+  readonly command: readonly string[];
+  readonly exitCode: number;
+  /** Name of the signal that ended the command; undefined if it exited by itself. */
+  readonly signal: CommandResult["signal"];
+  readonly timedOut: boolean;
+  /** Everything that the command wrote, if `run` collected it; otherwise empty. */
+  readonly stdout: string | Buffer;
+  /** Everything that the command wrote; of a command that `start` started, only the end. */
+  readonly stderr: string | Buffer;
+  /** The whole result. */
+  readonly result: RunResult<string | Buffer>;
+
+  constructor(command: readonly string[], result: RunResult<string | Buffer>) {
+    super({
+      status: "FAILED_PRECONDITION",
+      code: "COMMAND_FAILED",
+      message: failedMessage(command, result),
+      metadata: { exitCode: String(result.exitCode), ...(result.signal && { signal: result.signal }) },
+    });
+    this.command = command;
+    this.exitCode = result.exitCode;
+    this.signal = result.signal;
+    this.timedOut = result.timedOut;
+    this.stdout = result.stdout;
+    this.stderr = result.stderr;
+    this.result = result;
+  }
+}
+
+function failedMessage([program = ""]: readonly string[], result: RunResult<string | Buffer>): string {
+  const { exitCode, signal, timedOut, oomKilled } = result;
+  const how = timedOut
+    ? "was ended at its timeoutMs"
+    : signal === undefined
+      ? `failed with exit code ${exitCode}`
+      : `was ended by ${signal}${oomKilled ? " (out of memory)" : ""}`;
+  const all = result.stderr.toString().trimEnd();
+  // Cut at a line break, if there is one, so that the message does not begin within a word.
+  const end = all.slice(-SHOWN_CHARACTERS);
+  const shown = all.length > end.length && end.includes("\n") ? end.slice(end.indexOf("\n") + 1) : end;
+  return `${program} ${how}${shown === "" ? "" : `: ${shown}`}`;
+}

@@ -1,0 +1,164 @@
+import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
+import {
+  type ExecExit,
+  ExecExitSchema,
+  type ExecStart,
+  ExecStartSchema,
+  type TerminalSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { checkArgs, checkOptions, checkText, fromArguments, limitOf, wholeNumber } from "../arguments.ts";
+import { invalidOption } from "../errors/errors.ts";
+import type { Names } from "../options.ts";
+import { plain, type Plain } from "../plain.ts";
+import { type KeepOptions, keepMessage } from "./keep.ts";
+
+/** Size and kind of the terminal in which a command runs. */
+export interface TerminalOptions {
+  readonly cols: number;
+  readonly rows: number;
+  /** Value of TERM. Default: xterm-256color. */
+  readonly term?: string | undefined;
+  /**
+   * The terminal's line editing is aware of UTF-8: the erase key removes whole characters (IUTF8 of termios(3)).
+   * Default: false.
+   */
+  readonly iutf8?: boolean | undefined;
+}
+
+/** How to run a command. */
+export interface CommandOptions {
+  /**
+   * Variables to set on top of the session's environment, passed unchanged. Variables with the value undefined are
+   * ignored.
+   */
+  readonly env?: Readonly<Record<string, string | undefined>> | undefined;
+  /** Working directory, an absolute path. Default: the workload's. */
+  readonly cwd?: string | undefined;
+  /** User, in the form `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's. */
+  readonly user?: string | undefined;
+  /** Run the command in a terminal of this size. Then `stdout` carries all output. */
+  readonly terminal?: TerminalOptions | undefined;
+  /**
+   * Time limit of the command, in milliseconds. The agent then ends it: SIGTERM, 2 s, SIGKILL; `timedOut` of the result
+   * is true. 0 or Infinity: no limit. Default: no limit.
+   */
+  readonly timeoutMs?: number | undefined;
+}
+
+/** Content of the message that starts a command. */
+export interface CommandStart extends CommandOptions {
+  /** Whether standard input is connected; if not, it is /dev/null. */
+  readonly stdin?: boolean | undefined;
+  readonly keep?: KeepOptions | undefined;
+}
+
+/** How a command ended (message ExecExit). */
+export type CommandResult = Omit<Plain<ExecExit>, "code" | "signal"> & {
+  /** Exit status, or 128 + signal number if a signal ended the command. */
+  readonly exitCode: number;
+  /** Name of the signal that ended the command, such as "SIGKILL"; undefined if no signal ended it. */
+  readonly signal: SignalName | undefined;
+};
+
+export const COMMAND: Names<CommandOptions> = { env: true, cwd: true, user: true, terminal: true, timeoutMs: true };
+const KEEP_NAMES: Readonly<Record<keyof KeepOptions, true>> = {
+  name: true,
+  bufferBytes: true,
+  whenFull: true,
+  lingerMs: true,
+  replaceEnded: true,
+  awakeForMs: true,
+};
+
+/** Throws GuestError (INVALID_ARGUMENT) unless the arguments are an array of strings. */
+function checkShape(args: unknown): void {
+  if (typeof args === "string") {
+    const message = `a command is an array, such as ["ls", "-l"]; to run a line with a shell, give ["sh", "-c", line]`;
+    throw invalidOption("args", message);
+  }
+  if (typeof args === "object" && args !== null && "args" in args) {
+    const message = 'a command is an array, and its options follow it: run(["ls", "-l"], { cwd: "/" })';
+    throw invalidOption("args", message);
+  }
+  checkArgs(args);
+}
+
+/** Creates the content of the start frame. Throws GuestError (INVALID_ARGUMENT) if the command cannot be sent. */
+export function startMessage(args: readonly string[], options: CommandStart): ExecStart {
+  return fromArguments("the command cannot be sent", () => {
+    checkShape(args);
+    const { env, cwd = "", user = "", stdin = false, timeoutMs, terminal, keep } = options;
+    checkOptions("keep", keep, KEEP_NAMES);
+    const message = create(ExecStartSchema, {
+      args: [...args],
+      env: variablesOf(env),
+      cwd,
+      user,
+      stdin,
+      timeoutMs: BigInt(limitOf(timeoutMs, "timeoutMs") ?? 0),
+      ...(terminal && { terminal: terminalMessage(terminal) }),
+      ...(keep && { keep: keepMessage(keep) }),
+    });
+    for (const [index, argument] of message.args.entries()) checkText(argument, `args[${index}]`);
+    for (const [name, value] of Object.entries(message.env)) checkText(`${name}=${value}`, "env");
+    checkText(message.cwd, "cwd");
+    checkText(message.user, "user");
+    // Encode the message once now: an encoding error during the call could not be reported to the caller of `start`.
+    toBinary(ExecStartSchema, message);
+    return message;
+  });
+}
+
+/** Drops undefined variables, as node:child_process does. Throws GuestError for a value that is not a string. */
+function variablesOf(env: CommandOptions["env"] = {}): Record<string, string> {
+  const given = Object.entries(env).filter((variable): variable is [string, string] => variable[1] !== undefined);
+  const wrong = given.find(([, value]) => typeof (value as unknown) !== "string");
+  // Do not print the value: it may be a secret.
+  if (wrong !== undefined) throw invalidOption("env", `env has a variable that is not text: ${wrong[0]}`);
+  return Object.fromEntries(given);
+}
+
+function terminalMessage({
+  cols,
+  rows,
+  term = "",
+  iutf8 = false,
+}: TerminalOptions): MessageInitShape<typeof TerminalSchema> {
+  return { cols, rows, term, iutf8 };
+}
+
+/** Converts the content of the exit frame. */
+export function resultOf(exit: ExecExit): CommandResult {
+  const { code, signal, ...result } = plain(ExecExitSchema, exit);
+  return { exitCode: code, signal: signalName(signal), ...result };
+}
+
+/** Name of a signal, such as "SIGTERM". A signal without a name of its own is "SIG" with its number, such as "SIG34". */
+export type SignalName = NodeJS.Signals | `SIG${number}`;
+
+/**
+ * Signal names by number, from 1, in the guest: Linux on x86 or Arm (signal(7)). The client's own system may number
+ * signals differently.
+ */
+const SIGNALS: readonly string[] = (
+  "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG " +
+  "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+).split(" ");
+
+/** Limit on signal numbers (SIGRTMAX of signal(7)). */
+const LARGEST_SIGNAL = 64;
+
+/** Returns the signal's number in the guest. Throws GuestError (INVALID_ARGUMENT) if it is not a signal. */
+export function signalNumber(signal: number | SignalName): number {
+  if (typeof signal === "number") return wholeNumber(signal, "signal");
+  const number = 1 + SIGNALS.findIndex((name) => signal === `SIG${name}`);
+  if (number > 0) return number;
+  const unnamed = /^SIG(\d{1,2})$/.exec(signal)?.[1];
+  if (unnamed !== undefined && Number(unnamed) > 0 && Number(unnamed) <= LARGEST_SIGNAL) return Number(unnamed);
+  throw invalidOption("signal", `${JSON.stringify(signal)} is not a signal; give a name such as SIGTERM, or a number`);
+}
+
+/** Returns the name of a signal of the guest; undefined for 0. */
+function signalName(number: number): SignalName | undefined {
+  return number === 0 ? undefined : (`SIG${SIGNALS[number - 1] ?? number}` as SignalName);
+}

@@ -1,0 +1,278 @@
+import { ExecSessions, ListProcessesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import { checkOptions, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
+import {
+  type CommandInfo,
+  commandInfoOf,
+  type EndedCommand,
+  endedCommandOf,
+  type ProcessList,
+  type SessionProcess,
+} from "../lifecycle/messages.ts";
+import { CALL, type Names } from "../options.ts";
+import { plain } from "../plain.ts";
+import { COMMAND, type CommandOptions, type SignalName, signalNumber, startMessage } from "./command.ts";
+import {
+  ATTACH,
+  attachMessage,
+  type AttachOptions,
+  type KeepOptions,
+  KEPT,
+  type KeptOptions,
+  WORKLOAD_OUTPUT,
+  type WorkloadOutputOptions,
+} from "./keep.ts";
+import type { KeptParts } from "./kept-call.ts";
+import { KeptProcess, type WorkloadOutput } from "./kept-process.ts";
+import type { RunResult } from "./command-error.ts";
+import { GuestProcess, type ProcessParts } from "./process.ts";
+import { type RunOptions, type RunSettings, runToEnd } from "./run.ts";
+import { type OutputListeners, readersOf, type StdioOptions, stdioOf } from "./stdio.ts";
+import { ExecCall } from "./wire.ts";
+
+/** Options of a command that `start` starts. */
+interface ProcessOptions extends StdioOptions {
+  /**
+   * Connect standard input to the `stdin` of the process. If false (the default), it is /dev/null. A command in a
+   * terminal always has standard input.
+   */
+  readonly stdin?: boolean | undefined;
+  /** The whole standard input; text is sent as UTF-8. Default: see `stdin`. */
+  readonly input?: Uint8Array | string | undefined;
+  /** Make `wait` reject with CommandError unless the exit code is 0. Default: false. */
+  readonly check?: boolean | undefined;
+}
+
+/**
+ * Options of `start`. The library reads each output that has a callback. The caller must read the outputs without one,
+ * or set their `stdio` to "ignore".
+ */
+export interface StartOptions<Output extends string | Buffer = string>
+  extends CommandOptions, CallOptions, ProcessOptions, OutputListeners<Output> {
+  /**
+   * "utf8": the output streams yield text. "buffer": they yield bytes. Default: the streams yield bytes, as those of
+   * node:child_process, and callbacks receive text, as those of `run`.
+   */
+  readonly encoding?: (Output extends string ? "utf8" : "buffer") | undefined;
+  readonly keep?: undefined;
+}
+
+/** Options of `start` for a command that outlives its client's connection. Callbacks receive text. */
+export interface KeptStartOptions extends CommandOptions, KeptOptions, ProcessOptions, OutputListeners {
+  readonly keep: KeepOptions;
+}
+
+/** Options of `commands.end`. */
+export interface EndCommandOptions extends CallOptions {
+  /** The command's `execId`. Default: the command that has the name now. */
+  readonly execId?: string | undefined;
+  /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
+  readonly killSignal?: number | SignalName | undefined;
+  /** Grace period of the whole process tree before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
+  readonly graceMs?: number | undefined;
+  /** Forget the command when it has ended: delete its output and free its name. Default: false. */
+  readonly forget?: boolean | undefined;
+  /**
+   * If the command has already ended, end the processes that it left running before it is forgotten. The result has
+   * `leftoversEnded`; if the agent has no cgroups, `leftoversUnknown` is true and they continue. Agents before 0.4.0
+   * ignore this, and then the result has neither. Default: false.
+   */
+  readonly leftovers?: boolean | undefined;
+}
+
+/** Options of `commands.signal`. */
+export interface SignalCommandOptions extends CallOptions {
+  /** The command's `execId`. Default: the command that has the name now. */
+  readonly execId?: string | undefined;
+}
+
+const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
+const PROCESS: Names<ProcessOptions> = { stdin: true, input: true, check: true, stdio: true };
+const START: Names<StartOptions> = { ...COMMAND, ...CALL, ...PROCESS, ...LISTENERS, encoding: true, keep: true };
+const KEPT_START: Names<KeptStartOptions> = { ...COMMAND, ...KEPT, ...PROCESS, ...LISTENERS, keep: true };
+const RUN: Names<RunOptions> = {
+  ...COMMAND,
+  ...KEPT,
+  input: true,
+  keep: true,
+  check: true,
+  encoding: true,
+  maxOutputBytes: true,
+  stdio: true,
+  ...LISTENERS,
+};
+const END: Names<EndCommandOptions> = {
+  ...CALL,
+  execId: true,
+  graceMs: true,
+  forget: true,
+  killSignal: true,
+  leftovers: true,
+};
+const SIGNAL: Names<SignalCommandOptions> = { ...CALL, execId: true };
+
+/** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
+function isKept(options: StartOptions | StartOptions<Buffer> | KeptStartOptions | null): options is KeptStartOptions {
+  return options?.keep !== undefined;
+}
+
+/** The channel for calls that outlive their connection, and how to reconnect. */
+export type Redial = (options: Pick<KeptOptions, "resume">) => Pick<KeptParts, "channel" | "dial" | "alwaysDials">;
+
+/** Runs commands in the sandbox, and manages those that outlive their connection. Each method rejects with GuestError. */
+export class Commands {
+  readonly #channel: Channel;
+  readonly #redial: Redial;
+
+  constructor(channel: Channel, redial: Redial) {
+    this.#channel = channel;
+    this.#redial = redial;
+  }
+
+  /** Runs a command to its end and collects its output as bytes. */
+  run(
+    args: readonly string[],
+    options: RunOptions<Buffer> & { readonly encoding: "buffer" },
+  ): Promise<RunResult<Buffer>>;
+  /**
+   * Runs a command to its end and collects its output as text. A command that ran has a result, however it ended,
+   * unless `check` is set. The array has the program and its arguments; no shell is involved.
+   */
+  run(args: readonly string[], options?: RunOptions): Promise<RunResult>;
+  async run(
+    args: readonly string[],
+    options: RunOptions | RunOptions<Buffer> = {},
+  ): Promise<RunResult<string | Buffer>> {
+    checkOptions("the options of run", options, RUN);
+    const { check: _, encoding: _1, maxOutputBytes: _2, onStdout: _3, onStderr: _4, ...start } = options;
+    return runToEnd(args, (readers) => this.#start(args, start, { readers }), options);
+  }
+
+  /** Starts a command that outlives its connection. The returned process has the command's streams and result. */
+  start(args: readonly string[], options: KeptStartOptions): KeptProcess;
+  /** Starts a command, whose callbacks receive bytes. */
+  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess;
+  /**
+   * Starts a command. The returned process has the command's streams and result. The array has the program and its
+   * arguments; no shell is involved. Throws GuestError if the command cannot be sent.
+   */
+  start(args: readonly string[], options?: StartOptions): GuestProcess;
+  start(args: readonly string[], options: StartOptions | StartOptions<Buffer> | KeptStartOptions = {}): GuestProcess {
+    checkOptions("the options of start", options, isKept(options) ? KEPT_START : START);
+    const { check = false, onStdout: _, onStderr: _1, ...others } = options;
+    const { encoding, ...start } = { encoding: undefined, ...others };
+    const readers = readersOf(options, encoding === "buffer");
+    const process = this.#start(args, start, { readers, checked: check ? args : undefined });
+    if (encoding === "utf8")
+      for (const name of ["stdout", "stderr"] as const)
+        if (readers[name] === undefined) process[name].setEncoding("utf8");
+    return process;
+  }
+
+  /**
+   * Attaches to a kept command, running or ended. If another call was attached to the command, that call fails with
+   * ABORTED and EXEC_TAKEN_OVER.
+   */
+  attach(name: string, options: AttachOptions = {}): KeptProcess {
+    checkOptions("the options of attach", options, ATTACH);
+    const first = { case: "attach", value: attachMessage(name, options) } as const;
+    return this.#kept({ name, first, options }, { hasStdin: true });
+  }
+
+  /**
+   * Reads the workload's output, if its `Process.output` makes the agent keep it; otherwise fails with
+   * WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the
+   * same time. A slow reader never slows the workload down.
+   */
+  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
+    checkOptions("the options of workloadOutput", options, WORKLOAD_OUTPUT);
+    const first = { case: "attach", value: attachMessage(undefined, options) } as const;
+    // `acknowledge()` is never called: it would change nothing, because the agent drops the oldest output anyway.
+    return this.#kept(
+      { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
+      { hasStdin: false },
+    );
+  }
+
+  /** Lists the kept commands in the order in which they were started. */
+  async list(options?: CallOptions): Promise<CommandInfo[]> {
+    checkOptions("the options of list", options, CALL);
+    return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(commandInfoOf);
+  }
+
+  /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
+  async end(name: string, options: EndCommandOptions = {}): Promise<EndedCommand> {
+    checkOptions("the options of end", options, END);
+    const { execId = "", killSignal = 0, graceMs = 0, forget = false, leftovers = false, ...call } = options;
+    const request = {
+      name,
+      execId,
+      signal: signalNumber(killSignal),
+      graceMs: BigInt(wholeMilliseconds(graceMs, "graceMs")),
+      forget,
+      leftovers,
+    };
+    return endedCommandOf(await this.#channel.unary(ExecSessions.method.endExec, request, call));
+  }
+
+  /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */
+  async signal(name: string, signal: number | SignalName, options: SignalCommandOptions = {}): Promise<void> {
+    checkOptions("the options of signal", options, SIGNAL);
+    const { execId = "", ...call } = options;
+    const request = { name, execId, signal: signalNumber(signal) };
+    await this.#channel.unary(ExecSessions.method.signalExec, request, call);
+  }
+
+  /**
+   * Lists the processes of the session: the workload, commands, hooks and ready_cmd, and all processes that these have
+   * started. Requires no program in the image. Agents before 0.4.0 fail with UNIMPLEMENTED.
+   */
+  async processes(options?: CallOptions): Promise<ProcessList> {
+    checkOptions("the options of processes", options, CALL);
+    const answer = await this.#channel.question(ExecSessions.method.listProcesses, {}, options);
+    return plain(ListProcessesResponseSchema, answer);
+  }
+
+  /**
+   * Sends a signal to one process that `processes` returned. If it has ended, fails with NOT_FOUND and PROCESS_UNKNOWN,
+   * even if its process id was reused.
+   */
+  async signalProcess(
+    process: Pick<SessionProcess, "pid" | "startTicks">,
+    signal: number | SignalName,
+    options?: CallOptions,
+  ): Promise<void> {
+    checkOptions("the options of signalProcess", options, CALL);
+    const request = {
+      pid: wholeNumber(process.pid, "pid"),
+      startTicks: BigInt(wholeNumber(process.startTicks, "startTicks", Number.MAX_SAFE_INTEGER)),
+      signal: signalNumber(signal),
+    };
+    await this.#channel.unary(ExecSessions.method.signalProcess, request, options);
+  }
+
+  #start(
+    args: readonly string[],
+    options: (RunSettings | KeptStartOptions) & ProcessOptions,
+    how: Pick<ProcessParts, "readers" | "checked">,
+  ): GuestProcess {
+    const { env, cwd, user, terminal, timeoutMs, keep, stdin = false, input, stdio, ...call } = options;
+    const source = input !== undefined || stdin ? "pipe" : stdioOf(stdio)[0];
+    const isStdin = source !== "ignore";
+    const command = { env, cwd, user, terminal, timeoutMs, keep, stdin: isStdin };
+    const first = { case: "start", value: startMessage(args, command) } as const;
+    const hasStdin = isStdin || terminal !== undefined;
+    const inheritsInput = source !== "inherit" ? false : terminal === undefined ? true : "terminal";
+    const connected: ProcessParts = { ...how, hasStdin, inheritsInput };
+    const process =
+      keep === undefined
+        ? new GuestProcess(new ExecCall(this.#channel, call, first), connected)
+        : this.#kept({ name: keep.name, first, options: { failOnGap: keep.whenFull === "block", ...call } }, connected);
+    if (input !== undefined) process.stdin.end(input);
+    return process;
+  }
+
+  #kept(parts: Pick<KeptParts, "name" | "first" | "options">, connected: ProcessParts): KeptProcess {
+    return new KeptProcess({ ...parts, ...this.#redial(parts.options) }, connected);
+  }
+}

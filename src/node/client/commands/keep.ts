@@ -1,0 +1,220 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import {
+  type ExecAttach,
+  ExecAttachSchema,
+  type ExecKeepSchema,
+  type ExecStarted,
+  ExecWhenFull,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { fromArguments, limitOf, offsetOf, wholeMilliseconds, wholeNumber } from "../arguments.ts";
+import { type CallOptions, encoded } from "../grpc/channel.ts";
+import { failure, type GuestError, invalidOption } from "../errors/errors.ts";
+import type { ConnectOptions } from "../grpc/link/link.ts";
+import { CALL, type Names } from "../options.ts";
+import type { Plain } from "../plain.ts";
+
+/** Options of a kept command (message ExecKeep). */
+export interface KeepOptions {
+  /** Name of the command: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". A name that is in use fails with ALREADY_EXISTS. */
+  readonly name: string;
+  /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
+  readonly bufferBytes?: number | undefined;
+  /**
+   * What happens when the buffer is full: "drop-oldest" drops the oldest bytes (default), "block" blocks the command
+   * until the client acknowledges output.
+   */
+  readonly whenFull?: "drop-oldest" | "block" | undefined;
+  /**
+   * How long the agent keeps output and exit status after the command's end, in milliseconds of guest time. Default: 10
+   * min.
+   */
+  readonly lingerMs?: number | undefined;
+  /** If a command with this name has ended but is not forgotten yet, take over its name. Default: false. */
+  readonly replaceEnded?: boolean | undefined;
+  /**
+   * How long the running command counts as user activity, attached or not, in milliseconds of session time; at most 24
+   * h. Default: 0, so that it does not count.
+   */
+  readonly awakeForMs?: number | undefined;
+}
+
+/** An event in the call of a kept command. */
+export type KeptEvent =
+  /** The connection is lost. With `resume` the client reconnects. */
+  | { readonly kind: "disconnected"; readonly error: GuestError }
+  /** The client has reconnected, and the call continues where it was. */
+  | { readonly kind: "reconnected" }
+  /**
+   * The agent has dropped `bytes` bytes from `offset` on. The stream continues with the bytes after them. Bytes before
+   * the gap may not have been read yet.
+   */
+  | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: number };
+
+/** Options for reconnecting after a lost connection. */
+export interface ResumeOptions {
+  /**
+   * How long to retry, in milliseconds since the connection was lost. Infinity: until the caller ends the call.
+   * Default: 10 min.
+   */
+  readonly timeoutMs?: number | undefined;
+  /**
+   * Returns address and credentials; called before each attempt, because a restore may change them. Default: those of
+   * the client.
+   */
+  readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
+}
+
+/** Options of a call that can be detached from its command and attached again. */
+export interface KeptOptions extends CallOptions {
+  /**
+   * Reconnect when the connection is lost, and continue where the streams were; `true` for the default options. Does
+   * not reconnect if another call has taken the command over. Default: false, so that a lost connection makes `wait()`
+   * reject.
+   */
+  readonly resume?: boolean | ResumeOptions | undefined;
+  /** Called when the connection is lost, when the client has reconnected, and for each gap in the output. */
+  readonly onEvent?: ((event: KeptEvent) => void) | undefined;
+  /**
+   * Which output the agent may drop: everything that was read from the streams ("auto", the default), or only what the
+   * caller passes to `acknowledge()` ("manual"), for callers that first store the output. An `attach` acknowledges
+   * everything before its offsets.
+   */
+  readonly acknowledge?: "auto" | "manual" | undefined;
+  /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
+  readonly forget?: boolean | undefined;
+  /**
+   * Fail with DATA_LOSS at the first gap, and detach. Default: true for a command that this call starts with `whenFull:
+   * "block"`, otherwise false.
+   */
+  readonly failOnGap?: boolean | undefined;
+}
+
+/** Options of `attach`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
+export interface AttachOptions extends KeptOptions {
+  /** The command's `execId`. Default: the command that has the name now. */
+  readonly execId?: string | undefined;
+  /**
+   * Bytes of standard output that the caller already has. If only one stream has an offset, the other begins with new
+   * output.
+   */
+  readonly stdoutOffset?: number | undefined;
+  /** Bytes of standard error that the caller already has. */
+  readonly stderrOffset?: number | undefined;
+  /** Receive only output from now on. */
+  readonly fromNow?: boolean | undefined;
+  /** Size of the command's terminal from now on; ignored for a command without a terminal. */
+  readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
+}
+
+/** Options of `workloadOutput`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
+export type WorkloadOutputOptions = Omit<AttachOptions, "acknowledge" | "forget" | "terminal">;
+
+/** The command that a call is attached to (message ExecStarted). */
+export type Attachment = Pick<
+  Plain<ExecStarted>,
+  "pid" | "execId" | "stdinOffset" | "stdinClosed" | "terminal" | "stdoutEnd" | "stderrEnd"
+>;
+
+/**
+ * Position of a call in the command's streams. It is valid as options of an `attach` that continues there, and also
+ * says how much input the agent has received.
+ */
+export interface KeptPosition {
+  readonly execId: string;
+  /** Bytes of standard output that the caller has read, including those lost in gaps. */
+  readonly stdoutOffset: number;
+  readonly stderrOffset: number;
+  readonly stdinOffset: number;
+}
+
+export const KEPT: Names<KeptOptions> = {
+  ...CALL,
+  resume: true,
+  onEvent: true,
+  acknowledge: true,
+  forget: true,
+  failOnGap: true,
+};
+/**
+ * The options that say where a call begins to read. A KeptPosition has all of them, so that it can be passed as the
+ * options of a call, which then continues there.
+ */
+const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
+  execId: true,
+  stdoutOffset: true,
+  stderrOffset: true,
+  stdinOffset: true,
+  fromNow: true,
+};
+export const ATTACH: Names<AttachOptions & KeptPosition> = { ...KEPT, ...FROM, terminal: true };
+export const WORKLOAD_OUTPUT: Names<WorkloadOutputOptions & KeptPosition> = {
+  ...CALL,
+  ...FROM,
+  resume: true,
+  onEvent: true,
+  failOnGap: true,
+};
+
+const DEFAULT_RESUME_MS = 600_000;
+
+/** The caller's function that returns the current address and credentials, if there is one. */
+export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions"] {
+  return typeof resume === "object" ? resume.connectOptions : undefined;
+}
+
+/** How long to try to reconnect, in milliseconds; 0: do not reconnect. Throws GuestError (INVALID_ARGUMENT). */
+export function resumeTimeoutOf({ resume = false }: KeptOptions): number {
+  if (typeof resume === "boolean") return resume ? DEFAULT_RESUME_MS : 0;
+  const { timeoutMs = DEFAULT_RESUME_MS } = resume;
+  return limitOf(timeoutMs, "resume.timeoutMs") ?? Number.POSITIVE_INFINITY;
+}
+
+const WHEN_FULL = { "drop-oldest": ExecWhenFull.DROP_OLDEST, block: ExecWhenFull.BLOCK } as const;
+
+/**
+ * Creates the ExecKeep message. Throws GuestError (INVALID_ARGUMENT) for values that the schema cannot express. The
+ * agent checks the rest.
+ */
+export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeepSchema> {
+  const { name, bufferBytes = 0, whenFull = "drop-oldest", lingerMs = 0, replaceEnded = false, awakeForMs = 0 } = keep;
+  if (!Object.hasOwn(WHEN_FULL, whenFull))
+    throw invalidOption("keep.whenFull", `keep.whenFull is ${JSON.stringify(whenFull)}; give drop-oldest or block`);
+  return {
+    name,
+    bufferBytes: wholeNumber(bufferBytes, "keep.bufferBytes"),
+    whenFull: WHEN_FULL[whenFull],
+    lingerMs: BigInt(wholeMilliseconds(lingerMs, "keep.lingerMs")),
+    replaceEnded,
+    awakeForMs: BigInt(wholeMilliseconds(awakeForMs, "keep.awakeForMs")),
+  };
+}
+
+/**
+ * Creates the content of the attach frame. Without a name, the frame attaches to the workload's output. Throws
+ * GuestError (INVALID_ARGUMENT).
+ */
+export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
+  return fromArguments("the options of attach are invalid", () => {
+    const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
+    const isOpen = stdoutOffset === undefined && stderrOffset === undefined && !fromNow;
+    const message = create(ExecAttachSchema, {
+      name: name ?? "",
+      workload: name === undefined,
+      execId,
+      fromNow,
+      ...(terminal && { size: { cols: wholeNumber(terminal.cols, "cols"), rows: wholeNumber(terminal.rows, "rows") } }),
+      stdoutOffset: isOpen ? 0n : offsetOf(stdoutOffset, "stdoutOffset"),
+      stderrOffset: isOpen ? 0n : offsetOf(stderrOffset, "stderrOffset"),
+    });
+    // Encode the message once now: an encoding error during the call could not be reported to the caller of `attach`.
+    encoded(ExecAttachSchema, message);
+    return message;
+  });
+}
+
+/** Creates the error for an agent that can run commands, but is too old to keep commands or the workload's output. */
+export function keepUnsupported(agentVersion: string | undefined, what: string = "commands"): GuestError {
+  const who = agentVersion === undefined ? "the agent" : `the agent (version ${agentVersion})`;
+  const message = `${who} cannot keep ${what}: it is older than this client`;
+  return failure("FAILED_PRECONDITION", "KEEP_UNSUPPORTED", message);
+}

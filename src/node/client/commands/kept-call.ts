@@ -1,0 +1,395 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  type ExecAttach,
+  ExecAttachSchema,
+  type ExecFrame,
+  type ExecGap,
+  type ExecStarted,
+  TerminalSizeSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
+import { abortedError, failure, type GuestError } from "../errors/errors.ts";
+import { RedialledChannel } from "../grpc/link/redialled.ts";
+import { growingPauses, retried } from "../grpc/retry.ts";
+import { isRefusal, isTransient } from "../errors/transient.ts";
+import { type Deferred, deferred } from "../deferred.ts";
+import { type KeptOptions, type KeptPosition, keepUnsupported, resumeTimeoutOf } from "./keep.ts";
+import { KeptInput, KeptOutputs, NO_OUTPUT, type OutputOffsets } from "./kept-streams.ts";
+import { OwnCommand } from "./own-command.ts";
+import { ExecCall, type ExecListener, type ExecWire, type Frame } from "./wire.ts";
+
+/** Time limit for an agent to answer an attach. If the agent stays silent, the next attempt connects again. */
+const ANSWER_MS = 10_000;
+/** Limit on the pause between attempts to reconnect. */
+const LONGEST_PAUSE_MS = 2_000;
+/** Time limit of the call that makes the agent forget a command, before the command's end is reported. */
+const FORGET_MS = 2_000;
+/** Limit on signals that are queued while disconnected. */
+const WAITING_SIGNALS = 64;
+/** Output names by the numbers of the enum ExecStream. */
+const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
+
+/** Parameters of a KeptCall. */
+export interface KeptParts {
+  readonly name: string;
+  readonly first: Extract<Frame, { readonly case: "start" | "attach" }>;
+  readonly options: KeptOptions;
+  readonly channel: Channel;
+  /** Creates a channel to the agent. The caller closes it. */
+  readonly dial: () => Promise<Channel>;
+  /** Dial at every attempt, because credentials may have changed. If false, the existing channel reconnects by itself. */
+  readonly alwaysDials: boolean;
+}
+
+/**
+ * State of the successive calls. Every state can end in "over".
+ *
+ *     starting ──► attached ──► exited ──► over
+ *                   │    ▲
+ *       connection  ▼    │  agent has answered
+ *       lost      reconnecting
+ */
+type State =
+  /** The agent has not answered the first call yet. */
+  | { readonly kind: "starting"; readonly call: ExecCall }
+  /** The agent has answered this call: frames can be sent. */
+  | { readonly kind: "attached"; readonly call: ExecCall }
+  /** The connection is lost. `call` is the attempt in progress, which the agent has not answered yet. */
+  | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
+  /** The exit frame has been received, and the agent is about to end the call. */
+  | { readonly kind: "exited"; readonly call: ExecCall }
+  /** The listener has been notified of the end. */
+  | { readonly kind: "over"; readonly call?: undefined };
+
+/**
+ * Presents the successive calls of a kept command as one call. Does not request output again that has been received,
+ * and sends input again that the agent has not acknowledged. Ends with the command, at a permanent error, or when
+ * reconnecting takes longer than `resume.timeoutMs`.
+ */
+export class KeptCall implements ExecWire {
+  readonly #parts: KeptParts;
+  readonly #resumeTimeoutMs: number;
+  readonly #over = new AbortController();
+  readonly #signals: Frame[] = [];
+  readonly #channel: RedialledChannel;
+  readonly #own: OwnCommand;
+  /**
+   * Whether the next attempt must dial a new channel. A channel whose connection hangs in its handshake would make no
+   * other connection.
+   */
+  #dialsNext: boolean;
+  #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
+  #listener: ExecListener | undefined;
+  #state: State;
+  /** Undefined before the agent's first answer. */
+  #started: ExecStarted | undefined;
+  #outputs: KeptOutputs | undefined;
+  /** Why the call failed; undefined while it runs, and if it ended with the command's exit. */
+  #failure: GuestError | undefined;
+  readonly input: KeptInput = new KeptInput();
+
+  /** Throws GuestError for invalid options, a closed channel or an aborted signal. */
+  constructor(parts: KeptParts) {
+    this.#parts = parts;
+    this.#channel = new RedialledChannel(parts.channel, parts.dial);
+    this.#own = new OwnCommand(this.#channel, parts.name);
+    this.#dialsNext = parts.alwaysDials;
+    this.#resumeTimeoutMs = resumeTimeoutOf(parts.options);
+    const { waitForReady, requestTimeoutMs } = parts.options;
+    this.#state = { kind: "starting", call: this.#call(parts.first, { waitForReady, requestTimeoutMs }) };
+  }
+
+  open(listener: ExecListener): void {
+    this.#listener = listener;
+    if (this.#state.call !== undefined) this.#follow(this.#state.call);
+    this.#parts.options.signal?.addEventListener("abort", this.#onAbort);
+  }
+
+  send(frame: Frame, sent?: () => void): void {
+    if (frame.case === "stdin") this.input.write(frame.value ?? new Uint8Array(), () => sent?.());
+    else if (frame.case === "stdinClose") this.input.close();
+    else {
+      if (frame.case === "resize") this.#size = frame.value;
+      // While disconnected, a resize need not be queued: every new call sends the last size.
+      if (this.#live !== undefined) this.#live.send(frame);
+      else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
+    }
+  }
+
+  pause(): void {
+    this.#live?.pause();
+  }
+
+  resume(): void {
+    this.#live?.resume();
+  }
+
+  finish(): void {
+    this.#live?.finish();
+  }
+
+  cancel(): void {
+    this.#fail(failure("CANCELLED", "DETACHED", "detached from the command, which continues in the sandbox"));
+  }
+
+  /**
+   * Ends the call and its command: SIGHUP, 5 s, SIGKILL; afterwards the name is free. Sends nothing once the call is
+   * over, because the name may belong to another client's command.
+   */
+  hangUp(): void {
+    const { kind, call } = this.#state;
+    if (kind === "over") return;
+    if (kind === "starting") this.#own.hangUpOnceAnswered(call);
+    else this.#own.hangUp().catch(() => undefined);
+    const error = failure("CANCELLED", "HUNG_UP", "sent SIGHUP to the command");
+    if (kind === "starting") this.#leave(error);
+    else this.#fail(error);
+  }
+
+  /**
+   * Frees the name and the buffer of the command. Rejects with GuestError; if the call failed, with the error of the
+   * call.
+   */
+  async forget(): Promise<void> {
+    if (this.#failure !== undefined) throw this.#failure;
+    await this.#own.forget();
+  }
+
+  readonly onRead = (): void => {
+    if (this.#live !== undefined && this.#parts.options.acknowledge !== "manual") this.#outputs?.noteRead();
+  };
+
+  /** Acknowledges output, which allows the agent to drop it. Throws GuestError for an offset beyond the received bytes. */
+  acknowledge(offsets: OutputOffsets): void {
+    this.#outputs?.acknowledge(offsets);
+  }
+
+  get position(): KeptPosition {
+    const read = this.#outputs?.advanceToRead() ?? NO_OUTPUT;
+    return { execId: this.#started?.execId ?? "", ...read, stdinOffset: this.input.takenOffset };
+  }
+
+  /** The call on which frames can be sent; undefined while there is none. */
+  get #live(): ExecCall | undefined {
+    return this.#state.kind === "attached" || this.#state.kind === "exited" ? this.#state.call : undefined;
+  }
+
+  #call(first: Frame, options: Pick<CallOptions, "waitForReady" | "requestTimeoutMs"> = {}): ExecCall {
+    return new ExecCall(this.#channel.current, { ...options, signal: this.#parts.options.signal }, first);
+  }
+
+  /** Listens to a call, and ignores it as soon as it is no longer the current call. */
+  #follow(call: ExecCall): void {
+    const own = (tell: () => void): void => {
+      if (call === this.#state.call) tell();
+    };
+    call.open({
+      frame: (frame) => own(() => this.#receive(frame, call)),
+      ended: () => own(() => this.#end()),
+      failed: (error) => own(() => this.#onFailed(error)),
+      unread: () => 0,
+    });
+  }
+
+  #receive(frame: ExecFrame["frame"], call: ExecCall): void {
+    if (frame.case === "started") this.#onAnswer(frame.value, call);
+    else if (frame.case === "gap") this.#onGap(frame.value);
+    else if (frame.case === "stdinAck") this.#orFail(() => this.input.taken(Number(frame.value.offset)));
+    else {
+      if (frame.case === "stdout" || frame.case === "stderr") this.#outputs?.received(frame.case, frame.value.length);
+      if (frame.case === "exit") this.#state = { kind: "exited", call };
+      this.#listener?.frame(frame);
+    }
+  }
+
+  /** Handles the agent's answer to a call. */
+  #onAnswer(started: ExecStarted, call: ExecCall): void {
+    const answer = this.#state.kind === "reconnecting" ? this.#state.answer : undefined;
+    const asked = this.#continuation();
+    // An agent that does not know ExecStart.keep runs the command like any other: the command ends with the call.
+    if (!started.kept) this.#fail(keepUnsupported(this.#channel.current.agentVersion));
+    else if (answer === undefined) this.#begin(started, call);
+    else if (!(["execId", "stdoutOffset", "stderrOffset"] as const).every((name) => started[name] === asked[name]))
+      this.#fail(failure("INTERNAL", "RESUME_MISMATCH", "the agent continues at a different offset than requested"));
+    else {
+      this.#attached(started, call);
+      answer.resolve(undefined);
+      if (this.#state.kind === "attached") this.#parts.options.onEvent?.({ kind: "reconnected" });
+    }
+  }
+
+  #begin(started: ExecStarted, call: ExecCall): void {
+    const began = { stdoutOffset: Number(started.stdoutOffset), stderrOffset: Number(started.stderrOffset) };
+    const unread = (output: "stdout" | "stderr"): number => this.#listener?.unread(output) ?? 0;
+    this.#started = started;
+    this.#own.execId = started.execId;
+    this.#outputs = new KeptOutputs(began, unread, () => this.#sendAcknowledgement());
+    this.#listener?.frame({ case: "started", value: started });
+    this.#attached(started, call);
+    // Acknowledge what the caller already has: otherwise a command that is blocked by a full buffer would not write
+    // anything more.
+    const { first, options } = this.#parts;
+    if (options.acknowledge !== "manual") this.#outputs.noteRead();
+    else if (first.case === "attach") {
+      const { stdoutOffset = 0n, stderrOffset = 0n } = first.value ?? {};
+      this.#outputs.acknowledge({ stdoutOffset: Number(stdoutOffset), stderrOffset: Number(stderrOffset) });
+    }
+  }
+
+  #attached(started: ExecStarted, call: ExecCall): void {
+    this.#state = { kind: "attached", call };
+    // Acknowledge before sending input: a command may be blocked on its output and not read any input until then.
+    this.#sendAcknowledgement();
+    this.#orFail(() => this.input.attach(started, (frame) => call.send(frame)));
+    if (this.#size !== undefined && started.terminal) call.send({ case: "resize", value: this.#size });
+    for (const signal of this.#signals.splice(0)) call.send(signal);
+  }
+
+  #sendAcknowledgement(): void {
+    const { acknowledged } = this.#outputs ?? { acknowledged: NO_OUTPUT };
+    if (acknowledged.stdoutOffset + acknowledged.stderrOffset > 0)
+      this.#live?.send({ case: "ack", value: inMessage(acknowledged) });
+  }
+
+  #orFail(action: () => void): void {
+    try {
+      action();
+    } catch (error) {
+      this.#fail(error as GuestError);
+    }
+  }
+
+  #onGap({ stream: number, bytes: lost }: ExecGap): void {
+    const bytes = Number(lost);
+    const stream = STREAMS[number];
+    if (stream === undefined) return; // a stream that only newer agents know
+    const offset = this.#outputs?.skip(stream, bytes) ?? 0;
+    this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
+    const message = `${bytes} bytes of ${stream} from offset ${offset} on were dropped (the agent's buffer was full)`;
+    if (this.#parts.options.failOnGap === true) this.#fail(failure("DATA_LOSS", "OUTPUT_LOST", message));
+  }
+
+  #onFailed(error: GuestError): void {
+    switch (this.#state.kind) {
+      case "starting":
+        this.#fail(this.#asOlder(error));
+        return;
+      case "attached":
+        if (this.#resumeTimeoutMs > 0 && this.#isTransient(error)) this.#reconnect(error);
+        else this.#fail(error);
+        return;
+      case "reconnecting":
+        this.#state.answer?.reject(error);
+        return;
+      case "exited":
+        this.#end();
+        return;
+      case "over":
+    }
+  }
+
+  /**
+   * Recognises agents that are too old: an agent without the attach frame reports an empty first frame, and an agent
+   * without `workload` an empty name. A newer agent fails with EXEC_UNKNOWN too, but only if the request has an
+   * `exec_id`.
+   */
+  #asOlder(error: GuestError): GuestError {
+    const { case: kind, value } = this.#parts.first;
+    const isWorkload = kind === "attach" && value?.workload === true;
+    const isNameless = isWorkload && value.execId === "" && error.reason === "EXEC_UNKNOWN";
+    if (kind !== "attach" || (error.reason !== "FRAME_ORDER" && !isNameless)) return error;
+    return keepUnsupported(this.#channel.current.agentVersion, isWorkload ? "the workload's output" : undefined);
+  }
+
+  /** Whether another attempt may succeed: the connection failed, or the client's credentials may not be up to date yet. */
+  #isTransient(error: GuestError): boolean {
+    const { alwaysDials, channel } = this.#parts;
+    return isTransient(error) && (alwaysDials || (!isRefusal(error) && !channel.isClosed));
+  }
+
+  #reconnect(lost: GuestError): void {
+    this.#state = { kind: "reconnecting" };
+    this.input.detach();
+    this.#parts.options.onEvent?.({ kind: "disconnected", error: lost });
+    retried(Promise.reject(lost), () => this.#reattach(), {
+      pausesMs: growingPauses(LONGEST_PAUSE_MS),
+      untilMs: performance.now() + this.#resumeTimeoutMs,
+      signal: this.#over.signal,
+      isTransient: (error) => this.#isTransient(error as GuestError),
+    }).catch((error: unknown) => this.#fail(error as GuestError));
+  }
+
+  /** Makes one attempt to reconnect. Resolves when the agent has answered, or when the call is over. */
+  async #reattach(): Promise<void> {
+    if (this.#dialsNext) await this.#channel.renew();
+    this.#dialsNext = this.#parts.alwaysDials;
+    if (this.#state.kind === "over") return;
+    const call = this.#call({ case: "attach", value: this.#continuation() });
+    const answer = deferred<undefined>();
+    this.#state = { kind: "reconnecting", call, answer };
+    this.#follow(call);
+    const timer = setTimeout(() => {
+      call.cancel();
+      this.#state = { kind: "reconnecting" };
+      this.#dialsNext = true;
+      answer.reject(failure("UNAVAILABLE", "CONNECT_TIMED_OUT", `the agent has not answered within ${ANSWER_MS} ms`));
+    }, ANSWER_MS);
+    await answer.promise.finally(() => clearTimeout(timer));
+  }
+
+  /** Creates the next call's request: the first call's attach options, continuing at the current offsets. */
+  #continuation(): ExecAttach {
+    const { first, name } = this.#parts;
+    const message = create(ExecAttachSchema, first.case === "attach" ? first.value : {});
+    const size = this.#size && create(TerminalSizeSchema, this.#size);
+    const at = { name, execId: this.#started?.execId ?? "", fromNow: false, size };
+    return Object.assign(message, at, inMessage(this.#outputs?.offsets ?? NO_OUTPUT));
+  }
+
+  readonly #onAbort = (): void => {
+    const { signal } = this.#parts.options;
+    if (signal !== undefined) this.#fail(abortedError(signal));
+  };
+
+  #end(): void {
+    const { acknowledge, forget = acknowledge !== "manual" } = this.#parts.options;
+    const end = (): void => {
+      if (this.#state.kind === "over") return;
+      this.#close();
+      this.#listener?.ended();
+    };
+    // Forget the command first, so that its name is free when its end is reported. If that fails, the agent forgets it
+    // after `lingerMs`.
+    if (forget && this.#state.kind === "exited") this.#own.forget(FORGET_MS).then(end, end);
+    else end();
+  }
+
+  #fail(error: GuestError): void {
+    if (this.#state.kind === "over") return;
+    this.#state.call?.cancel();
+    this.#leave(error);
+  }
+
+  #leave(error: GuestError): void {
+    // If an earlier call was answered, the command was started, even if the last attempt was never sent.
+    const failed = this.#started === undefined ? error : error.ofBegunCall();
+    this.#failure = failed;
+    this.#close();
+    this.#listener?.failed(failed);
+  }
+
+  #close(): void {
+    const { answer } = { answer: undefined, ...this.#state };
+    this.#state = { kind: "over" };
+    this.#over.abort();
+    answer?.resolve(undefined);
+    this.#outputs?.stop();
+    this.#parts.options.signal?.removeEventListener("abort", this.#onAbort);
+    this.input.drop();
+    this.#channel.close();
+  }
+}
+
+function inMessage({ stdoutOffset, stderrOffset }: OutputOffsets): Record<keyof OutputOffsets, bigint> {
+  return { stdoutOffset: BigInt(stdoutOffset), stderrOffset: BigInt(stderrOffset) };
+}

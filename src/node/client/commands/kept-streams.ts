@@ -1,0 +1,257 @@
+import type { ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { failure, invalidOption } from "../errors/errors.ts";
+import { deferred } from "../deferred.ts";
+import type { Frame } from "./wire.ts";
+
+/** Limit on input that is kept until the agent has received it; at the limit, further writes wait. */
+const HELD_BYTES = 1024 * 1024;
+/**
+ * Limit on input in flight to the agent, which stops reading frames once this much is waiting for the command. An
+ * acknowledgement of output must never queue behind that, because the command may be blocked until the agent receives
+ * it.
+ */
+const WINDOW_BYTES = 256 * 1024;
+/** Size that each frame counts against the window, in addition to its data. */
+const FRAME_BYTES = 256;
+/**
+ * Read output is acknowledged after this many bytes, or after this time: an acknowledgement for every read would cost
+ * too much.
+ */
+const ACKNOWLEDGE_BYTES = 32 * 1024;
+const ACKNOWLEDGE_MS = 20;
+
+/**
+ * Standard input of a kept command. Keeps input until the agent has received it, so that the next call can send it
+ * again.
+ */
+export class KeptInput {
+  /** Offset of the first kept byte; undefined before the agent has reported how much input it has received. */
+  #offset: number | undefined;
+  /**
+   * Pieces that the agent has not acknowledged; an empty piece stands for the end of input. Undefined if the command
+   * accepts no input.
+   */
+  #held: Buffer[] | undefined = [];
+  #heldBytes = 0;
+  /** Number of these pieces that the current call has sent, and their share of the window. */
+  #sent = 0;
+  #sentBytes = 0;
+  /** Callbacks that run once fewer bytes than `below` are kept. */
+  #waiting: { readonly below: number; readonly done: () => void }[] = [];
+  /** Sends a frame on the attached call; undefined while there is none. */
+  #send: ((frame: Frame) => void) | undefined;
+
+  /** Offset up to which the agent has acknowledged input. */
+  get takenOffset(): number {
+    return this.#offset ?? 0;
+  }
+
+  /** Resolves when the agent has acknowledged all input, when the command accepts no more input, or at the time limit. */
+  async allTaken(limitMs: number): Promise<void> {
+    const { promise, resolve } = deferred<undefined>();
+    const timer = setTimeout(resolve, limitMs, undefined);
+    this.#whenBelow(1, () => resolve(undefined));
+    await promise;
+    clearTimeout(timer);
+  }
+
+  /** Copies bytes, so that the caller may reuse them at once. `done` runs when more may follow. */
+  write(bytes: Uint8Array, done: () => void): void {
+    if (bytes.length > 0) this.#hold(Buffer.from(bytes));
+    this.#whenBelow(HELD_BYTES, done);
+  }
+
+  close(): void {
+    this.#hold(Buffer.alloc(0));
+  }
+
+  /** Starts sending on a newly attached call. Throws GuestError if its input cannot continue there. */
+  attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): void {
+    this.#sent = this.#sentBytes = 0;
+    this.taken(Number(stdinOffset));
+    if ((!stdin && !terminal) || stdinClosed) this.drop();
+    this.#send = send;
+    this.#flush();
+  }
+
+  /** Stops sending, because the call has lost its connection. */
+  detach(): void {
+    this.#send = undefined;
+  }
+
+  /**
+   * Records the offset up to which the agent has received input. Throws GuestError (ABORTED) if that offset is
+   * impossible.
+   */
+  taken(offset: number): void {
+    this.#offset ??= offset;
+    const takenBytes = offset - this.#offset;
+    if (takenBytes > this.#heldBytes)
+      throw failure(
+        "ABORTED",
+        "INPUT_CONFLICT",
+        "another client has written to the command's standard input in the meantime",
+      );
+    // Input that the agent had acknowledged is not kept any more, so continuing would leave a hole.
+    if (takenBytes < 0) {
+      const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
+      throw failure("ABORTED", "INPUT_LOST", `${had}: the rest is lost, as by a rollback`);
+    }
+    this.#offset = offset;
+    this.#forget(takenBytes);
+    this.#flush();
+  }
+
+  /** Drops all input, because the command accepts no more. */
+  drop(): void {
+    this.#held = undefined;
+    this.#heldBytes = 0;
+    this.#release();
+  }
+
+  #hold(piece: Buffer): void {
+    if (this.#held === undefined) return;
+    this.#held.push(piece);
+    this.#heldBytes += piece.length;
+    this.#flush();
+  }
+
+  #flush(): void {
+    for (let piece; (piece = this.#held?.[this.#sent]) !== undefined && this.#send !== undefined; this.#sent++) {
+      const cost = piece.length + FRAME_BYTES;
+      if (this.#sentBytes + cost > WINDOW_BYTES) return;
+      this.#sentBytes += cost;
+      this.#send(piece.length === 0 ? { case: "stdinClose", value: {} } : { case: "stdin", value: piece });
+    }
+  }
+
+  #forget(bytes: number): void {
+    for (let left = bytes, first; left > 0 && (first = this.#held?.[0]) !== undefined;) {
+      const isWhole = first.length <= left;
+      const count = isWhole ? first.length : left;
+      this.#held?.splice(0, 1, ...(isWhole ? [] : [first.subarray(count)]));
+      if (this.#sent > 0) this.#sentBytes -= isWhole ? count + FRAME_BYTES : count;
+      if (this.#sent > 0 && isWhole) this.#sent--;
+      left -= count;
+    }
+    this.#heldBytes -= bytes;
+    this.#release();
+  }
+
+  #whenBelow(below: number, done: () => void): void {
+    this.#waiting.push({ below, done });
+    this.#release();
+  }
+
+  #release(): void {
+    const isDue = ({ below }: { readonly below: number }): boolean => this.#heldBytes < below;
+    const due = this.#waiting.filter(isDue);
+    this.#waiting = this.#waiting.filter((each) => !isDue(each));
+    for (const { done } of due) done();
+  }
+}
+
+type Output = "stdout" | "stderr";
+
+/** Offsets in both outputs. */
+export type OutputOffsets = Readonly<Record<`${Output}Offset`, number>>;
+
+/** The offsets before the agent's first answer. */
+export const NO_OUTPUT: OutputOffsets = { stdoutOffset: 0, stderrOffset: 0 };
+
+interface Position {
+  /** Offset at which the output began, plus the size of the gaps that its reader has passed. */
+  before: number;
+  receivedBytes: number;
+  /** Gaps that the reader may not have reached yet, with the number of received bytes before each. */
+  readonly gaps: { readonly after: number; readonly bytes: number }[];
+  /** Offset up to which the agent may drop output. */
+  acknowledged: number;
+}
+
+/** Tracks the positions in both outputs of a kept command, and acknowledges output. */
+export class KeptOutputs {
+  readonly #at: Readonly<Record<Output, Position>>;
+  readonly #unread: (output: Output) => number;
+  readonly #onAcknowledged: () => void;
+  #timer: NodeJS.Timeout | undefined;
+
+  /** @param unread returns the number of received bytes that the reader has not read yet */
+  constructor(began: OutputOffsets, unread: (output: Output) => number, onAcknowledged: () => void) {
+    const from = (before: number): Position => ({ before, receivedBytes: 0, gaps: [], acknowledged: 0 });
+    this.#at = { stdout: from(began.stdoutOffset), stderr: from(began.stderrOffset) };
+    this.#unread = unread;
+    this.#onAcknowledged = onAcknowledged;
+  }
+
+  /** Offsets after the last received bytes. */
+  get offsets(): OutputOffsets {
+    return this.#offsets(({ before, receivedBytes, gaps }) =>
+      gaps.reduce((offset, { bytes }) => offset + bytes, before + receivedBytes),
+    );
+  }
+
+  /**
+   * Returns the offsets after the last bytes that the reader has read, including the gaps up to there. Forgets these
+   * gaps.
+   */
+  advanceToRead(): OutputOffsets {
+    return this.#offsets((at, output) => {
+      const read = at.receivedBytes - this.#unread(output);
+      for (let gap; (gap = at.gaps[0]) !== undefined && gap.after <= read; at.gaps.shift()) at.before += gap.bytes;
+      return at.before + read;
+    });
+  }
+
+  /** Offsets up to which the agent may drop output. */
+  get acknowledged(): OutputOffsets {
+    return this.#offsets(({ acknowledged }) => acknowledged);
+  }
+
+  received(output: Output, count: number): void {
+    this.#at[output].receivedBytes += count;
+  }
+
+  /** Records a gap. Returns the offset at which it begins. */
+  skip(output: Output, bytes: number): number {
+    const { [`${output}Offset` as const]: offset } = this.offsets;
+    this.#at[output].gaps.push({ after: this.#at[output].receivedBytes, bytes });
+    return offset;
+  }
+
+  /** Acknowledges read bytes: at once if there are many, after a short delay if there are few. */
+  noteRead(): void {
+    const read = this.advanceToRead();
+    const { acknowledged } = this;
+    const bytes = read.stdoutOffset - acknowledged.stdoutOffset + (read.stderrOffset - acknowledged.stderrOffset);
+    if (bytes >= ACKNOWLEDGE_BYTES) this.acknowledge(read);
+    else if (bytes > 0)
+      this.#timer ??= setTimeout(() => this.acknowledge(this.advanceToRead()), ACKNOWLEDGE_MS).unref();
+  }
+
+  /**
+   * Acknowledges output up to these offsets; smaller offsets than earlier ones change nothing. Throws GuestError
+   * (INVALID_ARGUMENT) for an offset beyond the received bytes.
+   */
+  acknowledge(given: OutputOffsets): void {
+    this.stop();
+    const { offsets } = this;
+    for (const output of ["stdout", "stderr"] as const) {
+      const name = `${output}Offset` as const;
+      if (given[name] > offsets[name])
+        throw invalidOption(name, `${name} is ${given[name]}, but only ${offsets[name]} bytes have been received`);
+      this.#at[output].acknowledged = Math.max(this.#at[output].acknowledged, given[name]);
+    }
+    this.#onAcknowledged();
+  }
+
+  /** Cancels the pending automatic acknowledgement. */
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #offsets(of: (at: Position, output: Output) => number): OutputOffsets {
+    return { stdoutOffset: of(this.#at.stdout, "stdout"), stderrOffset: of(this.#at.stderr, "stderr") };
+  }
+}

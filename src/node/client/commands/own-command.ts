@@ -1,0 +1,66 @@
+import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import type { RedialledChannel } from "../grpc/link/redialled.ts";
+import type { ExecCall } from "./wire.ts";
+
+/** Parameters of EndExec that terminate a command: SIGHUP, and the grace period before SIGKILL. */
+const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
+/** Time limit for the agent to answer a start that the caller has cancelled, and then to end the started command. */
+const ANSWER_MS = 10_000;
+
+/**
+ * The kept command that a call has started or attached to. Ends or forgets only this command: EndExec without an
+ * exec_id would end any command that has the name now, even another client's.
+ */
+export class OwnCommand {
+  /** The command's exec_id; empty before the agent's first answer. */
+  execId = "";
+  readonly #channel: RedialledChannel;
+  readonly #name: string;
+
+  constructor(channel: RedialledChannel, name: string) {
+    this.#channel = channel;
+    this.#name = name;
+  }
+
+  /** Ends the command: SIGHUP, 5 s, SIGKILL; afterwards its name is free. Rejects with GuestError. */
+  async hangUp(): Promise<void> {
+    await this.#end(HANG_UP);
+  }
+
+  /** Frees the name and the buffer of the command, which must have ended. Rejects with GuestError. */
+  async forget(requestTimeoutMs?: number): Promise<void> {
+    await this.#end({}, requestTimeoutMs);
+  }
+
+  /**
+   * Terminates (SIGHUP) the command of a cancelled start. Waits for the agent's answer, because only that says whether
+   * a command was started, and its exec_id.
+   */
+  hangUpOnceAnswered(call: ExecCall): void {
+    const timer = setTimeout(() => call.cancel(), ANSWER_MS);
+    const over = (): void => {
+      clearTimeout(timer);
+      call.cancel();
+    };
+    call.open({
+      frame: (frame) => {
+        if (frame.case !== "started") return;
+        this.execId = frame.value.execId;
+        // End the call last: until then a closed client keeps its connection. An agent that is too old to keep commands
+        // ends the command with its call.
+        if (frame.value.kept) this.#end(HANG_UP, ANSWER_MS).then(over, over);
+        else over();
+      },
+      ended: over,
+      failed: over,
+      unread: () => 0,
+    });
+  }
+
+  async #end(how: Partial<typeof HANG_UP>, requestTimeoutMs?: number): Promise<void> {
+    const { execId } = this;
+    if (execId === "") return;
+    const request = { name: this.#name, execId, ...how };
+    await this.#channel.use((channel) => channel.unary(ExecSessions.method.endExec, request, { requestTimeoutMs }));
+  }
+}

@@ -1,0 +1,278 @@
+import type { Readable, Writable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
+import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { wholeNumber } from "../arguments.ts";
+import { failure } from "../errors/errors.ts";
+import { deferred } from "../deferred.ts";
+import { readableStream, writableStream } from "../web-streams.ts";
+import { type CommandResult, resultOf, type SignalName, signalNumber } from "./command.ts";
+import { CommandError } from "./command-error.ts";
+import { inheritInput, type OutputReaders, readThrough } from "./stdio.ts";
+import { inputStream, OutputStream } from "./streams.ts";
+import type { ExecWire } from "./wire.ts";
+
+type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
+
+/** A command's streams as web streams. */
+export interface WebStreams {
+  /** Aborting this stream cancels the command. */
+  readonly stdin: WritableStream<Uint8Array>;
+  /** Cancelling this stream drops the rest of the output. */
+  readonly stdout: ReadableStream<Uint8Array>;
+  readonly stderr: ReadableStream<Uint8Array>;
+}
+
+/** Limit on the standard error that is kept for a CommandError. */
+const STDERR_END_BYTES = 8_192;
+
+/** How a GuestProcess is connected. */
+export interface ProcessParts {
+  /** Whether writes to `stdin`, and its end, are sent to the command. */
+  readonly hasStdin: boolean;
+  /** Connect `stdin` to this program's standard input; "terminal" for a command in a terminal. */
+  readonly inheritsInput?: boolean | "terminal" | undefined;
+  /** Who reads the outputs instead of the caller. */
+  readonly readers?: OutputReaders | undefined;
+  /** The command, if `wait` is to reject with CommandError unless the exit code is 0. */
+  readonly checked?: readonly string[] | undefined;
+}
+
+/**
+ * A command in the sandbox. Read both outputs, or call `resume()` on the one that you do not need: a full output blocks
+ * the other one, and the command. Leaving a `for await` loop over an output before its end ends the command, as
+ * `cancel` does; use `stdout.iterator({ destroyOnReturn: false })` to leave it running. `await using` ends it, too.
+ */
+export class GuestProcess {
+  /** Standard input; ended from the start if the command has none. */
+  readonly stdin: Writable;
+  readonly stdout: Readable;
+  /** Empty for a command in a terminal. */
+  readonly stderr: Readable;
+  /** Process ID in the guest. Rejects with GuestError if the command could not be started. */
+  readonly started: Promise<number>;
+  /** The agent's first answer. Rejects with GuestError if there is none. */
+  protected readonly answered: Promise<ExecStarted>;
+  readonly #wire: ExecWire;
+  readonly #outputs: Outputs;
+  readonly #start = deferred<ExecStarted>();
+  readonly #end = deferred<CommandResult>();
+  #web: WebStreams | undefined;
+  #exit: ExecExit | undefined;
+  #failed = false;
+  /** Why this side has ended the command. */
+  #abandoned: { readonly error: unknown } | undefined;
+  readonly #checked: readonly string[] | undefined;
+  #stderrEnd = Buffer.alloc(0);
+  /** Settles when the readers have read everything. */
+  readonly #read: Promise<unknown>;
+  #result: Promise<CommandResult> | undefined;
+
+  /** @throws GuestError if the call cannot be made */
+  constructor(wire: ExecWire, { hasStdin, inheritsInput = false, readers, checked }: ProcessParts) {
+    this.#checked = checked;
+    this.#wire = wire;
+    const resumeIfRoom = (): void => this.#resumeIfRoom();
+    const parts = { onRoom: resumeIfRoom, onRead: wire.onRead, onLeft: () => this.onLeft() };
+    this.#outputs = { stdout: new OutputStream(parts), stderr: new OutputStream(parts) };
+    this.stdout = this.#outputs.stdout;
+    this.stderr = this.#outputs.stderr;
+    this.answered = this.#start.promise;
+    this.started = this.answered.then(({ pid }) => pid);
+    // Callers need not await these promises, so mark their rejections as handled.
+    this.started.catch(() => undefined);
+    this.#end.promise.catch((error: unknown) => this.#closeStreams(error));
+    this.stdin = inputStream(wire, hasStdin, (reason) => this.#abandon(reason));
+    wire.open({
+      frame: (frame) => this.#receive(frame),
+      ended: () => this.#ended(),
+      failed: (error) => this.#fail(this.#abandoned === undefined ? error : this.#abandoned.error),
+      unread: (output) => this.#outputs[output].readableLength,
+    });
+    if (!hasStdin) this.stdin.end();
+    this.#read = Promise.all([this.#readBy(readers, "stdout"), this.#readBy(readers, "stderr")]);
+    this.#read.catch(() => undefined);
+    if (inheritsInput !== false) this.#inheritInput(inheritsInput === "terminal");
+  }
+
+  /** The command's streams as web streams. Use either these or the Node streams. */
+  get web(): WebStreams {
+    this.#web ??= {
+      stdin: writableStream(this.stdin),
+      stdout: readableStream(this.stdout),
+      stderr: readableStream(this.stderr),
+    };
+    return this.#web;
+  }
+
+  /** Sets the terminal's size. Throws GuestError unless both numbers are integers from 0 to 65535. */
+  resize(cols: number, rows: number): void {
+    // Check here: an invalid size would make the agent end the call, and with it the command.
+    const size = (value: number, field: string): number => wholeNumber(value, field, LARGEST_SIZE);
+    this.#wire.send({ case: "resize", value: { cols: size(cols, "cols"), rows: size(rows, "rows") } });
+  }
+
+  /**
+   * Sends a signal to the command's process group; its name, or its number in the guest. `wait` says when the command
+   * has ended. Throws GuestError.
+   */
+  kill(signal: number | SignalName = "SIGTERM"): void {
+    this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
+  }
+
+  /** Cancels the call, after which the agent sends SIGHUP to the command's session, and SIGKILL 5 s later. */
+  cancel(): void {
+    this.#wire.cancel();
+  }
+
+  /**
+   * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving the loop ends the command, like a
+   * loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
+   */
+  async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
+    const decoder = new StringDecoder("utf8");
+    // Pieces are joined only at a line end: adding each piece to the line would copy a long line again and again.
+    let pieces: string[] = [];
+    let length = 0;
+    for await (const bytes of this[from] as AsyncIterable<Buffer | string>) {
+      const text = typeof bytes === "string" ? bytes : decoder.write(bytes);
+      let start = 0;
+      for (let end; (end = text.indexOf("\n", start)) >= 0; start = end + 1) {
+        pieces.push(text.slice(start, end));
+        yield withoutReturn(pieces.join(""));
+        pieces = [];
+        length = 0;
+      }
+      if (start < text.length) pieces.push(text.slice(start));
+      length += text.length - start;
+      if (length > LONGEST_LINE)
+        throw failure(
+          "RESOURCE_EXHAUSTED",
+          "OUTPUT_TOO_LARGE",
+          `a line of ${from} has more than ${LONGEST_LINE} characters`,
+        );
+    }
+    pieces.push(decoder.end());
+    const last = pieces.join("");
+    if (last !== "") yield withoutReturn(last);
+    return undefined;
+  }
+
+  /** Iterates over the lines of standard output, as `lines` does. */
+  [Symbol.asyncIterator](): AsyncGenerator<string, undefined, undefined> {
+    return this.lines();
+  }
+
+  /** Ends the command, as `cancel` does, unless it has ended; resolves when the call is over. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (this.#exit === undefined) this.cancel();
+    await this.#end.promise.catch(() => undefined);
+  }
+
+  /**
+   * Resolves with the command's result once the streams, and the callbacks, have received all of its output. Rejects
+   * with GuestError, with the error of a callback, and with CommandError if `check` is set.
+   */
+  wait(): Promise<CommandResult> {
+    this.#result ??= this.#checkedResult();
+    return this.#result;
+  }
+
+  /** Called when the reader leaves a loop over an output. Does nothing after the command's end. */
+  protected onLeft(): void {
+    if (this.#exit !== undefined || this.#failed) return;
+    const message = "the loop over the command's output was left, which ended the command";
+    this.#abandoned ??= { error: failure("CANCELLED", "STREAM_LEFT", message) };
+    this.#wire.cancel();
+  }
+
+  async #checkedResult(): Promise<CommandResult> {
+    const [result] = await Promise.all([this.#end.promise, this.#read]);
+    if (this.#checked === undefined || result.exitCode === 0) return result;
+    throw new CommandError(this.#checked, { ...result, stdout: "", stderr: this.#stderrEnd.toString() });
+  }
+
+  async #readBy(readers: OutputReaders | undefined, name: "stdout" | "stderr"): Promise<void> {
+    const reader = readers?.[name];
+    if (reader === undefined) return;
+    await readThrough(this[name], reader, (error) => {
+      this.#abandoned ??= { error };
+      this.cancel();
+    });
+  }
+
+  #inheritInput(isTerminal: boolean): void {
+    const onResize = (cols: number, rows: number): void => this.resize(cols, rows);
+    const release = inheritInput(this.stdin, isTerminal ? onResize : undefined);
+    this.#end.promise.then(release, release);
+  }
+
+  #receive(frame: ExecFrame["frame"]): void {
+    if (frame.case === "started") this.#start.resolve(frame.value);
+    else if (frame.case === "stdout" || frame.case === "stderr") {
+      if (this.#checked !== undefined && frame.case === "stderr") this.#keepEnd(frame.value);
+      this.#outputs[frame.case].accept(frame.value);
+      if (this.#outputs[frame.case].full) this.#wire.pause();
+    } else if (frame.case === "exit") {
+      this.#exit = frame.value;
+      this.#wire.finish();
+    }
+  }
+
+  #ended(): void {
+    if (this.#exit === undefined) {
+      const message = "the agent ended the call without saying how the command ended";
+      this.#fail(failure("INTERNAL", "EXIT_MISSING", message));
+      return;
+    }
+    this.#outputs.stdout.push(null);
+    this.#outputs.stderr.push(null);
+    this.stdin.destroy();
+    this.#end.resolve(resultOf(this.#exit));
+  }
+
+  #keepEnd(stderr: Uint8Array): void {
+    this.#stderrEnd = Buffer.concat([this.#stderrEnd, stderr.subarray(-STDERR_END_BYTES)]).subarray(-STDERR_END_BYTES);
+  }
+
+  #fail(error: unknown): void {
+    this.#failed = true;
+    this.#start.reject(error);
+    this.#end.reject(error);
+  }
+
+  /**
+   * Cancels a command whose input source has failed: it would otherwise run with only part of its input. Does nothing
+   * after the command's end.
+   */
+  #abandon(cause: Error): void {
+    if (this.#exit !== undefined || this.#failed) return;
+    const message = `the source of the command's standard input failed: ${cause.message}`;
+    this.#abandoned ??= { error: failure("FAILED_PRECONDITION", "SOURCE_FAILED", message, cause) };
+    this.#wire.cancel();
+  }
+
+  #closeStreams(error: unknown): void {
+    const reason = error instanceof Error ? error : undefined;
+    for (const stream of [this.stdin, this.stdout, this.stderr]) stream.destroy(reason);
+  }
+
+  #resumeIfRoom(): void {
+    if (!this.#outputs.stdout.full && !this.#outputs.stderr.full) this.#wire.resume();
+  }
+}
+
+/** Options of `lines`. */
+export interface LinesOptions {
+  /** The output to read. Default: "stdout". */
+  readonly from?: "stdout" | "stderr" | undefined;
+}
+
+/** Limit on the characters of a line, so that a command that writes no line ends cannot fill the memory. */
+const LONGEST_LINE = 100_000_000;
+
+function withoutReturn(line: string): string {
+  return line.endsWith("\r") ? line.slice(0, -1) : line;
+}
+
+/** Limit on the columns and rows of a terminal (struct winsize, ioctl_tty(2)). */
+const LARGEST_SIZE = 65_535;

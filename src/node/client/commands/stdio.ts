@@ -1,0 +1,170 @@
+import { spawnSync } from "node:child_process";
+import type { Readable, Writable } from "node:stream";
+import { StringDecoder } from "node:string_decoder";
+import { messageOf } from "../../../shared/errors.ts";
+import { failure, invalidOption } from "../errors/errors.ts";
+
+/**
+ * What a standard stream of a command is connected to, as in node:child_process. "pipe": the stream of the process.
+ * "inherit": the same stream of this program. "ignore": nothing; output is read and dropped.
+ */
+export type Stdio = "pipe" | "inherit" | "ignore";
+
+/** The same for all three standard streams, or one for each: input, output and error. */
+export type StdioOption = Stdio | readonly [stdin: Stdio, stdout: Stdio, stderr: Stdio];
+
+/** Options about the standard streams of a command. */
+export interface StdioOptions {
+  /**
+   * "pipe", "inherit" or "ignore" for all standard streams, or an array with one for each. `input` and `stdin` override
+   * the first. With "inherit" and a `terminal`, the local terminal is in raw mode until the command ends, and the
+   * command's terminal follows its size. Default: ["ignore", "pipe", "pipe"].
+   */
+  readonly stdio?: StdioOption | undefined;
+}
+
+/** Callbacks for the output of a command. */
+export interface OutputListeners<Output extends string | Buffer = string> {
+  /**
+   * Called with each piece of standard output as it arrives; characters are never split. If it returns a promise, the
+   * next piece waits for it, and so may the command. If it throws, the command is cancelled and the call rejects.
+   */
+  readonly onStdout?: ((piece: Output) => unknown) | undefined;
+  /** Like `onStdout`, for standard error. */
+  readonly onStderr?: ((piece: Output) => unknown) | undefined;
+}
+
+/** What each of the standard streams is connected to. Throws GuestError (INVALID_ARGUMENT) for anything else. */
+export function stdioOf(given: StdioOption = ["ignore", "pipe", "pipe"]): readonly [Stdio, Stdio, Stdio] {
+  const all: readonly unknown[] = Array.isArray(given) ? given : [given, given, given];
+  const [stdin, stdout, stderr] = all;
+  if (all.length === 3 && isStdio(stdin) && isStdio(stdout) && isStdio(stderr)) return [stdin, stdout, stderr];
+  const message = `stdio requires "pipe", "inherit" or "ignore", or an array of three of these`;
+  throw invalidOption("stdio", message);
+}
+
+function isStdio(value: unknown): value is Stdio {
+  return value === "pipe" || value === "inherit" || value === "ignore";
+}
+
+/** Who reads an output instead of the caller. */
+export interface OutputReader {
+  /** Receives the bytes of each piece first. */
+  readonly onBytes?: ((bytes: Buffer) => unknown) | undefined;
+  /** The caller's callback. It receives text or bytes, as `isText` says. */
+  readonly onPiece?: ((piece: never) => unknown) | undefined;
+  /** Whether `onPiece` receives text. */
+  readonly isText: boolean;
+}
+
+/** How to read the outputs of a command; undefined for an output that the caller reads. */
+export interface OutputReaders {
+  readonly stdout: OutputReader | undefined;
+  readonly stderr: OutputReader | undefined;
+}
+
+/**
+ * The readers of a command's outputs.
+ *
+ * @param isBuffer whether the callbacks receive bytes
+ */
+export function readersOf(
+  { stdio, onStdout, onStderr }: StdioOptions & OutputListeners<never>,
+  isBuffer: boolean,
+): OutputReaders {
+  const [, stdout, stderr] = stdioOf(stdio);
+  const readerOf = (
+    name: "stdout" | "stderr",
+    how: Stdio,
+    onPiece: OutputListeners<never>["onStdout"],
+  ): OutputReader | undefined =>
+    how === "pipe" && onPiece === undefined
+      ? undefined
+      : {
+          onPiece,
+          isText: !isBuffer,
+          onBytes: how === "inherit" ? (bytes) => written(name, bytes) : undefined,
+        };
+  return {
+    stdout: readerOf("stdout", stdout, onStdout),
+    stderr: readerOf("stderr", stderr, onStderr),
+  };
+}
+
+/** Resolves when this program's output has taken the bytes. Rejects with GuestError. */
+function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
+  const stream = process[name];
+  return new Promise((resolve, reject) => {
+    const fail = (error: Error): void => {
+      const message = `the ${name} of this program cannot be written: ${messageOf(error)}`;
+      reject(failure("FAILED_PRECONDITION", "DESTINATION_FAILED", message, error));
+    };
+    // Without a listener, a closed pipe would end this program. The "error" event is emitted after the callback of the
+    // write has run.
+    stream.once("error", fail);
+    stream.write(bytes, (error) => {
+      if (error) {
+        fail(error);
+        return;
+      }
+      stream.off("error", fail);
+      resolve();
+    });
+  });
+}
+
+/**
+ * Reads an output to its end. Rejects with the error of the stream, or of a callback.
+ *
+ * @param onThrown called before it rejects with the error of a callback
+ */
+export async function readThrough(
+  output: Readable,
+  { onBytes, onPiece, isText }: OutputReader,
+  onThrown: (error: unknown) => void,
+): Promise<void> {
+  const decoder = new StringDecoder("utf8");
+  const pass = async (bytes: Buffer | undefined): Promise<void> => {
+    try {
+      if (bytes !== undefined) await onBytes?.(bytes);
+      if (onPiece === undefined) return;
+      const piece = !isText ? bytes : bytes === undefined ? decoder.end() : decoder.write(bytes);
+      if (piece !== undefined && piece.length > 0) await onPiece(piece as never);
+    } catch (error) {
+      onThrown(error);
+      throw error;
+    }
+  };
+  for await (const bytes of output as AsyncIterable<Buffer>) await pass(bytes);
+  await pass(undefined);
+}
+
+/**
+ * Connects this program's standard input to a command's. Call the returned function when the command has ended. It
+ * restores the modes of this program's terminal, and lets this program exit although its input is open.
+ *
+ * @param onResize given if the command runs in a terminal: called with the new size of this program's terminal
+ */
+export function inheritInput(
+  target: Writable,
+  onResize: ((cols: number, rows: number) => void) | undefined,
+): () => void {
+  const { stdin, stdout } = process;
+  const fail = (error: Error): void => void target.destroy(error);
+  const resized = (): void => onResize?.(stdout.columns, stdout.rows);
+  const isRaw = onResize !== undefined && stdin.isTTY;
+  stdin.on("error", fail);
+  if (onResize !== undefined && stdout.isTTY) stdout.on("resize", resized);
+  if (isRaw) {
+    stdin.setRawMode(true);
+    // Node's raw mode still makes CR LF of line feeds (UV_TTY_MODE_RAW of libuv), which garbles full-screen programs.
+    spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
+  }
+  stdin.pipe(target);
+  return () => {
+    stdin.unpipe(target);
+    stdin.off("error", fail);
+    stdout.off("resize", resized);
+    if (isRaw) stdin.setRawMode(false);
+  };
+}

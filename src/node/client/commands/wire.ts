@@ -1,0 +1,155 @@
+import { create, type MessageInitShape } from "@bufbuild/protobuf";
+import type { ClientDuplexStream, ServiceError } from "@grpc/grpc-js";
+import { type ExecFrame, ExecFrameSchema } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type CallOptions, cancelCall, type Channel } from "../grpc/channel.ts";
+import type { GuestError } from "../errors/errors.ts";
+import { deadlineExceeded } from "../grpc/grpc-texts.ts";
+import { discardLateWrites, streamOf } from "../grpc/internals/grpc-js.ts";
+import { TimeLimit } from "../time-limit.ts";
+
+const METHOD = GuestAgent.method.exec;
+
+/** A frame to send. */
+export type Frame = NonNullable<MessageInitShape<typeof ExecFrameSchema>["frame"]>;
+
+/** Receives the frames of a wire. Nothing is called after `ended` or `failed`. */
+export interface ExecListener {
+  frame(frame: ExecFrame["frame"]): void;
+  /** Called when the agent has ended the call. */
+  ended(): void;
+  failed(error: GuestError): void;
+  /** Returns the number of received bytes of an output that its reader has not read yet. */
+  unread(output: "stdout" | "stderr"): number;
+}
+
+/** Transports the frames of a command. */
+export interface ExecWire {
+  /**
+   * Starts to deliver frames to the listener. Must be called once, before all other methods. Throws GuestError if no
+   * call can be made.
+   */
+  open(listener: ExecListener): void;
+  /** Sends a frame. `sent` runs when the next frame may follow. */
+  send(frame: Frame, sent?: () => void): void;
+  /** Delivers no more frames until `resume`. */
+  pause(): void;
+  resume(): void;
+  /** Ends the sending side. */
+  finish(): void;
+  /** Cancels the call; then the listener's `failed` is called. */
+  cancel(): void;
+  /** Must be called when output was read; undefined if the wire does not need it. */
+  readonly onRead?: (() => void) | undefined;
+}
+
+/** A queued frame, and the callback to run once the next may follow. */
+interface HeldFrame {
+  readonly frame: Frame;
+  readonly sent: (() => void) | undefined;
+}
+
+/** One Exec call. */
+export class ExecCall implements ExecWire {
+  readonly #channel: Channel;
+  readonly #signal: AbortSignal | undefined;
+  readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
+  /**
+   * Queue of the frames after the first, until the call has its HTTP/2 stream: writes after the command's end can only
+   * be discarded if the stream is known. Undefined once the stream is known or the call has ended.
+   */
+  #held: HeldFrame[] | undefined = [];
+  /** The time limit at which the call was cancelled, because the agent had not answered it; otherwise undefined. */
+  #exceededMs: number | undefined;
+  /** Whether the agent has received the call's headers, as far as this side knows. */
+  #isSent = false;
+  readonly #stopTimer: () => void;
+
+  /**
+   * @param options `requestTimeoutMs` is the time limit of the agent's first frame: a deadline of the gRPC call would
+   *   also end the running command
+   * @param first the first frame of the call
+   * @throws GuestError if the channel is closed or the signal is aborted
+   */
+  constructor(channel: Channel, options: CallOptions, first: Frame) {
+    const { requestTimeoutMs, ...rest } = options;
+    const limit = new TimeLimit(requestTimeoutMs);
+    this.#channel = channel;
+    this.#signal = options.signal;
+    this.#call = channel.bidiStream(METHOD, rest);
+    const timer = limit.timer(() => {
+      this.#exceededMs = requestTimeoutMs;
+      this.#isSent = this.#held === undefined || streamOf(this.#call) !== undefined;
+      cancelCall(this.#call);
+    });
+    this.#stopTimer = () => clearTimeout(timer);
+    this.#write({ frame: first, sent: undefined });
+    this.#call.once("metadata", () => {
+      if (this.#held !== undefined) discardLateWrites(this.#call);
+      this.#release((held) => this.#write(held));
+    });
+    this.#call.once("status", () => {
+      this.#stopTimer();
+      this.#release(({ sent }) => sent?.());
+    });
+  }
+
+  open(listener: ExecListener): void {
+    let isBegun = false;
+    this.#call.on("data", (message: ExecFrame) => {
+      isBegun = true;
+      this.#stopTimer();
+      listener.frame(message.frame);
+    });
+    let isOver = false;
+    const end = (tell: () => void): void => {
+      // A failed call emits "end" as well as "error".
+      if (!isOver) tell();
+      isOver = true;
+    };
+    this.#call.on("error", (error: ServiceError) =>
+      end(() => {
+        const cause = this.#exceededMs === undefined ? error : deadlineExceeded(error, this.#exceededMs, this.#isSent);
+        void this.#channel.explained(cause, METHOD, this.#signal, (failure) =>
+          listener.failed(isBegun ? failure.ofBegunCall() : failure),
+        );
+      }),
+    );
+    this.#call.on("end", () => end(() => listener.ended()));
+  }
+
+  send(frame: Frame, sent?: () => void): void {
+    if (this.#held !== undefined && discardLateWrites(this.#call)) this.#release((held) => this.#write(held));
+    if (this.#held === undefined) this.#write({ frame, sent });
+    else this.#held.push({ frame, sent });
+  }
+
+  pause(): void {
+    this.#call.pause();
+  }
+
+  resume(): void {
+    this.#call.resume();
+  }
+
+  finish(): void {
+    this.#call.end();
+  }
+
+  cancel(): void {
+    cancelCall(this.#call);
+  }
+
+  #write({ frame, sent }: HeldFrame): void {
+    // grpc-js makes a call fail if it is written to after its end. Here that only means that the command ended first,
+    // so drop the frame.
+    if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
+    else sent?.();
+  }
+
+  #release(pass: (held: HeldFrame) => void): void {
+    const held = this.#held ?? [];
+    this.#held = undefined;
+    for (const each of held) pass(each);
+  }
+}

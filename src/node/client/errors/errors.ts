@@ -1,0 +1,347 @@
+import { fromBinary } from "@bufbuild/protobuf";
+import { protoCamelCase } from "@bufbuild/protobuf/reflect";
+import { BinaryReader } from "@bufbuild/protobuf/wire";
+import { AnySchema } from "@bufbuild/protobuf/wkt";
+import { type ServiceError, status } from "@grpc/grpc-js";
+import { ErrorInfoSchema } from "../../../shared/gen/google/rpc/error_details_pb.ts";
+import type { AgentReason } from "./agent-reasons.ts";
+import { type ErrorCode, nextStepFor } from "./error-codes.ts";
+import {
+  type Cause,
+  causeOf,
+  isClosedUnready,
+  isNoAnswer,
+  isRefusedConnection,
+  isUnconnected,
+  isUnsent,
+  withoutNoise,
+} from "../grpc/grpc-texts.ts";
+import { printable } from "./printable.ts";
+
+/** Canonical name of a gRPC status other than OK. */
+export type GuestStatus = Exclude<keyof typeof status, "OK">;
+
+/** A text that this version does not know. Editors still complete the known texts of a union with it. */
+type Unknown = string & Record<never, never>;
+
+/** Code of an error. A newer agent may have further ones. */
+export type GuestErrorCode = ErrorCode | AgentReason | GuestStatus | Unknown;
+
+/** The constructor's parameters of a GuestError. */
+export interface GuestErrorParts {
+  readonly status: GuestStatus;
+  readonly message: string;
+  /** Default: the reason, or the status if there is no reason. */
+  readonly code?: ErrorCode | undefined;
+  readonly reason?: string | undefined;
+  readonly metadata?: Readonly<Record<string, string>> | undefined;
+  readonly cause?: unknown;
+  /** Default: whether REFUSED_FOR_NOW has the reason. */
+  readonly retryable?: boolean | undefined;
+}
+
+/** Reasons with which the agent refuses a call before it executes anything, although the call itself is valid. */
+const REFUSED_FOR_NOW: ReadonlySet<string> = new Set([
+  "EXEC_RESOURCE_LIMIT",
+  "EXEC_TEXT_BUSY",
+  "SESSION_FROZEN",
+  "SHUTTING_DOWN",
+  "TOO_MANY_CONNECTIONS",
+  "TOO_MANY_EXECS",
+  "TOO_MANY_KEPT_BYTES",
+  "TOO_MANY_KEPT_EXECS",
+  "TOO_MANY_TUNNELS",
+  "TOO_MANY_WATCHERS",
+]);
+
+/**
+ * Why a call failed. Every error of this library is a GuestError. Characters that control a terminal are escaped in its
+ * message.
+ */
+export class GuestError extends Error {
+  override readonly name = "GuestError";
+  /** Canonical name of the gRPC status. */
+  readonly status: GuestStatus;
+  /** Stable code of the cause: the agent's `reason`, one of ERROR_CODES, or the status. */
+  readonly code: GuestErrorCode;
+  /** The agent's stable code of the cause, such as "EXEC_NOT_FOUND"; undefined if the error did not come from the agent. */
+  readonly reason: AgentReason | Unknown | undefined;
+  /** Details of the error, such as `path`, `errno` and `field`: a plain object of strings. */
+  readonly metadata: Readonly<Record<string, string>>;
+  /** Name of the invalid option, such as "keep.bufferBytes"; undefined if the error is not about an option. */
+  readonly option: string | undefined;
+  /**
+   * Whether the guest has executed nothing and the call itself is valid, so that the same call can be repeated, later
+   * or on another sandbox, without anything happening twice. True if the call was never sent, because there was no
+   * connection, and if the agent refused it before executing anything: because it is shutting down, is frozen, or has
+   * reached a limit. False for everything else, in particular for a lost connection: the call may have taken effect.
+   * `retryable` does not say whether a retry would succeed.
+   */
+  readonly retryable: boolean;
+  /** Short advice for the user; undefined if the message says everything. */
+  readonly nextStep: string | undefined;
+  /** The message with the field name as the agent sent it. */
+  readonly #message: string;
+
+  constructor(parts: GuestErrorParts) {
+    const { reason, metadata: { field } = {} } = parts;
+    // The agent's errors have the field's name in the protobuf schema.
+    const option = field && reason !== undefined ? optionOf(field) : field;
+    super(
+      printable(renamed(parts.message, field, option)),
+      parts.cause === undefined ? undefined : { cause: parts.cause },
+    );
+    this.#message = parts.message;
+    this.status = parts.status;
+    this.code = parts.code ?? parts.reason ?? parts.status;
+    this.reason = parts.reason;
+    this.metadata = parts.metadata ?? {};
+    this.option = option;
+    this.retryable = parts.retryable ?? (reason !== undefined && REFUSED_FOR_NOW.has(reason));
+    this.nextStep = nextStepFor(this.code);
+  }
+
+  /** The same error for a call that had begun: `retryable` becomes false, because the guest may have executed something. */
+  ofBegunCall(): GuestError {
+    if (!this.retryable) return this;
+    const { reason, metadata, cause } = this;
+    const parts = {
+      status: this.status,
+      code: this.code as ErrorCode,
+      message: this.#message,
+      reason,
+      metadata,
+      cause,
+    };
+    return new GuestError({ ...parts, retryable: false });
+  }
+
+  /** The message with another name for `option`, such as the command line's. */
+  messageWith(name: string): string {
+    return printable(renamed(this.#message, this.metadata["field"], name));
+  }
+}
+
+/** Converts a schema field to an option name: `start.keep.buffer_bytes` to `keep.bufferBytes`. */
+function optionOf(field: string): string {
+  const names = field.split(".");
+  const ofFrame = names.length > 1 && (names[0] === "start" || names[0] === "attach");
+  const option = names
+    .slice(ofFrame ? 1 : 0)
+    .map(protoCamelCase)
+    .join(".");
+  return option === "createParents" ? "parents" : option;
+}
+
+/** Replaces a field name in an error text: at the beginning of the text, or else its last occurrence. */
+function renamed(text: string, from = "", to = from): string {
+  if (from === "" || from === to) return text;
+  const at = text.startsWith(from) ? 0 : text.lastIndexOf(from);
+  return at < 0 ? text : text.slice(0, at) + to + text.slice(at + from.length);
+}
+
+/**
+ * Whether a call failed because its connection was lost or could not be made. The agent's own UNAVAILABLE, which it
+ * sends while it shuts down, has a reason.
+ */
+export function isLost(error: unknown): error is GuestError {
+  return error instanceof GuestError && error.status === "UNAVAILABLE" && error.reason === undefined;
+}
+
+/** Creates the GuestError for an error that this library itself detects. */
+export function failure(under: GuestStatus, code: ErrorCode, message: string, cause?: unknown): GuestError {
+  return new GuestError({ status: under, code, message, cause });
+}
+
+/** Creates the GuestError for an invalid option or argument. `field` is its name, if it has one. */
+export function invalidOption(field: string | undefined, message: string, cause?: unknown): GuestError {
+  const metadata = field === undefined ? {} : { field };
+  return new GuestError({ status: "INVALID_ARGUMENT", code: "INVALID_ARGUMENT", message, metadata, cause });
+}
+
+/** Creates the GuestError for an answer that violates the schema. */
+export function unreadable(problem: string, cause?: unknown): GuestError {
+  return failure("INTERNAL", "ANSWER_UNREADABLE", `the agent's answer ${problem}`, cause);
+}
+
+/**
+ * Creates the GuestError for a message that grpc-js cannot decompress; undefined for other errors. Such an error has
+ * neither code nor details (ResolvingCall of 1.14 copies them from whatever was thrown).
+ */
+export function uncompressed(error: ServiceError): GuestError | undefined {
+  if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
+  return unreadable("cannot be read: it is compressed, in a way that this client does not know", error);
+}
+
+/** The failed call, and the state of its connection. */
+export interface FailedCall {
+  readonly method: string;
+  readonly service: string;
+  readonly signal: AbortSignal | undefined;
+  readonly agentVersion: string | undefined;
+  /** Why there is no connection, if the link knows. */
+  readonly linkFailure: Cause | undefined;
+  /** The limit at which the attempt to connect was given up; undefined for other errors. */
+  readonly connectTimeoutMs?: number | undefined;
+}
+
+/** Creates the GuestError for a call that failed with a gRPC status. If the signal is aborted, that is the cause. */
+export function guestError(error: ServiceError, call: FailedCall): GuestError {
+  if (call.signal?.aborted === true) return abortedError(call.signal);
+  const details = detailsOf(error);
+  const name = statusName(error.code);
+  const retryable = isUnsent(error) ? true : undefined;
+  const made = (under: GuestStatus, cause: Partial<Cause> & Pick<Cause, "message">): GuestError =>
+    new GuestError({ status: under, ...details, ...cause, cause: error, retryable });
+  if (call.connectTimeoutMs !== undefined) {
+    const because = call.linkFailure === undefined ? "" : `: ${call.linkFailure.message}`;
+    const message = `no connection within ${call.connectTimeoutMs} ms${because}`;
+    return made("UNAVAILABLE", { code: "CONNECT_TIMED_OUT", message });
+  }
+  const missing = missingMethod(name, details, error, call);
+  if (missing !== undefined) return made(name, { code: "AGENT_TOO_OLD", message: missing });
+  if (details?.message !== undefined) return made(name, { message: details.message });
+  const cause = connectionCause(name, error, call);
+  return made(isRefusal(cause.code) ? "PERMISSION_DENIED" : name, cause);
+}
+
+/** Creates the GuestError for a call that its caller aborted. */
+export function abortedError(signal: AbortSignal): GuestError {
+  return failure("CANCELLED", "CALL_ABORTED", "the call was aborted by its caller", signal.reason);
+}
+
+function detailsOf(error: ServiceError): ErrorDetails | undefined {
+  const [value] = error.metadata?.get("grpc-status-details-bin") ?? [];
+  return Buffer.isBuffer(value) ? readErrorDetails(value) : undefined;
+}
+
+function statusName(code: number): GuestStatus {
+  const name = status[code];
+  return name === undefined || name === "OK" ? "UNKNOWN" : (name as GuestStatus);
+}
+
+/** The message for a missing method: the agent is older than this client, or another gRPC server answers. */
+function missingMethod(
+  name: GuestStatus,
+  details: ErrorDetails | undefined,
+  error: ServiceError,
+  { method, service, agentVersion }: FailedCall,
+): string | undefined {
+  if (name !== "UNIMPLEMENTED" || (details?.reason ?? name) !== name || isNoAnswer(error)) return undefined;
+  const since = SINCE[method] ?? SINCE[service];
+  const known = agentVersion === undefined ? "" : ` (version ${agentVersion})`;
+  if (since !== undefined) return `this agent${known} is older than ${since}, the first version with ${method}`;
+  return `the agent${known} has no method ${method}`;
+}
+
+/** The agent's version in which a service or a method was added. */
+const SINCE: Readonly<Record<string, string>> = {
+  "svc.guest.v1alpha1.ExecSessions": "0.2.0",
+  "svc.guest.v1alpha1.FileTree": "0.2.0",
+  "svc.guest.v1alpha1.Lifecycle": "0.2.0",
+  "svc.guest.v1alpha1.Tunnel": "0.2.0",
+  "svc.guest.v1alpha1.UsageService": "0.3.0",
+  ListPorts: "0.3.0",
+  ListProcesses: "0.4.0",
+  SignalProcess: "0.4.0",
+  Watch: "0.4.0",
+  ReadTree: "0.3.0",
+  WatchPorts: "0.3.0",
+  WriteTree: "0.3.0",
+};
+
+function connectionCause(
+  name: GuestStatus,
+  error: ServiceError,
+  { linkFailure }: FailedCall,
+): Partial<Cause> & Pick<Cause, "message"> {
+  if (linkFailure !== undefined && isUnconnected(error))
+    return { ...linkFailure, message: `no connection before the deadline: ${linkFailure.message}` };
+  if (isRefusedConnection(error)) return linkFailure ?? { code: "CLIENT_CERTIFICATE_REFUSED", message: REFUSED };
+  const message = withoutNoise(error.details);
+  const cause = causeOf(error.details);
+  if (cause !== undefined && isRefusal(cause.code)) return cause;
+  return (name === "UNAVAILABLE" ? (linkFailure ?? cause) : undefined) ?? { message };
+}
+
+function isRefusal(code: ErrorCode | undefined): boolean {
+  return code === "CLIENT_CERTIFICATE_REFUSED" || code === "CLIENT_CERTIFICATE_EXPIRED";
+}
+
+const REFUSED = "the agent refused the connection, usually because of the client certificate";
+
+/**
+ * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A hanging
+ * connection may never get an answer, and then the caller has already waited for the call's whole deadline.
+ */
+const REFUSAL_LIMIT_MS = 3_000;
+export const SILENCE_LIMIT_MS = 300;
+
+/**
+ * Causes that a retry does not fix. CLIENT_CERTIFICATE_REFUSED is not in the list: restore steps may be about to
+ * replace the authority that the guest accepts.
+ */
+const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
+  // A restored guest listens from its first instruction on, so a refused connection is not a matter of time.
+  "CONNECTION_REFUSED",
+  "NOT_AN_AGENT",
+  "CLIENT_CERTIFICATE_EXPIRED",
+  "CLIENT_CERTIFICATE_TOO_LONG",
+  "SERVER_NAME_MISMATCH",
+  "SERVER_CERTIFICATE_EXPIRED",
+  "SERVER_CERTIFICATE_NOT_YET_VALID",
+  "SERVER_CERTIFICATE_UNTRUSTED",
+]);
+
+/** Whether a later attempt to connect may succeed. */
+export function mayConnect(error: unknown): boolean {
+  if (!(error instanceof GuestError) || PERMANENT.has(error.code)) return false;
+  return error.status === "UNAVAILABLE" || (error.status === "PERMISSION_DENIED" && error.reason === undefined);
+}
+
+/**
+ * How long to search for the reason why a call had no connection, in milliseconds. Undefined if the error already has
+ * the reason, or if the call had a connection.
+ */
+export function explanationLimitMs(error: ServiceError): number | undefined {
+  if (isUnconnected(error)) return SILENCE_LIMIT_MS;
+  return isRefusedConnection(error) || isClosedUnready(error) ? REFUSAL_LIMIT_MS : undefined;
+}
+
+const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
+
+/** Content of a google.rpc.Status. */
+interface ErrorDetails {
+  /** The exact message. The grpc-message header may have lost characters in its encoding. */
+  readonly message: string | undefined;
+  /** Undefined if the status has no ErrorInfo. */
+  readonly reason: string | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
+}
+
+/**
+ * Decodes grpc-status-details-bin, a google.rpc.Status with the fields message = 2 and details = 3. Undefined if it is
+ * malformed.
+ */
+export function readErrorDetails(bytes: Uint8Array): ErrorDetails | undefined {
+  let message: string | undefined;
+  let reason: string | undefined;
+  let metadata: Readonly<Record<string, string>> = {};
+  try {
+    const reader = new BinaryReader(bytes);
+    while (reader.pos < reader.len) {
+      const [field, wireType] = reader.tag();
+      if (field === 2) {
+        message = reader.string();
+      } else if (field === 3) {
+        const detail = fromBinary(AnySchema, reader.bytes());
+        if (detail.typeUrl === ERROR_INFO_TYPE) ({ reason, metadata } = fromBinary(ErrorInfoSchema, detail.value));
+      } else {
+        reader.skip(wireType, field);
+      }
+    }
+    return { message, reason, metadata };
+  } catch {
+    return undefined;
+  }
+}

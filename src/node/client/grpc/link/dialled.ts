@@ -1,0 +1,170 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Server, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join as joinPath } from "node:path";
+import type { Duplex } from "node:stream";
+import { debuglog } from "node:util";
+import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
+import type { ErrorCode } from "../../errors/error-codes.ts";
+import { failure } from "../../errors/errors.ts";
+import type { Cause } from "../grpc-texts.ts";
+import { attempt, AttemptError, type Endpoint, type Preface } from "./attempt.ts";
+import type { Link } from "./link.ts";
+import { publish } from "../tracing.ts";
+
+/** Time limit of an attempt if the client sets no limit. */
+const UNLIMITED_MS = 10_000;
+/** Longest delay that Node's timers accept. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+/**
+ * Share of the client's connect timeout that is available for the attempts. The rest is a reserve, so that the reason
+ * of a failure is known before that timeout.
+ */
+const SHARE_OF_LIMIT = 0.9;
+
+/** Debug output on stderr, enabled by NODE_DEBUG=guest-agent-client. */
+const debug = debuglog("guest-agent-client");
+
+/** Causes that would be the same at every address: the remaining addresses are not tried. */
+const FINAL: ReadonlySet<ErrorCode> = new Set([
+  "CLIENT_CERTIFICATE_EXPIRED",
+  "CLIENT_CERTIFICATE_REFUSED",
+  "CLIENT_CERTIFICATE_TOO_LONG",
+  "SERVER_CERTIFICATE_EXPIRED",
+  "SERVER_CERTIFICATE_NOT_YET_VALID",
+  "SERVER_CERTIFICATE_UNTRUSTED",
+  "SERVER_NAME_MISMATCH",
+]);
+
+/**
+ * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. Because
+ * grpc-js can only dial sockets, this class listens on a private unix socket and connects each of its clients to an
+ * endpoint.
+ */
+export class DialledLink implements Link {
+  readonly target: string;
+  readonly credentials: ChannelCredentials = credentials.createInsecure();
+  readonly options: ChannelOptions = {};
+  readonly #endpoints: readonly Endpoint[];
+  readonly #limitMs: number;
+  readonly #directory: string;
+  readonly #server: Server;
+  #failure: Cause | undefined;
+  /** Returns the failures of the dial in progress, and the step that it is waiting for. */
+  #pending: (() => Cause | undefined) | undefined;
+  #inUse: string | undefined;
+
+  /** @param connectTimeoutMs time limit until a connection is ready, for all endpoints together */
+  constructor(endpoints: readonly Endpoint[], connectTimeoutMs: number) {
+    this.#endpoints = endpoints;
+    this.#limitMs = Number.isFinite(connectTimeoutMs)
+      ? Math.min(connectTimeoutMs * SHARE_OF_LIMIT, LONGEST_TIMER_MS)
+      : endpoints.length * UNLIMITED_MS;
+    try {
+      this.#directory = mkdtempSync(joinPath(tmpdir(), "guest-agent-dial-"));
+    } catch (cause) {
+      const message = `a socket is needed in ${tmpdir()}, which cannot be written; set TMPDIR`;
+      throw failure("UNAVAILABLE", "ADDRESS_UNREACHABLE", message, cause);
+    }
+    const path = joinPath(this.#directory, "agent.sock");
+    this.target = `unix:${path}`;
+    this.#server = createServer({ allowHalfOpen: true }, (socket) => void this.#join(socket));
+    this.#server.on("error", (error) => {
+      const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
+      this.#failure = { code: "ADDRESS_UNREACHABLE", message };
+    });
+    // Exclusive, so that in a worker of node:cluster, too, the socket is bound at once.
+    this.#server.listen({ path, exclusive: true });
+    this.#server.unref();
+  }
+
+  failure(): Cause | undefined {
+    return this.#failure;
+  }
+
+  /**
+   * Describes the dial in progress. Needed if a call fails before the dial does: because the call's deadline is
+   * earlier, or because the program was busy.
+   */
+  explain(): Promise<Cause | undefined> {
+    return Promise.resolve(this.#pending?.());
+  }
+
+  inUse(): string | undefined {
+    return this.#inUse;
+  }
+
+  close(): void {
+    this.#server.close();
+    rmSync(this.#directory, { recursive: true, force: true });
+  }
+
+  async #join(socket: Socket): Promise<void> {
+    socket.unref();
+    socket.on("error", () => socket.destroy());
+    const sent: Buffer[] = [];
+    const preface: Preface = { sent, receiver: undefined, waitsFor: { code: "ADDRESS_UNREACHABLE", message: "" } };
+    const receive = (bytes: Buffer): void => {
+      sent.push(bytes);
+      preface.receiver?.(bytes);
+    };
+    socket.on("data", receive);
+    const stream = await this.#dial(preface, socket);
+    socket.off("data", receive);
+    if (stream === undefined) socket.destroy();
+    else join(socket, stream);
+  }
+
+  /**
+   * Returns a connection to the first endpoint that answers; undefined if none does, and then `#failure` has the
+   * reason.
+   */
+  async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
+    const beganMs = performance.now();
+    const endMs = beganMs + this.#limitMs;
+    const causes: Cause[] = [];
+    for (const [index, endpoint] of this.#endpoints.entries()) {
+      if (socket.destroyed) return undefined;
+      const limitMs = Math.max(0, endMs - performance.now()) / (this.#endpoints.length - index);
+      this.#pending = () => summary([...causes, atEndpoint(endpoint, preface.waitsFor)]);
+      try {
+        const stream = await attempt(endpoint, preface, limitMs);
+        this.#failure = undefined;
+        this.#inUse = endpoint.address;
+        publish({ event: "connected", address: endpoint.address });
+        debug("%s: connected after %d ms", endpoint.address, Math.round(performance.now() - beganMs));
+        return stream;
+      } catch (error) {
+        if (!(error instanceof AttemptError)) throw error;
+        const cause = atEndpoint(endpoint, error.reason);
+        causes.push(cause);
+        publish({ event: "failed", address: endpoint.address, reason: cause.message });
+        debug("%s", cause.message);
+        if (FINAL.has(error.reason.code)) break;
+      } finally {
+        this.#pending = undefined;
+      }
+    }
+    this.#failure = summary(causes);
+    return undefined;
+  }
+}
+
+function atEndpoint({ address }: Endpoint, { code, message }: Cause): Cause {
+  return { code, message: `${address}: ${message}` };
+}
+
+/** Joins the messages of all causes; the code is that of the last one. */
+function summary(causes: readonly Cause[]): Cause | undefined {
+  const last = causes.at(-1);
+  return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
+}
+
+/** Pipes in both directions, with end of stream and backpressure. If one side breaks, the other is destroyed. */
+function join(socket: Socket, stream: Duplex): void {
+  stream.on("error", () => socket.destroy());
+  stream.once("close", () => socket.destroy());
+  socket.once("close", () => stream.destroy());
+  socket.pipe(stream);
+  stream.pipe(socket);
+}

@@ -1,0 +1,66 @@
+import { messageOf } from "../../../../shared/errors.ts";
+import type { Channel } from "../channel.ts";
+import { failure, GuestError } from "../../errors/errors.ts";
+
+/**
+ * A channel for calls that outlive their connection. It is the client's channel at first; `renew` replaces it by a
+ * channel of its own.
+ */
+export class RedialledChannel {
+  readonly #given: Channel;
+  readonly #dial: () => Promise<Channel>;
+  #current: Channel;
+  #isClosed = false;
+
+  /** @param dial creates a channel with the current address and credentials, which a restore may have changed */
+  constructor(given: Channel, dial: () => Promise<Channel>) {
+    this.#given = given;
+    this.#current = given;
+    this.#dial = dial;
+  }
+
+  get current(): Channel {
+    return this.#current;
+  }
+
+  /**
+   * Replaces the channel by a new one. Rejects with GuestError, for example while the caller is just replacing its
+   * credential files.
+   */
+  async renew(): Promise<void> {
+    const fresh = await this.#dialled();
+    this.#closeOwn();
+    this.#current = fresh;
+    if (this.#isClosed) this.#closeOwn();
+  }
+
+  /**
+   * Makes a call on the current channel. If that was dialled here and is closed, makes the call on a new channel, which
+   * is closed afterwards.
+   */
+  async use<Value>(call: (channel: Channel) => Promise<Value>): Promise<Value> {
+    const own = this.#isClosed && this.#current !== this.#given ? await this.#dialled() : undefined;
+    try {
+      return await call(own ?? this.#current);
+    } finally {
+      own?.close();
+    }
+  }
+
+  /** Closes the channel once its last call has ended, if `renew` created it. The client's channel stays open. */
+  close(): void {
+    this.#isClosed = true;
+    this.#closeOwn();
+  }
+
+  #closeOwn(): void {
+    if (this.#current !== this.#given) this.#current.close();
+  }
+
+  #dialled(): Promise<Channel> {
+    return this.#dial().catch((cause: unknown) => {
+      if (cause instanceof GuestError) throw cause;
+      throw failure("UNAVAILABLE", "DIAL_FAILED", `cannot connect to the agent: ${messageOf(cause)}`, cause);
+    });
+  }
+}

@@ -1,0 +1,61 @@
+import type { DescMessage, DescMethodServerStreaming, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
+import type { ServiceError } from "@grpc/grpc-js";
+import { type CallOptions, cancelCall, type Channel } from "./channel.ts";
+import { failure, GuestError } from "../errors/errors.ts";
+
+/** How the messages of a server stream become values. */
+export interface Reception<Message, Value> {
+  decode(message: Message): Iterable<Value>;
+  /**
+   * Called when the stream has ended or the caller has left it, with the stream's error if there is one. May be called
+   * several times: only the first call counts.
+   */
+  onEnd?(error?: GuestError): void;
+}
+
+/**
+ * Iterates over the values of a server stream at the pace of the caller. Leaving the loop cancels the call. Fails with
+ * GuestError.
+ */
+export function received<I extends DescMessage, O extends DescMessage, Value>(
+  channel: Channel,
+  method: DescMethodServerStreaming<I, O>,
+  request: MessageInitShape<I>,
+  options: CallOptions,
+  reception: Reception<MessageShape<O>, Value>,
+): AsyncIterableIterator<Value, undefined, undefined> {
+  const left = new AbortController();
+  const values = valuesOf();
+  return {
+    next: () => values.next(),
+    return: () => {
+      // `return` of a generator waits for its pending `next`, which may wait for the agent indefinitely: cancel the
+      // call first.
+      left.abort();
+      // `return` of a generator that was never started does not run its `finally` block.
+      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the reader has left the stream"));
+      return values.return(undefined);
+    },
+    [Symbol.asyncIterator]() {
+      return this;
+    },
+  };
+
+  async function* valuesOf(): AsyncGenerator<Value, undefined, undefined> {
+    let cancel = (): void => undefined;
+    try {
+      const call = channel.serverStream(method, request, options);
+      cancel = () => cancelCall(call);
+      left.signal.addEventListener("abort", cancel);
+      for await (const message of call as AsyncIterable<MessageShape<O>>) yield* reception.decode(message);
+      reception.onEnd?.();
+    } catch (cause) {
+      const error =
+        cause instanceof GuestError ? cause : await channel.failure(cause as ServiceError, method, options.signal);
+      reception.onEnd?.(error);
+      throw error;
+    } finally {
+      cancel();
+    }
+  }
+}

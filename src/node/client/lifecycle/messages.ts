@@ -1,0 +1,94 @@
+import { create } from "@bufbuild/protobuf";
+import {
+  type EndExecResponse,
+  EndExecResponseSchema,
+  type KeptExec as KeptExecMessage,
+  KeptExecSchema,
+  type ListProcessesResponse,
+  type SessionProcess as ProcessMessage,
+} from "../../../shared/gen/svc/guest/v1alpha1/exec_sessions_pb.ts";
+import type { HealthResponse } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
+import type { RunHookResponse } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import type { StopResponse } from "../../../shared/gen/svc/guest/v1alpha1/lifecycle_pb.ts";
+import type { RestoreDutiesRequest, RestoreDutiesResponse } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import type { CommandUsage as UsageMessage } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
+import type {
+  ListeningPort as PortMessage,
+  ListPortsResponse,
+  WaitForPortResponse,
+  WatchPortsResponse,
+} from "../../../shared/gen/svc/guest/v1alpha1/tunnel_pb.ts";
+import {
+  type GetUsageResponse,
+  type GuestUsage as GuestUsageMessage,
+  GuestUsageSchema,
+} from "../../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
+import { type CommandResult, resultOf } from "../commands/command.ts";
+import { plain, type Plain } from "../plain.ts";
+
+/** State of an agent (message HealthResponse). Its times are from the guest's clock. */
+export type Health = Plain<HealthResponse>;
+
+/** How a hook ended (message RunHookResponse). */
+export type HookResult = Plain<RunHookResponse>;
+
+/** Input of the restore steps (message RestoreDutiesRequest). */
+export type DutiesRequest = Partial<Pick<Plain<RestoreDutiesRequest>, "hostTime" | "keepFrozen">> &
+  Pick<RestoreDutiesRequest, "entropy">;
+
+/** Result of the restore steps (message RestoreDutiesResponse). */
+export type DutiesResult = Plain<RestoreDutiesResponse>;
+
+/** Answer to a stop, which has begun but not ended (message StopResponse). */
+export type StopResult = Plain<StopResponse>;
+
+/**
+ * A process of the session (message SessionProcess). The process chooses its `name` and `commandLine`: escape them
+ * before printing.
+ */
+export type SessionProcess = Plain<ProcessMessage>;
+
+/** The processes of the session (message ListProcessesResponse). */
+export type ProcessList = Plain<ListProcessesResponse>;
+
+/** Resource use of a guest (message GuestUsage). Values that the guest cannot determine are absent. */
+export type GuestUsage = Plain<GuestUsageMessage>;
+
+/**
+ * A TCP port on which a process listens (message ListeningPort). The process chooses its name in `command`: escape it
+ * before printing.
+ */
+export type ListeningPort = Plain<PortMessage>;
+
+/** The TCP ports on which processes listen (message ListPortsResponse). */
+export type PortList = Plain<ListPortsResponse>;
+
+/** Ports that have begun or ceased to listen; in the first message all ports that listen (message WatchPortsResponse). */
+export type PortChanges = Plain<WatchPortsResponse>;
+
+/** From where a port can be reached, after waiting for it (message WaitForPortResponse). */
+export type PortWait = Plain<WaitForPortResponse>;
+
+/** Resources that a command has used (message CommandUsage). */
+export type CommandUsage = Plain<UsageMessage>;
+
+/** A kept command (message KeptExec). Without `exit` it is still running. */
+export type CommandInfo = Omit<Plain<KeptExecMessage>, "exit"> & { readonly exit?: CommandResult };
+
+/** How a command ended, and whether the agent has forgotten it (message EndExecResponse). */
+export type EndedCommand = Omit<Plain<EndExecResponse>, "exit"> & { readonly exit?: CommandResult };
+
+export function commandInfoOf(message: KeptExecMessage): CommandInfo {
+  const { exit: _, ...fields } = plain(KeptExecSchema, message);
+  return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
+}
+
+export function endedCommandOf(message: EndExecResponse): EndedCommand {
+  const { exit: _, ...fields } = plain(EndExecResponseSchema, message);
+  return { ...fields, ...(message.exit && { exit: resultOf(message.exit) }) };
+}
+
+/** Converts the report in an answer of UsageService to a plain object. */
+export function guestUsageOf({ usage }: Pick<GetUsageResponse, "usage">): GuestUsage {
+  return plain(GuestUsageSchema, create(GuestUsageSchema, usage));
+}

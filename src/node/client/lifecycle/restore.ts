@@ -1,0 +1,364 @@
+import { randomBytes } from "node:crypto";
+import { checkOptions, limitOf, wholeNumber } from "../arguments.ts";
+import type { CallOptions } from "../grpc/channel.ts";
+import { deferred } from "../deferred.ts";
+import { abortedError, failure, GuestError, mayConnect } from "../errors/errors.ts";
+import type { DutiesRequest, DutiesResult, Health, HookResult } from "./messages.ts";
+import type { Names } from "../options.ts";
+import { growingPauses, retried } from "../grpc/retry.ts";
+import { TimeLimit } from "../time-limit.ts";
+
+/** Twice the 32 bytes that the kernel's generator needs. The agent reports less than 32 as too short. */
+const DEFAULT_ENTROPY_BYTES = 64;
+/** Limit for a restored guest to answer its first call. */
+const DEFAULT_REACH_TIMEOUT_MS = 10_000;
+/**
+ * If the guest's clock is off by more than this after the restore steps, the call that set the clock was delayed, and
+ * the steps are repeated.
+ */
+const REPEAT_OVER_MS = 50;
+/** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
+const CLOCK_CHECKS = 3;
+/** A clock error above this makes the guest's schedules, leases and log times wrong. */
+const WARN_OVER_MS = 100;
+/** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
+const SPEC_REFUSED = "process_env:refused";
+/** Limit on the pause between attempts. */
+const LONGEST_PAUSE_MS = 1_000;
+
+/** Options of `restoreDuties`. */
+export interface DutiesOptions {
+  /** Number of bytes from the host's random generator to send. Default: 64. */
+  readonly entropyBytes?: number | undefined;
+  /** Send the host's time, so that the guest steps its clock to it. Default: true. */
+  readonly hostTime?: boolean | undefined;
+  /**
+   * Leave a frozen session frozen, if the caller will run the restore steps again, for example once it has written the
+   * guest's files. Default: false.
+   */
+  readonly keepFrozen?: boolean | undefined;
+  /**
+   * How long to try to reach the agent, which may not be running again yet, in milliseconds. Infinity: no limit.
+   * Default: 10 s.
+   */
+  readonly reachTimeoutMs?: number | undefined;
+  /**
+   * Time limit of each call with the restore steps, once the agent has been reached, in milliseconds. Infinity: no
+   * limit. Default: no limit.
+   */
+  readonly dutiesTimeoutMs?: number | undefined;
+  /** Time limit of everything together, in milliseconds from now. Infinity: no limit. Default: no limit. */
+  readonly requestTimeoutMs?: number | undefined;
+  /** Aborting cancels the calls in progress and ends the retries. */
+  readonly signal?: AbortSignal | undefined;
+}
+
+const DUTIES: Names<DutiesOptions> = {
+  entropyBytes: true,
+  hostTime: true,
+  keepFrozen: true,
+  reachTimeoutMs: true,
+  dutiesTimeoutMs: true,
+  requestTimeoutMs: true,
+  signal: true,
+};
+
+/** The part of a GuestClient that a restore needs. */
+export interface RestoredGuest {
+  readonly agentVersion?: string | undefined;
+  health(options?: CallOptions): Promise<Health>;
+  readonly snapshots: {
+    hook(
+      kind: "post-restore",
+      options?: CallOptions & { readonly timeoutMs?: number | undefined },
+    ): Promise<HookResult>;
+    duties(options: DutiesRequest & CallOptions): Promise<DutiesResult>;
+  };
+  close(): void;
+}
+
+/**
+ * Creates a client with the credentials that are valid at this moment.
+ *
+ * @param areDutiesDone whether the restore steps have been done, which may have replaced the credentials that the agent
+ *   accepts
+ */
+export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
+
+/**
+ * Has the agent of a restored guest run its restore steps, with fresh entropy and the current time. Retries while the
+ * agent cannot be reached, or while its session is still frozen for a reason other than a refused spec file. Repeated
+ * restore steps do no harm. Rejects with GuestError.
+ */
+export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<DutiesResult> {
+  checkOptions("the options of restoreDuties", options, DUTIES);
+  return repeatedDuties(dial, options, endOf(options));
+}
+
+/** When a restore must end. */
+interface End {
+  readonly limit: TimeLimit;
+  readonly signal: AbortSignal | undefined;
+}
+
+function endOf({ requestTimeoutMs, signal }: DutiesOptions): End {
+  return { limit: new TimeLimit(requestTimeoutMs), signal };
+}
+
+async function repeatedDuties(
+  dial: Dial,
+  {
+    entropyBytes = DEFAULT_ENTROPY_BYTES,
+    hostTime = true,
+    keepFrozen = false,
+    reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS,
+    dutiesTimeoutMs,
+  }: DutiesOptions,
+  end: End,
+): Promise<DutiesResult> {
+  const { limit, signal } = end;
+  const untilMs = reachUntil(reachTimeoutMs, limit);
+  const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
+  const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
+  // Remembered from the Health of every attempt: if the answer to the restore steps was lost, the guest has cleared the
+  // flag already, and older agents report it in Health alone.
+  let thawedWithoutDuties = false;
+  const attempt = async (): Promise<DutiesResult> => {
+    const client = await dialled(dial, false, end);
+    try {
+      // Connect first: a TLS handshake would delay the call that carries the time.
+      thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
+      const duties = await client.snapshots.duties({
+        entropy: randomBytes(sizeBytes),
+        keepFrozen,
+        ...(hostTime && { hostTime: new Date() }),
+        signal,
+        requestTimeoutMs: limit.left(callMs),
+      });
+      thawedWithoutDuties ||= duties.thawedWithoutDuties;
+      return { ...duties, thawedWithoutDuties };
+    } finally {
+      client.close();
+    }
+  };
+  return retried(attempt(), attempt, {
+    pausesMs: growingPauses(LONGEST_PAUSE_MS),
+    untilMs,
+    signal,
+    isTransient: mayConnect,
+    isEnough: (duties) => !duties.frozen || keepFrozen || hasRefusedSpec(duties),
+  });
+}
+
+/** When to give up reaching the agent, by performance.now(). */
+function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
+  const untilMs = performance.now() + (limitOf(reachTimeoutMs, "reachTimeoutMs") ?? Number.POSITIVE_INFINITY);
+  return Math.min(untilMs, limit.endMs);
+}
+
+/** Calls `dial`. Rejects with GuestError at the end of the restore; a client that is there only later is closed. */
+async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: End): Promise<RestoredGuest> {
+  if (signal?.aborted === true) throw abortedError(signal);
+  const dialling = Promise.resolve(dial(areDutiesDone));
+  const { promise: over, reject } = deferred<never>();
+  const message = "requestTimeoutMs is over, and the function that connects to the guest has not returned a client";
+  const late = (): GuestError => new GuestError({ status: "DEADLINE_EXCEEDED", message });
+  const timer = limit.timer(() => reject(late()));
+  const onAbort = (): void => {
+    if (signal !== undefined) reject(abortedError(signal));
+  };
+  signal?.addEventListener("abort", onAbort);
+  try {
+    return await Promise.race([dialling, over]);
+  } catch (error) {
+    dialling.then(
+      (client) => client.close(),
+      () => undefined,
+    );
+    throw error;
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", onAbort);
+  }
+}
+
+/**
+ * Whether the agent refused a spec file in the restore steps. If they were run with `keepFrozen`, the session then
+ * stays frozen until a later run accepts the file, and is killed at the end of its freeze limit.
+ */
+export function hasRefusedSpec({ degraded }: Pick<DutiesResult, "degraded">): boolean {
+  return degraded.split(";").includes(SPEC_REFUSED);
+}
+
+/**
+ * Calls Health, with retries while the agent may not be running again yet. Does not use `waitForReady`, which would
+ * hide why a connection fails.
+ */
+function reach(client: RestoredGuest, untilMs: number, signal: AbortSignal | undefined): Promise<Health> {
+  const ask = (): Promise<Health> =>
+    client.health({ requestTimeoutMs: Math.max(1, Math.floor(untilMs - performance.now())), signal });
+  return retried(ask(), ask, { pausesMs: growingPauses(LONGEST_PAUSE_MS), untilMs, signal, isTransient: mayConnect });
+}
+
+/** The result of a restore. */
+export interface RestoreOutcome {
+  /** Result of the first restore steps. */
+  readonly duties: DutiesResult;
+  /**
+   * The session had thawed before these restore steps: it ran with old randomness and time, and clones of it may have
+   * drawn the same random numbers.
+   */
+  readonly thawedWithoutDuties: boolean;
+  /**
+   * The second restore steps, run because the clock was still off by more than 50 ms; undefined if they were not
+   * needed.
+   */
+  readonly repeated: RepeatedDuties | undefined;
+  /** Host time after the answer to the last restore steps, in milliseconds since the epoch. */
+  readonly dutiesDoneMs: number;
+  readonly hook: HookResult;
+  readonly health: Health;
+  readonly agentVersion: string | undefined;
+  /**
+   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; its uncertainty is half
+   * of that reading's duration. NaN if the agent sends no time.
+   */
+  readonly clockErrorMs: number;
+  /** Problems of the restore; empty if there were none. */
+  readonly warnings: readonly RestoreWarning[];
+}
+
+/** A problem that did not make the restore fail. */
+export interface RestoreWarning {
+  readonly code: "THAWED_WITHOUT_DUTIES" | "DUTIES_DEGRADED" | "CLOCK_OFF" | "HOOK_TIMED_OUT" | "HOOK_FAILED";
+  readonly message: string;
+}
+
+interface RepeatedDuties {
+  /** Guest time minus host time after the first restore steps, in milliseconds. */
+  readonly clockErrorMs: number;
+  readonly duties: DutiesResult;
+}
+
+/** Options of `restoreSequence`. */
+export interface RestoreOptions extends DutiesOptions {
+  /** Time allowed for the POST_RESTORE hook, in milliseconds. Default: the agent's. */
+  readonly hookTimeoutMs?: number | undefined;
+}
+
+const RESTORE: Names<RestoreOptions> = { ...DUTIES, hookTimeoutMs: true };
+
+/**
+ * Does everything that a node agent must do after a restore. Runs the restore steps, and repeats them once if the clock
+ * is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections, runs the
+ * POST_RESTORE hook once and calls Health. Rejects with GuestError: SPEC_REFUSED if the session stays frozen because of
+ * a spec file.
+ */
+export async function restoreSequence(dial: Dial, options: RestoreOptions = {}): Promise<RestoreOutcome> {
+  checkOptions("the options of restoreSequence", options, RESTORE);
+  const end = endOf(options);
+  const duties = await repeatedDuties(dial, options, end);
+  return finished(dial, { duties, atMs: Date.now() }, options, end);
+}
+
+/** Result of restore steps that have been run. */
+export interface DoneDuties {
+  readonly duties: DutiesResult;
+  /** Host time after their answer, in milliseconds since the epoch. */
+  readonly atMs: number;
+}
+
+/**
+ * Does the rest of `restoreSequence` after the restore steps. With it, a node that restores many guests can first make
+ * all guests safe with their restore steps, and run their hooks later. Rejects like `restoreSequence`.
+ */
+export async function finishRestore(
+  dial: Dial,
+  done: DoneDuties,
+  options: RestoreOptions = {},
+): Promise<RestoreOutcome> {
+  checkOptions("the options of finishRestore", options, RESTORE);
+  return finished(dial, done, options, endOf(options));
+}
+
+async function finished(
+  dial: Dial,
+  { duties, atMs }: DoneDuties,
+  options: RestoreOptions,
+  end: End,
+): Promise<RestoreOutcome> {
+  const { hookTimeoutMs: timeoutMs = 0, reachTimeoutMs = DEFAULT_REACH_TIMEOUT_MS } = options;
+  const { limit, signal } = end;
+  const { thawedWithoutDuties } = duties;
+  if (duties.frozen && hasRefusedSpec(duties)) {
+    const message =
+      "the session stays frozen, because the agent refused a spec file and would use the variables of the sandbox that was copied";
+    throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
+  }
+  let dutiesDoneMs = atMs;
+  let repeated: RepeatedDuties | undefined;
+  let client = await dialled(dial, true, end);
+  try {
+    await reach(client, reachUntil(reachTimeoutMs, limit), signal);
+    const { clockErrorMs } = await checkClock(client, end);
+    if (duties.clockStepped && Math.abs(clockErrorMs) > REPEAT_OVER_MS) {
+      repeated = { clockErrorMs, duties: await repeatedDuties(() => dial(true), options, end) };
+      dutiesDoneMs = Date.now();
+      client.close();
+      client = await dialled(dial, true, end);
+      await reach(client, reachUntil(reachTimeoutMs, limit), signal);
+    }
+    const hook = await client.snapshots.hook("post-restore", { timeoutMs, signal, requestTimeoutMs: limit.left() });
+    const last = await checkClock(client, end);
+    const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
+    return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
+  } catch (error) {
+    // The restore steps have been run, so the error must not say that nothing was executed.
+    throw error instanceof GuestError ? error.ofBegunCall() : error;
+  } finally {
+    client.close();
+  }
+}
+
+function* warningsOf(
+  outcome: Pick<RestoreOutcome, "duties" | "thawedWithoutDuties" | "repeated" | "hook" | "clockErrorMs">,
+  { hostTime = true }: DutiesOptions,
+): Generator<RestoreWarning> {
+  const { thawedWithoutDuties, hook, clockErrorMs } = outcome;
+  if (thawedWithoutDuties) {
+    const message =
+      "the session ran before these restore steps, with old random numbers and time; clones of it may have drawn the " +
+      "same random numbers; freeze it for longer, or restore it sooner";
+    yield { code: "THAWED_WITHOUT_DUTIES", message };
+  }
+  const { degraded } = outcome.repeated?.duties ?? outcome.duties;
+  if (degraded !== "") yield { code: "DUTIES_DEGRADED", message: `not all restore steps could be done: ${degraded}` };
+  if (hostTime && Math.abs(clockErrorMs) > WARN_OVER_MS) {
+    const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead"}`;
+    const message = `the guest's clock is ${off} this host's after the restore steps; check "degraded", the load of host and guest, and other programs that set the guest's clock`;
+    yield { code: "CLOCK_OFF", message };
+  }
+  if (hook.timedOut) yield { code: "HOOK_TIMED_OUT", message: "the POST_RESTORE hook was killed at its timeout" };
+  else if (hook.exitCode !== 0)
+    yield { code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` };
+}
+
+/** The last Health, and the clock error by the quickest reading: NaN if the agent sends no time. */
+async function checkClock(
+  client: RestoredGuest,
+  { limit, signal }: End,
+): Promise<Pick<RestoreOutcome, "health" | "clockErrorMs">> {
+  let quickestMs = Number.POSITIVE_INFINITY;
+  let clockErrorMs = Number.NaN;
+  for (let check = 1; ; check++) {
+    const askedMs = Date.now();
+    const began = performance.now();
+    const health = await client.health({ signal, requestTimeoutMs: limit.left() });
+    const tookMs = performance.now() - began;
+    if (tookMs < quickestMs && health.guestTime !== undefined) {
+      quickestMs = tookMs;
+      clockErrorMs = health.guestTime.getTime() - (askedMs + tookMs / 2);
+    }
+    if (check === CLOCK_CHECKS) return { health, clockErrorMs };
+  }
+}

@@ -1,0 +1,94 @@
+import { GuestAgent } from "../../../shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { HookKind as KindNumber, RunHookResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
+import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/restore_pb.ts";
+import { checkOptions } from "../arguments.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
+import { invalidOption } from "../errors/errors.ts";
+import type { DutiesRequest, DutiesResult, HookResult } from "./messages.ts";
+import { CALL, type Names } from "../options.ts";
+import { plain, timestampOf } from "../plain.ts";
+import type { RestoreOptions, RestoreOutcome } from "./restore.ts";
+
+/** Which hook of the guest to run. */
+export type HookKind = "pre-snapshot" | "post-restore";
+
+/** Options of `hook`. */
+export interface HookOptions extends CallOptions {
+  /** Time limit of the hook, in milliseconds; at most 10 min. Default: 30 s. */
+  readonly timeoutMs?: number | undefined;
+  /**
+   * "pre-snapshot" only: freeze the session after the hook, for at most this time, in milliseconds of guest time. The
+   * restore steps thaw it. Default: 0, no freeze.
+   */
+  readonly freezeMs?: number | undefined;
+}
+
+/** Options of `duties`. */
+export interface DutiesCallOptions extends DutiesRequest, CallOptions {}
+
+const HOOK: Names<HookOptions> = { ...CALL, timeoutMs: true, freezeMs: true };
+const DUTIES: Names<DutiesCallOptions> = { ...CALL, entropy: true, hostTime: true, keepFrozen: true };
+const KINDS: ReadonlyMap<unknown, KindNumber> = new Map([
+  ["pre-snapshot", KindNumber.PRE_SNAPSHOT],
+  ["post-restore", KindNumber.POST_RESTORE],
+]);
+
+/**
+ * What a host does before a snapshot of the guest and after its restore. The snapshot itself is the hypervisor's. Each
+ * method rejects with GuestError, and makes its call only once, because hooks must not run twice.
+ */
+export class Snapshots {
+  readonly #channel: Channel;
+  readonly #restore: (options?: RestoreOptions) => Promise<RestoreOutcome>;
+
+  /** @param restore runs the whole sequence after a restore, on connections of its own */
+  constructor(channel: Channel, restore: (options?: RestoreOptions) => Promise<RestoreOutcome>) {
+    this.#channel = channel;
+    this.#restore = restore;
+  }
+
+  /** Prepares the guest for a snapshot: runs the PRE_SNAPSHOT hook, and freezes the session if `freezeMs` is given. */
+  prepare(options: HookOptions = {}): Promise<HookResult> {
+    checkOptions("the options of prepare", options, HOOK);
+    return this.#hook(KindNumber.PRE_SNAPSHOT, options);
+  }
+
+  /** Runs a configured hook and waits for its end. */
+  async hook(kind: HookKind, options: HookOptions = {}): Promise<HookResult> {
+    const number = KINDS.get(kind);
+    if (number === undefined)
+      throw invalidOption("kind", `${JSON.stringify(kind)} is not a hook; give "pre-snapshot" or "post-restore"`);
+    checkOptions("the options of hook", options, HOOK);
+    return this.#hook(number, options);
+  }
+
+  /** Has the agent of a restored guest run its restore steps. `completeRestore` does this too. */
+  async duties(options: DutiesCallOptions): Promise<DutiesResult> {
+    checkOptions("the options of duties", options, DUTIES);
+    const { entropy, hostTime, keepFrozen, ...call } = options;
+    const request = {
+      entropy,
+      ...(keepFrozen !== undefined && { keepFrozen }),
+      ...(hostTime && { hostTime: timestampOf(hostTime) }),
+    };
+    const answer = await this.#channel.unary(GuestAgent.method.runRestoreDuties, request, call);
+    return plain(RestoreDutiesResponseSchema, answer);
+  }
+
+  /**
+   * Does everything that a host must do after it has restored the guest: see `restoreSequence`, which this runs on
+   * connections of its own. The restore steps close this client's connection; its next call reconnects.
+   */
+  completeRestore(options?: RestoreOptions): Promise<RestoreOutcome> {
+    return this.#restore(options);
+  }
+
+  async #hook(kind: KindNumber, { timeoutMs, freezeMs, ...call }: HookOptions): Promise<HookResult> {
+    const request = {
+      kind,
+      ...(timeoutMs !== undefined && { timeoutMs }),
+      ...(freezeMs !== undefined && { freezeMs }),
+    };
+    return plain(RunHookResponseSchema, await this.#channel.unary(GuestAgent.method.runHook, request, call));
+  }
+}

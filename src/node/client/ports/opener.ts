@@ -1,0 +1,122 @@
+import type { Channel } from "../grpc/channel.ts";
+import { failure } from "../errors/errors.ts";
+import { RedialledChannel } from "../grpc/link/redialled.ts";
+import { TimeLimit } from "../time-limit.ts";
+import { isTransient } from "../errors/transient.ts";
+import { GuestTunnel } from "./tunnel.ts";
+
+/**
+ * Limit on calls per connection; at the limit, new tunnels get another connection. The agent handles 128 calls per
+ * connection (docs/agent/operations.md, Limits) and silently queues further ones. The remaining 16 are reserved for the
+ * client's own calls, which never use another connection.
+ */
+const CALLS_PER_CONNECTION = 112;
+
+/** How to create connections beside the client's own. */
+interface Dials {
+  /** Creates an additional channel, when the existing ones are full. */
+  readonly another: () => Promise<Channel>;
+  /**
+   * Creates a channel that replaces a failed one, with the current address and credentials, which a restore may have
+   * changed. Undefined if a failed channel is not replaced.
+   */
+  readonly instead?: (() => Promise<Channel>) | undefined;
+}
+
+/**
+ * Opens tunnels over one connection, and over additional ones when it is full. If connecting through the first one
+ * fails, replaces it by a new connection and tries again.
+ */
+export class TunnelOpener {
+  readonly #channel: RedialledChannel;
+  readonly #dials: Dials;
+  /** Additional channels, with their number of open tunnels. A channel whose last tunnel closes is closed too. */
+  readonly #more = new Map<Channel, number>();
+  #dialling: Promise<void> | undefined;
+  #adding: Promise<void> | undefined;
+  #isClosed = false;
+
+  constructor(channel: Channel, dials: Dials) {
+    this.#channel = new RedialledChannel(channel, dials.instead ?? (async () => channel));
+    this.#dials = dials;
+  }
+
+  /**
+   * Resolves with an open tunnel. Rejects with GuestError, with DEADLINE_EXCEEDED if no attempt has opened it within
+   * the time limit.
+   */
+  async open(target: number | string, signal: AbortSignal, requestTimeoutMs?: number): Promise<GuestTunnel> {
+    const present = this.#channel.current;
+    const limit = new TimeLimit(requestTimeoutMs);
+    try {
+      return await this.#opened(target, signal, limit);
+    } catch (error) {
+      if (this.#dials.instead === undefined || !isTransient(error) || signal.aborted) throw error;
+      if (this.#channel.current === present) await (this.#dialling ??= this.#renew());
+      return this.#opened(target, signal, limit);
+    }
+  }
+
+  /** Closes the opener's own connections once their tunnels have ended. */
+  close(): void {
+    this.#isClosed = true;
+    this.#channel.close();
+    for (const channel of this.#more.keys()) channel.close();
+    this.#more.clear();
+  }
+
+  async #opened(target: number | string, signal: AbortSignal, limit: TimeLimit): Promise<GuestTunnel> {
+    const channel = await this.#withRoom();
+    const tunnel = new GuestTunnel(channel, target, { signal, requestTimeoutMs: limit.left() });
+    // The caller gets the error from `opened`.
+    tunnel.on("error", () => undefined);
+    const others = this.#more.get(channel);
+    if (others !== undefined) {
+      this.#more.set(channel, others + 1);
+      tunnel.once("close", () => this.#leave(channel));
+    }
+    await tunnel.opened;
+    return tunnel;
+  }
+
+  /** Returns a channel with room for another call; connects if there is none. */
+  async #withRoom(): Promise<Channel> {
+    for (;;) {
+      const channel = [this.#channel.current, ...this.#more.keys()].find((each) => each.calls < CALLS_PER_CONNECTION);
+      if (channel !== undefined) return channel;
+      await (this.#adding ??= this.#add());
+    }
+  }
+
+  async #add(): Promise<void> {
+    try {
+      const channel = await this.#dials.another();
+      if (this.#isClosed) {
+        channel.close();
+        throw failure("CANCELLED", "CLIENT_CLOSED", "the forwarding has been closed");
+      }
+      this.#more.set(channel, 0);
+    } finally {
+      this.#adding = undefined;
+    }
+  }
+
+  /**
+   * Must be called when a tunnel of an additional channel has closed. Closing the channel lets calls finish that are
+   * still ending.
+   */
+  #leave(channel: Channel): void {
+    const tunnels = this.#more.get(channel);
+    if (tunnels === undefined) return;
+    if (tunnels > 1) this.#more.set(channel, tunnels - 1);
+    else if (this.#more.delete(channel)) channel.close();
+  }
+
+  async #renew(): Promise<void> {
+    try {
+      await this.#channel.renew();
+    } finally {
+      this.#dialling = undefined;
+    }
+  }
+}

@@ -1,0 +1,175 @@
+import assert from "node:assert/strict";
+import { describe, test } from "node:test";
+import { connect, type ConnectOptions, type GuestError } from "../../../../../src/node/client/index.ts";
+import { GuestAgent } from "../../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
+import { type SocketAgent, startSocketAgent } from "../../../../fixtures/agent.ts";
+import { issueCertificates } from "../../../../fixtures/certificates.ts";
+import { testDirectory } from "../../../../fixtures/files.ts";
+import { forAllTests } from "../../../../fixtures/for-all-tests.ts";
+import { startStandIn } from "../../../../fixtures/stand-in-agent.ts";
+import { failureOf, optionsFor, thrownBy } from "../../../../fixtures/guest-client.ts";
+import { type VmmBehaviour, vmmSocket } from "../../../../fixtures/vmm-socket.ts";
+
+const agent: SocketAgent = forAllTests(await startSocketAgent());
+const directory = forAllTests(await testDirectory());
+const PORT = 7071;
+let sockets = 0;
+
+/** A VMM's socket in front of the agent, and its address. */
+async function vmm(behaviour: VmmBehaviour = "joins") {
+  const path = directory.at(`vm-${sockets++}.sock`);
+  return Object.assign(await vmmSocket(path, agent.socketPath, behaviour), { address: `vsock+unix:${path}:${PORT}` });
+}
+
+function options(address: string | readonly string[], more: Partial<ConnectOptions> = {}): ConnectOptions {
+  return { address, token: agent.token, ...more };
+}
+
+async function failureAt(address: string | readonly string[], more: Partial<ConnectOptions> = {}): Promise<GuestError> {
+  using client = connect(options(address, more));
+  return await failureOf(client.health({ requestTimeoutMs: 60_000 }));
+}
+
+describe("an address vsock+unix", () => {
+  test("vsock+unix sends CONNECT once for each connection", async () => {
+    await using device = await vmm();
+    using client = connect(options(device.address));
+    assert.equal(client.addressInUse, undefined);
+    assert.equal((await client.health()).alive, true);
+    assert.equal(client.addressInUse, device.address);
+    const input = Buffer.alloc(3_000_000, "0123456789");
+    const { stdout } = await client.run(["cat"], { input });
+    assert.ok(Buffer.from(stdout).equals(input));
+    assert.deepEqual(device.asked, [`CONNECT ${PORT}`]);
+  });
+
+  test("vsock+unix loses no bytes read together with the VMM's answer", async () => {
+    await using server = await startStandIn({ service: GuestAgent, answers: { Health: () => ({ alive: true }) } });
+    const path = directory.at(`vm-${sockets++}.sock`);
+    await using device = await vmmSocket(path, server.address.replace("unix:", ""));
+    // An older agent sends its SETTINGS before its client has said anything. By the end of a call it has.
+    device.beforeAnswer = async () => {
+      using other = server.redial();
+      await other.health();
+    };
+    using client = connect(options(`vsock+unix:${path}:${PORT}`));
+    assert.equal((await client.health()).alive, true);
+  });
+
+  test("vsock+unix reconnects after a cancelled command", async () => {
+    await using device = await vmm();
+    {
+      using client = connect(options(device.address));
+      const command = client.start(["sleep", "1000"]);
+      await command.started;
+      command.cancel();
+      await assert.rejects(command.wait());
+    }
+    using next = connect(options(device.address));
+    assert.equal((await next.health()).alive, true);
+    assert.equal(device.asked.length, 2);
+  });
+
+  for (const [behaviour, words] of [
+    ["never answers", /does not answer CONNECT 7071/],
+    ["answers OK and nothing more", /does not speak HTTP\/2/],
+    ["closes", /the connection was closed/],
+    ["greets", /answered CONNECT 7071 with "220 mail.example ready" instead of OK/],
+  ] as const)
+    test(`a VMM that ${behaviour} fails calls in time`, async () => {
+      await using device = await vmm(behaviour);
+      const { status, message } = await failureAt(device.address, { connectTimeoutMs: 3_000 });
+      assert.equal(status, "UNAVAILABLE");
+      assert.match(message, words);
+      assert.ok(message.includes(device.address), message);
+    });
+
+  test("a call's deadline error names each address and its failed step", async () => {
+    await using device = await vmm("never answers");
+    using client = connect(options([`unix:${directory.at("nobody.sock")}`, device.address]));
+    const { status, message } = await failureOf(client.health({ requestTimeoutMs: 3_000 }));
+    assert.equal(status, "DEADLINE_EXCEEDED");
+    assert.match(message, /unix:.*nobody\.sock: connect ENOENT/);
+    assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
+  });
+
+  test("a connect timeout longer than Node's timers works", async () => {
+    await using device = await vmm();
+    using client = connect(options(device.address, { connectTimeoutMs: 2 ** 40 }));
+    assert.equal((await client.health()).alive, true);
+  });
+
+  test("a vsock address without a valid port or path is rejected", () => {
+    for (const wrong of [
+      "vsock+unix:/run/x",
+      "vsock+unix:x:1",
+      "vsock+unix:/x:0",
+      "vsock:3",
+      "vsock:x:1",
+      "vsock:3:4294967295",
+    ]) {
+      const { code, message } = thrownBy(() => connect(options(wrong)));
+      assert.deepEqual([code, message.includes(wrong)], ["INVALID_ARGUMENT", true], message);
+    }
+  });
+});
+
+describe("several addresses", () => {
+  for (const behaviour of ["never answers", "answers OK and nothing more", "closes"] as const)
+    test(`a VMM that ${behaviour} is skipped in time`, async () => {
+      await using device = await vmm(behaviour);
+      const second = `unix:${agent.socketPath}`;
+      using client = connect(options([device.address, second], { connectTimeoutMs: 2_000 }));
+      assert.equal((await client.health({ requestTimeoutMs: 60_000 })).alive, true);
+      assert.equal(client.addressInUse, second);
+    });
+
+  test("the first of several addresses that answers is used", async () => {
+    await using device = await vmm();
+    const tcp = optionsFor(agent);
+    const nobody = `unix:${directory.at("nobody.sock")}`;
+    using client = connect({ ...tcp, address: [nobody, String(tcp.address), `unix:${agent.socketPath}`] });
+    assert.equal((await client.health()).alive, true);
+    assert.equal(client.addressInUse, tcp.address);
+    assert.equal(device.asked.length, 0);
+  });
+
+  test("if no address answers, the error names all with causes", async () => {
+    await using device = await vmm("closes");
+    const nobody = `unix:${directory.at("nobody.sock")}`;
+    const { status, message } = await failureAt([nobody, device.address], { connectTimeoutMs: 2_000 });
+    assert.equal(status, "UNAVAILABLE");
+    assert.match(message, new RegExp(`${nobody}: .*ENOENT.*; ${device.address.replace("+", "\\+")}: `));
+  });
+
+  test("a refused token or certificate ends the search for addresses", async () => {
+    const tcp = optionsFor(agent);
+    const other = await issueCertificates();
+    const addresses = [String(tcp.address), `unix:${agent.socketPath}`];
+    {
+      using client = connect({ ...tcp, address: addresses, caPem: other.ca });
+      const { code, message } = await failureOf(client.health({ requestTimeoutMs: 60_000 }));
+      assert.equal(code, "SERVER_CERTIFICATE_UNTRUSTED");
+      assert.ok(!message.includes(agent.socketPath), message);
+    }
+    {
+      const { cert, key } = other.client;
+      using client = connect({ ...tcp, address: addresses, certPem: cert, keyPem: key });
+      assert.equal((await failureOf(client.health({ requestTimeoutMs: 60_000 }))).code, "CLIENT_CERTIFICATE_REFUSED");
+    }
+    using client = connect({ ...tcp, address: addresses, token: "wrong" });
+    assert.equal((await failureOf(client.health({ requestTimeoutMs: 60_000 }))).status, "UNAUTHENTICATED");
+    assert.equal(client.addressInUse, addresses[0]);
+  });
+
+  test("each new connection tries the addresses from the first", async () => {
+    await using device = await vmm("closes");
+    using client = connect(options([device.address, `unix:${agent.socketPath}`]));
+    await client.health();
+    // The duties end the connection.
+    await client.snapshots.duties({ entropy: Buffer.alloc(32, 1) });
+    device.behaviour = "joins";
+    assert.equal((await client.health({ waitForReady: true, requestTimeoutMs: 60_000 })).alive, true);
+    assert.equal(client.addressInUse, device.address);
+  });
+});
