@@ -18,10 +18,12 @@ export const watch: Command = defineCommand({
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `A line is what happened (created, modified, closed, attributes, removed, moved, rescan) and the path; after "moved", the new path follows the old one. "closed" says that a file that was open for writing was closed. "rescan" says that changes below a
-directory were not reported one by one, for example while the connection was lost: list this directory again.
-With --json, one object a line: "event", "path", "new_path", "directory" and, where changes below it cannot be reported,
-"errno"; "raw_path" and "raw_new_path" (base64) if they are not UTF-8. The first one is "ready": the watch is active.`,
+  notes: `A line is what happened (created, modified, closed, attributes, removed, moved, rescan) and the path. After "moved",
+the new path follows the old one. "closed" says that a file that was open for writing was closed. "rescan" says that
+changes below a directory were not reported one by one, for example while the connection was lost: list this directory
+again. With --json, one object a line: "event", "path", "new_path", "directory" and, where changes below it cannot be
+reported, "errno"; "raw_path" and "raw_new_path" (base64) if they are not UTF-8. The first one is "ready": the watch is
+active.`,
   statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed or the directory was removed.",
   examples: ["watch -r :/srv/app", "watch -r --ignore node_modules --name '*.ts' --json :/srv/app"],
   takes: { one: "the path of one directory" },

@@ -16,7 +16,7 @@ import { SERVER_NAME } from "../../../../fixtures/certificates.ts";
 import { provideNode } from "../../../../fixtures/toolchains.ts";
 import { seededRandom } from "../../../../fixtures/seeded-random.ts";
 
-const ROOT = join(import.meta.dirname, "../../../..");
+const ROOT = join(import.meta.dirname, "../../../../..");
 const PROGRAM = join(ROOT, "test/fixtures/programs/slow-reader.ts");
 const VERSIONS = [LOWEST_NODE, "22.23.3", process.versions.node];
 /** Without help Node 20 misses one cut in three. */
