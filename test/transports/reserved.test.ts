@@ -52,7 +52,7 @@ describe("the reserved transport sharedkernel", () => {
   });
 
   test("guestctl rejects sharedkernel addresses instead of treating them as host names", async () => {
-    const words = ["health", "--address", "sharedkernel:7071", "--credentials", "/nonexistent"];
+    const words = ["health", "--address", "sharedkernel:7071", "--credentials", import.meta.dirname];
     const { exitCode, stdout, stderr } = await execa(NODE, [...GUESTCTL, ...words], { reject: false });
     assert.deepEqual([exitCode === 0, stdout], [false, ""]);
     assert.match(stderr, EXPLANATION);
