@@ -164,7 +164,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   WORKLOAD_OUTPUT_NOT_KEPT: [
     ["FAILED_PRECONDITION"],
-    "The process spec does not have `output.keep`, which makes the agent [keep the workload's output](run.md#the-workloads-output), or there is no workload.",
+    "There is no workload, or its output [is not kept](run.md#the-workloads-output), because the process spec has no `output.keep`.",
   ],
 };
 

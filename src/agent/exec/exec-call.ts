@@ -40,7 +40,7 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     attachment?.cut();
   };
   const command = new RunningCommand({ ...parts, onEnding });
-  /** Why the client gets no more frames; undefined while it does. */
+  /** Why the client gets no more frames; undefined while frames are sent. */
   let detached: Error | undefined;
   const detach = (reason: Error): void => {
     if (detached !== undefined) return;

@@ -27,7 +27,7 @@ export class Output {
   #callbacks = NO_CALLBACKS;
   sizeBytes = 0;
 
-  /** Writes a frame header. Returns the buffer, which has space for `payloadBytes` that end at `end`. */
+  /** Writes a frame header. Returns the buffer. The payload goes into the `payloadBytes` bytes before `end`. */
   frame(type: number, flags: number, streamId: number, lengthBytes: number, payloadBytes: number): Buffer {
     const bytes = this.#reserve(FRAME_HEADER_BYTES + payloadBytes);
     const at = this.#end;

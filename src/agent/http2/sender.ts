@@ -15,7 +15,7 @@ export class Sender {
   readonly #peer: PeerSettings;
   readonly #floods: FloodGuard;
   readonly #answered: (stream: Http2Stream) => void;
-  /** Streams that can send, in order. */
+  /** Streams that can send, in the order of their turns. */
   readonly #ready = new Set<Http2Stream>();
   /** Streams that wait for the connection's window. */
   readonly #starved = new Set<Http2Stream>();

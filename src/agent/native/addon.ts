@@ -22,7 +22,7 @@ export const RESOLVE_NO_SYMLINKS = 0x04;
 export const RESOLVE_BENEATH = 0x08;
 export const RESOLVE_IN_ROOT = 0x10;
 
-/** Advice of madvise(2) for mapped file pages. NORMAL: use read-ahead. RANDOM: no read-ahead. DONT_NEED: unmap. */
+/** Advice of madvise(2) for mapped file pages. NORMAL: use read-ahead. RANDOM: no read-ahead. DONT_NEED: drop the pages. */
 export const ADVICE_NORMAL = 0;
 export const ADVICE_RANDOM = 1;
 export const ADVICE_DONT_NEED = 4;

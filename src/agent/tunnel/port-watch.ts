@@ -39,7 +39,7 @@ interface Waiter {
 
 /** The client of a WatchPorts call. */
 export interface PortWatcher {
-  /** Whether the last message was not sent to the client yet, because it reads too slowly. */
+  /** Whether the last message still waits, because the client reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (changes: PortChanges) => void;
   /** Aborted when the client disconnects. */

@@ -152,7 +152,7 @@ describe("a bug of the agent", () => {
     assert.equal((await stream.outcome()).exit.code, 0);
   });
 
-  test("endless bugs make the agent exit with 70", async () => {
+  test("an agent whose bugs keep recurring exits with 70", async () => {
     await using other = await start("other");
     arm("storm", "other");
     using guest = clientOf(other);

@@ -113,7 +113,7 @@ describe("a tunnel", () => {
     assert.equal(await text(client.ports.connect(v6.port).end()), "v6");
   });
 
-  it("a tunnel's opened promise rejects without an uncaught error", async () => {
+  it("the promise `opened` of a tunnel rejects without an uncaught error", async () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);

@@ -50,7 +50,7 @@ export class Records {
     this.#bytes = Buffer.allocUnsafe(likelyBytes);
   }
 
-  /** Parses records that were packed before. */
+  /** Parses packed records. */
   static from(bytes: Buffer): Records {
     const records = new Records(0);
     records.#bytes = bytes;

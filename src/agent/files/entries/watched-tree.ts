@@ -135,7 +135,7 @@ export class WatchedTree {
     this.#missing.clear();
   }
 
-  /** The places to check next, with their paths. The watches `ended` must be removed before this check. */
+  /** The places to check next, with their paths. The caller must first remove the watches that `ended` lists. */
   next(most: number): {
     readonly places: readonly Place[];
     readonly paths: readonly string[];
@@ -310,7 +310,7 @@ export class WatchedTree {
     for (const child of directory.children) this.#astray(directory.detach(child.name));
   }
 
-  /** The place of a directory is unknown. It is forgotten unless an event or check finds it before the second tick. */
+  /** The path of a directory is unknown: it is forgotten, unless an event or check finds it before the second tick. */
   #astray(directory: WatchedDirectory | undefined): void {
     const move = { change: undefined, directory, isReported: false, isOld: false };
     if (directory !== undefined) this.#moves.set((this.#strays -= 1), move);
@@ -327,7 +327,7 @@ export class WatchedTree {
     if (isDirectory) this.#expect(directory, text.slice(1), report === "difference" ? "nothing" : report);
   }
 
-  /** Makes the client list a directory. If the directory is being renamed, this is done at its new place. */
+  /** Asks the client to list a directory again, at its new path if it is being renamed. */
   #rescan(directory: WatchedDirectory): void {
     const path = this.#pathOf(directory, "");
     if (path === undefined) directory.top.hasChanged = true;

@@ -182,7 +182,7 @@ function flagOf({ option = "" }: GuestError): string | undefined {
   return FLAGS.get(option);
 }
 
-/** The next step of a library's error; undefined: the message says it. */
+/** What the user should do about a library's error. Undefined: the message says that already. */
 export function nextStepOf({ code, nextStep, remedy }: Advised): string | undefined {
   if (remedy !== undefined) return REMEDIES[remedy.kind](remedy.name);
   return new Map(Object.entries(GUESTCTL_NEXT_STEPS)).get(code) ?? nextStep;

@@ -37,7 +37,7 @@ export async function changeEach(
   for (const path of paths) {
     const present = await client.files.stat(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === "directory";
-    // The entries below come first, because afterwards the agent may have no access to the directory.
+    // The entries in a directory are changed before the directory itself, because afterwards the agent may have no access to it.
     if (values.recursive === true && isDirectory) {
       const { value } = await waitedFor(`change everything below ${path}`, host, (note) =>
         below({ client, root: path, change: changeOf, note }, (json) => changed.push(json)),

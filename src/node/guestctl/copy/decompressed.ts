@@ -3,7 +3,7 @@ import * as zlib from "node:zlib";
 import { messageOf } from "../../../shared/errors.ts";
 import { CliError } from "../cli/index.ts";
 
-/** Only Node 22.15 and later have it, and so does the Node that guestctl is packaged with. */
+/** zstd requires Node 22.15; the Node that guestctl is packaged with has it. */
 const createZstdDecompress = Reflect.get(zlib, "createZstdDecompress") as (() => NodeJS.ReadWriteStream) | undefined;
 
 /** The first bytes of compressed formats, and how to decompress each: with Node, or a program of this machine. */

@@ -79,7 +79,7 @@ async function writeContent(
   }
 }
 
-/** Memory for the names of symlinks that an archive contains. */
+/** Limit on the memory for the names of symlinks that an archive contains. */
 const LINKS_LIMIT_BYTES = 64 * 1024 * 1024;
 
 /** Checks the names in an archive, because the program that unpacks it may follow symlinks. */

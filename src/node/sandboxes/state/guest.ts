@@ -106,7 +106,7 @@ export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
 
 /**
  * How much of the freeze is left when a restore begins. The guest's clock stands still while it is suspended, so only
- * the suspension itself has used up time.
+ * the time that it took to suspend the guest counts.
  */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;

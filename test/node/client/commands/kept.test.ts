@@ -364,7 +364,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("moved"), undefined);
   });
 
-  test("forget rejects with an error of connectOptions and can be repeated", async () => {
+  test("forget rejects if connectOptions fails, and can be called again", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;

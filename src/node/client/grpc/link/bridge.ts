@@ -25,7 +25,7 @@ export class BridgeLink implements Link {
   readonly #directory: string;
   readonly #server: Server;
   #failure: string | undefined;
-  /** Whether `#failure` is the end of a command. */
+  /** Whether `#failure` was caused by the end of a bridge command. */
   #hasEnded = false;
 
   /** Throws GuestError if the command is missing or the directory for the socket cannot be created. */

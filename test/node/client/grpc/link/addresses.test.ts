@@ -142,7 +142,7 @@ describe("several addresses", () => {
     assert.match(message, new RegExp(`${nobody}: .*ENOENT.*; ${device.address.replace("+", "\\+")}: `));
   });
 
-  test("a refused token or certificate ends the search for addresses", async () => {
+  test("after a refused token or certificate, the client tries no further address", async () => {
     const tcp = optionsFor(agent);
     const other = await issueCertificates();
     const addresses = [String(tcp.address), `unix:${agent.socketPath}`];

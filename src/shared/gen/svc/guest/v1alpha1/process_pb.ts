@@ -20,8 +20,9 @@ export const file_svc_guest_v1alpha1_process: GenFile = /*@__PURE__*/
  */
 export type Process = Message<"svc.guest.v1alpha1.Process"> & {
   /**
-   * Program of the workload, and its arguments. The agent searches for a program without a slash in the PATH of the
-   * workload's environment. If `args` is empty, there is no workload, and the agent runs until it is stopped.
+   * Program of the workload, and its arguments. If the name of the program has no slash, the agent looks for the program
+   * in the directories of PATH in the workload's environment. If `args` is empty, there is no workload, and the agent runs
+   * until it is stopped.
    *
    * @generated from field: repeated string args = 1;
    */
