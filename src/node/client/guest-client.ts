@@ -39,9 +39,9 @@ export function connect(options: ConnectOptions): GuestClient {
 
 /**
  * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
- * be sent, the client is closed or the signal is aborted. After a failed connection, the client repeats `health`,
- * `usage`, `ports.list`, `commands.list`, `commands.processes`, `files.stat` and calls like it, and `ports.waitFor`
- * until its timeout. The client makes every other call only once, unless the method's comment says otherwise.
+ * be sent, the client is closed or the signal is aborted. The client makes most calls only once. After a failed
+ * connection it repeats only calls whose comment says so, and `health`, `usage`, `ports.list`, `ports.waitFor`,
+ * `commands.list`, `commands.processes`, `files.stat`, `files.lstat`, `files.readlink` and `files.exists`.
  */
 export class GuestClient {
   /** Runs commands, and manages those that outlive their connection. */

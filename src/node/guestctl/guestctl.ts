@@ -19,7 +19,7 @@ function line([name, { summary }]: readonly [string, CommandEntry]): string {
   return `  ${name.padEnd(18)}${summary}`;
 }
 
-/** Options that may also precede the command's name, by spelling; true: the option has a value. */
+/** Options that may also precede the command's name, by their spelling, and whether they have a value. */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
   ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name"].map(
     (option) => [option, true] as const,

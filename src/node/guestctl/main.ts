@@ -11,8 +11,8 @@ const STATUS_NOT_WRITTEN = 1;
  * pipe.
  */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
-  // Do not write if nothing is buffered: even an empty write fails if the reader of a socket has closed it (rsync
-  // connects its child with sockets). Only wait for the report of an earlier failed write, which comes a moment later.
+  // Do not write if nothing is buffered: even an empty write fails if a reader has closed its end of the socket (rsync
+  // connects its child with sockets). But wait one turn, because the error of an earlier write is reported in it.
   if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());

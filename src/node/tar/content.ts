@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { isHole, type Piece, withHoles } from "./holes.ts";
 
-/** Files up to this size are read at once. */
+/** A file of at most this size is read in one piece. */
 export const SMALL_BYTES: number = 64 * 1024;
 const CHUNK_BYTES = 256 * 1024;
 /** Read size for sparse files. Most of the data is zeros, which become holes, so that little memory is needed for it. */

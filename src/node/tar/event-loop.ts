@@ -10,7 +10,7 @@ const LONGEST_TURN_MS = 50;
 export class EventLoopTurns {
   #begunMs = performance.now();
 
-  /** Whether the current turn has taken long enough. */
+  /** Whether the current turn has taken so long that the caller must await `next`. */
   get isDue(): boolean {
     return performance.now() - this.#begunMs >= LONGEST_TURN_MS;
   }

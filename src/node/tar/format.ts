@@ -34,7 +34,7 @@ export interface TarHeader {
   readonly name: Buffer;
   readonly linkTarget: Buffer;
   readonly mode: number;
-  /** Owner and group numbers; undefined if they are unknown. */
+  /** User and group ids; undefined if they are unknown. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   readonly size: number;

@@ -13,7 +13,7 @@ export function partsOf(name: Buffer): string[] {
   return parts.filter((part) => part !== "" && part !== ".");
 }
 
-/** Matches an empty part, "." or "..", also at either end; or a NUL. */
+/** Matches a name with a NUL, or with an empty part, "." or ".." at any position. */
 const UNCLEAN = /(?:^|\/)\.{0,2}(?:\/|$)|\0/;
 
 /** Whether `partsOf` accepts a name and it has no empty parts and no ".". The agent sends only such names. */

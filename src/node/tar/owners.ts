@@ -1,6 +1,6 @@
 /** Owner and group of the entries of a copy. */
 export interface Owners {
-  /** Keep the numbers of the source. Default: false. */
+  /** Keep the user and group ids of the source. Default: false. */
   readonly keepOwners?: boolean | undefined;
   /** Number for all entries, which overrides `keepOwners`. */
   readonly uid?: number | undefined;

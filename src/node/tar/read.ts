@@ -80,8 +80,8 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
 }
 
 /**
- * The content of a sparse file in GNU tar's format has no holes, or starts with a map of them: unpacked as ordinary
- * content, the file would be wrong.
+ * Creates the error for a sparse file in GNU tar's format. Its content lacks the holes, or begins with a map of them,
+ * so unpacking it as ordinary content would create a wrong file.
  */
 function sparse(): TarError {
   return new TarError("the archive has a sparse file in GNU tar's own form; make it without --sparse");

@@ -3,9 +3,9 @@ const double = new Float64Array(1);
 const bits = new BigInt64Array(double.buffer);
 
 /**
- * Converts a time to the seconds that Node's utimes takes, rounded up to the next double whose time in the kernel is
- * not earlier: at most 0.24 µs later until 2106. An earlier time would make the copy older than its source, and `make`
- * and `rsync -u` would then treat it as out of date.
+ * Converts a time to seconds for Node's utimes. Rounds up to the next double that the kernel does not read as an
+ * earlier time; until 2106 that is at most 0.24 µs later. An earlier time would make the copy older than its source,
+ * and `make` and `rsync -u` would then treat it as out of date.
  */
 export function secondsNotBefore(timeNs: bigint): number {
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;

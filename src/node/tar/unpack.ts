@@ -72,9 +72,9 @@ export interface UnpackOptions extends Owners {
    */
   readonly keepExisting?: Set<string> | undefined;
   /**
-   * If set, hard links to files that this call has written are accepted. Called for a link whose file is not among
-   * them, for example because it was excluded. Returns the link as a separate file, or undefined, which makes the link
-   * a failed entry.
+   * If set, hard links to files that this call has written are accepted. The function is called for a link whose file
+   * is not among them, for example because it was excluded. It returns the content of the link as a separate file, or
+   * undefined, which makes the link a failed entry.
    */
   readonly missingFile?: ((link: TarEntry) => Promise<TarEntry | undefined>) | undefined;
 }

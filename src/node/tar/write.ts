@@ -11,8 +11,8 @@ const OWNER_LIMIT = 8 ** 7;
 const NS_PER_SECOND = 1_000_000_000n;
 
 /**
- * Returns the blocks before an entry's content: its header, and before that a pax header with the values that do not
- * fit.
+ * Returns the blocks before an entry's content: the header and, before it, a pax header with the values for which the
+ * header has no room.
  */
 export function entryHead(header: TarHeader): Buffer {
   const { name, linkTarget, size, mtimeSeconds, mtimeNs, uid = 0, gid = 0 } = header;

@@ -152,7 +152,7 @@ export class AgentProcess {
   #hold(isHeld: boolean): void {
     const method = isHeld ? "ref" : "unref";
     this.#child[method]();
-    // In Node, pipes are sockets.
+    // The cast is safe because Node represents a child's pipes as sockets.
     (this.#child.stdout as Socket)[method]();
     (this.#child.stderr as Socket)[method]();
   }

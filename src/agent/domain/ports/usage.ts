@@ -28,7 +28,7 @@ export interface NetworkUsage {
 
 /** A mounted file system. */
 export interface MountedFileSystem {
-  /** Its shortest mount point, as raw bytes. */
+  /** The shortest path at which the file system is mounted, as raw bytes. */
   readonly path: Uint8Array;
   /** For example "ext4". */
   readonly type: string;

@@ -88,7 +88,10 @@ export class SessionTable {
   }
 }
 
-/** Readings of /proc. A number is a negated errno. Undefined: the agent is not listed, so /proc is not usable. */
+/**
+ * Cached readings of /proc. If reading fails, the value is the negated errno. If /proc does not list the agent itself,
+ * it is not usable, and the value is undefined.
+ */
 export class ProcessReadings {
   /** Processes by session, without other details: a seventh of the work of a full table. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;

@@ -219,7 +219,10 @@ export class FdSource implements ByteSource {
     this.#watch.set(!draining && this.#mayRead() ? READABLE : 0);
   }
 
-  /** Terminal output arrives in small pieces. It is read at the end of the tick, so that a message has more of it. */
+  /**
+   * Terminal output arrives in small pieces. It is read at the end of the tick, so that one message contains several of
+   * them.
+   */
   #readable(): void {
     if (this.#kind === "terminal") this.#schedule();
     else this.#read();

@@ -6,9 +6,9 @@ import type { Frame } from "./wire.ts";
 /** Limit on input that is kept until the agent has received it; at the limit, further writes wait. */
 const HELD_BYTES = 1024 * 1024;
 /**
- * Limit on input in flight to the agent, which stops reading frames once this much is waiting for the command. An
- * acknowledgement of output must never queue behind that, because the command may be blocked until the agent receives
- * it.
+ * Limit on input in flight to the agent. If more than this waits for the command, the agent stops reading frames.
+ * Acknowledgements of output use the same stream and must not wait behind that input, because the command may be
+ * blocked until the agent receives them.
  */
 const WINDOW_BYTES = 256 * 1024;
 /** Size that each frame counts against the window, in addition to its data. */
@@ -33,7 +33,7 @@ export class KeptInput {
    */
   #held: Buffer[] | undefined = [];
   #heldBytes = 0;
-  /** Number of these pieces that the current call has sent, and their share of the window. */
+  /** How many of the pieces in `#held` the current call has sent, and how many bytes of the window they use. */
   #sent = 0;
   #sentBytes = 0;
   /** Callbacks that run once fewer bytes than `below` are kept. */
@@ -55,7 +55,10 @@ export class KeptInput {
     clearTimeout(timer);
   }
 
-  /** Copies bytes, so that the caller may reuse them at once. `done` runs when more may follow. */
+  /**
+   * Queues a copy of the bytes, so that the caller may reuse their memory at once. Calls `done` when the caller may
+   * write more.
+   */
   write(bytes: Uint8Array, done: () => void): void {
     if (bytes.length > 0) this.#hold(Buffer.from(bytes));
     this.#whenBelow(HELD_BYTES, done);
@@ -92,7 +95,8 @@ export class KeptInput {
         "INPUT_CONFLICT",
         "another client has written to the command's standard input in the meantime",
       );
-    // Input that the agent had acknowledged is not kept any more, so continuing would leave a hole.
+    // Input that the agent had acknowledged is not kept any more, so it cannot be sent again: the command would miss a
+    // part of its input.
     if (takenBytes < 0) {
       const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
       throw failure("ABORTED", "INPUT_LOST", `${had}: the rest is lost, as by a rollback`);

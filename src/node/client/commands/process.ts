@@ -31,7 +31,7 @@ export interface ProcessParts {
   readonly hasStdin: boolean;
   /** Connect `stdin` to this program's standard input; "terminal" for a command in a terminal. */
   readonly inheritsInput?: boolean | "terminal" | undefined;
-  /** Who reads the outputs instead of the caller. */
+  /** Readers of the outputs; the caller reads those that have none. */
   readonly readers?: OutputReaders | undefined;
   /** The command, if `wait` is to reject with CommandError unless the exit code is 0. */
   readonly checked?: readonly string[] | undefined;

@@ -49,7 +49,7 @@ function isStdio(value: unknown): value is Stdio {
 
 /** Who reads an output instead of the caller. */
 export interface OutputReader {
-  /** Receives the bytes of each piece first. */
+  /** Called with the bytes of each piece, before `onPiece`. */
   readonly onBytes?: ((bytes: Buffer) => unknown) | undefined;
   /** The caller's callback. It receives text or bytes, as `isText` says. */
   readonly onPiece?: ((piece: never) => unknown) | undefined;

@@ -39,7 +39,8 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
       done(error);
     },
   });
-  // Callers need no listener for errors: it is normal that a command ends before it has read all input.
+  // A command often ends before it has read all of its input. Without this listener, that would crash a caller that
+  // listens for no errors.
   stream.on("error", () => undefined);
   return stream;
 }

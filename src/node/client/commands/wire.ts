@@ -43,7 +43,7 @@ export interface ExecWire {
   readonly onRead?: (() => void) | undefined;
 }
 
-/** A queued frame, and the callback to run once the next may follow. */
+/** A queued frame. `sent` is called once the next frame may be sent. */
 interface HeldFrame {
   readonly frame: Frame;
   readonly sent: (() => void) | undefined;

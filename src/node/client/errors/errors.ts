@@ -21,13 +21,16 @@ import { printable } from "./printable.ts";
 /** Canonical name of a gRPC status other than OK. */
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
 
-/** A text that this version does not know. Editors still complete the known texts of a union with it. */
+/**
+ * Any other text, in a union with the texts that this version knows. Unlike `string`, it lets editors still complete
+ * the known texts.
+ */
 type Unknown = string & Record<never, never>;
 
 /** Code of an error. A newer agent may have further ones. */
 export type GuestErrorCode = ErrorCode | AgentReason | GuestStatus | Unknown;
 
-/** The constructor's parameters of a GuestError. */
+/** Parameters of GuestError's constructor. */
 export interface GuestErrorParts {
   readonly status: GuestStatus;
   readonly message: string;
@@ -165,8 +168,8 @@ export function unreadable(problem: string, cause?: unknown): GuestError {
 }
 
 /**
- * Creates the GuestError for a message that grpc-js cannot decompress; undefined for other errors. Such an error has
- * neither code nor details (ResolvingCall of 1.14 copies them from whatever was thrown).
+ * Returns a GuestError if grpc-js could not decompress a message; undefined for other errors. The error of grpc-js then
+ * has neither code nor details, because it copies them from the exception (ResolvingCall of 1.14).
  */
 export function uncompressed(error: ServiceError): GuestError | undefined {
   if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
@@ -272,7 +275,8 @@ const REFUSED = "the agent refused the connection, usually because of the client
 
 /**
  * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A hanging
- * connection may never get an answer, and then the caller has already waited for the call's whole deadline.
+ * connection may never get an answer. Its limit is shorter, because the caller has already waited for the call's whole
+ * deadline.
  */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;

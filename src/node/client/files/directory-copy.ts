@@ -16,9 +16,12 @@ export interface DirectoryCopy {
 
 /** Options of both `upload` and `download`. */
 interface CopyOptions {
-  /** Keep the owner and group numbers of the source. Requires root at the destination. Default: false. */
+  /** Keep the user and group ids of the source. Requires root at the destination. Default: false. */
   readonly keepOwners?: boolean | undefined;
-  /** Owner number of every copied entry. Default: as `keepOwners` says, otherwise the owner of any new file there. */
+  /**
+   * Numeric user id of every copied entry. Default: the id in the source if `keepOwners` is set, and otherwise the
+   * usual owner of a new file.
+   */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /** Copy hard links as hard links. Default: false, so that each name becomes a separate file. */

@@ -30,9 +30,9 @@ import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 
 /** Options for the owner of a new entry. */
 interface OwnerOptions extends PlaceOptions {
-  /** Owner number. Default: the workload's user. */
+  /** Numeric user id of the owner. Default: the workload's user. */
   readonly uid?: number | undefined;
-  /** Group number. Default: the workload's group; for a directory in a setgid directory the group of that directory. */
+  /** Group id. Default: the workload's group; for a directory in a setgid directory the group of that directory. */
   readonly gid?: number | undefined;
 }
 
@@ -269,13 +269,13 @@ export class Files {
     await this.#set(path, { mode }, { ...options, follow: true });
   }
 
-  /** Sets the owner and group numbers of a path; of a symbolic link, those of its target. */
+  /** Sets the user and group ids of a path; of a symbolic link, those of its target. */
   async chown(path: GuestPath, uid: number, gid: number, options: PlaceOptions = {}): Promise<void> {
     checkOptions("the options of chown", options, PLACE);
     await this.#set(path, { uid, gid }, { ...options, follow: true });
   }
 
-  /** Sets the owner and group numbers of a path; of a symbolic link, its own. */
+  /** Sets the owner and group of a path. If the path is a symbolic link, changes the link itself. */
   async lchown(path: GuestPath, uid: number, gid: number, options: PlaceOptions = {}): Promise<void> {
     checkOptions("the options of lchown", options, PLACE);
     await this.#set(path, { uid, gid }, options);
@@ -307,10 +307,10 @@ export class Files {
 
   /**
    * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
-   * `upload`, but does not copy setuid bits and owners, and applies the umask to modes. Touches nothing outside of that
-   * directory, whatever the guest sends. If entries cannot be read there or written here, reports each to `onFailure`,
-   * copies all others and then rejects with COPY_INCOMPLETE. If the local directory cannot be created, rejects with
-   * DESTINATION_FAILED. After a lost connection the copy starts over.
+   * `upload`, but does not copy setuid bits and owners, and applies the umask to modes. Touches nothing outside of the
+   * local directory, whatever the guest sends. Reports each entry that cannot be read in the guest or written locally
+   * to `onFailure`, copies all others, and then rejects with COPY_INCOMPLETE. If the local directory cannot be created,
+   * rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async download(path: GuestPath, local: LocalPath, options: DownloadOptions = {}): Promise<DirectoryCopy> {
     const { downloadDirectory } = await import("./download-directory.ts");
@@ -373,7 +373,7 @@ function removeIncomplete(removed: number, left: number, leftEntries: readonly L
   return new GuestError({ status: "FAILED_PRECONDITION", code: "REMOVE_INCOMPLETE", message, metadata });
 }
 
-/** Whether the path of a call does not exist. */
+/** Whether an error says that the path of the call does not exist. */
 function isMissing(error: unknown): boolean {
   return error instanceof GuestError && error.reason === "PATH_NOT_FOUND";
 }

@@ -27,10 +27,10 @@ export function nanosecondsOf({ mtime, mtimeNanos }: Pick<FileAttributes, "mtime
 }
 
 /**
- * Creates the tree entry of a regular file of the guest, which a separate call reads. Its content throws EntryError if
- * the file cannot be read.
+ * Creates the tree entry of a regular file in the guest. The content is read by a separate call, and throws EntryError
+ * if the file cannot be read.
  *
- * @param call returns the options of that call when it is made
+ * @param call returns the options of that separate call when it begins
  */
 export function guestFile(
   guest: Pick<GuestFiles, "readPieces">,

@@ -222,7 +222,7 @@ function checkName(item: TreeItem, path: Uint8Array): void {
   throw untrue("an empty part in the name", item);
 }
 
-/** Returns how many bytes of a file have not arrived with its item. Throws GuestError for an item that no agent sends. */
+/** Returns how many bytes of a file are still to arrive after its item. Throws GuestError for an invalid item. */
 function checkedRest(item: TreeItem): number {
   checkName(item, item.path);
   if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);

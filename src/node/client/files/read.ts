@@ -30,7 +30,7 @@ export interface ReadFileOptions extends ReadOptions {
 const READ: Names<ReadOptions> = { ...PLACE, offset: true, length: true };
 const READ_FILE: Names<ReadFileOptions> = { ...READ, encoding: true };
 
-/** Bytes that a stream reads ahead: the agent sends them in pieces of this size. */
+/** How many bytes a stream reads ahead. The agent sends pieces of this size. */
 const AHEAD_BYTES = 256 * 1024;
 
 /** The largest file size (off_t). */
@@ -57,7 +57,7 @@ export class GuestReadStream extends Readable {
     checkOptions("the options of createReadStream", options, READ);
     const opened = deferred<FileAttributes | undefined>();
     this.attributes = opened.promise;
-    // A caller that ignores `attributes` gets the error from the content.
+    // Handle the rejection here: a caller that ignores `attributes` gets the same error when it reads the content.
     this.attributes.catch(() => undefined);
     this.#chunks = fileChunks(channel, path, options, opened);
   }
@@ -124,7 +124,7 @@ function fileChunks(channel: Channel, path: GuestPath, options: ReadOptions, ope
 
 interface Decoding<Value> {
   readonly decode: (chunk: FileChunk) => Value[];
-  /** Whether to request holes instead of their zeros. */
+  /** Whether to request holes instead of the zeros that a hole reads as. */
   readonly holes: boolean;
   readonly opened?: Opened | undefined;
 }

@@ -12,7 +12,7 @@ export interface TreeEntry {
   /** Target of a symbolic link; for a hard link the path of an earlier file. */
   readonly linkTarget: Buffer;
   readonly mode: number;
-  /** Owner number. Default: the workload's user. */
+  /** User id of the owner. Default: the workload's user. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /** Modification time in seconds since 1970, with fractions. */
@@ -52,7 +52,6 @@ export interface TreeResult {
   readonly failures: readonly LeftEntry[];
 }
 
-/** Converts the agent's result. */
 export function resultOf(items: bigint, failed: bigint, failures: readonly LeftMessage[]): TreeResult {
   return {
     entries: Number(items),

@@ -33,8 +33,8 @@ type Step = IteratorResult<TreeEntry | undefined, unknown>;
 
 /**
  * Like TreeEntries, with two differences. The iterator may yield undefined, which is not an entry, so that the sender
- * can run the event loop while the iterator skips entries. And it may return an entry that has already arrived without
- * wrapping it in a promise, which takes less CPU time.
+ * can run the event loop while the iterator skips entries. And if an entry has already arrived, the iterator may return
+ * it without a promise, which takes less CPU time.
  */
 export type SentEntries =
   | Iterable<TreeEntry | undefined>
@@ -195,7 +195,8 @@ export class TreeSender {
     this.#items = [];
     this.#bytes = 0;
     if (sent.length === 0) return;
-    // While one message is being sent, the next is collected.
+    // Send without waiting for the answer, so that the next message is collected meanwhile. But wait for the message
+    // before.
     const before = this.#writing;
     this.#writing = this.#parts.write(itemsMessage(sent));
     this.#isAnswered = (await before) === ANSWERED;

@@ -24,7 +24,10 @@ import { type SentEntries, Unsendable } from "./tree-sender.ts";
 import { sourceFailure } from "./write.ts";
 import { writeTree } from "./write-tree.ts";
 
-/** Tolerance when modification times are compared: the agent sets the time of large files as a floating-point number. */
+/**
+ * Tolerance when modification times are compared. The agent rounds the time of a large file, because it sets it as a
+ * floating-point number.
+ */
 const SAME_WITHIN_NS = 2_000n;
 const NS_PER_MS = 1_000_000n;
 const SPECIAL_BITS = 0o7000;
@@ -62,7 +65,7 @@ class Upload {
   readonly #left: LeftOut;
   /** Entries that this attempt has sent, in order, by name as latin1 string, which keeps every byte. */
   #sent = new Map<string, SentFile | TreeEntry["type"]>();
-  /** Number of these entries that the agent has reported as done. */
+  /** How many of the entries in `#sent` the agent has reported as done. */
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
   readonly #written = new Map<string, SentFile>();

@@ -156,7 +156,7 @@ class Unsent {
     }
   }
 
-  /** Adds these entries to the agent's result. */
+  /** Adds the failed entries of this object to the agent's result. */
   with({ entries, failed, failures }: TreeResult): TreeResult {
     const named = [...this.#first, ...failures].slice(0, NAMED_FAILURES);
     return { entries, failed: failed + this.#count, failures: named };

@@ -23,7 +23,7 @@ const CHUNK_BYTES = 256 * 1024;
 export interface WriteFileOptions extends PlaceOptions {
   /** Permission bits. Default: those of the replaced file; 0o644 for a new one. */
   readonly mode?: number | undefined;
-  /** Owner number. Default: that of the replaced file; the workload's user for a new one. */
+  /** User id of the owner. Default: that of the replaced file; the workload's user for a new one. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /**

@@ -1,6 +1,6 @@
 import { channel } from "node:diagnostics_channel";
 
-/** What happens to a client's connections. */
+/** An event of a client's connection, or of an attempt to connect. */
 export type ConnectionEvent =
   | { readonly event: "connecting" }
   /** `address` is present for a client with several addresses or a vsock address. */

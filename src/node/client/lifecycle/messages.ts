@@ -39,7 +39,7 @@ export type DutiesRequest = Partial<Pick<Plain<RestoreDutiesRequest>, "hostTime"
 /** Result of the restore steps (message RestoreDutiesResponse). */
 export type DutiesResult = Plain<RestoreDutiesResponse>;
 
-/** Answer to a stop, which has begun but not ended (message StopResponse). */
+/** The agent's answer to a stop request (message StopResponse). When it is sent, the stop has begun, but has not ended. */
 export type StopResult = Plain<StopResponse>;
 
 /**

@@ -264,7 +264,7 @@ export async function restoreSequence(dial: Dial, options: RestoreOptions = {}):
 /** Result of restore steps that have been run. */
 export interface DoneDuties {
   readonly duties: DutiesResult;
-  /** Host time after their answer, in milliseconds since the epoch. */
+  /** Host time after the agent had answered the restore steps, as Unix time in milliseconds. */
   readonly atMs: number;
 }
 
@@ -343,7 +343,10 @@ function* warningsOf(
     yield { code: "HOOK_FAILED", message: `the POST_RESTORE hook ended with status ${hook.exitCode}` };
 }
 
-/** The last Health, and the clock error by the quickest reading: NaN if the agent sends no time. */
+/**
+ * Returns the last Health answer, and the clock error from the answer with the shortest round trip. The error is NaN if
+ * the agent sends no time.
+ */
 async function checkClock(
   client: RestoredGuest,
   { limit, signal }: End,

@@ -76,8 +76,8 @@ export class Snapshots {
   }
 
   /**
-   * Does everything that a host must do after it has restored the guest: see `restoreSequence`, which this runs on
-   * connections of its own. The restore steps close this client's connection; its next call reconnects.
+   * Does everything that a host must do after it has restored the guest, with new connections: see `restoreSequence`.
+   * The restore steps close this client's connection; the client's next call reconnects.
    */
   completeRestore(options?: RestoreOptions): Promise<RestoreOutcome> {
     return this.#restore(options);

@@ -78,8 +78,8 @@ export class DataFrames {
   }
 
   /**
-   * Takes the next of the first bytes of a message. As soon as there are enough of them, decides whether the message is
-   * a data frame and nothing else.
+   * Reads the next byte of a message's beginning. As soon as there are enough bytes, decides whether the message is a
+   * data frame and nothing else.
    */
   #readPrefixByte(byte: number): void {
     if (this.#head.push(byte) < PREFIX_BYTES) return;

@@ -215,7 +215,8 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // Later errors, of single connections, are ignored too: the promise is settled then.
+    // Once the server listens, this also ignores errors, because the promise is settled: one connection that fails must
+    // not end the forwarding.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));

@@ -24,8 +24,8 @@ interface Dials {
 }
 
 /**
- * Opens tunnels over one connection, and over additional ones when it is full. If connecting through the first one
- * fails, replaces it by a new connection and tries again.
+ * Opens tunnels over one connection, and over additional ones when it is full. If opening a tunnel fails with a
+ * transient error, replaces the first connection by a new one and tries once more.
  */
 export class TunnelOpener {
   readonly #channel: RedialledChannel;

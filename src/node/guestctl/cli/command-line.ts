@@ -52,11 +52,11 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly takesCommand?: boolean;
   /** Options of other tools and their equivalents here, such as `--delete`. They are checked before the general ones. */
   readonly elsewhere?: Answers;
-  /** Options of other tools that have no value, and no effect here, such as "-f --force": each with all its spellings. */
+  /** Spellings of other tools' options that guestctl ignores, such as "-f --force". They have no value. */
   readonly ignored?: readonly string[];
   /** Rewrites arguments that this parser does not accept, such as `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
-  /** The exit status of every failure. Default: depends on the failure. */
+  /** Exit status for failures of any kind. Default: the kind of failure determines it. */
   readonly statusOfFailure?: number;
   /** The command's advice about an agent's error; undefined: the general advice. */
   advice?(error: GuestError, positionals: readonly string[]): string | undefined;

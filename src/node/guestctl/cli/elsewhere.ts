@@ -184,8 +184,8 @@ export const OTHER_OPTIONS: Answers = [
 ];
 
 /**
- * Options of one letter, which mean something else in each tool and command: here those of ssh and docker before the
- * name of the command.
+ * Options of one letter. Each tool and command gives them another meaning; these are the meanings before the command's
+ * name, in ssh and docker.
  */
 export const LEADING_OPTIONS: Answers = [
   ["-D -L", PORTS],
@@ -247,7 +247,7 @@ export function optionElsewhere(spelling: string): string | undefined {
   return answerTo(spelling, OTHER_OPTIONS);
 }
 
-/** The same for an option before the name of the command. */
+/** The equivalent of another tool's option that precedes the name of the command; undefined for an unknown option. */
 export function leadingOptionElsewhere(spelling: string): string | undefined {
   return answerTo(spelling, LEADING_OPTIONS) ?? optionElsewhere(spelling);
 }

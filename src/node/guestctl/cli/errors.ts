@@ -27,7 +27,7 @@ export const STATUS_FAILED = 125;
 export const STATUS_CANNOT_RUN = 126;
 /** The command does not exist. */
 export const STATUS_NOT_FOUND = 127;
-/** `rsh` failed, as in ssh(1). */
+/** Exit status if `rsh` itself fails; the same as that of ssh(1). */
 export const STATUS_RSH_FAILED = 255;
 
 /** Exit status of a process that was terminated by a signal. */

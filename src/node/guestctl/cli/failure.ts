@@ -112,7 +112,7 @@ function hintFor(error: GuestError): string | undefined {
 /** The agent's reasons whose next step is a command of guestctl. */
 type Reason = "EXEC_NAME_IN_USE" | "TOO_MANY_KEPT_BYTES" | "TOO_MANY_KEPT_EXECS" | "UNAUTHENTICATED";
 
-/** guestctl's names for the library's options. A Map, because the option's name may come from an agent ("**proto**"). */
+/** guestctl's names for the library's options. It is a Map, because an agent may send any name, such as `__proto__`. */
 const FLAGS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     "keep.name": "--name",

@@ -82,11 +82,14 @@ export function shown(options: Options): Options {
   return Object.fromEntries(Object.entries(options).filter(([, { isIgnored }]) => isIgnored !== true));
 }
 
-/** The option for spellings of other tools that have no value, and no effect here: "-f --force". */
+/**
+ * Creates the option for spellings that other tools have and that guestctl ignores, such as "-f --force". They have no
+ * value.
+ */
 export function ignored(spellings: string): Options {
   const names = spellings.split(" ").map((spelling) => spelling.replace(/^--?/, ""));
   const [name = "", ...also] = names.toSorted((a, b) => b.length - a.length);
-  // A short spelling alone gets a name that nobody can type.
+  // If there is no long spelling, use a name for the option that nobody can type.
   const long = name.length === 1 ? `=${name}` : name;
   return { [long]: { isIgnored: true, help: "", also: name.length === 1 ? names : also } };
 }

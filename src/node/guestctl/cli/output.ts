@@ -38,7 +38,10 @@ export async function writeAll(stream: NodeJS.WritableStream, output: string | U
 /** A label and its text. */
 export type ReportLine = readonly [name: string, text: string];
 
-/** Lines of labels, in a column as wide as the longest, and texts, which may come from a sandbox. */
+/**
+ * Formats one line per label. The texts are aligned in a column, and made printable, because they may come from a
+ * sandbox.
+ */
 export function reportText(
   lines: readonly ReportLine[],
   longest: number = longestOf(lines.map(([name]) => name.length)),

@@ -6,8 +6,8 @@ export type ModeChange = (mode: number, isDirectory: boolean) => number;
 const WHO = { u: 0o4700, g: 0o2070, o: 0o1007 } as const;
 const PERMISSIONS: Readonly<Record<string, number>> = { r: 0o444, w: 0o222, x: 0o111, s: 0o6000, t: 0o1000 };
 /**
- * All permission bits. A clause without u, g, o or a sets all of them: no umask applies, because the guest's is not
- * known.
+ * All permission bits. `+x`, without "u", "g", "o" or "a" before it, applies to all of them: the guest's umask is not
+ * known, so it is not applied.
  */
 const ALL = 0o7777;
 const CLAUSE = /^([ugoa]*)([-+=])([rwxXst]*)$/;

@@ -61,7 +61,7 @@ function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Rec
     if (altered !== undefined) throw new UsageError(altered);
     if (value !== undefined) variables.set(name, value);
   }
-  // Not by assignment, which would lose a variable named __proto__.
+  // An assignment to an object would lose a variable named __proto__.
   return Object.fromEntries(variables);
 }
 

@@ -17,7 +17,7 @@ import { LAST_PORT } from "../../../shared/ports.ts";
 
 /** Listens on both loopback addresses, as ssh(1) and kubectl do. */
 const DEFAULT_HOST = "localhost";
-/** The agent's longest wait: a build may run before the server starts. */
+/** The longest time that the agent waits for a server. It is this long because the server may start only after a build. */
 const DEFAULT_WAIT_MS = 86_400_000;
 
 export const forward: Command = defineCommand({

@@ -16,7 +16,7 @@ export interface HealthWatchOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** An agent's answer, and this host's time. */
+/** One answer of the agent, with the host's time of the check. */
 interface HealthAnswer {
   readonly time: Date;
   readonly health: Health;
@@ -144,7 +144,7 @@ const CLOCK_JUMP_MS = 1_000;
 
 /** State with which later checks are compared. */
 export interface Seen {
-  /** The last answer, however old. */
+  /** The last answer. It may be old. */
   readonly answer?: HealthAnswer;
   /** When the agent stopped answering; undefined while it answers. */
   readonly lostSince?: Date;

@@ -10,8 +10,8 @@ const LONGEST_PAUSE_MS = 2_000;
 /**
  * Shows what a watch yields until SIGINT or SIGTERM. It survives lost connections, a standby and restore steps, because
  * each attempt reads the address and the credentials again. Prints one line when the connection is lost, and one when
- * it is restored. If the first connection fails, throws its error. Resolves with the exit status, also once `show` has
- * returned true.
+ * it is restored. If the first connection fails, throws its error. Resolves with the exit status after a signal, or as
+ * soon as `show` returns true.
  */
 export async function watchUntilSignal<Report>(
   values: ConnectionValues,

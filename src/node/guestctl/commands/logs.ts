@@ -155,7 +155,7 @@ class OutputWriter {
   readonly #isForPrograms: boolean;
   readonly #host: NodeJS.Process;
   readonly #at: Record<Stream, number>;
-  /** If set, the other stream is read but not shown. */
+  /** The only stream to show; the other one is read, but not shown. Undefined: both are shown. */
   readonly #only: Stream | undefined;
   /** Gaps (dropped bytes) at offsets that have not been reached yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
@@ -221,7 +221,7 @@ class OutputWriter {
     if (!this.#isForPrograms) this.#host.stderr.write(`guestctl: continue with --from-offset ${stdout},${stderr}\n`);
   }
 
-  /** Advances the offset over gaps that it has reached. */
+  /** If the offset has reached a gap, moves it to the gap's end. */
   #skipGaps(stream: Stream): void {
     const gaps = this.#gaps[stream];
     while (gaps[0]?.offset === this.#at[stream]) this.#at[stream] += gaps.shift()?.bytes ?? 0;

@@ -29,7 +29,10 @@ export function processAdvice({ code }: GuestError): string | undefined {
   return code === "AGENT_TOO_OLD" ? "update the agent; or, if the image has ps: guestctl exec -- ps" : undefined;
 }
 
-/** Processes that belong to one of the commands, or all of them without names. Throws UsageError for an unknown name. */
+/**
+ * Returns the processes that belong to one of the named commands, or all processes if no command is named. Throws
+ * UsageError for an unknown name.
+ */
 export function processesOf({ processes }: ProcessList, names: readonly string[]): readonly SessionProcess[] {
   if (names.length === 0) return processes;
   for (const name of names) {

@@ -80,7 +80,7 @@ function pathToRemove(argument: string): string {
   return path;
 }
 
-/** The numbers of a removal that left something; rethrows other errors. */
+/** Returns the counts in the error of an incomplete removal; rethrows other errors. */
 function incompleteOf(error: unknown): { readonly removed: number; readonly left: number } {
   if (!(error instanceof GuestError) || error.code !== "REMOVE_INCOMPLETE") throw error;
   const { removed, left } = error.metadata;

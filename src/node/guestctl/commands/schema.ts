@@ -85,7 +85,7 @@ export function attributesObject(given: FileAttributes): object {
   return { ...schemaObject(StatPathResponseSchema, attributes), ...(Object.fromEntries(seconds) as object) };
 }
 
-/** The schema's number of a type. */
+/** Returns the schema's number for a file type. */
 function typeNumber(type: FileType): TypeNumber {
   return type === "file" ? TypeNumber.REGULAR : (TYPES.get(type) ?? TypeNumber.UNSPECIFIED);
 }

@@ -146,7 +146,7 @@ function compared(before: ProcessList, list: ProcessList, names: readonly string
     .toSorted((one, other) => other.cpuPercent - one.cpuPercent || other.rssBytes - one.rssBytes);
 }
 
-/** Like processesOf, but skips a command that has ended since the first table. */
+/** Like `processesOf`, but skips a command that has ended since the first table. */
 function ofNames(list: ProcessList, names: readonly string[]): readonly SessionProcess[] {
   return names.flatMap((name) => {
     try {
@@ -186,7 +186,10 @@ function sampleObject({ list, processes }: Sample): object {
   };
 }
 
-/** The alternate screen of the terminal, whose keys do not echo. Restored at the end, even by a signal. */
+/**
+ * The terminal's alternate screen, without echo of pressed keys. The normal screen is restored at the end, even if a
+ * signal ends guestctl.
+ */
 class Screen {
   readonly #host: NodeJS.Process;
   #isShown = false;

@@ -2,7 +2,7 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { CONNECTION_CHANNEL, type ConnectionEvent } from "../../client/index.ts";
 import { type Host, waitedFor } from "../cli/index.ts";
 
-/** Delay before the line is shown: a new connection of a busy machine may take some hundred milliseconds. */
+/** Delay before the line is shown. On a busy machine, even a successful connection may take some hundred milliseconds. */
 const FIRST_AFTER_MS = 1_000;
 
 /**

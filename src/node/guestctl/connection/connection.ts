@@ -66,15 +66,18 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   };
 }
 
-/** Other tools have another -c: a container, a cipher, a format. Throws UsageError unless the option names a directory. */
+/**
+ * Throws UsageError unless the directory exists: in other tools, -c is the option for a container, a cipher or a
+ * format.
+ */
 function checkCredentialsOption(path: string | undefined): void {
   if (path === undefined || path === "" || existsSync(path)) return;
   throw new UsageError(`-c (--credentials) requires a directory that "guestctl issue" made; there is none at ${path}`);
 }
 
 /**
- * Whether a failure of `redial` may be temporary: the sandbox is suspended, or its credentials are being replaced. A
- * sandbox that does not exist is permanent.
+ * Whether a failure of `redial` may be temporary: the sandbox is suspended, or its credentials are being replaced. If
+ * the sandbox does not exist, the failure is permanent.
  */
 export function isDialError(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;

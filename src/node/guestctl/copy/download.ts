@@ -102,15 +102,15 @@ async function writeInto(parts: CopyParts, remote: string, stat: FileAttributes,
   }
 }
 
-/** Where content is written. Without `skip`, holes are written as zeros. */
+/** The destination of a file's content. If it has no `skip`, it receives holes as zeros. */
 interface Sink {
   write(bytes: Uint8Array): Promise<void>;
   skip?(bytes: number): Promise<void>;
 }
 
 /**
- * Reads a file up to the size that it had. Returns a function that adds the file to the report. Throws CliError if the
- * file is too large, and EntryError if it became shorter.
+ * Reads a file, but no more than the size that its attributes reported. Returns a function that adds the file to the
+ * report. Throws CliError if the file is too large, and EntryError if it became shorter.
  */
 async function receive(
   { client, progress, report }: CopyParts,

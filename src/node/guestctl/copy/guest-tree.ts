@@ -81,7 +81,7 @@ export function headOf(type: TarType, name: Buffer, attributes: FileAttributes):
 
 /** A larger file is not text that the kernel generates, but for example an image of its memory. */
 const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
-/** Some of these files never reach EOF, such as /proc/kmsg. */
+/** Reading a generated file may never reach EOF; /proc/kmsg is an example. */
 const GENERATED_TIMEOUT_MS = 5_000;
 
 /** Reads a file that the kernel generates: its size is only known after reading it. Skips a file that cannot be read. */

@@ -7,7 +7,7 @@ import { isReason } from "./guest-paths.ts";
 /** `USER`, `USER:GROUP`, `USER:` or `:GROUP`, as in chown(1); names or numbers. */
 export interface Chown {
   readonly user: string;
-  /** Undefined: no group is given; empty: the user's login group. */
+  /** Undefined: no group is given. Empty: the login group of the user. */
   readonly group: string | undefined;
 }
 
@@ -83,7 +83,8 @@ export function thereOf(client: GuestClient): Destination {
   return {
     what: "in the sandbox",
     read: (path) => client.files.readFile(path, { length: DATABASE_BYTES, encoding: "utf8" }).catch(ifThere),
-    // /proc/self belongs to the agent's user. Without /proc, assume root; the agent then reports what it may not do.
+    // The owner of /proc/self is the agent's user. Without /proc, assume root: if that is wrong, the agent reports the
+    // changes that it is not allowed to make.
     isRoot: async () => ((await client.files.stat("/proc/self").catch(ifThere))?.uid ?? 0) === 0,
   };
 }

@@ -59,7 +59,7 @@ export function errnoWords(errno: string): string {
 
 /** Names shown on a terminal at most: more would scroll the first out of view. */
 const SHOWN = 20;
-/** Names kept for JSON output at most, because a sandbox may report failures without end. */
+/** Limit on the names that are kept for JSON output, because a sandbox may report failures without end. */
 const KEPT = 1_000_000;
 
 /** Counts copied entries, and collects the skipped ones with their reasons. */

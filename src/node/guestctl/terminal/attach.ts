@@ -71,7 +71,8 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Com
     modes?.keep();
     return result;
   } catch (error) {
-    // Undo them before any message is printed: the message would vanish with the alternate screen.
+    // Undo the program's terminal modes before any message is printed: a message on the alternate screen would vanish
+    // with it.
     modes?.undo();
     // The cursor may be in the middle of a line.
     if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");

@@ -89,8 +89,8 @@ function inputSize(host: NodeJS.Process): Size | undefined {
 }
 
 /**
- * How long the stop signal may take to arrive. In an orphaned process group the kernel ignores it; then raw mode is
- * entered again.
+ * Time that the stop signal may take to arrive. If it has not arrived by then, guestctl enters raw mode again: the
+ * kernel ignores the signal in an orphaned process group.
  */
 const STOP_MS = 100;
 

@@ -58,7 +58,7 @@ async function deleteVolume(substrate: Substrate, id: string): Promise<void> {
   if (!(await substrate.deleteVolume(id))) throw volumeLeft(id);
 }
 
-/** Determines which objects have an entry in the journal, as the journal is now. */
+/** Determines which objects have an entry in the journal at the time of the call. */
 export class KnownResources {
   readonly #journal: DaemonParts["journal"];
   #entries: readonly JournalEntry[] | undefined;

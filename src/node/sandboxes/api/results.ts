@@ -7,7 +7,7 @@ export interface SandboxInfo extends SandboxEntry {
   readonly state: InstanceState | undefined;
   /** Why the state is "Unknown", in the daemon's words. */
   readonly stateError?: string | undefined;
-  /** Only from `get`: when the credentials expire, by the host's clock, in milliseconds of the epoch. */
+  /** Only from `get`: when the credentials expire, by the host's clock, as Unix time in milliseconds. */
   readonly credentialsExpireMs?: number | undefined;
   /** Only from `get`: why the agent has exited, as the guest reports it ("the workload ran out of memory"). */
   readonly endedBecause?: string | undefined;

@@ -4,8 +4,8 @@ import { bounded, type InstanceParts, type NodeParts, ready, type SandboxEntry }
 import { SandboxError, sandboxError } from "../substrate/index.ts";
 
 /**
- * How many rotations run concurrently. Each issues certificates for 25 ms of a core and then waits two seconds for the
- * agent.
+ * How many rotations run concurrently. Each one uses 25 ms of CPU time to issue certificates, and then waits two
+ * seconds for the agent.
  */
 const AT_A_TIME = 8;
 
@@ -35,7 +35,7 @@ export interface RotationReport {
   readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];
 }
 
-/** When the current credentials of a sandbox were issued, by the host's clock, in milliseconds of the epoch. */
+/** When the current credentials of a sandbox were issued, by the host's clock, as Unix time in milliseconds. */
 function issuedMs({ credentialsIssuedMs, createdMs }: SandboxEntry): number {
   return credentialsIssuedMs ?? createdMs;
 }

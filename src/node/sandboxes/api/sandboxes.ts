@@ -98,7 +98,10 @@ export class Sandboxes {
     this.#node = node;
   }
 
-  /** Rejects with MISSING_PACKAGE if this version of Node cannot open a journal. Call it before anything else. */
+  /**
+   * Rejects with MISSING_PACKAGE if this version of Node cannot open a journal. Programs call this before anything
+   * else.
+   */
   static async checkRuntime(): Promise<void> {
     await loadSqlite();
   }
@@ -177,7 +180,10 @@ export class Sandboxes {
     return this.#node.journal.all().filter((entry) => entry.kind === "snapshot");
   }
 
-  /** Connects to a sandbox's agent; the caller closes the client. WRONG_STATE while its restore steps are not done. */
+  /**
+   * Connects to a sandbox's agent; the caller closes the client. Rejects with WRONG_STATE while the restore steps of
+   * the sandbox are not done.
+   */
   async connect(name: string): Promise<GuestClient> {
     const { address } = await this.reach(name);
     return connect({ address, ...(await asSandboxError(this.#node.credentials.client(name))) });
@@ -325,8 +331,8 @@ export class Sandboxes {
   }
 
   /**
-   * What would remain unfinished or frozen until the next sweep if this process ended now, as sentences. Undefined:
-   * this process has changed nothing so far.
+   * Says in sentences what would remain unfinished or frozen until the next sweep if this process ended now. Undefined
+   * if this process has changed nothing so far.
    */
   get atRisk(): readonly string[] | undefined {
     const risks = this.#node.operations.atRisk;

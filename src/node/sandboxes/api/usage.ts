@@ -14,7 +14,7 @@ const ANSWER_MS = 4_000;
 export interface SandboxUsage {
   readonly name: string;
   readonly usage: GuestUsage | undefined;
-  /** Undefined: the agent reported its usage. */
+  /** Why the usage is not known; undefined if the agent reported it. */
   readonly error: string | undefined;
 }
 
@@ -38,7 +38,10 @@ export interface UsageSources {
  */
 export class UsageReader implements Disposable {
   readonly #sources: UsageSources;
-  /** By name. The address shows whether a connection is outdated, because a resumed sandbox has a new address. */
+  /**
+   * Connections by sandbox name. Their address shows whether they are outdated, because a resumed sandbox has a new
+   * address.
+   */
   readonly #clients = new Map<string, { readonly address: string | undefined; readonly client: GuestClient }>();
   #reading: Promise<readonly SandboxUsage[]> | undefined;
 

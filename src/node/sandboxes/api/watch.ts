@@ -5,7 +5,7 @@ import type { Instance } from "../substrate/index.ts";
 import { running, type WatchEvent, Watcher } from "./watcher.ts";
 
 const DEFAULT_POLL_MS = 5_000;
-/** Most checks per second, of all sandboxes together. A check takes 0.5 to 1 ms of this thread. */
+/** Limit on checks per second, of all sandboxes together. A check takes 0.5 to 1 ms of this thread. */
 const MOST_A_SECOND = 100;
 /**
  * Checks are grouped into slots of this length: each turn of the event loop has a fixed cost, which a group pays only

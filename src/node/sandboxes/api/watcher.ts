@@ -81,7 +81,7 @@ export class Watcher {
     return this.#checking === undefined;
   }
 
-  /** Resolves when the last check is over. An action is completed; a pending request is aborted. */
+  /** Ends the checks. If an action is in progress, waits until it is completed; a pending request is aborted. */
   async end(): Promise<void> {
     this.#end.abort();
     await this.#checking;

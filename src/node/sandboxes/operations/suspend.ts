@@ -178,7 +178,10 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
 
-/** The `paused` error after a failed call. A daemon that has answered is not executing the call any more. */
+/**
+ * Creates the `paused` error after a failed call. If the daemon has answered, it is not executing the call any more, so
+ * `asked` is removed from the entry.
+ */
 async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
   if (isAnswered) await node.journal.put({ ...entry, asked: undefined });

@@ -252,7 +252,10 @@ export interface FirstDutiesOptions {
   readonly onAnswered: () => void;
 }
 
-/** A guest whose calls of Health all return the given answer. It saves a request when the agent has just answered one. */
+/**
+ * Returns a guest whose `health` always resolves with the given answer. If the agent has just answered, that saves a
+ * request.
+ */
 function withHealth(client: GuestClient, health: Health): RestoredGuest {
   return guestWith(client, () => Promise.resolve(health));
 }

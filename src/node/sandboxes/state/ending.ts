@@ -4,7 +4,7 @@ import { type Instance, SandboxError, sandboxError, type Substrate } from "../su
 import { type Panic, panicOf } from "./panic.ts";
 import { polled } from "./polled.ts";
 
-/** How many console lines an error contains, and the characters at which each is cut. */
+/** Limit on console lines in an error, and on the characters of each of these lines. */
 const TAIL_LINES = 10;
 const LINE_CHARACTERS = 300;
 /**

@@ -72,8 +72,8 @@ export class Entries<Entry> {
   }
 
   #refresh(): void {
-    // Read before the rows: if a commit happens in between, the rows are read again next time. The reverse order could
-    // miss it.
+    // Read the version and the count before the rows: if a commit happens in between, the rows are read again next
+    // time. In the reverse order, the commit could be missed.
     const { data_version: version } = this.#dataVersion.get() as { readonly data_version: number };
     if (version === this.#checkedVersion) return;
     const { count } = (this.#changes.get() ?? {}) as { readonly count?: number };

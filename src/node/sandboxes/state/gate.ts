@@ -35,7 +35,7 @@ export class Gate {
   }
 }
 
-/** Into how many timers a time limit is divided. */
+/** Number of timers into which a time limit is divided. */
 const TURNS = 10;
 /** How late a timer may be, as a share of its length, before this process counts as starved. */
 const LATE = 0.5;

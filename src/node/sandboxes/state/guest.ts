@@ -97,7 +97,7 @@ export async function quiesce(client: GuestClient, freeze: Freeze, patience: Pat
 }
 
 /**
- * After which time a freeze expires: the sum of the longest suspension, the longest restore, the time to reach the
+ * Returns the time limit of a freeze: the sum of the longest suspension, the longest restore, the time to reach the
  * agent, and a margin.
  */
 export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
@@ -135,7 +135,7 @@ export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
 
 /** The result of waking up a sandbox. */
 export interface Awakening {
-  /** The host's time after the agent has answered the restore steps, in milliseconds of the epoch. */
+  /** Unix time in milliseconds at which the agent had answered the restore steps, by the host's clock. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
   /** HealthResponse.services. */

@@ -65,7 +65,8 @@ export async function handOver(
 ): Promise<void> {
   const { reachTimeoutMs, signal } = limits;
   const mixtures = mixturesOf(old, fresh, false);
-  // The agent may reload after some of the files and end the connection. A retry therefore writes all of them again.
+  // The agent may load its new credentials after it has received only some of the files, and end the connection. Each
+  // retry therefore writes all files again.
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
     for (const { path, content } of files)

@@ -128,7 +128,7 @@ export class CredentialStore {
     return readServerCertificate(this.directoryOf(name));
   }
 
-  /** When the first certificate of a sandbox's set expires, in milliseconds of the epoch. */
+  /** When the first certificate of a sandbox's set expires, as Unix time in milliseconds. */
   async expiryMs(name: string): Promise<number> {
     return (await readExpiry(this.directoryOf(name))).getTime();
   }

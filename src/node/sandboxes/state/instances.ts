@@ -18,7 +18,7 @@ export class Instances {
   readonly #settleTimeoutMs: number;
 
   /**
-   * @param tags on everything that this node creates
+   * @param tags given to every object that this node creates
    * @param settleTimeoutMs how long to look for the outcome of a call whose answer was lost
    */
   constructor(

@@ -32,7 +32,7 @@ export interface Entry {
   /** Unique among the node's sandboxes and snapshots. Also the name of the instance or snapshot at the substrate. */
   readonly name: string;
   readonly phase: Phase;
-  /** Creation time by the host's clock, in milliseconds of the epoch. */
+  /** Creation time by the host's clock, as Unix time in milliseconds. */
   readonly createdMs: number;
   readonly image: string;
   readonly hypervisor: string;
@@ -76,11 +76,11 @@ export interface Publication {
   readonly ingressId?: string | undefined;
 }
 
-/** A record that a session woke up without being frozen until its restore steps. */
+/** Records that a session was not frozen, and therefore ran before its restore steps. */
 export interface RanUnfrozen {
   /** The operation that woke up the session or suspended it: "fork", "resume", … */
   readonly operation: string;
-  /** Time by the host's clock, in milliseconds of the epoch. */
+  /** Time by the host's clock, as Unix time in milliseconds. */
   readonly atMs: number;
   /** Why the session was not frozen, as text. */
   readonly problem: string;
@@ -98,7 +98,7 @@ export interface SandboxEntry extends Entry {
   /** The instance's id at the substrate; undefined: not known yet. */
   readonly instanceId?: string | undefined;
   /**
-   * The host's time after the agent's last restore steps, or before the boot, in milliseconds of the epoch. Undefined:
+   * The host's time after the agent's last restore steps, or before the boot, as Unix time in milliseconds. Undefined:
    * the sandbox was suspended, and has not run its restore steps since.
    */
   readonly runEpochMs?: number | undefined;
@@ -120,8 +120,8 @@ export interface SandboxEntry extends Entry {
    */
   readonly bootingSinceMs?: number | undefined;
   /**
-   * The instance's address at the last suspension. It is needed when the daemon does not answer, because the session
-   * may be frozen until the agent is reached.
+   * The instance's address at the last suspension. If the daemon does not answer, the agent is reached at this address,
+   * because the session may stay frozen until then.
    */
   readonly lastIp?: string | undefined;
   /**

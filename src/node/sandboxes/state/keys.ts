@@ -24,8 +24,8 @@ export interface RestoreChoices {
    */
   readonly acceptBundle?: boolean | undefined;
   /**
-   * The oldest acceptable agent version. Rejects with AGENT_TOO_OLD, before anything wakes up, if the agent is older.
-   * Default: any version.
+   * The oldest acceptable agent version. If the agent is older, the operation rejects with AGENT_TOO_OLD before
+   * anything wakes up. Default: any version.
    */
   readonly minAgentVersion?: string | undefined;
   /**

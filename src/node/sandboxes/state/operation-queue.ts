@@ -49,8 +49,8 @@ export class OperationQueue {
   }
 
   /**
-   * Waits for a call that changes something at the substrate. If this process ends before the answer, the outcome is
-   * unknown, so the name is at risk meanwhile.
+   * Waits for a call that changes something at the substrate. If this process ended before the answer, the outcome
+   * would be unknown; therefore `atRisk` lists the name until then.
    */
   async untilAnswered<Value>(name: string, call: () => Promise<Value>): Promise<Value> {
     const before = this.#atRisk.get(name);

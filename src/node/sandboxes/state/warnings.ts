@@ -24,9 +24,9 @@ export function suspensionWarnings(report: SuspendReport): readonly Warning[] {
 }
 
 /**
- * The warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it.
+ * Returns the warning NOT_FROZEN about a sandbox that has been resumed from its last suspension, or about a fork of it.
  *
- * @param replaced what the sandbox still had until its restore steps, in words
+ * @param replaced text that names what the sandbox used until its restore steps, such as "the secrets of its origin"
  */
 export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?: string): readonly Warning[] {
   const because = kind === "sandbox" ? unfrozenBecause(preSnapshot) : undefined;

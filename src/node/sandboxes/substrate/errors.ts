@@ -108,7 +108,7 @@ interface ErrorDetails {
 export class SandboxError extends Error {
   override readonly name = "SandboxError";
   readonly code: SandboxCode;
-  /** What to do next; undefined if the message says it. */
+  /** What to do next; undefined if the message already says it. */
   readonly nextStep: string | undefined;
   /** The next step for programs; undefined if it is not a call of this library. */
   readonly remedy: Remedy | undefined;
@@ -147,7 +147,7 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
-/** Returns undefined if several records matched a lookup; throws any other error. */
+/** Returns undefined if the error says that several records matched a lookup; throws any other error. */
 export function ifAmbiguous(error: unknown): undefined {
   if (codeOf(error) !== "ambiguous") throw error;
 }

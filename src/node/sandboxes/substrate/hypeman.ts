@@ -27,8 +27,8 @@ import type {
 } from "./substrate.ts";
 
 /**
- * Longer than the daemon's limit of one minute for a call. The daemon answers calls that boot, suspend or copy an
- * instance only at their end.
+ * This is longer than the daemon's limit of one minute for a call, because the daemon answers a call that boots,
+ * suspends or copies an instance only at its end.
  */
 const DEFAULT_TIMEOUT_MS = 90_000;
 /** The smallest size that the daemon accepts for a volume; the content is far smaller. */
@@ -196,7 +196,7 @@ class HypemanSubstrate {
     }
   }
 
-  /** Undefined: there is no instance with that id. */
+  /** Returns undefined if there is no instance with that id. */
   async instance(id: string): Promise<Instance | undefined> {
     const found = await this.#found((client, options) => client.instances.get(id, options));
     return found && instanceOf(found);

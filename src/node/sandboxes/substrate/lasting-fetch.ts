@@ -5,9 +5,9 @@ import { buffer } from "node:stream/consumers";
 import { pipeline } from "node:stream/promises";
 
 /**
- * As large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26, net/http/server.go:831, bufio.go:19). The
- * follower must not fit into that buffer together with the end of the request: the server would not notice it then
- * while the call is in progress.
+ * Padding of the second request. It is as large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26,
+ * net/http/server.go:831, bufio.go:19). If the second request fitted into that buffer together with the end of the
+ * first one, the server would not notice it while the first call is in progress.
  */
 const PADDING_BYTES = 4096;
 const FOLLOWER_PATH = "/health";
@@ -61,7 +61,7 @@ function ended(request: ClientRequest, last: unknown, url: URL): void {
   request.end(last);
 }
 
-/** Corks the socket until the end of the request and the follower can be sent in one write. */
+/** Corks the socket, so that the end of the request and the request that follows it are sent in one write. */
 function followed(socket: Socket, { host }: URL): void {
   socket.cork();
   process.nextTick(() => {

@@ -33,7 +33,7 @@ export interface Instance {
 export interface VolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
-  /** Size of the instance's writable overlay, with its unit; undefined: the mount is read-only. */
+  /** Size of the writable overlay over the volume, with its unit. Undefined: the instance cannot write to the volume. */
   readonly overlaySize?: string | undefined;
 }
 
@@ -41,7 +41,7 @@ export interface VolumeMount {
 export interface Volume {
   readonly id: string;
   readonly tags: Tags;
-  /** Creation time by the daemon's clock, in milliseconds of the epoch. */
+  /** Creation time by the daemon's clock, as Unix time in milliseconds. */
   readonly createdMs: number;
 }
 
@@ -87,7 +87,7 @@ export interface Image {
   readonly status: string;
   readonly entrypoint?: readonly string[] | null | undefined;
   readonly cmd?: readonly string[] | null | undefined;
-  /** Creation time by the daemon's clock, in milliseconds of the epoch. */
+  /** Creation time by the daemon's clock, as Unix time in milliseconds. */
   readonly createdMs?: number | undefined;
   /** Length of the image's disk file, in bytes; undefined until the image is ready. The file may be sparse. */
   readonly sizeBytes?: number | undefined;

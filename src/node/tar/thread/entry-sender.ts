@@ -17,7 +17,7 @@ const LATE_MS = 20;
 const DIRECT_BYTES = BATCH_BYTES / 2;
 const NONE = Buffer.alloc(0);
 
-/** A record that is not an entry. */
+/** A record about an entry that is not sent: it could not be read, or was skipped. */
 export interface NoEntry {
   readonly kind: "failure" | "skipped";
   readonly name: Buffer;
@@ -45,7 +45,7 @@ export class EntrySender {
     this.#post = post;
   }
 
-  /** Must be called when the other thread has used these bytes. It may return their memory. */
+  /** Must be called when the other thread has used these bytes. That thread may also return the memory for reuse. */
   acknowledge(bytes: number, memory?: ArrayBuffer): void {
     this.#inFlightBytes -= bytes;
     if (memory !== undefined) this.#writer.reuse(memory);
@@ -90,7 +90,7 @@ export class EntrySender {
       this.#flush();
     } finally {
       clearImmediate(this.#soon);
-      // Not awaited: `return` of a generator waits for its pending `next`.
+      // Do not await `return`: a generator runs it only after its pending `next`, which may never settle.
       if (!isFinished) void Promise.resolve(iterator.return?.()).catch(() => undefined);
     }
   }

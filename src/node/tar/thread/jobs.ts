@@ -26,7 +26,7 @@ export interface ReadOptions {
   readonly hardLinks?: boolean | undefined;
   /** Entries to leave out, by name as latin1 string, which keeps every byte. */
   readonly leftOut?: ReadonlySet<string> | undefined;
-  /** Files that are not read unless they have changed, by name. */
+  /** Files by name. A file here is read only if it has changed. */
   readonly there?: ReadonlyMap<string, SentFile> | undefined;
 }
 

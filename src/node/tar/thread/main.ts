@@ -78,7 +78,7 @@ let lastPort: MessagePort | undefined;
 
 async function missingFile(link: TarEntry): Promise<TarEntry | undefined> {
   const { port1, port2 } = new MessageChannel();
-  // The content of the last missing file has been read, because it precedes the next entry.
+  // The last missing file has been read completely: its content precedes the entry that is being unpacked now.
   lastPort?.close();
   lastPort = port1;
   const writer = new BatchWriter();
@@ -93,4 +93,4 @@ const job = workerData as Job;
 if (job.kind === "read") await read(job);
 else if (job.kind === "measure") measure(job);
 else await unpack(job);
-// The owner of the thread ends it: in Deno, `parentPort` cannot be closed.
+// The owner of this thread ends it, because in Deno this thread cannot close `parentPort`.

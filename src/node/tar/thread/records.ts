@@ -2,7 +2,7 @@ import type { TarHeader, TarType } from "../format.ts";
 
 /** Size of a record without its name, link target and data. */
 const HEAD_BYTES = 60;
-/** A batch of this size is sent. */
+/** A batch is sent once it has this size. */
 export const BATCH_BYTES: number = 256 * 1024;
 /**
  * Memory of a batch. It has room for the name of a file before the file's first piece of content, which is often as
@@ -65,14 +65,14 @@ export class BatchWriter {
   #view: DataView = new DataView(this.#bytes.buffer);
   #at = 0;
   #lastAt = 0;
-  /** Memory that the other thread has returned: new memory costs as much as copying into it. */
+  /** Memory that the other thread has returned. It is reused, because allocating takes as long as copying into it. */
   readonly #spare: ArrayBuffer[] = [];
 
   get sizeBytes(): number {
     return this.#at;
   }
 
-  /** Uses the memory of an earlier batch again. */
+  /** Keeps the memory of an earlier batch for reuse. */
   reuse(memory: ArrayBuffer): void {
     if (memory.byteLength === CAPACITY_BYTES) this.#spare.push(memory);
   }

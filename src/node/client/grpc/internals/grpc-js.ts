@@ -18,7 +18,10 @@ interface Subchannel {
   transitionToState(from: readonly connectivityState[], to: connectivityState, message: string): boolean;
 }
 
-/** The subchannels of this client alone, because its pool is not shared (grpc.use_local_subchannel_pool). */
+/**
+ * Returns the client's subchannels. The pool has no other client's, because it is not shared
+ * (grpc.use_local_subchannel_pool).
+ */
 function subchannelsOf(client: Client): Subchannel[] {
   const { pool } = (client.getChannel() as unknown as WithConnections).internalChannel.subchannelPool;
   return Object.values(pool)
@@ -63,9 +66,9 @@ interface NativeContext {
 let empty: SecureContext | undefined;
 
 /**
- * Frees the memory of a TLS context, although connections with it may remain. Otherwise the garbage collector frees it,
- * which takes 0.04 ms for each context: with 1,000 sandboxes, 100 ms in which the event loop is blocked. A later
- * connection with the context fails: it has neither a certificate nor an authority.
+ * Frees the memory of a TLS context at once, even if connections that were made with it remain. The garbage collector
+ * would need 0.04 ms for each context, and would block the event loop for 100 ms with 1,000 sandboxes. The context can
+ * make no further connections, because it is left without certificate and authority.
  */
 export function freeContext(context: SecureContext): void {
   const native = context.context as NativeContext;
@@ -125,7 +128,7 @@ function keyOf({ publicKey }: X509Certificate): Buffer {
   return publicKey.export({ type: "spki", format: "der" });
 }
 
-/** A call of grpc-js, or one of the objects that link it to its HTTP/2 stream. */
+/** A call of grpc-js, or one of the inner objects through which its HTTP/2 stream is reached. */
 type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly underlyingCalls?: readonly { readonly call: Part }[];
   readonly http2Stream?: ClientHttp2Stream;

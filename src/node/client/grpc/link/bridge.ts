@@ -47,7 +47,8 @@ export class BridgeLink implements Link {
     this.#server.on("error", (error) => {
       this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
     });
-    // Exclusive, so that in a worker of node:cluster, too, the socket is bound at once.
+    // With `exclusive`, a worker of node:cluster binds the socket itself, and at once. Otherwise the primary process
+    // would bind it later.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }
@@ -87,12 +88,13 @@ interface BridgeCommand {
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 /**
- * Runs the command for one connection. Pipes the socket to its standard input and its standard output to the socket, in
- * both cases with end of stream and backpressure. Neither the command nor the socket keeps this process alive.
+ * Runs the command for one connection. Pipes the socket's input to the command's standard input, and the command's
+ * standard output to the socket. Both pipes pass on EOF and backpressure. Neither the command nor the socket keeps this
+ * process alive.
  *
- * When the command fails, calls `tell` with the reason (final) before the connection ends. Also calls `tell` with the
- * command's messages on standard error (not final) until the command speaks HTTP/2, and then with undefined (final),
- * because an earlier failure is obsolete.
+ * Calls `tell` when the command fails, before the connection ends, with the reason and `isFinal`. Until the command
+ * speaks HTTP/2, also calls `tell` with each of its messages on standard error, without `isFinal`. Then calls it with
+ * undefined and `isFinal`, because an earlier failure is obsolete.
  */
 function joinToCommand(
   socket: Socket,

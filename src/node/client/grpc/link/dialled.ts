@@ -83,8 +83,8 @@ export class DialledLink implements Link {
   }
 
   /**
-   * Describes the dial in progress. Needed if a call fails before the dial does: because the call's deadline is
-   * earlier, or because the program was busy.
+   * Says why the dial in progress has not succeeded yet. Needed if a call fails earlier than the dial, because the
+   * call's deadline is earlier or because the program was busy.
    */
   explain(): Promise<Cause | undefined> {
     return Promise.resolve(this.#pending?.());

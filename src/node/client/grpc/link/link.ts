@@ -1,7 +1,7 @@
 import type { ChannelCredentials, ChannelOptions } from "@grpc/grpc-js";
 import type { Cause } from "../grpc-texts.ts";
 
-/** How grpc-js connects to an agent, and why it cannot. */
+/** A way to connect to an agent through grpc-js, which can also explain why there is no connection. */
 export interface Link {
   /** The target in the syntax of grpc-js. */
   readonly target: string;

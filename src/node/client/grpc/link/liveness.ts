@@ -127,7 +127,7 @@ export class Liveness {
     }
   }
 
-  /** Sends a ping, or closes the connection, after that many checks without received bytes. */
+  /** Sends a ping or closes the connection, depending on the number of successive checks without received bytes. */
   #ask(connection: ClientHttp2Session, quietChecks: number): void {
     if (STOPS_READING) readAgain(connection);
     if (quietChecks % PING_CHECKS !== 0) return;

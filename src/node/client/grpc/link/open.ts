@@ -25,7 +25,8 @@ const OPTIONS: ChannelOptions = {
   "grpc-node.flow_control_window": FLOW_CONTROL_WINDOW_BYTES,
   // The agent is dialled directly, whatever http_proxy says.
   "grpc.enable_http_proxy": 0,
-  // A retry could run a command twice. Channel itself repeats the calls that may be repeated.
+  // Do not let grpc-js retry, because it could run a command twice. The class Channel repeats the calls that are safe
+  // to repeat.
   "grpc.enable_retries": 0,
   // Instances may reuse an address, but never credentials: do not share connections by address.
   "grpc.use_local_subchannel_pool": 1,
