@@ -30,7 +30,7 @@ const LEADING: ReadonlyMap<string, boolean> = new Map([
 
 /** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
 export async function guestctl(given: readonly string[], host: Host): Promise<number> {
-  // kubectl's levels of verbosity, before the command: there is one level here.
+  // kubectl has levels of verbosity, such as -v=6 before the command. guestctl has only one.
   const args = /^--?v=\d+$/.test(given[0] ?? "") ? ["--verbose", ...given.slice(1)] : given;
   if (args[0] === "help" && args.length > 1) return help(args.slice(1), host);
   const leading = leadingOptions(args);

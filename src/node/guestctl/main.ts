@@ -41,7 +41,7 @@ process.stdout.on("error", leaveUnwritten);
 process.stderr.on("error", () => undefined);
 const status = await guestctl(process.argv.slice(2), process);
 await Promise.all([flushed(process.stdout), flushed(process.stderr)]);
-// The exit waits for threads, and one of them may be blocked by a file system that does not answer: then a signal ends it.
+// The exit waits for threads. A file system that does not answer may block one of them. Let signals end guestctl then.
 for (const signal of SIGNALS) process.off(signal, leaveBySignal);
 // A pending read of standard input would keep the process alive.
 process.exit(status);

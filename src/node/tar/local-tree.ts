@@ -168,7 +168,7 @@ export class LocalTarEntry implements TarHeader {
     return this.size <= SMALL_BYTES || this.#generated !== undefined;
   }
 
-  /** Reads the whole content into memory of that size. */
+  /** Reads the whole content into a buffer of the size of the content. */
   readInto(bytes: Buffer): void {
     const path = this.#path;
     const count = this.#generated?.copy(bytes) ?? orUnreadable(path, () => readStart(path, bytes));

@@ -202,7 +202,10 @@ class UnpackTarget implements Disposable {
     if (this.missingFile !== undefined && this.#files.size < LINKABLE) this.#files.set(name, name);
   }
 
-  /** Makes further hard links to a missing file link to its other name, under which it was written. */
+  /**
+   * Records that a missing file was written under another name. Further hard links to the missing file then become
+   * links to that name.
+   */
   substitute(missing: readonly string[], parts: readonly string[]): void {
     if (this.#files.has(parts.join("/"))) this.#files.set(missing.join("/"), parts.join("/"));
   }
@@ -304,7 +307,7 @@ async function writeFile(
     const { uid, gid } = target.ownerOf(entry);
     if (uid !== undefined || gid !== undefined) fchownSync(fd, uid ?? UNCHANGED, gid ?? UNCHANGED);
     fchmodSync(fd, mode & MODE_MASK & ~target.umask);
-    // As a string: Node treats a negative number as "now".
+    // Pass the times as text, because Node treats a negative number as the current time.
     futimesSync(fd, String(mtimeSeconds), String(mtimeSeconds));
     return true;
   } catch (error) {

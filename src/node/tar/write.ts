@@ -6,7 +6,7 @@ const NAME_BYTES = 100;
  * expressed either.
  */
 const OCTAL_LIMIT = 8 ** 11;
-/** The same limit for the seven digits of an owner. */
+/** The smallest owner id that seven octal digits cannot express. */
 const OWNER_LIMIT = 8 ** 7;
 const NS_PER_SECOND = 1_000_000_000n;
 

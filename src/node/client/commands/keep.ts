@@ -162,7 +162,10 @@ export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions
   return typeof resume === "object" ? resume.connectOptions : undefined;
 }
 
-/** How long to try to reconnect, in milliseconds; 0: do not reconnect. Throws GuestError (INVALID_ARGUMENT). */
+/**
+ * Returns how long to try to reconnect, in milliseconds; 0 means not to reconnect. Throws GuestError
+ * (INVALID_ARGUMENT).
+ */
 export function resumeTimeoutOf({ resume = false }: KeptOptions): number {
   if (typeof resume === "boolean") return resume ? DEFAULT_RESUME_MS : 0;
   const { timeoutMs = DEFAULT_RESUME_MS } = resume;

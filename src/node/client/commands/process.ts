@@ -46,7 +46,7 @@ export class GuestProcess {
   /** Standard input; ended from the start if the command has none. */
   readonly stdin: Writable;
   readonly stdout: Readable;
-  /** Empty for a command in a terminal. */
+  /** Standard error; empty for a command in a terminal. */
   readonly stderr: Readable;
   /** Process ID in the guest. Rejects with GuestError if the command could not be started. */
   readonly started: Promise<number>;
@@ -112,8 +112,8 @@ export class GuestProcess {
   }
 
   /**
-   * Sends a signal to the command's process group; its name, or its number in the guest. `wait` says when the command
-   * has ended. Throws GuestError.
+   * Sends a signal to the command's process group. The signal is given by its name, or by its number in the guest.
+   * `wait` says when the command has ended. Throws GuestError.
    */
   kill(signal: number | SignalName = "SIGTERM"): void {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });

@@ -11,8 +11,8 @@ const CHUNK_BYTES = 64 * 1024;
  * error calls `abandon`, so that the command does not mistake a part of the input for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // Asynchronous, because a wire that drops input requests the next piece at once, and the nested calls would overflow
-  // the stack.
+  // This function is asynchronous, because a wire that drops its input requests the next piece at once: without a
+  // pause, the nested calls would overflow the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
     // A destroyed stream has already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {

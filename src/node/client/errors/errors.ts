@@ -136,7 +136,10 @@ function optionOf(field: string): string {
   return option === "createParents" ? "parents" : option;
 }
 
-/** Replaces a field name in an error text: at the beginning of the text, or else its last occurrence. */
+/**
+ * Replaces a field name in an error text. If the text does not begin with the name, replaces the name's last
+ * occurrence.
+ */
 function renamed(text: string, from = "", to = from): string {
   if (from === "" || from === to) return text;
   const at = text.startsWith(from) ? 0 : text.lastIndexOf(from);

@@ -105,7 +105,8 @@ async function attempt(
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
   const call = (): CallOptions => ({ signal, waitForReady, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
-  // Its signal also ends the reading after a local failure, for which the agent might have nothing more to send.
+  // `end` also stops the reading when a local failure ends the copy: the agent might have nothing more to send, and the
+  // reading would wait for it.
   using end = new CopyEnd(signal, limit);
   const attributes = await files.stat(top, { ...call(), ...place });
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {
@@ -132,7 +133,8 @@ async function attempt(
   };
   const onFailure = (rawName: Buffer, error: EntryError): void =>
     fail({ rawName, errno: error.errno, ...(error instanceof UnpackError && { local: true }) });
-  // A hard link needs its file, whose first name may have been excluded or have failed.
+  // Called for a hard link to a file that this call has not written: the file's first name may have been excluded, or
+  // may have failed.
   const missingFile = async ({ name }: TarEntry): Promise<TarEntry | undefined> => {
     try {
       const found = await files.lstat(joined(top, name), { ...call(), ...place });

@@ -217,7 +217,10 @@ export class Files {
     return new Listing(this.#channel, path, options);
   }
 
-  /** Creates a directory. Resolves with false if it existed, which only `recursive` accepts. */
+  /**
+   * Creates a directory. With `recursive`, resolves with false if the directory exists already. Without it, that is an
+   * error.
+   */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
     checkOptions("the options of mkdir", options, MKDIR);
     const { recursive = false, uid, gid, mode } = options;

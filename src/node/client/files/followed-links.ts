@@ -90,9 +90,9 @@ async function isAbove(
 }
 
 /**
- * Identity of a directory. The attributes have no device number, so the inode number alone is ambiguous. Another
- * directory, on a different file system but with the same inode number, change time, mode and owners does not occur in
- * practice.
+ * Identity of a directory. The attributes have no device number, so the inode number alone is ambiguous. In practice,
+ * no two directories on different file systems have the same inode number and also the same change time, mode and
+ * owners.
  */
 function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: FileAttributes): string {
   return [inode, ctime?.getTime(), ctimeNanos, mode, uid, gid].join(" ");

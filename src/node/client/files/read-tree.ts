@@ -46,9 +46,9 @@ export interface ReadTreeOptions extends PlaceOptions {
   /** Descend into mount points below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * Report further names of a file as entries of the type "hard-link". Without `crossMounts` they are always reported
-   * so; with it, only if this option is true. Default: false, so that each name is a file. Older agents always report
-   * files.
+   * With `crossMounts`: report further names of a file as entries of the type "hard-link". Default: false, so that each
+   * name is a separate file. Without `crossMounts`, they are always reported as "hard-link". Older agents always report
+   * separate files.
    */
   readonly hardLinks?: boolean | undefined;
   /**

@@ -17,7 +17,7 @@ import { attributesOf, type FileAttributes } from "./stat.ts";
 export interface ReadOptions extends PlaceOptions {
   /** Offset of the first byte. Default: 0. */
   readonly offset?: number | undefined;
-  /** Number of bytes; 0: all to the end. Default: all to the end. */
+  /** Number of bytes to read. Default: 0, which means all bytes to the end of the file. */
   readonly length?: number | undefined;
 }
 

@@ -114,7 +114,7 @@ export class TreeSender {
       await this.#writing;
     } finally {
       clearTimeout(this.#late);
-      // Not awaited: `return` of a generator waits for its pending `next`.
+      // Do not await `return`: a generator runs it only after its pending `next`, which may never settle.
       if (!isFinished) void Promise.resolve(iterator.return?.()).catch(() => undefined);
     }
   }

@@ -357,8 +357,8 @@ class Upload {
 }
 
 /**
- * Converts to nanoseconds since 1970. `nanos` are those since the last full second, because a Date has only
- * milliseconds.
+ * Converts a time to nanoseconds since 1970. A Date has only milliseconds, so `nanos` has all nanoseconds since the
+ * last full second.
  */
 function nanosecondsOf(time: Date, nanos: number): bigint {
   const ms = BigInt(time.getTime());

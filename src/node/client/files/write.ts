@@ -162,7 +162,7 @@ async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerat
       yield bytesOf(next.value);
     }
   } finally {
-    // Not awaited: `return` of a generator waits for its pending `next`.
+    // Do not await `return`: a generator runs it only after its pending `next`, which may never settle.
     if (!isFinished) parts.return?.(undefined).catch(() => undefined);
   }
 }

@@ -117,8 +117,8 @@ export function isRefusedConnection({ details }: ServiceError): boolean {
 const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
 
 /**
- * The error of a call that this client has cancelled at a time limit, in the words of grpc-js for a deadline (1.14,
- * deadline.ts), so that both are explained in the same way.
+ * Creates the error of a call that this client has cancelled at a time limit. It has the text that grpc-js uses at a
+ * deadline (1.14, deadline.ts), so that both errors are explained in the same way.
  *
  * @param cancelled the call's error
  * @param isSent whether the call had a connection

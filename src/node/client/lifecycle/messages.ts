@@ -66,7 +66,7 @@ export type PortList = Plain<ListPortsResponse>;
 /** Ports that have begun or ceased to listen; in the first message all ports that listen (message WatchPortsResponse). */
 export type PortChanges = Plain<WatchPortsResponse>;
 
-/** From where a port can be reached, after waiting for it (message WaitForPortResponse). */
+/** Where a port that was waited for can be reached from (message WaitForPortResponse). */
 export type PortWait = Plain<WaitForPortResponse>;
 
 /** Resources that a command has used (message CommandUsage). */

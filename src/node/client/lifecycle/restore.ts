@@ -156,7 +156,10 @@ function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
   return Math.min(untilMs, limit.endMs);
 }
 
-/** Calls `dial`. Rejects with GuestError at the end of the restore; a client that is there only later is closed. */
+/**
+ * Calls `dial`. Rejects with GuestError when the time of the restore is over. If `dial` returns a client after that,
+ * the client is closed.
+ */
 async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: End): Promise<RestoredGuest> {
   if (signal?.aborted === true) throw abortedError(signal);
   const dialling = Promise.resolve(dial(areDutiesDone));

@@ -163,7 +163,7 @@ async function carry(
 /** The listening servers, and their port. */
 interface Listening {
   readonly servers: readonly Server[];
-  /** 0 for a unix socket. */
+  /** The port; 0 for a unix socket. */
   readonly port: number;
 }
 

@@ -102,8 +102,8 @@ export class TunnelOpener {
   }
 
   /**
-   * Must be called when a tunnel of an additional channel has closed. Closing the channel lets calls finish that are
-   * still ending.
+   * Must be called when a tunnel of an additional channel has closed. Closes the channel after its last tunnel; calls
+   * that are about to end can still finish.
    */
   #leave(channel: Channel): void {
     const tunnels = this.#more.get(channel);

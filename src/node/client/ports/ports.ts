@@ -88,8 +88,8 @@ export class Ports {
         { ...call, requestTimeoutMs },
       );
     };
-    // After a first connection the address is known to be right, so lost connections are retried until the timeout. An
-    // unlimited wait is repeated when the agent's limit has passed.
+    // After a first connection the address is known to be right, so lost connections are retried until the timeout. If
+    // the caller set no timeout, the wait is repeated each time it has reached the agent's own limit.
     const isTransient = (error: unknown): boolean =>
       isLost(error)
         ? this.#channel.wasConnected || tries < FIRST_TRIES

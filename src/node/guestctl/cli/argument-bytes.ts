@@ -54,7 +54,7 @@ function pieces(path: string): Buffer[] {
   return found;
 }
 
-/** Index of the first byte that is not part of valid UTF-8; undefined: there is none. */
+/** Index of the first byte that is not part of valid UTF-8; undefined if all bytes are. */
 export function firstNotUtf8(bytes: Buffer): number | undefined {
   return isUtf8(bytes) ? undefined : firstWrong(bytes);
 }

@@ -58,7 +58,7 @@ interface CommandParts<Own extends Options> extends HelpParts {
   rewrite?(args: readonly string[]): readonly string[];
   /** Exit status for failures of any kind. Default: the kind of failure determines it. */
   readonly statusOfFailure?: number;
-  /** The command's advice about an agent's error; undefined: the general advice. */
+  /** The command's advice about an agent's error; undefined if the general advice applies. */
   advice?(error: GuestError, positionals: readonly string[]): string | undefined;
   /** Resolves with what to print, or with the exit status if the command has printed everything itself. */
   run(parsed: Parsed<Own>, host: Host): Promise<Answer | number>;

@@ -10,7 +10,7 @@ const STATUS_BY_REASON: ReadonlyMap<unknown, number> = new Map([
   ["EXEC_BAD_FORMAT", STATUS_CANNOT_RUN],
 ]);
 
-/** Advice about an agent's error that is better than guestctl's general advice; undefined: none. */
+/** Advice about an agent's error that is better than guestctl's general advice; undefined if there is none. */
 type Advice = (error: GuestError) => string | undefined;
 
 /** Writes an error to standard error, as text or as JSON. Returns the exit status. */
@@ -41,7 +41,7 @@ function isNamed(error: unknown, ...names: readonly string[]): error is Error {
 }
 
 const isGuestError = (error: unknown): error is GuestError => isNamed(error, "GuestError");
-/** Errors of this machine whose message is complete. */
+/** Whether an error is from this machine and its message needs no addition. */
 const isTold = (error: unknown): error is Error =>
   error instanceof CliError || isNamed(error, "CredentialsError", "EntryError", "TarError", "UnpackError");
 const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
@@ -57,7 +57,7 @@ export function failureWords(failure: unknown, advice?: Advice): string {
   if (isSandboxError(error)) return withNextStep(`${error.message} [${error.code}]`, nextStepOf(error));
   if (error instanceof UsageError) return `${error.message} (see --help)`;
   if (isTold(error)) return error.message;
-  // A bug of guestctl: only the stack helps.
+  // Any other error is a bug of guestctl, for which the user needs the stack.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
@@ -177,12 +177,12 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
 /** The fields of an error that determine its next step. */
 type Advised = { readonly code: string } & Partial<Pick<GuestError, "nextStep"> & Pick<SandboxError, "remedy">>;
 
-/** guestctl's name for the option that an error is about; undefined: the library's name is used. */
+/** guestctl's name for the option that an error is about; undefined if the library's name is used. */
 function flagOf({ option = "" }: GuestError): string | undefined {
   return FLAGS.get(option);
 }
 
-/** What the user should do about a library's error. Undefined: the message says that already. */
+/** What the user should do about a library's error. Undefined if the message says that already. */
 export function nextStepOf({ code, nextStep, remedy }: Advised): string | undefined {
   if (remedy !== undefined) return REMEDIES[remedy.kind](remedy.name);
   return new Map(Object.entries(GUESTCTL_NEXT_STEPS)).get(code) ?? nextStep;

@@ -2,14 +2,15 @@ import { parseArgs } from "node:util";
 
 /**
  * What a shell offers for a word: local files or directories, names of kept commands or of sandboxes, paths in the
- * sandbox ("path"), fixed words, or nothing. "either": paths in the sandbox after a colon, else local files.
+ * sandbox ("path"), fixed words, or nothing. "either" offers paths in the sandbox if the word has a colon before the
+ * path, and local files otherwise.
  */
 export type Completes = "file" | "directory" | "path" | "either" | "exec" | "sandbox" | "nothing" | readonly string[];
 
 /** An option of a command. The parser, the help text and the shell completion use it. */
 export interface Option {
   readonly short?: string;
-  /** Name of the option's value in the help. Undefined: the option has no value. */
+  /** Name of the option's value in the help. Undefined if the option has no value. */
   readonly argument?: string;
   /** Whether the option may be given several times. */
   readonly multiple?: boolean;
@@ -45,7 +46,8 @@ export function parsed(args: readonly string[], options: Options, isStrict: bool
     const { short, multiple } = option;
     const common = { type: option.argument === undefined ? "boolean" : "string", multiple: multiple === true } as const;
     const others = (option.also ?? []).map((spelling) => {
-      // parseArgs knows a short option only beside a long one. Nobody can type a long one with "=" in its name.
+      // parseArgs accepts a short option only together with a long name. Nobody can type this one, because it contains
+      // "=".
       const long = spelling.length === 1 ? `${name}=${spelling}` : spelling;
       names.set(long, name);
       return [long, { ...common, ...(spelling.length === 1 && { short: spelling }) }] as const;

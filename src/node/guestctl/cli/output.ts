@@ -78,7 +78,7 @@ export function shownPath(raw: Uint8Array): string {
   return shown;
 }
 
-/** Length of the UTF-8 character that begins at an index; 0: there is none. */
+/** Length of the UTF-8 character that begins at an index; 0 if none begins there. */
 function characterLength(bytes: Buffer, at: number): number {
   for (let length = 1; length <= 4 && at + length <= bytes.length; length++)
     if (isUtf8(bytes.subarray(at, at + length))) return length;

@@ -70,7 +70,7 @@ async function below({ client, root, change, note }: Below, onChanged: (json: ob
     if (entry.errno !== undefined) fail(entry.name, entry.errno);
     if (entry.size !== undefined && entry.type !== "symlink" && !entry.mountPoint) entries.push(entry);
   }
-  // In reverse order: the content of a directory before the directory.
+  // Change the content of each directory before the directory itself. The listing has the reverse order.
   for (const entry of entries.toReversed())
     try {
       const place = { beneath: nameOf(root), noSymlinks: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };

@@ -50,7 +50,7 @@ many processes of a command that had already ended were ended ("leftovers_unknow
   },
 });
 
-/** Why processes that the command left running may continue; undefined: they have ended. */
+/** Why processes that the command left running may continue; undefined if they have ended. */
 function leftoversWarning(name: string, { leftoversEnded, leftoversUnknown }: EndedCommand): string | undefined {
   const ways = `"guestctl ps" lists all processes, "guestctl kill PID" signals one`;
   if (leftoversUnknown)

@@ -177,7 +177,7 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
   },
 });
 
-/** The options for a kept command; undefined: the command is not kept. Throws UsageError. */
+/** The options for a kept command; undefined if the command is not kept. Throws UsageError. */
 function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readonly string[]): KeepOptions | undefined {
   const { buffer, "when-full": whenFull = "drop-oldest", linger, replace, "attach-or-start": isAttachOrStart } = values;
   const { "awake-for": awakeFor } = values;

@@ -100,13 +100,17 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
     };
     const left = Promise.race([once(host, "SIGINT"), once(host, "SIGTERM")]);
     await Promise.race([left, Promise.all(mappings.map(begin)).then(() => left)]);
-    // This removes local unix sockets. Open connections are closed without delivering pending data.
+    // Closing the forwardings removes local unix sockets. It also closes open connections, without delivering pending
+    // data.
     await Promise.all(forwardings.map((forwarding) => forwarding.close()));
     return 0;
   },
 });
 
-/** A value of kubectl's --address, which is the local address. An agent's address has a port instead. */
+/**
+ * Matches an address for kubectl's --address, the local address. Addresses of agents do not match, because they have a
+ * port.
+ */
 const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
 
 /** A local port or unix socket path, and its target in the sandbox. */

@@ -155,7 +155,7 @@ class OutputWriter {
   readonly #isForPrograms: boolean;
   readonly #host: NodeJS.Process;
   readonly #at: Record<Stream, number>;
-  /** The only stream to show; the other one is read, but not shown. Undefined: both are shown. */
+  /** The only stream to show; the other one is read, but not shown. Undefined if both are shown. */
   readonly #only: Stream | undefined;
   /** Gaps (dropped bytes) at offsets that have not been reached yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };

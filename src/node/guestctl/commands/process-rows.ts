@@ -24,7 +24,7 @@ export function readProcesses(client: GuestClient, signal?: AbortSignal): Promis
   return client.commands.processes({ requestTimeoutMs: ANSWER_TIMEOUT_MS, signal });
 }
 
-/** Advice about an agent that cannot list processes; undefined: the general advice. */
+/** Advice about an agent that cannot list processes; undefined if the general advice applies. */
 export function processAdvice({ code }: GuestError): string | undefined {
   return code === "AGENT_TOO_OLD" ? "update the agent; or, if the image has ps: guestctl exec -- ps" : undefined;
 }
@@ -58,7 +58,7 @@ export function commandWords({ command }: SessionProcess): string {
   return kind === CommandKind.ATTACHED ? `exec from ${client}` : (KINDS[kind] ?? "-");
 }
 
-/** The command line, or the name in brackets where there is none, as ps(1) shows it. */
+/** The command line of a process. If it has none, the name in brackets, as ps(1) shows it. */
 export function commandLine({ commandLine: bytes, commandLineTruncated, name }: SessionProcess): string {
   const line = argumentsOf(bytes).join(" ");
   if (line === "") return `[${name}]`;

@@ -92,7 +92,7 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
     const isScreen = stdout.isTTY && !isJson && values.batch !== true && limit === undefined;
     let shown = 0;
     using screen = isScreen ? new Screen(host) : undefined;
-    // Awaited, so that the screen is restored only at the end.
+    // The `await` keeps the screen until the watch has ended.
     return await watchUntilSignal(
       values,
       host,
@@ -133,7 +133,10 @@ async function* samples(
   }
 }
 
-/** The processes with the share that each has used since the reading before, the largest first. */
+/**
+ * Returns the processes, each with the share of a processor that it has used since the reading before. The largest
+ * share is first.
+ */
 function compared(before: ProcessList, list: ProcessList, names: readonly string[]): readonly Sampled[] {
   const elapsedUs = list.uptimeUs - before.uptimeUs;
   const usedBefore = new Map(before.processes.map((one) => [`${one.pid}:${one.startTicks}`, one.cpuUs]));

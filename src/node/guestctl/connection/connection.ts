@@ -246,8 +246,8 @@ export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv):
 }
 
 /**
- * The option or variable that chooses the agent; undefined: none is given. Throws UsageError if there are several; the
- * error names them as the user wrote them.
+ * The option or variable that chooses the agent; undefined if none is given. Throws UsageError if there are several;
+ * the error names them as the user wrote them.
  */
 function selectionOf(
   valueOf: (name: Selector) => string | undefined,

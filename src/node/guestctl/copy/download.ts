@@ -65,7 +65,7 @@ async function replaceFile(parts: CopyParts, remote: string, stat: FileAttribute
     if (uid !== undefined || gid !== undefined) await file.chown(uid ?? UNCHANGED, gid ?? UNCHANGED);
     await file.chmod(modeHere(parts, stat.mode));
     const modified = modifiedSeconds(stat);
-    // As text, because Node interprets a negative number as the current time.
+    // Pass the times as text, because Node treats a negative number as the current time.
     if (modified !== undefined) await file.utimes(String(modified), String(modified));
     if (parts.options.keepExisting) await giveName(temporary, nameOf(local));
     else await rename(temporary, nameOf(local));

@@ -7,14 +7,14 @@ import { isReason } from "./guest-paths.ts";
 /** `USER`, `USER:GROUP`, `USER:` or `:GROUP`, as in chown(1); names or numbers. */
 export interface Chown {
   readonly user: string;
-  /** Undefined: no group is given. Empty: the login group of the user. */
+  /** Undefined if no group is given; empty for the login group of the user. */
   readonly group: string | undefined;
 }
 
 /** The side that receives the files. Names of users and groups are looked up there. */
 interface Destination {
   readonly what: string;
-  /** Reads a file; undefined: the file does not exist. */
+  /** Reads a file; undefined if it does not exist. */
   readonly read: (path: string) => Promise<string | undefined>;
   readonly isRoot: () => Promise<boolean>;
 }

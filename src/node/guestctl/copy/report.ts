@@ -57,7 +57,7 @@ export function errnoWords(errno: string): string {
   return errno;
 }
 
-/** Names shown on a terminal at most: more would scroll the first out of view. */
+/** Limit on the names that a terminal shows: if there were more, the first ones would scroll out of view. */
 const SHOWN = 20;
 /** Limit on the names that are kept for JSON output, because a sandbox may report failures without end. */
 const KEPT = 1_000_000;
@@ -147,7 +147,7 @@ export class Progress implements Disposable {
   #bytes = 0;
   #isShown = false;
 
-  /** @param totalBytes undefined: unknown */
+  /** @param totalBytes undefined if it is not known */
   constructor({ host, options }: CopyContext, label: string, totalBytes: number | undefined) {
     this.#terminal = host.stderr;
     this.#label = printable(label);

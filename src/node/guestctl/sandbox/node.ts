@@ -48,7 +48,7 @@ export async function openNode(
     readonly readOnly: boolean;
     readonly progress?: SandboxProgress | undefined;
     readonly freeze?: Freeze | undefined;
-    /** Reports what the node does. Undefined: nothing is reported. */
+    /** Reports what the node does; if undefined, nothing is reported. */
     readonly report?: Reporter | undefined;
   },
 ): Promise<Sandboxes> {

@@ -18,7 +18,7 @@ export interface ProgressOptions {
   readonly isForPrograms: boolean;
   /** The command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
   readonly isEndless: boolean;
-  /** Lines of --verbose would be mixed with a redrawn line, too. */
+  /** Whether --verbose prints lines. A redrawn line would be mixed with them too, so plain lines are used. */
   readonly isVerbose: boolean;
 }
 

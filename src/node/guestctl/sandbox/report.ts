@@ -49,7 +49,7 @@ export function snapshotObject(info: SnapshotInfo): object {
   };
 }
 
-/** The agent in a sandbox or snapshot, in JSON. Null: not known. */
+/** The agent in a sandbox or snapshot, in JSON; null if it is not known. */
 function agentObject({ agentVersion = "", agentVolumeId, agentServices }: SandboxInfo | SnapshotInfo): object {
   return { version: agentVersion === "" ? null : agentVersion, build: agentVolumeId, services: agentServices ?? null };
 }

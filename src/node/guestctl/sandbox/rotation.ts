@@ -15,7 +15,7 @@ export function rotationText({ rotated, skipped, failed }: RotationReport): stri
   return lines.length === 0 ? "nothing to rotate\n" : lines.join("");
 }
 
-/** Describes when the credentials of a sandbox expire, with a next step if that is soon. Empty: not known. */
+/** Describes when the credentials of a sandbox expire, with a next step if that is soon. Empty if that is not known. */
 export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string {
   if (credentialsExpireMs === undefined) return "";
   const until = `, valid until ${new Date(credentialsExpireMs).toISOString().slice(0, 10)}`;

@@ -21,13 +21,13 @@ interface Attachment {
   /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
   readonly isTerminal: boolean;
-  /** The escape character's byte; undefined: none. It is only used if the local terminal is raw. */
+  /** The escape character's byte; undefined if there is none. It is only used if the local terminal is raw. */
   readonly escape: number | undefined;
   /** The command's time limit, as the user wrote it. */
   readonly timeout?: string | undefined;
-  /** Signals are not forwarded: they end guestctl, and thereby the command. */
+  /** Do not forward signals: they end guestctl, and thereby the command. */
   readonly endsBySignals?: boolean;
-  /** The name and the call of a kept command; undefined: the command is not kept. */
+  /** The name and the call of a kept command; undefined if the command is not kept. */
   readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
 }
 

@@ -84,7 +84,7 @@ const LINE_FEED = 0x0a;
 const DOT = 0x2e;
 const QUESTION_MARK = 0x3f;
 const CONTROL_Z = 0x1a;
-/** Ctrl keeps only these bits of a letter. */
+/** The bits of a letter that remain if Ctrl is pressed with it. */
 const CONTROL_BITS = 0x1f;
 
 /** The escape character of ssh(1). */
@@ -101,7 +101,7 @@ export const ESCAPE_OPTION = {
 
 /**
  * Parses an escape character: an ASCII character, a control character such as `^]`, or `none`. Returns its byte;
- * undefined: none. Throws UsageError.
+ * undefined for `none`. Throws UsageError.
  */
 export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefined {
   if (text === "none") return undefined;

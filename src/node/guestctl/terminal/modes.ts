@@ -29,7 +29,10 @@ export class TerminalModes {
   readonly #changed = new Set<string>();
   #isKeypadChanged = false;
   #keyboards = 0;
-  /** Whether there was any sequence: one may have set colours. */
+  /**
+   * Whether the program has sent any escape sequence. It may have been one that sets colours, so the colours are then
+   * reset.
+   */
   #hasSequences = false;
   #beginning = "";
 

@@ -11,7 +11,7 @@ export function terminalOf(host: NodeJS.Process): TerminalOptions {
   return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"], iutf8: isUtf8(host) };
 }
 
-/** Whether the local terminal edits lines as UTF-8. Without a terminal or stty(1): whether the locale is UTF-8. */
+/** Whether the local terminal edits lines as UTF-8. If there is no terminal, or no stty(1), whether the locale is UTF-8. */
 function isUtf8(host: NodeJS.Process): boolean {
   const modes = host.stdin.isTTY ? spawnSync("stty", ["-a"], { stdio: ["inherit", "pipe", "ignore"] }).stdout : null;
   const [, minus] = /(?:^|\s)(-?)iutf8\b/.exec(String(modes ?? "")) ?? [];
@@ -78,7 +78,7 @@ function outputTerminal(host: NodeJS.Process): WriteStream | undefined {
 function inputSize(host: NodeJS.Process): Size | undefined {
   if (!host.stdin.isTTY) return undefined;
   try {
-    // Opened again, because destroying the stream closes its descriptor.
+    // Open the terminal again, because destroying the stream closes the stream's file descriptor.
     const terminal = new WriteStream(openSync(`/dev/fd/${host.stdin.fd}`, "r+"));
     const { columns: cols, rows } = terminal;
     terminal.destroy();

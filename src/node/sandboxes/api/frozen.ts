@@ -28,8 +28,8 @@ const SILENT_AT_A_TIME = 256;
 const HOOKS_AT_A_TIME = 128;
 /**
  * How many restores are completed concurrently (connection, hook, Health) while this process is short of CPU time. With
- * more, all of them take so long that looking after them (`whileUp`) takes the rest of the CPU time. While the process
- * waits for hooks and has CPU time, a permit expires, so that long hooks do not delay other sandboxes.
+ * more, all of them take so long that supervising them (`whileUp`) uses up the CPU time. If this process has CPU time
+ * to spare, each restore keeps its permit only for a short time, so that long hooks do not delay other sandboxes.
  */
 const COMPLETED_AT_A_TIME = 16;
 const COMPLETION_MS = 250;
@@ -178,8 +178,8 @@ export class Frozen {
   }
 
   /**
-   * A sandbox and its instance as listed, if the instance ran then and no process has changed the entry since.
-   * Undefined: the caller must ask the daemon again.
+   * A sandbox and its instance as listed, if the instance ran then and no process has changed the entry since. If
+   * undefined, the caller must ask the daemon again.
    */
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);
@@ -255,7 +255,7 @@ export class Frozen {
     });
   }
 
-  /** @param done result of the restore steps; undefined: they have not run yet */
+  /** @param done result of the restore steps; undefined if they have not run yet */
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();

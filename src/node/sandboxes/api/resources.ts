@@ -7,7 +7,7 @@ import { orphanedRecord, volumeLeft } from "../operations/index.ts";
 export interface TaggedResource {
   readonly kind: "instance" | "snapshot" | "volume" | "ingress";
   readonly id: string;
-  /** Undefined: the object has no name. */
+  /** Undefined if the object has no name. */
   readonly name?: string | undefined;
   readonly tags: Tags;
   /** Rejects with LEFT_BEHIND if only the daemon's operator can remove it. */

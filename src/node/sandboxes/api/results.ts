@@ -3,7 +3,7 @@ import type { InstanceState } from "../substrate/index.ts";
 
 /** A sandbox, as this node knows it. Operations require the phase "ready". */
 export interface SandboxInfo extends SandboxEntry {
-  /** State of the instance at the substrate; undefined: there is no instance. */
+  /** State of the instance at the substrate; undefined if there is no instance. */
   readonly state: InstanceState | undefined;
   /** Why the state is "Unknown", in the daemon's words. */
   readonly stateError?: string | undefined;

@@ -69,16 +69,16 @@ const REQUESTS_AT_A_TIME = 16;
  * missing.
  */
 export interface NodeStatus {
-  /** False: the substrate accepts an egress policy, but does not enforce it. */
+  /** Whether egress policies are enforced. False, because the substrate accepts them without effect. */
   readonly egressControl: false;
-  /** False: taking a snapshot suspends the sandbox. */
+  /** Whether a snapshot leaves the sandbox running. False, because the substrate suspends the sandbox for it. */
   readonly liveCheckpoint: false;
   readonly daemonVersion: string;
   /** Features of each hypervisor that can be started, by name; empty if the daemon does not have /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
-  /** Undefined: the daemon does not report it. */
+  /** Undefined if the daemon does not report it. */
   readonly apiVersion: string | undefined;
-  /** Undefined: the daemon does not report it. */
+  /** Undefined if the daemon does not report it. */
   readonly defaultHypervisor: string | undefined;
   /** Whether the daemon has /capabilities. Without it, missing features show only when an operation fails. */
   readonly hasCapabilities: boolean;
@@ -208,8 +208,8 @@ export class Sandboxes {
   }
 
   /**
-   * Compares the keys, resumes the sandbox, and runs the restore steps, POST_RESTORE and Health. Undefined: the sandbox
-   * was stopped, and has been booted again.
+   * Compares the keys, resumes the sandbox, and runs the restore steps, POST_RESTORE and Health. Undefined if the
+   * sandbox was stopped, and has been booted again.
    */
   resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));

@@ -59,8 +59,8 @@ export class Watcher {
   }
 
   /**
-   * Starts a check, unless the last one is still running, a process works on the sandbox, or rounds are skipped after
-   * failures.
+   * Starts a check. Does nothing if the last one is still running, if this process works on the sandbox, or if this
+   * round is skipped because earlier checks failed.
    *
    * @param known the sandbox's instance, if it was just listed
    */
@@ -129,8 +129,8 @@ export class Watcher {
   }
 
   /**
-   * Requests Health, a second time if necessary. Undefined: the agent does not answer, or the sandbox was suspended or
-   * removed meanwhile.
+   * Requests Health, a second time if necessary. Undefined if the agent does not answer, or the sandbox was suspended
+   * or removed meanwhile.
    */
   async #health(entry: SandboxEntry, known: Instance | undefined): Promise<Health | undefined> {
     const isSame = (): boolean => running(this.#node.journal.get(this.#name))?.runEpochMs === entry.runEpochMs;

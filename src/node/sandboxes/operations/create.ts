@@ -125,7 +125,7 @@ async function checkSizes(
   for (const [field, wanted, most] of [
     ["vcpus", vcpus, capacity.vcpus],
     ["memory", sizeBytesOf(memory) ?? 0, capacity.memoryBytes],
-    // 0: the daemon does not report it.
+    // 0 means that the daemon does not report its disk size.
     ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
   ] as const) {
     if (wanted <= most) continue;

@@ -16,7 +16,7 @@ export interface ImageInfo {
   /** Length of the image's disk file, in bytes; undefined until the image is ready. */
   readonly apparentBytes: number | undefined;
   /**
-   * Disk space that the file uses on the host, in bytes; less than its length, because it is sparse. Undefined: this
+   * Disk space that the file uses on the host, in bytes; less than its length, because it is sparse. Undefined if this
    * process cannot read the daemon's data directory.
    */
   readonly allocatedBytes: number | undefined;

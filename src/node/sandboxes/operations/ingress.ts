@@ -44,7 +44,7 @@ export async function publish(
     const message = `${hostname} is routed to port ${known.port} of ${entry.name} already; unpublish it first`;
     throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it again" });
   }
-  // An earlier attempt left it unfinished.
+  // An earlier attempt did not complete this publication.
   if (known !== undefined) await withdraw(node, "publish", entry, known);
   const { id: instanceId } = await node.instances.existing(entry);
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;

@@ -22,8 +22,8 @@ export async function rotate(node: NodeParts, entry: SandboxEntry): Promise<Sand
 export async function finishRotation(node: NodeParts, rotating: SandboxEntry): Promise<SandboxEntry> {
   const { name } = rotating;
   const { credentials, guests, journal, step } = node;
-  // Recorded before anything is issued: after a crash, only the entry shows that the new credentials belong to this
-  // sandbox.
+  // Record the rotation before anything is issued: after a crash, only the entry shows that the new credentials belong
+  // to this sandbox.
   const isBegun = journal.sandbox(name).rotatingSinceMs !== undefined;
   if (!isBegun) await journal.put(rotating);
   if (!isBegun || credentials.hasNext(name)) {

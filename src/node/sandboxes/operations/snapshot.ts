@@ -87,7 +87,7 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
 }
 
 /**
- * Finds the snapshot of an entry whose creation was not confirmed. Undefined: the daemon has no complete snapshot of
+ * Finds the snapshot of an entry whose creation was not confirmed. Undefined if the daemon has no complete snapshot of
  * it.
  */
 export async function madeSnapshot(

@@ -117,7 +117,7 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
     const nextStep = isInits ? NO_INIT_STEP : PANIC_STEP;
     throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { consoleTail: panicTail, nextStep });
   }
-  // Only the lines before the agent's first, because a workload may print the same words later.
+  // Examine only the lines before the agent's first line, because a workload may print the same text later.
   for (const [at, line] of linesBeforeAgent(lines).entries()) {
     const [, problem] = NOT_STARTED.exec(line) ?? [];
     const [, workdir] = NO_WORKDIR.exec(line) ?? [];

@@ -3,7 +3,10 @@ import { type Instance, SandboxError } from "../substrate/index.ts";
 import { CALL_MS, type NodeParts, type SandboxEntry, type Warning } from "../state/index.ts";
 import { orAwaken, running } from "./suspend.ts";
 
-/** Time on top of the workload's grace period, for commands, last answers and the substrate's init to end. */
+/**
+ * Time that is added to the workload's grace period. In it, the commands end, the agent sends its last answers, and the
+ * substrate's init ends.
+ */
 const MARGIN_MS = 5_000;
 
 /** The result of stopping a sandbox. */
@@ -56,7 +59,7 @@ async function askAgent(
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
-    // The agent was asked earlier, so how much of the grace period is left is not known.
+    // The agent was asked to stop earlier, so it is not known how much of the grace period is left.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
       return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };

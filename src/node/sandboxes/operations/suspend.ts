@@ -31,7 +31,7 @@ import { awakenWith } from "./renewal.ts";
 
 /** Options of a suspension. */
 export interface SuspendOptions {
-  /** Default: the node's. */
+  /** Whether to freeze the session. Default: as the node is configured. */
   readonly freeze?: Freeze | undefined;
 }
 

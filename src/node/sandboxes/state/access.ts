@@ -239,7 +239,7 @@ export interface AwakenOptions {
   readonly onAnswered?: (() => void) | undefined;
   /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
   readonly lookPauseMs?: number | undefined;
-  /** What the sandbox has until its restore steps, for the warning NOT_FROZEN: "the variables that …". */
+  /** Text that names what the sandbox uses until its restore steps, for the warning NOT_FROZEN: "the variables that …". */
   readonly replaced?: string | undefined;
 }
 

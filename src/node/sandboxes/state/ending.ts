@@ -8,8 +8,8 @@ import { polled } from "./polled.ts";
 const TAIL_LINES = 10;
 const LINE_CHARACTERS = 300;
 /**
- * Practically the whole console. The last lines come from init, and a workload may have printed many lines after the
- * agent's.
+ * Number of lines to request when the agent's lines are wanted. It covers practically the whole console. The agent's
+ * lines need not be the last ones, because the workload and init print lines after them.
  */
 export const WHOLE_CONSOLE_LINES = 10_000;
 /** The agent's first and last log line of a boot (docs/agent/operations.md). A guest can forge them. */

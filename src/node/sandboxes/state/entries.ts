@@ -63,7 +63,7 @@ export class Entries<Entry> {
     return this.#known.get(name)?.entry;
   }
 
-  /** Updates the cache after this process has committed a change. @param body undefined: the entry was removed */
+  /** Updates the cache after this process has committed a change. @param body undefined if the entry was removed */
   changed(name: string, body: string | undefined): void {
     if (body === undefined) this.#known.delete(name);
     else this.#known.set(name, known<Entry>(body));

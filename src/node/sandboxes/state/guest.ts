@@ -37,7 +37,7 @@ const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|
 export interface Patience {
   /** How long a booted or restored agent may take to answer, in milliseconds. */
   readonly reachTimeoutMs: number;
-  /** Timeout of each hook, in milliseconds; 0: the agent's default. */
+  /** Timeout of each hook, in milliseconds; 0 for the agent's default. */
   readonly hookTimeoutMs: number;
 }
 
@@ -144,7 +144,7 @@ export interface Awakening {
   readonly postRestore: HookOutcome;
   /** Whether the workload is ready, as the agent's last Health answer says. */
   readonly ready: boolean;
-  /** Guest time minus host time after the restore, in milliseconds. NaN: not known. */
+  /** Guest time minus host time after the restore, in milliseconds. NaN if it is not known. */
   readonly clockErrorMs: number;
   readonly warnings: readonly Warning[];
   /** Random generators that could not be reseeded, by the agent's names. Clones of this guest may draw the same numbers. */

@@ -35,7 +35,7 @@ export class Instances {
 
   /**
    * Finds the instance of a sandbox by its id, or, if the id is not known, by name and tags: the name alone is
-   * ambiguous, because other nodes may use it. Undefined: there is no instance.
+   * ambiguous, because other nodes may use it. Undefined if there is no instance.
    */
   async find({ name, instanceName = name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.#substrate.instance(instanceId);

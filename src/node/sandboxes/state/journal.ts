@@ -40,17 +40,17 @@ export interface Entry {
   readonly volumeId: string;
   /** Id of the agent's volume: `guest-agent-` and the digest of the archive. */
   readonly agentVolumeId: string;
-  /** Time to live, in milliseconds; undefined: unlimited. */
+  /** Time to live, in milliseconds; undefined if it is unlimited. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
   /** Version of the agent in the sandbox, which its snapshots and forks keep. `agentVolumeId` identifies the build. */
   readonly agentVersion?: string | undefined;
   /**
-   * HealthResponse.services of the agent's last answer; empty: the agent is 0.2.0 or older. Undefined: an older version
-   * of this program wrote the entry.
+   * HealthResponse.services of the agent's last answer; empty if the agent is 0.2.0 or older. Undefined if an older
+   * version of this program wrote the entry.
    */
   readonly agentServices?: readonly string[] | undefined;
-  /** HealthResponse.process_env_version at the last suspension; 0 or undefined: the environment cannot be changed. */
+  /** HealthResponse.process_env_version at the last suspension; 0 or undefined if the environment cannot be changed. */
   readonly processEnvVersion?: number | undefined;
   /** Port of the agent. */
   readonly agentPort: number;
@@ -72,7 +72,7 @@ export interface Publication {
   readonly port: number;
   /** Name of the ingress at the substrate. */
   readonly ingress: string;
-  /** The ingress's id at the substrate; undefined: not known yet. */
+  /** The ingress's id at the substrate; undefined if it is not known yet. */
   readonly ingressId?: string | undefined;
 }
 
@@ -95,7 +95,7 @@ export interface SandboxEntry extends Entry {
    * name.
    */
   readonly instanceName?: string | undefined;
-  /** The instance's id at the substrate; undefined: not known yet. */
+  /** The instance's id at the substrate; undefined if it is not known yet. */
   readonly instanceId?: string | undefined;
   /**
    * The host's time after the agent's last restore steps, or before the boot, as Unix time in milliseconds. Undefined:
@@ -104,18 +104,18 @@ export interface SandboxEntry extends Entry {
   readonly runEpochMs?: number | undefined;
   /**
    * The earliest time, by the host's clock, at which the frozen session thaws by itself, without its restore steps.
-   * Undefined: the session is not frozen, or a version before 0.4.0 suspended it.
+   * Undefined if the session is not frozen, or a version before 0.4.0 suspended it.
    */
   readonly thawsAtMs?: number | undefined;
   /**
-   * When the current credentials were issued, by the host's clock. Undefined: at the sandbox's creation, or by a
-   * version before 0.4.0.
+   * When the current credentials were issued, by the host's clock. Undefined if that was at the sandbox's creation, or
+   * by a version before 0.4.0.
    */
   readonly credentialsIssuedMs?: number | undefined;
   /** When a credential rotation began that is not known to have ended. */
   readonly rotatingSinceMs?: number | undefined;
   /**
-   * When the stopped sandbox was booted again, by the host's clock. Undefined: it is not booting, or its agent has
+   * When the stopped sandbox was booted again, by the host's clock. Undefined if it is not booting, or its agent has
    * answered since.
    */
   readonly bootingSinceMs?: number | undefined;
@@ -126,24 +126,24 @@ export interface SandboxEntry extends Entry {
   readonly lastIp?: string | undefined;
   /**
    * The last time since its boot that the session ran before its restore steps because it was not frozen. Since then
-   * its clones may have drawn the same random numbers and keys. Undefined: never.
+   * its clones may have drawn the same random numbers and keys. Undefined if that never happened.
    */
   readonly ranUnfrozen?: RanUnfrozen | undefined;
   /** Why the sandbox is suspended although nobody asked for it: it could not be resumed after a snapshot or fork of it. */
   readonly asleepBecause?: string | undefined;
   /**
-   * The operation that the daemon was asked for and whose outcome is not known; undefined: none. The daemon may still
-   * be executing it even if the process that asked has ended.
+   * The operation that the daemon was asked for and whose outcome is not known; undefined if there is none. The daemon
+   * may still be executing it even if the process that asked has ended.
    */
   readonly asked?: { readonly operation: string; readonly atMs: number } | undefined;
   /**
-   * A name that guests share if they have the same vsock CID; under QEMU only one of them can run at a time. Undefined:
-   * `volumeId` is that name.
+   * A name for the vsock CID: entries whose guests have the same CID have the same name. Under QEMU, only one of these
+   * guests can run at a time. Default: `volumeId`.
    */
   readonly vsock?: string | undefined;
   /**
-   * Published hostnames; undefined: none. They remain while the sandbox is suspended or stopped, and forks do not
-   * inherit them.
+   * Published hostnames; undefined if there are none. They remain while the sandbox is suspended or stopped, and forks
+   * do not inherit them.
    */
   readonly published?: readonly Publication[] | undefined;
 }
@@ -296,7 +296,7 @@ export class Journal {
     return attempted("unlock the journal", () => this.#writes.run(() => this.#locks.release(name)));
   }
 
-  /** The other process that holds the lock of a name; undefined: none. */
+  /** The other process that holds the lock of a name; undefined if there is none. */
   holder(name: string): Holder | undefined {
     return attempt("read the journal", () => this.#locks.holder(name));
   }

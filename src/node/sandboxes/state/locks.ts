@@ -64,7 +64,7 @@ export class Locks {
     this.#unsynced(() => this.#prepared(RELEASE).run(name, this.#process));
   }
 
-  /** The living process, other than this one, that holds a lock; undefined: none. */
+  /** The living process, other than this one, that holds a lock; undefined if there is none. */
   holder(name: string): Holder | undefined {
     const row = this.#prepared(HOLDER).get(name, this.#process) as (Holder & { readonly process: string }) | undefined;
     return row !== undefined && this.#isAlive(row.process) ? row : undefined;

@@ -15,7 +15,7 @@ export interface Panic {
   readonly consoleTail: readonly string[];
 }
 
-/** Finds a panic in console lines; undefined: there is none. */
+/** Finds a panic in console lines; undefined if there is none. */
 export function panicIn(lines: readonly string[]): Panic | undefined {
   const at = lines.findIndex((line) => PANIC.test(line));
   const line = lines[at]?.trim();
@@ -37,8 +37,8 @@ export async function panicOf(
 }
 
 /**
- * Whether a TLS handshake with an agent's port gets no answer. A mere TCP connection does not prove that it lives,
- * because a proxy may accept it on behalf of a dead VM.
+ * Whether a TLS handshake with an agent's port gets no answer. A TCP connection alone does not prove that the agent
+ * lives, because a proxy may accept the connection on behalf of a dead VM.
  */
 function isSilent(host: string, port: number): Promise<boolean> {
   return new Promise((resolve) => {

@@ -3,7 +3,7 @@ import { CredentialsError } from "../../credentials/index.ts";
 import { messageOf } from "../../../shared/errors.ts";
 
 /**
- * The default next step of each error code; undefined: each message contains its own. The contract defines the first
+ * The default next step of each error code; undefined if each message contains its own. The contract defines the first
  * four codes.
  */
 export const SANDBOX_NEXT_STEPS = {
@@ -203,7 +203,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   // Several records have the same id or name (cmd/api/api/resolvers.go:111).
   if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  // 8853445: cmd/api/api/ingress.go:54-90; a port that is in use is reported as config_validation_failed
+  // See cmd/api/api/ingress.go:54-90 of hypeman 8853445. It reports a port that is in use as config_validation_failed
   // (lib/ingress/manager.go:372).
   if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
   if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";

@@ -154,13 +154,13 @@ class HypemanSubstrate {
     return (await this.#call((client, options) => client.images.list({}, options))).map(imageOf);
   }
 
-  /** Finds an image by its name (a repository with a tag or digest); undefined: there is none. */
+  /** Finds an image by its name (a repository with a tag or digest); undefined if there is none. */
   async image(name: string): Promise<Image | undefined> {
     const found = await this.#found((client, options) => client.images.get(name, options));
     return found && imageOf(found);
   }
 
-  /** Undefined: there is no volume with that id. */
+  /** Returns undefined if there is no volume with that id. */
   async volume(id: string): Promise<Volume | undefined> {
     const found = await this.#found((client, options) => client.volumes.get(id, options));
     return found && volumeOf(found);
@@ -334,8 +334,8 @@ class HypemanSubstrate {
   }
 
   /**
-   * Makes a call; undefined: the daemon says that the object does not exist. Any other 404 is an error, because it may
-   * come from another server, or from an older daemon that lacks the route.
+   * Makes a call; undefined if the daemon says that the object does not exist. Any other 404 is an error, because it
+   * may come from another server, or from an older daemon that lacks the route.
    */
   async #found<Answer>(call: Call<Answer>, codes: readonly unknown[] = ["not_found"]): Promise<Answer | undefined> {
     try {

@@ -23,7 +23,7 @@ export interface SandboxSpec {
   /** Keys that begin with "svc." are reserved for the node. */
   readonly tags?: Tags | undefined;
   readonly network?: NetworkSpec | undefined;
-  /** Default of this and the next three fields: the daemon's. */
+  /** Default of this field, and of `vcpus`, `memory` and `overlaySize`: the daemon's. */
   readonly hypervisor?: string | undefined;
   readonly vcpus?: number | undefined;
   /** A size with its unit, such as "1GB". */
@@ -98,7 +98,10 @@ export function checkSpec(spec: SandboxSpec): void {
   }
 }
 
-/** Converts a size such as "512MB" to bytes. Units are powers of 1024, as at the substrate. Undefined: not a size. */
+/**
+ * Converts a size such as "512MB" to bytes. Units are powers of 1024, as at the substrate. Undefined if the text is not
+ * a size.
+ */
 export function sizeBytesOf(text: string): number | undefined {
   const [, number, unit = ""] = SIZE.exec(text) ?? [];
   return number === undefined ? undefined : Number(number) * 1024 ** SIZE_UNITS.indexOf(unit.toUpperCase());

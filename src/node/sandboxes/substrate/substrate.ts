@@ -33,7 +33,7 @@ export interface Instance {
 export interface VolumeMount {
   readonly volumeId: string;
   readonly mountPath: string;
-  /** Size of the writable overlay over the volume, with its unit. Undefined: the instance cannot write to the volume. */
+  /** Size of the writable overlay over the volume, with its unit. Undefined if the instance cannot write to the volume. */
   readonly overlaySize?: string | undefined;
 }
 
@@ -99,15 +99,15 @@ export interface Image {
 
 /** The daemon's version and features. A daemon without /capabilities, which is newer than API 0.3.0, reports none. */
 export interface DaemonFacts {
-  /** Version of the daemon's build; "unknown": not reported. */
+  /** Version of the daemon's build; "unknown" if it is not reported. */
   readonly version: string;
-  /** Undefined: not reported. */
+  /** Undefined if it is not reported. */
   readonly apiVersion?: string | undefined;
-  /** The hypervisor of instances whose specification names none. Undefined: the daemon does not report it in advance. */
+  /** The hypervisor of instances whose specification names none. Undefined if the daemon does not report it in advance. */
   readonly defaultHypervisor: string | undefined;
   /**
-   * Features of each hypervisor that can be started, such as "snapshots", "standby" and "fork"; undefined: not
-   * reported.
+   * Features of each hypervisor that can be started, such as "snapshots", "standby" and "fork"; undefined if they are
+   * not reported.
    */
   readonly features: ReadonlyMap<string, ReadonlySet<string>> | undefined;
 }
@@ -116,7 +116,7 @@ export interface DaemonFacts {
 export interface Capacity {
   readonly vcpus: number;
   readonly memoryBytes: number;
-  /** 0: not reported. */
+  /** Size of the host's disks; 0 if the daemon does not report it. */
   readonly diskBytes: number;
   readonly used: { readonly vcpus: number; readonly memoryBytes: number; readonly diskBytes: number };
 }

@@ -8,7 +8,7 @@ export type NodeEvent =
       /** Path and query of the request, relative to the daemon's URL. */
       readonly path: string;
       readonly durationMs: number;
-      /** HTTP status of the answer. Undefined: there was none. */
+      /** HTTP status of the answer. Undefined if there was none. */
       readonly status?: number;
       /** Why there was no answer. */
       readonly reason?: string;

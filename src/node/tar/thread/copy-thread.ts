@@ -10,9 +10,9 @@ export interface ThreadEvents {
 }
 
 /**
- * A thread that reads or writes local files. A thread of its own, because a file system may not answer for a long time:
- * neither the caller's event loop nor its pool of threads must wait for it. It does not keep the process alive once it
- * is disposed of, even if a system call blocks it.
+ * A thread that reads or writes local files. It is separate from the caller's event loop and from Node's thread pool,
+ * because a file system may not answer for a long time. It does not keep the process alive once it is disposed of, even
+ * if a system call blocks it.
  */
 export class CopyThread implements Disposable {
   readonly #worker: Worker;

@@ -25,7 +25,7 @@ export interface NoEntry {
   readonly data: Buffer;
 }
 
-/** What is sent: an entry, or a record about one; undefined sends nothing. */
+/** What the iterator yields: an entry, a record about one, or undefined, for which nothing is sent. */
 export type SentEntry = TarEntry | LocalTarEntry | NoEntry | undefined;
 
 type Step = IteratorResult<SentEntry, unknown>;
@@ -127,7 +127,7 @@ export class EntrySender {
     await this.#endContent(entry, error, onContentFailure);
   }
 
-  /** @param isOwn the memory of the pieces belongs to the sender, which may transfer it */
+  /** @param isOwn whether the memory of the pieces belongs to the sender, so that it may be transferred */
   async #stream(
     entry: TarHeader,
     pieces: AsyncIterable<Piece>,

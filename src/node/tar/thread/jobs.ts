@@ -6,7 +6,7 @@ import type { Batch } from "./records.ts";
 /** A path or name that is sent between threads: a structured clone of a Buffer is a Uint8Array. */
 export type Bytes = Uint8Array;
 
-/** A file as it was when it was sent. */
+/** The state that a file had when it was sent. */
 export interface SentFile {
   readonly size: number;
   readonly mode: number;

@@ -72,7 +72,7 @@ class Unpacking {
   readonly #onAbort = (): void => {
     const { signal } = this.#options;
     this.#stop(signal?.reason);
-    // The thread removes an incomplete file, but the caller does not wait for that.
+    // The thread removes an incomplete file. The caller does not wait for that.
     this.#thread.release();
     this.#cleanUp?.unref();
     this.#reject(signal?.reason);

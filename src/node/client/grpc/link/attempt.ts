@@ -109,7 +109,7 @@ export async function attempt(endpoint: Endpoint, preface: Preface, limitMs: num
     const said = unlikeHttp2(first);
     if (said !== undefined)
       throw new AttemptError({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it sent ${said}` });
-    // "readable" was emitted for the end of the stream: wait for the reason.
+    // If the stream has ended without any bytes, "readable" was emitted too. Wait for the reason of the end.
     if (first.length === 0) await failed;
     return current;
   } catch (error) {

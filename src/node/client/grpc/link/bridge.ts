@@ -36,8 +36,8 @@ export class BridgeLink implements Link {
     const path = join(this.#directory, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      // Reported until the agent answers. If an earlier command has ended, its failure is kept, because it says more:
-      // grpc-js soon starts the next command, which has printed little so far.
+      // Until the agent answers, this is the failure to report. If an earlier command has ended, its failure is kept
+      // instead, because it is more specific: grpc-js soon starts the next command, which has printed little so far.
       this.#failure ??= `the bridge command ${program} does not answer`;
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;

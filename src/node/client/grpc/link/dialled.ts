@@ -38,8 +38,8 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 
 /**
  * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. Because
- * grpc-js can only dial sockets, this class listens on a private unix socket and connects each of its clients to an
- * endpoint.
+ * grpc-js can only dial sockets, this class listens on a private unix socket. It connects each connection to that
+ * socket with an endpoint.
  */
 export class DialledLink implements Link {
   readonly target: string;
@@ -73,7 +73,8 @@ export class DialledLink implements Link {
       const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
       this.#failure = { code: "ADDRESS_UNREACHABLE", message };
     });
-    // Exclusive, so that in a worker of node:cluster, too, the socket is bound at once.
+    // With `exclusive`, a worker of node:cluster binds the socket itself, and at once. Otherwise the primary process
+    // would bind it later.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }

@@ -161,8 +161,8 @@ export class Liveness {
       this.#wasConnected = true;
       for (const timer of this.#sockets.values()) clearTimeout(timer);
       this.#sockets.clear();
-      // grpc-js reports the state just before it stores the connection, hence the microtask. The next check would be
-      // too late: by then grpc-js may have replaced the connection by a new one.
+      // grpc-js reports the state just before it stores the connection, so the code below runs in a microtask, after
+      // that. The next check would be too late: by then grpc-js may have replaced the connection by a new one.
       queueMicrotask(() => {
         for (const connection of connectionsOf(this.#client)) {
           if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietChecks: 0 });

@@ -107,7 +107,7 @@ function timed(answer: Answer | number, durationMs: number, host: Host): Answer 
   };
 }
 
-/** The variables of --env and --env-file; undefined: none were given. */
+/** The variables of --env and --env-file; undefined if none were given. */
 export async function variablesOf(
   values: { readonly env?: readonly string[] | undefined; readonly "env-file"?: readonly string[] | undefined },
   host: Host,
