@@ -85,7 +85,7 @@ export function prepareDirectory(directory: string, overwrite: boolean): void {
       `${directory} can be read by other users; name a directory of your own, or: chmod 700 ${directory}`,
     );
   }
-  // The owner could change the mode, and read what root has written there.
+  // Another owner could change the mode, and then read what root has written there.
   if (status.uid !== process.geteuid?.())
     throw new CredentialsError(`${directory} belongs to user ${status.uid}; name a directory of your own`);
   if (overwrite) return;

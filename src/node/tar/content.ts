@@ -28,7 +28,10 @@ export async function* sparseContent(path: string | Buffer, sizeBytes: number): 
   for await (const piece of withHoles(chunks())) yield isHole(piece) ? piece : copyOf(piece);
 }
 
-/** Memory of its own. Buffer.from would take small copies from a pool, which cannot be transferred. */
+/**
+ * Returns a copy with memory of its own. Buffer.from is not used, because its memory may belong to Node's pool of
+ * buffers, which cannot be transferred.
+ */
 function copyOf(piece: Buffer): Buffer {
   const copy = Buffer.allocUnsafeSlow(piece.length);
   copy.set(piece);

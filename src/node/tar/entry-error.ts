@@ -13,7 +13,10 @@ export class EntryError extends Error {
   }
 }
 
-/** Returns the EntryError that an error is or has as its cause; undefined for an error that ends the whole copy. */
+/**
+ * Returns the error itself if it is an EntryError, or its cause if that is one. Undefined for an error that ends the
+ * whole copy.
+ */
 export function entryErrorOf(error: unknown): EntryError | undefined {
   if (error instanceof EntryError) return error;
   return error instanceof Error && error.cause instanceof EntryError ? error.cause : undefined;

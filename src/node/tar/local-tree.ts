@@ -125,7 +125,8 @@ function unreadable(path: Buffer, error: unknown): EntryError {
 
 /**
  * A local entry that an archive can contain. Its content throws EntryError if the file cannot be read or became
- * shorter. A class, because an object with a closure for each property costs as much as reading a small file.
+ * shorter. It is an instance of a class, because creating an object with a closure for each property takes as long as
+ * reading a small file.
  */
 export class LocalTarEntry implements TarHeader {
   readonly type: "file" | "directory" | "symlink";

@@ -35,7 +35,10 @@ import { UnpackError } from "./unpack-error.ts";
 
 /** The kernel's limit on paths (limits.h). */
 const PATH_MAX = 4_096;
-/** Mode bits to keep. Not the setuid bit: a sandbox could install programs that run as another user. */
+/**
+ * The mode bits to keep. The setuid bit is not kept, because a sandbox could otherwise install programs that run as
+ * another user.
+ */
 export const MODE_MASK = 0o777;
 const SPECIAL_BITS = 0o7000;
 
@@ -92,7 +95,7 @@ export async function unpackHere(
   const unpacked: Unpacked = { files: 0, bytes: 0 };
   const fail = (name: Buffer, error: unknown): void => {
     const failed = entryFailure(root.toString(), name, error);
-    // Without the root directory, nothing more can be written.
+    // If the failed entry is the root directory, nothing more can be written.
     if (onFailure === undefined || name.length === 0 || !(failed instanceof EntryError)) throw failed;
     onFailure(name, failed);
   };

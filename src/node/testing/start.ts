@@ -10,7 +10,7 @@ import { AGENT_VARIABLE, agentProgram } from "./program.ts";
 
 const HOUR_MS = 3_600_000;
 const VALID_MS = 24 * HOUR_MS;
-/** Short, because each test waits for the end of its workload; the agent's own default is 10 s. */
+/** The grace period is short, because each test waits for the end of its workload. The agent's own default is 10 s. */
 const STOP_GRACE_MS = 1_000;
 /** Limit on retries: another program may take a port after it was chosen. */
 const PORT_ATTEMPTS = 10;

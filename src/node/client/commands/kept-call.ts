@@ -81,7 +81,7 @@ export class KeptCall implements ExecWire {
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
   #listener: ExecListener | undefined;
   #state: State;
-  /** Undefined before the agent's first answer. */
+  /** The agent's first answer; undefined before it. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
   /** Why the call failed; undefined while it runs, and if it ended with the command's exit. */

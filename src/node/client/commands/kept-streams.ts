@@ -68,7 +68,10 @@ export class KeptInput {
     this.#hold(Buffer.alloc(0));
   }
 
-  /** Starts sending on a newly attached call. Throws GuestError if its input cannot continue there. */
+  /**
+   * Starts sending on a newly attached call. Throws GuestError if the input cannot continue at the offset that the
+   * agent reports.
+   */
   attach({ stdin, terminal, stdinClosed, stdinOffset }: ExecStarted, send: (frame: Frame) => void): void {
     this.#sent = this.#sentBytes = 0;
     this.taken(Number(stdinOffset));

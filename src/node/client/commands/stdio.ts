@@ -47,7 +47,7 @@ function isStdio(value: unknown): value is Stdio {
   return value === "pipe" || value === "inherit" || value === "ignore";
 }
 
-/** Who reads an output instead of the caller. */
+/** A reader that receives an output instead of the caller. */
 export interface OutputReader {
   /** Called with the bytes of each piece, before `onPiece`. */
   readonly onBytes?: ((bytes: Buffer) => unknown) | undefined;

@@ -55,8 +55,9 @@ export class ExecCall implements ExecWire {
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
   /**
-   * Queue of the frames after the first, until the call has its HTTP/2 stream: writes after the command's end can only
-   * be discarded if the stream is known. Undefined once the stream is known or the call has ended.
+   * Frames after the first one are queued here until the call has its HTTP/2 stream. They are not written before that,
+   * because only the stream allows discarding them after the command's end. Undefined once the stream is known or the
+   * call has ended.
    */
   #held: HeldFrame[] | undefined = [];
   /** The time limit at which the call was cancelled, because the agent had not answered it; otherwise undefined. */

@@ -34,12 +34,12 @@ export type GuestErrorCode = ErrorCode | AgentReason | GuestStatus | Unknown;
 export interface GuestErrorParts {
   readonly status: GuestStatus;
   readonly message: string;
-  /** Default: the reason, or the status if there is no reason. */
+  /** Code of the error. Default: the reason, or the status if there is no reason. */
   readonly code?: ErrorCode | undefined;
   readonly reason?: string | undefined;
   readonly metadata?: Readonly<Record<string, string>> | undefined;
   readonly cause?: unknown;
-  /** Default: whether REFUSED_FOR_NOW has the reason. */
+  /** Whether the call can be repeated safely. Default: true if REFUSED_FOR_NOW contains the reason. */
   readonly retryable?: boolean | undefined;
 }
 
@@ -321,7 +321,7 @@ const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
 interface ErrorDetails {
   /** The exact message. The grpc-message header may have lost characters in its encoding. */
   readonly message: string | undefined;
-  /** Undefined if the status has no ErrorInfo. */
+  /** The ErrorInfo of the status; undefined if it has none. */
   readonly reason: string | undefined;
   readonly metadata: Readonly<Record<string, string>>;
 }

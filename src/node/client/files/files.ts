@@ -298,8 +298,8 @@ export class Files {
   /**
    * Copies a local directory with everything in it into a directory of the guest, which is created with its missing
    * parents. Copies contents, modes and times; symlinks stay symlinks. Replaces existing files and merges directories.
-   * If entries cannot be read here or written there, reports each to `onFailure`, copies all others and then rejects
-   * with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the file
+   * Reports each entry that cannot be read locally or written in the guest to `onFailure`, copies all others, and then
+   * rejects with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the file
    * system's error as the cause. After a lost connection, such as after a standby, the copy continues: files that this
    * call has written already, and that still exist, are not written again.
    */

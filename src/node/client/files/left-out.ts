@@ -38,7 +38,7 @@ export class LeftOut {
   add({ rawName, errno, local }: Pick<LeftEntry, "rawName" | "errno" | "local">): void {
     const key = rawName.toString("latin1");
     if (this.#names.has(key)) return;
-    // Bounded, because a hostile sandbox may report failures without end.
+    // The number of names is limited, because a hostile sandbox may report failures without end.
     if (this.#names.size >= LIMIT) throw this.#incomplete({ files: 0, bytes: 0 });
     this.#names.add(key);
     const name = rawName.toString();

@@ -46,7 +46,7 @@ export type UnreadEntry = EntryHead & { readonly type: FileType } & {
 /** An entry of a directory. It has all attributes if `size` is not undefined. */
 export type DirectoryEntry = ReadEntry | UnreadEntry;
 
-/** More levels than any tree has. */
+/** A number of levels that no tree has. */
 const ALL_LEVELS = 2 ** 32 - 1;
 export const OPENDIR: Names<OpendirOptions> = {
   ...PLACE,

@@ -78,7 +78,7 @@ export async function writeTree(
   const answers = (call as AsyncIterable<WriteTreeResponse>)[Symbol.asyncIterator]();
   const answered = deferred<void>();
   const orAnswer = untilAnswered(answered.promise);
-  // Also stops at the answer: a call that has ended never runs the callback of a later write.
+  // Do not wait for a write after the agent's answer: a call that has ended never runs the callback of a later write.
   const write: Write = (message) => orAnswer(new Promise((resolve) => call.write(message, () => resolve())));
   const place = {
     path: pathBytes(path),

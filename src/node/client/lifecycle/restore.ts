@@ -120,8 +120,8 @@ async function repeatedDuties(
   const untilMs = reachUntil(reachTimeoutMs, limit);
   const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // Remembered from the Health of every attempt: if the answer to the restore steps was lost, the guest has cleared the
-  // flag already, and older agents report it in Health alone.
+  // This flag is collected from the Health answers of all attempts. Older agents report it only there, and if the
+  // answer to the restore steps was lost, the guest has already cleared it.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end);

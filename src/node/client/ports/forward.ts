@@ -9,8 +9,8 @@ import { LargeReads } from "../grpc/internals/large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /**
- * Write buffer of a local socket before its tunnel must wait. Large, so that everything that arrives in one tick of the
- * event loop is written at once.
+ * Limit on the write buffer of a local socket; at the limit, its tunnel must wait. It is large, so that everything that
+ * arrives in one tick of the event loop is written at once.
  */
 const QUEUE_BYTES = 1024 * 1024;
 
@@ -96,8 +96,7 @@ export async function forward(
   };
   const make = (): Server => createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, accept);
   const { servers, port: bound } = await listening(make, listen, host);
-  // An example is EMFILE of accept(2). Open connections continue. Without this listener the error would end this
-  // process.
+  // Without this listener, an error such as EMFILE of accept(2) would end this process. Open connections continue.
   for (const server of servers)
     server.on("error", (error) =>
       onError?.(
@@ -122,7 +121,10 @@ export async function forward(
   return { port: bound, close, [Symbol.asyncDispose]: close };
 }
 
-/** Copies bytes in both directions. Each side sees how the other ended: with end of stream, or reset. */
+/**
+ * Copies bytes in both directions. If one side ends, the other side also receives EOF; if it is reset, the other side
+ * is reset too.
+ */
 async function carry(
   socket: Socket,
   reads: LargeReads,

@@ -22,7 +22,10 @@ const FRAME_BYTES = READ_BYTES;
 const JOINED_PIECES = 16;
 /** Size that each frame counts against the window, in addition to its data (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
-/** Bytes that the agent may send ahead of the reader, and that may wait here for the agent. */
+/**
+ * Limit on bytes that the agent may send before the reader takes them, and on written bytes that wait here until the
+ * agent accepts them.
+ */
 const WINDOW_BYTES = 1024 * 1024;
 
 type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]>;

@@ -36,7 +36,7 @@ export interface Answer {
   readonly text: string;
   /** Printed with --json instead of `text`: an object as one line, a list as one line for each element. */
   readonly json: object | readonly object[];
-  /** Default: 0. */
+  /** Exit status. Default: 0. */
   readonly status?: number;
 }
 

@@ -94,7 +94,7 @@ export function tableText(rows: readonly (readonly string[])[]): string {
   return cells.map((row) => `${line(row).trimEnd()}\n`).join("");
 }
 
-/** Not Math.max(...lengths): a call accepts only about 125,000 arguments. */
+/** Returns the largest number. Math.max(...lengths) is not used, because a call accepts only about 125,000 arguments. */
 function longestOf(lengths: readonly number[]): number {
   return lengths.reduce((longest, length) => Math.max(longest, length), 0);
 }

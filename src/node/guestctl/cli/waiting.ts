@@ -14,7 +14,7 @@ export interface Timed<Value> {
   readonly durationMs: number;
 }
 
-/** Ends what is shown for an operation, the innermost last. */
+/** Functions that end the display of the operations in progress; the innermost operation is last. */
 const shownWaits: (() => void)[] = [];
 
 /**

@@ -218,7 +218,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
     return `it is not run by a shell; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
   }
   const meant = args[args.indexOf("--") + 1];
-  // kubectl names a pod by its kind, too.
+  // kubectl accepts the kind of an object before its name, such as pod/NAME.
   const sandbox = command.replace(/^(?:pods?|po|deploy(?:ment)?|sts|statefulset|job|svc|service)\//, "");
   if (sandbox.includes("/") || meant === undefined) return undefined;
   return `if ${printable(sandbox)} is a sandbox: guestctl exec --sandbox ${quoted(printable(sandbox))} -- ${quoted(printable(meant))}`;

@@ -6,7 +6,7 @@ import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 
 const TITLES = ["ADDRESS", "PORT", "REACHED FROM", "UID", "PID", "COMMAND"];
-/** From where a port can be reached: as text, and in JSON. */
+/** Names, as text and in JSON, of the places from which a port can be reached. */
 const SCOPES: Readonly<Record<PortScope, readonly [words: string, name: string]>> = {
   [PortScope.UNSPECIFIED]: ["-", "unknown"],
   [PortScope.LOOPBACK]: ["the sandbox", "loopback"],

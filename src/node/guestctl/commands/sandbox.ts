@@ -15,7 +15,7 @@ import { stop } from "./sandbox/stop.ts";
 import { sweep } from "./sandbox/sweep.ts";
 import { watch } from "./sandbox/watch.ts";
 
-/** In the order of a sandbox's life. */
+/** The commands, in the order in which a sandbox's life needs them. */
 const COMMANDS: ReadonlyMap<string, Subcommand> = new Map(
   Object.entries({
     create,

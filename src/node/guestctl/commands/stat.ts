@@ -32,7 +32,7 @@ export const stat: Command = defineCommand({
     ["-f --file-system --format --printf -t --terse", "jq selects attributes: guestctl stat --json PATH | jq .size"],
   ],
   async run({ values, positionals }, host) {
-    // stat(1) has -c for its format.
+    // Users of stat(1) may type -c for a format.
     if (values.credentials?.includes("%") === true)
       throw new UsageError("-c is --credentials; jq selects attributes: guestctl stat --json PATH | jq .size");
     using client = await openClient(values, host);

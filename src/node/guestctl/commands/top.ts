@@ -108,7 +108,7 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
   },
 });
 
-/** `-d 5` of top(1) has no unit: seconds. */
+/** Parses the interval. A number without a unit means seconds, as for `-d 5` of top(1). */
 function parseInterval(text: string | undefined): number {
   const seconds = text !== undefined && /^\d+(?:\.\d+)?$/.test(text) ? Number(text) * 1_000 : undefined;
   const intervalMs = seconds ?? parseWaitMs(text, "--interval") ?? DEFAULT_INTERVAL_MS;

@@ -52,7 +52,7 @@ async function replaceFile(parts: CopyParts, remote: string, stat: FileAttribute
   const { host } = parts;
   const temporary = nameOf(join(dirname(local), `.guestctl-${randomBytes(8).toString("hex")}.tmp`));
   const remove = (): void => rmSync(temporary, { force: true });
-  // Before the file exists: a signal may arrive while it is being created.
+  // Listen before the file exists, because a signal may arrive while it is being created.
   host.once("exit", remove);
   const file = await locally(local, open(temporary, "wx", 0o600)).catch((error: unknown) => {
     host.off("exit", remove);

@@ -58,7 +58,7 @@ function nodeObject(status: NodeStatus): object {
     resources: {
       vcpus: { most: vcpus, used: used.vcpus },
       memory_bytes: { most: memoryBytes, used: used.memoryBytes },
-      // 0 means unknown.
+      // 0 means that the size is not known.
       disk_bytes: { most: diskBytes === 0 ? null : diskBytes, used: used.diskBytes },
     },
   };

@@ -134,7 +134,7 @@ export async function takeUp(
       terminal: localSize(host),
     }),
   );
-  // Wait until the call is attached: of several sizes sent earlier, the agent would apply only the last.
+  // Wait until the call is attached. If the two sizes were sent before that, the agent would apply only the last one.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

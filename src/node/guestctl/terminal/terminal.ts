@@ -3,7 +3,7 @@ import { openSync } from "node:fs";
 import { WriteStream } from "node:tty";
 import type { GuestProcess, TerminalOptions } from "../../client/index.ts";
 
-/** The number of -t options that forces a terminal (`-tt`), as in ssh(1). */
+/** How many -t options (`-tt`) force a terminal, as in ssh(1). */
 export const FORCED = 2;
 
 /** The terminal for a command. It has the properties of the local terminal, if there is one. */

@@ -7,9 +7,9 @@ export interface SandboxInfo extends SandboxEntry {
   readonly state: InstanceState | undefined;
   /** Why the state is "Unknown", in the daemon's words. */
   readonly stateError?: string | undefined;
-  /** Only from `get`: when the credentials expire, by the host's clock, as Unix time in milliseconds. */
+  /** When the credentials expire, as Unix time in milliseconds by the host's clock. Only `get` determines this. */
   readonly credentialsExpireMs?: number | undefined;
-  /** Only from `get`: why the agent has exited, as the guest reports it ("the workload ran out of memory"). */
+  /** Why the agent has exited, as the guest reports it ("the workload ran out of memory"). Only `get` determines this. */
   readonly endedBecause?: string | undefined;
   /** HOST:PORT of the agent. */
   readonly address: string | undefined;

@@ -29,7 +29,10 @@ export interface RotationProgress {
 /** Result of the rotation of many sandboxes, by their names. */
 export interface RotationReport {
   readonly rotated: readonly string[];
-  /** Sandboxes that are suspended or stopped. Their credentials are renewed when they are resumed, if expired by then. */
+  /**
+   * Sandboxes that are suspended or stopped. When such a sandbox is resumed, its credentials are renewed if they have
+   * expired.
+   */
   readonly skipped: readonly string[];
   /** Failed rotations. A repeated call continues them. */
   readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];

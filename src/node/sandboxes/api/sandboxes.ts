@@ -76,9 +76,9 @@ export interface NodeStatus {
   readonly daemonVersion: string;
   /** Features of each hypervisor that can be started, by name; empty if the daemon does not have /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
-  /** Undefined if the daemon does not report it. */
+  /** Version of the daemon's API; undefined if the daemon does not report it. */
   readonly apiVersion: string | undefined;
-  /** Undefined if the daemon does not report it. */
+  /** The hypervisor of sandboxes whose specification names none; undefined if the daemon does not report it. */
   readonly defaultHypervisor: string | undefined;
   /** Whether the daemon has /capabilities. Without it, missing features show only when an operation fails. */
   readonly hasCapabilities: boolean;

@@ -63,7 +63,7 @@ export class Report implements SweepReport {
 
   fail(name: string, error: unknown): void {
     const failure = sandboxError(error);
-    // Another process is still working on it, so it is not abandoned.
+    // Another process is still working on the object, so the sweep has not failed.
     if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
     const { code, nextStep, remedy } = failure instanceof SandboxError ? failure : INTERNAL;
     this.failed.push({ name, code, message: messageOf(failure), nextStep, remedy });

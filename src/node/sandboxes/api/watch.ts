@@ -24,7 +24,7 @@ export interface WatchOptions {
   readonly intervalMs?: number | undefined;
   /** Ends the watch when aborted. */
   readonly signal: AbortSignal;
-  /** Must not throw. */
+  /** Receives each event of the watch. Must not throw. */
   readonly onEvent?: ((event: WatchEvent) => void) | undefined;
 }
 

@@ -117,7 +117,7 @@ export async function fork(
 
 /** Options of a fork. `freeze` applies only to a running source. */
 export interface ForkOptions extends RestoreChoices, SuspendOptions {
-  /** Default: a random name. */
+  /** Name of the fork. Default: a random name. */
   readonly name?: string | undefined;
   /** Environment variables, as in `ResumeOptions`: merged into the source's Process.env. */
   readonly env?: Variables | undefined;

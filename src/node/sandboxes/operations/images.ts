@@ -9,7 +9,7 @@ const BLOCK_BYTES = 512;
 /** An image of the substrate, and the next step if it is not ready. */
 export interface ImageInfo {
   readonly name: string;
-  /** Empty until the daemon knows the digest. */
+  /** Digest of the image; empty until the daemon knows it. */
   readonly digest: string;
   /** pending, pulling, converting, ready or failed. */
   readonly status: string;

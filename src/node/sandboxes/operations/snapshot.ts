@@ -63,7 +63,7 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
     ...node.tags,
     [OPERATION_TAG]: operation,
     [AGENT_VOLUME_TAG]: entry.agentVolumeId,
-    // For tools that cannot read the journal.
+    // Tools that cannot read the journal use the following tags.
     "svc.template": template,
     "svc.bundle": bundle,
     "svc.cpu_class": cpuClass,

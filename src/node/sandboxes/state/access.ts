@@ -214,7 +214,7 @@ export class GuestAccess {
 }
 
 export interface DialOptions {
-  /** Default: the sandbox's current credentials. */
+  /** The credentials to connect with. Default: the sandbox's current credentials. */
   readonly credentials?: ClientCredentials;
   /** Names of the credential sets that `credentials` were taken from, for `NodeEvent`. Default: the sandbox's own set. */
   readonly credentialsOf?: readonly string[];

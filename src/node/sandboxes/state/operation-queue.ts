@@ -26,7 +26,7 @@ export class OperationQueue {
   readonly #journal: Journal;
   readonly #step: OnStep;
   readonly #timeoutMs: number;
-  /** By name: the consequence if this process ends now. */
+  /** For each name, the consequence if this process ends now. */
   readonly #atRisk = new Map<string, string>();
   /** The last operation on each name, which the next one waits for. */
   readonly #last = new Map<string, Promise<unknown>>();

@@ -95,7 +95,7 @@ export interface Remedy {
 }
 
 interface ErrorDetails {
-  /** Default: the next step of the remedy, or else of the code. */
+  /** What to do next. Default: the next step of the remedy, or else of the code. */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
   readonly consoleTail?: readonly string[] | undefined;

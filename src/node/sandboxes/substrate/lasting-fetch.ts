@@ -42,7 +42,10 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
   return answer;
 }
 
-/** Sends a streamed body. The last chunk is sent together with the follower. Stops if the daemon answers before the end. */
+/**
+ * Sends a streamed body. The last chunk is sent together with the `GET /health` that follows the request. Stops if the
+ * daemon answers before the end of the body.
+ */
 async function streamed(request: ClientRequest, body: ReadableStream<Uint8Array>, url: URL): Promise<void> {
   let last: Uint8Array | undefined;
   const others = async function* (): AsyncGenerator<Uint8Array> {

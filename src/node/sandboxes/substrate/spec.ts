@@ -32,7 +32,7 @@ export interface SandboxSpec {
   readonly overlaySize?: string | undefined;
   /** `watch` removes the sandbox after this time without user activity, in milliseconds. Default: never. */
   readonly ttlMs?: number | undefined;
-  /** Default: "none". */
+  /** What `watch` does once the workload has declared itself idle. Default: "none". */
   readonly idleAction?: IdleAction | undefined;
 }
 

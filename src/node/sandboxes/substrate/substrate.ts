@@ -25,7 +25,10 @@ export interface Instance {
   /** Exit status of the entrypoint; undefined while it runs. */
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
-  /** How many records of this id a listing has. More than one: interrupted forks have left orphaned records. Default: 1. */
+  /**
+   * How many records of this id a listing has. If there is more than one, interrupted forks have left orphaned records.
+   * Default: 1.
+   */
   readonly records?: number | undefined;
 }
 
@@ -101,7 +104,7 @@ export interface Image {
 export interface DaemonFacts {
   /** Version of the daemon's build; "unknown" if it is not reported. */
   readonly version: string;
-  /** Undefined if it is not reported. */
+  /** Version of the daemon's API; undefined if it is not reported. */
   readonly apiVersion?: string | undefined;
   /** The hypervisor of instances whose specification names none. Undefined if the daemon does not report it in advance. */
   readonly defaultHypervisor: string | undefined;
@@ -125,7 +128,10 @@ export interface Capacity {
 export interface InstanceParts {
   readonly name: string;
   readonly entrypoint: string;
-  /** Must not contain a secret: the substrate shows it to everyone who can read the instance. */
+  /**
+   * Environment variables. They must not contain a secret, because the substrate shows them to everyone who can read
+   * the instance.
+   */
   readonly env: Readonly<Record<string, string>>;
   readonly tags: Tags;
   readonly volumes: readonly VolumeMount[];

@@ -1,6 +1,9 @@
 import { channel } from "node:diagnostics_channel";
 
-/** What a node does: requests to the substrate's daemon, and connections to the agents of its sandboxes. No secrets. */
+/**
+ * An event of a node: a request to the substrate's daemon, or a connection to the agent of a sandbox. Events contain no
+ * secrets.
+ */
 export type NodeEvent =
   | {
       readonly event: "request";
@@ -18,8 +21,8 @@ export type NodeEvent =
       readonly sandbox: string;
       readonly address: string;
       /**
-       * The directories with the credentials. While credentials are being replaced, those of the old and of the new
-       * ones.
+       * The directories with the credentials. While credentials are being replaced, this includes the directory of the
+       * old ones and that of the new ones.
        */
       readonly credentials: readonly string[];
     }

@@ -59,7 +59,7 @@ async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
 
 /** The entries that a port receives. */
 async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
-  // Nothing of a batch is needed after the next one has been begun.
+  // Acknowledges a batch, and returns its memory: once the next batch is begun, nothing in this one is needed any more.
   const acknowledge = ({ sizeBytes: bytes, bytes: memory }: Batch): void =>
     source?.postMessage({ kind: "acknowledged", bytes, memory } satisfies EntryMessage, [memory]);
   const receiver = new EntryReceiver(acknowledge);

@@ -90,7 +90,7 @@ export class BatchWriter {
     if (this.#at === 0) this.#begin(HEAD_BYTES + name.length + linkTarget.length + dataBytes);
     const view = this.#view;
     const at = this.#at;
-    // An archive's times may exceed 64 bits; then the receiver uses the seconds.
+    // An archive's times may exceed 64 bits. Such a time is left out, and the receiver uses the seconds.
     const hasTimeNs = mtimeNs !== undefined && mtimeNs < INT64_LIMIT && mtimeNs >= -INT64_LIMIT;
     view.setUint8(at, KINDS.indexOf(kind));
     view.setUint8(at + 1, TYPES.indexOf(type));

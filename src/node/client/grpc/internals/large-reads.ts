@@ -1,6 +1,9 @@
 import type { Socket } from "node:net";
 
-/** Bytes of one read, and of one tunnel frame. Node's own reads return at most a third of this. */
+/**
+ * Size of the buffer of one read. A tunnel sends at most as many bytes in one frame. Without this buffer, a read of
+ * Node returns at most a third of this.
+ */
 export const READ_BYTES: number = 192 * 1024;
 /**
  * Smaller reads are copied into buffers of their size: a queue of mostly empty large buffers would use many times the

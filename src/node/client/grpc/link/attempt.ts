@@ -21,7 +21,7 @@ export interface Endpoint {
    * this vsock port first.
    */
   readonly vsockPort?: number | undefined;
-  /** Undefined for a connection without TLS. */
+  /** TLS settings; undefined for a connection without TLS. */
   readonly tls?: { readonly context: SecureContext; readonly serverName: string } | undefined;
 }
 

@@ -161,7 +161,7 @@ function summary(causes: readonly Cause[]): Cause | undefined {
   return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
 }
 
-/** Pipes in both directions, with end of stream and backpressure. If one side breaks, the other is destroyed. */
+/** Pipes in both directions, and passes on EOF and backpressure. If one side breaks, destroys the other. */
 function join(socket: Socket, stream: Duplex): void {
   stream.on("error", () => socket.destroy());
   stream.once("close", () => socket.destroy());

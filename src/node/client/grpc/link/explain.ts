@@ -10,7 +10,7 @@ export interface DirectEndpoint {
   /** The address as the caller wrote it. */
   readonly address: string;
   readonly to: { readonly host: string; readonly port: number } | { readonly path: string };
-  /** Undefined for a connection without TLS. */
+  /** TLS settings; undefined for a connection without TLS. */
   readonly tls?: { readonly context: SecureContext; readonly serverName: string };
 }
 

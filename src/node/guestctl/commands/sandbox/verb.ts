@@ -37,7 +37,7 @@ interface VerbParts<Own extends Options> {
   readonly about: string;
   readonly options: Own;
   readonly notes?: string;
-  /** Default: `STATUSES`. */
+  /** Text about the exit statuses. Default: `STATUSES`. */
   readonly statuses?: string;
   /** Example command lines, without "guestctl sandbox". */
   readonly examples: readonly string[];
@@ -70,7 +70,7 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
     options: { ...parts.options, ...NODE_OPTIONS },
     statuses: parts.statuses ?? STATUSES,
     async run({ values, positionals }, host) {
-      // The type of `values` does not show these options, because `Own` is generic.
+      // TypeScript does not see these options in the type of `values`, because `Own` is generic.
       const known = values as object as NodeValues & KnownValues;
       const how = { isEndless, isForPrograms: known.json === true, isVerbose: known.verbose === true };
       const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "how to --freeze");
