@@ -5,7 +5,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   accept_failed:
     "The agent (`EMFILE`) or the guest (`ENFILE`) has no descriptors left. The agent closes new connections.",
   agent_ended: "The agent exits; `agent_ended` is its last line in the log. `reason` says how the workload ended.",
-  agent_started: "The configuration was read.",
+  agent_started: "The agent has read its configuration.",
   background_failed: "A background task failed because of a bug.",
   call_failed: "A call failed because of a bug. The client got INTERNAL.",
   certificate_times_enforced: "This build of the agent lacks a feature. `consequence` says what does not work.",
@@ -13,7 +13,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The guest has [no cgroups](reliability.md#finding-a-tree). `consequence` says what does not work.",
   connection_broken: "The connection broke (debug).",
   connection_closed: "A client has disconnected. `connections` is the number of connections that are open now (debug).",
-  connection_failed: "The connection broke before any call.",
+  connection_failed: "The connection broke before its first call.",
   connection_opened: "A client has connected. `connections` is the number of connections that are open now (debug).",
   connection_refused:
     "The agent refused the connection because of a missing certificate, a wrong CA, plain text, or too many connections.",
@@ -24,7 +24,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   credentials_renewed:
     "The agent has read the token and TLS files again (level debug after a wrong token and before a snapshot).",
   freeze_expired:
-    "`freeze_ms` was over. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
+    "`freeze_ms` had passed. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
   frozen_session_kill_failed:
     "The kernel refused to kill the frozen session. The session stays frozen, and the agent tries again.",
   frozen_session_killed:
@@ -38,9 +38,10 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   internal_error:
     "The agent has a bug; `error` has the stack. The call or connection ends. After 50 such errors at once, the agent exits with 70.",
   kept_pipe_closed:
-    "Too many commands with [background processes](run.md#background-processes-of-a-command) have ended. The agent closed the output pipe of the oldest one.",
+    "Too many commands with [background processes](run.md#background-processes-of-a-command) have ended. The agent closed the output pipe of the command that ended first.",
   launcher_reaped: "The launcher reaped an orphan or the agent (debug).",
-  launcher_signal: "The launcher forwards this signal to the agent. `sender` 0 is the kernel (debug).",
+  launcher_signal:
+    "The launcher forwards this signal to the agent. If `sender` is 0, the kernel sent the signal (debug).",
   management_listening: "The management listener accepts connections.",
   node_warning: "Node printed a warning. Its cause is a bug of the agent.",
   peer_lost:
@@ -48,7 +49,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   process_ended: "A child of the agent ended (debug).",
   process_env_refused: "The changed spec file is invalid or cannot be read. The old file stays in use.",
   process_env_renewed: "New commands and hooks get the changed variables.",
-  readiness_changed: "The result of ready_cmd changed.",
+  readiness_changed: "The result of `ready_cmd` changed.",
   replaced_authority_disconnected:
     "The agent ends these connections, because the new CA file does not cover their client certificates.",
   restore_duties_done: "The restore steps ended. The level is warn if something is degraded.",
@@ -58,16 +59,18 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   session_thaw_failed:
     "The kernel refused to thaw the session. The agent tries again, and the host should repeat the restore steps.",
   session_thawed: "The restore steps thawed the session.",
-  signal_received: "`workload` is `forwarded` or `not_running` (debug).",
+  signal_received:
+    "The agent got a signal. `workload` says whether the agent forwarded it to the workload (`forwarded`), or no workload was running (`not_running`) (debug).",
   spec_field_ignored:
-    "A changed spec file has another value in `field`, which cannot change. The old value stays in use.",
+    "A changed spec file has another value for the field that `field` names. This field cannot change, so the old value stays in use.",
   start_failed: "The workload or a listener could not be started.",
   stop_requested: "`Lifecycle.Stop` was called.",
   thawed_without_duties:
-    "The session thawed without restore steps, because `freeze_ms` was over (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
+    "The session thawed without restore steps, because `freeze_ms` had passed (`time_over`), a signal asked the workload to end (`signal`), or the agent exits (`leaving`).",
   variable_ignored:
-    "The variable `name` begins with `SVC_`, but the agent has no variable of this name or of a similar name.",
-  variable_misspelt: "The agent has no variable `name`. You may have meant the similar name `meant`.",
+    "The environment has a variable whose name (`name`) begins with `SVC_`. The agent knows neither this name nor a similar name.",
+  variable_misspelt:
+    "The environment has a variable whose name (`name`) the agent does not know. `meant` is the similar name that you may have meant.",
   workload_ended:
     "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts out-of-memory kills.",
   workload_killed:

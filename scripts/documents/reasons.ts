@@ -7,7 +7,7 @@ type Description = readonly [statuses: readonly StatusName[] | "by errno", meani
 const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ALREADY_EXISTS: [
     ["ALREADY_EXISTS"],
-    "The path exists, and the call does not replace it. In the log of a start: the port or socket is in use.",
+    "The path exists, and the call does not replace it. If the agent logs this reason at its start, its port or socket is in use.",
   ],
   AUTHORITY_REPLACED: [
     ["UNAVAILABLE"],
@@ -58,7 +58,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   EXEC_TAKEN_OVER: [
     ["ABORTED"],
-    "Another call attached to the kept command. A client must not attach again without being asked to.",
+    "Another call attached to the kept command. A client must attach again only if its user requests that.",
   ],
   EXEC_TEXT_BUSY: [["FAILED_PRECONDITION"], "The program file of the command is open for writing."],
   EXEC_UNKNOWN: [
@@ -78,7 +78,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
     ["INVALID_ARGUMENT"],
     "The first frame is neither `start` nor `attach`, the request has a second `start`, or input follows the end of the input.",
   ],
-  INTERNAL: [["INTERNAL"], "The agent has a bug. Its log has more."],
+  INTERNAL: [["INTERNAL"], "The agent has a bug. The agent's log has details."],
   INVALID_FIELD: [["INVALID_ARGUMENT"], "A field of the request is invalid; the metadata names it in `field`."],
   MALFORMED_MESSAGE: [
     ["INVALID_ARGUMENT", "UNIMPLEMENTED"],
@@ -98,9 +98,9 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   PORTS_NOT_KNOWN: [["FAILED_PRECONDITION"], "The agent cannot list ports, because the guest has no /proc."],
   PORT_NOT_LISTENING: [
     ["DEADLINE_EXCEEDED"],
-    "Nothing listened on the `port` of WaitForPort in time, or a server listened only on the address that the message names.",
+    "No server listened on the `port` of WaitForPort in time, or a server listened only on the address that the message names.",
   ],
-  PORT_REFUSED: [["FAILED_PRECONDITION"], "Nothing listens for stream connections on the `port` or `path`."],
+  PORT_REFUSED: [["FAILED_PRECONDITION"], "No server listens for stream connections on the `port` or `path`."],
   PORT_RESET: [["ABORTED"], "The server reset the connection of the tunnel."],
   PORT_UNREACHABLE: [
     ["FAILED_PRECONDITION"],
@@ -125,7 +125,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   SESSION_FROZEN: [
     ["FAILED_PRECONDITION"],
-    "The session is frozen. Run the restore steps, or wait for the time in `leftMs`.",
+    "The session is frozen. Run the restore steps, or wait for `leftMs` milliseconds.",
   ],
   SHUTTING_DOWN: [["UNAVAILABLE"], "The agent is exiting."],
   SIZE_MISMATCH: [["DATA_LOSS"], "The bytes do not match the declared size. The file was not written."],
@@ -150,17 +150,17 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   TOO_MANY_TUNNELS: [["RESOURCE_EXHAUSTED"], "[Too many tunnels](#limits) are open at once."],
   TOO_MANY_WATCHERS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many calls](#limits) watch health, usage, ports or directories, or read the workload's output, at once.",
+    "[Too many calls](#limits) at once watch health, usage, ports or directories, or read the workload's output.",
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many bytes](#limits) of requests are unread. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise it refuses the new call.",
+    "The agent holds [too many bytes](#limits) of requests that it has received and not yet processed. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise it refuses the new call.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],
   UNSUPPORTED_COMPRESSION: [
     ["UNIMPLEMENTED", "INTERNAL"],
-    "The agent accepts no compressed messages. With INTERNAL, a compressed message came without a named encoding.",
+    "The agent accepts no compressed messages. The status is INTERNAL if the request has a compressed message but does not name its encoding.",
   ],
   WORKLOAD_OUTPUT_NOT_KEPT: [
     ["FAILED_PRECONDITION"],

@@ -3,44 +3,46 @@ import type { SandboxCode, Warning } from "../../src/node/sandboxes/index.ts";
 /** When a method rejects with each code. A new code does not compile without its meaning. */
 const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
-    "The node does not support the request: it asks for mediated egress, a live snapshot, more resources than the host has, or a hypervisor that is missing or does not support the operation. Or the daemon drops tags, or the flags of the processor are unknown.",
-  SNAPSHOT_INVALIDATED: "The snapshot records the digest of an image, and no image that is ready has this digest now.",
+    "The node does not support the request: it asks for mediated egress, a live snapshot, more resources than the host has, or a hypervisor that is missing or does not support the operation. Or the daemon drops tags, or the processor's feature flags are unknown.",
+  SNAPSHOT_INVALIDATED:
+    "The snapshot was made from an image, and the daemon no longer has a ready image with the same digest.",
   BUNDLE_MISMATCH:
     "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
   AGENT_TOO_OLD:
     "The agent is older than `minAgentVersion` (`--min-agent`), or its version is unknown. No sandbox was resumed.",
-  CPU_CLASS_MISMATCH: "The flags of the processor have changed since the suspension.",
+  CPU_CLASS_MISMATCH: "The host's processor has other feature flags than at the suspension.",
   INVALID_SPEC: "A field of the request, or the agent's archive, is invalid. The message names the field.",
   IMAGE_NOT_READY: "The image is missing or not ready. The next step says what to do.",
   IMAGE_UNSUITABLE: "The image has no /bin/sh, its WORKDIR does not exist, or it starts systemd or /sbin/init.",
   NOT_FOUND:
     "This node has no sandbox or snapshot with this name. If another node has it, the message names that node.",
-  ALREADY_EXISTS: "The name is in use, perhaps by another node or by an old ingress rule.",
+  ALREADY_EXISTS: "The name is already in use, for example by another node or by an old ingress rule.",
   WRONG_STATE: "The sandbox is not in the required state, or is still initializing after `reachTimeoutMs`.",
   PAUSED:
-    "The daemon was interrupted in a suspension or restore: [what its operator can do](#what-only-the-daemons-operator-can-do).",
+    "The daemon was interrupted during a suspension or restore. The daemon's operator [can save the sandbox](#what-only-the-daemons-operator-can-do).",
   SIBLING_RUNNING:
     "Another fork of the same snapshot is running. Under QEMU, a sleeping sandbox, its forks and the forks of its snapshots cannot run at the same time.",
   LEFT_BEHIND:
-    "After it was killed, the daemon has a volume for an instance that does not exist, lists an instance that it cannot find, or has several records with the same id (409 `ambiguous`). Only the daemon's operator can remove these leftovers.",
+    "The daemon was killed and has left a volume without its instance, an instance that it lists but cannot find, or several records with the same id (409 `ambiguous`). Only the daemon's operator can remove these leftovers.",
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
   NOT_FROZEN:
-    '`freeze` is `"required"`, and the freeze failed: no sandbox was suspended. Or `env` was given for a session that was not frozen: no sandbox was forked or resumed.',
+    'The session could not be frozen. With `freeze: "required"`, the library has not suspended the sandbox; with `env`, it has not forked or resumed the sandbox.',
   ENV_UNSUPPORTED: "The agent, or the node that suspended it, is older than 0.3.0.",
   ENV_NOT_TAKEN:
     "The session thawed too early, or the agent refused the variables or a spec file. The library ends a fork in this case; a resumed sandbox [stays frozen](#secrets-of-a-fork).",
   RESTORE_DEGRADED:
     "A fork could not reseed its random generators. `acceptDegraded` (`--accept-degraded`) keeps such a fork.",
   AGENT_UNREACHABLE:
-    "The agent did not answer within `reachTimeoutMs`, or the connection broke. Or the guest's kernel panicked at its boot, or the daemon's init is for another processor.",
+    "The agent did not answer within `reachTimeoutMs`, or the connection broke. Other causes: the guest's kernel panicked while it booted, or the daemon's init was built for another processor architecture.",
   AGENT_ENDED: "The agent exited before its first answer.",
   HOSTNAME_IN_USE: "The hostname already has a rule.",
-  INGRESS_NOT_SERVED: "The proxy does not run or lacks the rule (404). Another program may use the proxy's port.",
-  GUEST_NOT_LISTENING: "No server answered behind the ingress (502, 503), or the server listens on the loopback only.",
-  SUBSTRATE_UNAVAILABLE: "The daemon does not run or did not answer in time, or another program answered.",
+  INGRESS_NOT_SERVED: "The proxy does not run, does not have the rule (404), or another program uses the proxy's port.",
+  GUEST_NOT_LISTENING:
+    "The proxy reached no server in the sandbox (502, 503), for example because the server listens only on the loopback.",
+  SUBSTRATE_UNAVAILABLE: "The daemon does not run, the daemon did not answer in time, or another program answered.",
   SUBSTRATE_UNAUTHORIZED:
     "The daemon refused the token, or the token lacks a scope. The message names the missing scope, and the next step lists all scopes that are required.",
-  INSUFFICIENT_RESOURCES: "The host has no room at the moment (409, 429).",
+  INSUFFICIENT_RESOURCES: "The host does not have enough resources at the moment (409, 429).",
   SUBSTRATE_REFUSED: "The daemon answered 4xx.",
   SUBSTRATE_FAILED: "The daemon answered 5xx, for example because its disk is full. The daemon's log says why.",
   SANDBOX_BUSY: "Another process has been working on the sandbox for more than `lockTimeoutMs` (30 s).",
@@ -55,10 +57,11 @@ const WARNINGS: Readonly<Record<Warning["code"], string>> = {
   CLOCK_OFF: "The guest's clock is off by more than 100 ms after the restore steps.",
   THAWED_WITHOUT_DUTIES: "The frozen session ran before the restore steps.",
   NOT_FROZEN:
-    "The session could not be frozen, or its agent is too old for that. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",
+    "The session could not be frozen, for example because its agent is too old. From the resume or fork until the restore steps, the session runs with the old time, the same random numbers as other forks, and the secrets of its source.",
   HOOK_FAILED: "The POST_RESTORE hook failed.",
   HOOK_TIMED_OUT: "The POST_RESTORE hook did not end in time.",
-  BUNDLE_DIFFERS: "Since the suspension, the daemon's build has changed, or you accepted another hypervisor or agent.",
+  BUNDLE_DIFFERS:
+    "The daemon's build has changed since the suspension, or the hypervisor or agent has changed and `acceptBundle` accepted the difference.",
   STOP_BOUNDED: "The agent did not answer, so the workload had only 5 s to stop.",
   STOP_FORCED: "The agent answered, but did not exit in time.",
 };
