@@ -1,6 +1,9 @@
 import { limitOf } from "./arguments.ts";
 
-/** The longest time of Node's timers, which fire at once for a longer one. A limit of 24 days is not enforced. */
+/**
+ * The longest delay that Node's timers accept; with a longer delay they fire at once. A time limit of more than 24 days
+ * is therefore not enforced.
+ */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /** Time limit of an operation that makes several calls. The limit of each call is the remaining time. */

@@ -1,8 +1,8 @@
 import type { Readable, Writable } from "node:stream";
 
 /**
- * Converts a Node stream to a web stream that reads only on demand. Cancelling it destroys the Node stream. Used
- * instead of toWeb() because in Node 20 that treats a stream that has already failed as ended.
+ * Converts a Node stream to a web stream that reads only on demand. Cancelling it destroys the Node stream. It is used
+ * instead of toWeb(), because Node 20's toWeb() treats a stream that has already failed as ended.
  */
 export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
   const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;

@@ -39,7 +39,7 @@ export interface ClientCredentials {
   readonly token: string;
 }
 
-/** Environment variables that point an agent to its files of a credential directory. */
+/** Environment variables that tell an agent where its files of a credential directory are. */
 export function agentVariables(directory: string): Readonly<Record<string, string>> {
   const path = (name: string): string => join(resolve(directory), name);
   return {

@@ -46,7 +46,7 @@ export async function guestctl(given: readonly string[], host: Host): Promise<nu
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  // Imported only here, so that the overview and --version load no command's module.
+  // Import commands only here, so that the overview and --version load no command's module.
   const { reportUnknown } = await import("./unknown-command.ts");
   return reportUnknown(name, [...LEADING.keys()], args.includes("--json"), host);
 }

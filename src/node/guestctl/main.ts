@@ -12,7 +12,8 @@ const STATUS_NOT_WRITTEN = 1;
  */
 function flushed(stream: NodeJS.WriteStream): Promise<void> {
   // Do not write if nothing is buffered: even an empty write fails if a reader has closed its end of the socket (rsync
-  // connects its child with sockets). But wait one turn, because the error of an earlier write is reported in it.
+  // connects its child with sockets). But wait for one turn of the event loop, because the error of an earlier write is
+  // reported in it.
   if (stream.writableLength === 0) return new Promise((resolve) => setImmediate(resolve));
   return new Promise((resolve) => {
     stream.write("", () => resolve());

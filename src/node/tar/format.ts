@@ -43,7 +43,7 @@ export interface TarHeader {
   readonly mtimeNs?: bigint | undefined;
 }
 
-/** Number of padding bytes after content of a size, up to the next block. */
+/** Returns the number of padding bytes that follow content of the given size, up to the next block. */
 export function paddingBytes(sizeBytes: number): number {
   return (BLOCK_BYTES - (sizeBytes % BLOCK_BYTES)) % BLOCK_BYTES;
 }
@@ -125,7 +125,7 @@ function readNumber(block: Buffer, at: number, length: number): number {
 /** The highest uid that chown(2) accepts; the next number means "unchanged". */
 const LAST_OWNER = 2 ** 32 - 2;
 
-/** Returns a valid owner number; undefined for other values, which some programs write. */
+/** Returns the number if it is a valid user or group id; undefined for other numbers, which some programs write. */
 export function ownerOf(number: number): number | undefined {
   return Number.isInteger(number) && number >= 0 && number <= LAST_OWNER ? number : undefined;
 }

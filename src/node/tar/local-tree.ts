@@ -60,7 +60,10 @@ export function* localTree(root: string | Buffer, options: WalkOptions): Generat
 type Walk = WalkOptions & {
   readonly nameAt: number;
   readonly dev: bigint | undefined;
-  /** If links are followed: the directories above the current one, to detect a link that leads back to them. */
+  /**
+   * The directories above the current one, to detect a link that leads back to one of them. Undefined unless links are
+   * followed.
+   */
   readonly above: readonly BigIntStats[] | undefined;
 };
 

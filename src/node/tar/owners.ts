@@ -2,7 +2,7 @@
 export interface Owners {
   /** Keep the user and group ids of the source. Default: false. */
   readonly keepOwners?: boolean | undefined;
-  /** Number for all entries, which overrides `keepOwners`. */
+  /** User id of all entries, which overrides `keepOwners`. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
 }

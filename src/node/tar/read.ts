@@ -87,7 +87,10 @@ function sparse(): TarError {
   return new TarError("the archive has a sparse file in GNU tar's own form; make it without --sparse");
 }
 
-/** Parses a decimal number. Strict, because a hostile sandbox may write anything: waiting for NaN bytes would never end. */
+/**
+ * Parses a decimal number. It is strict, because a hostile sandbox may write anything: waiting for NaN bytes would
+ * never end.
+ */
 function decimal(value: Buffer, form: RegExp): number {
   const text = value.toString("latin1");
   const number = form.test(text) ? Number(text) : NaN;

@@ -116,7 +116,7 @@ function entryFailure(root: string, name: Buffer, error: unknown): unknown {
 }
 
 async function unpackEntry(target: UnpackTarget, entry: TarEntry, unpacked: Unpacked): Promise<void> {
-  // Checked before the name is split: a hostile name may have millions of parts.
+  // Check the length before the name is split, because a hostile name may have millions of parts.
   if (entry.name.length >= PATH_MAX)
     throw new UnpackError("ENAMETOOLONG", `a name of ${entry.name.length} bytes is too long for this machine`);
   const parts = partsOf(entry.name);

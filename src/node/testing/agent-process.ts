@@ -106,7 +106,7 @@ export class AgentProcess {
           this.#forget();
           reject(new TestAgentError("AGENT_NOT_STARTED", `${this.#program} cannot be run: ${messageOf(error)}`, error));
         });
-        // "close", not "exit": only then all output has been received.
+        // Wait for "close" instead of "exit", because all output has been received only then.
         this.#child.once("close", (code, signal) => {
           if (this.#hasLogged(({ event, reason }) => event === "start_failed" && reason === "ALREADY_EXISTS")) {
             resolve(false);

@@ -15,7 +15,10 @@ import type { Plain } from "../plain.ts";
 
 /** Options of a kept command (message ExecKeep). */
 export interface KeepOptions {
-  /** Name of the command: 1 to 128 of A-Z, a-z, 0-9, ".", "_" and "-". A name that is in use fails with ALREADY_EXISTS. */
+  /**
+   * Name of the command: 1 to 128 of the characters A-Z, a-z, 0-9, ".", "_" and "-". A name that is in use fails with
+   * ALREADY_EXISTS.
+   */
   readonly name: string;
   /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;

@@ -33,8 +33,8 @@ export class OwnCommand {
   }
 
   /**
-   * Terminates (SIGHUP) the command of a cancelled start. Waits for the agent's answer, because only that says whether
-   * a command was started, and its exec_id.
+   * Terminates (SIGHUP) the command of a cancelled start. Waits for the agent's answer, because only the answer says
+   * whether a command was started, and which `exec_id` it has.
    */
   hangUpOnceAnswered(call: ExecCall): void {
     const timer = setTimeout(() => call.cancel(), ANSWER_MS);

@@ -10,7 +10,7 @@ import { failure, invalidOption } from "../errors/errors.ts";
  */
 export type Stdio = "pipe" | "inherit" | "ignore";
 
-/** The same for all three standard streams, or one for each: input, output and error. */
+/** One value for all three standard streams, or one for each: input, output and error. */
 export type StdioOption = Stdio | readonly [stdin: Stdio, stdout: Stdio, stderr: Stdio];
 
 /** Options about the standard streams of a command. */

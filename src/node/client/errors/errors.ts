@@ -88,7 +88,7 @@ export class GuestError extends Error {
 
   constructor(parts: GuestErrorParts) {
     const { reason, metadata: { field } = {} } = parts;
-    // The agent's errors have the field's name in the protobuf schema.
+    // The agent's errors name a field as the protobuf schema does.
     const option = field && reason !== undefined ? optionOf(field) : field;
     super(
       printable(renamed(parts.message, field, option)),
@@ -289,7 +289,7 @@ export const SILENCE_LIMIT_MS = 300;
  * replace the authority that the guest accepts.
  */
 const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
-  // A restored guest listens from its first instruction on, so a refused connection is not a matter of time.
+  // A restored guest listens from its first instruction on. If it refuses connections, it will not accept them later.
   "CONNECTION_REFUSED",
   "NOT_AN_AGENT",
   "CLIENT_CERTIFICATE_EXPIRED",

@@ -124,7 +124,7 @@ function fileChunks(channel: Channel, path: GuestPath, options: ReadOptions, ope
 
 interface Decoding<Value> {
   readonly decode: (chunk: FileChunk) => Value[];
-  /** Whether to request holes instead of the zeros that a hole reads as. */
+  /** Whether the agent should report holes instead of sending their zeros. */
   readonly holes: boolean;
   readonly opened?: Opened | undefined;
 }

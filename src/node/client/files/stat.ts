@@ -31,7 +31,7 @@ const TYPES: Readonly<Partial<Record<TypeNumber, FileType>>> = {
   [TypeNumber.BLOCK_DEVICE]: "block-device",
 };
 
-/** Converts a type of the schema. */
+/** Converts the schema's number of a file type to the type's name. */
 export function typeOf(type: TypeNumber): FileType {
   return TYPES[type] ?? "unknown";
 }
@@ -41,7 +41,7 @@ export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "l
   readonly type: FileType;
   /** Inode number in decimal: 64 bits do not fit into a JavaScript number. */
   readonly inode: string;
-  /** Target of a symbolic link, from `lstat` and listings. Bytes, because it need not be UTF-8. */
+  /** Target of a symbolic link, from `lstat` and listings. The target is given as bytes, because it need not be UTF-8. */
   readonly linkTarget?: Buffer;
   /** Seconds since 1970 in decimal; only set if the time is out of the range of Date. */
   readonly mtimeSeconds?: string;

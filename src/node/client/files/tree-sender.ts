@@ -42,7 +42,10 @@ export type SentEntries =
       [Symbol.asyncIterator](): { next(): Step | Promise<Step>; return?(): unknown };
     };
 
-/** Sends a message. Resolves when the next may follow, or with ANSWERED once the agent has sent its final answer. */
+/**
+ * Sends a message. Resolves when the next message may follow, or with ANSWERED once the agent has sent its final
+ * answer.
+ */
 export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 
 /** Parameters of a TreeSender. */
@@ -195,8 +198,8 @@ export class TreeSender {
     this.#items = [];
     this.#bytes = 0;
     if (sent.length === 0) return;
-    // Send without waiting for the answer, so that the next message is collected meanwhile. But wait for the message
-    // before.
+    // Do not wait for this message, so that the next one is collected while it is sent. But wait for the message before
+    // it.
     const before = this.#writing;
     this.#writing = this.#parts.write(itemsMessage(sent));
     this.#isAnswered = (await before) === ANSWERED;

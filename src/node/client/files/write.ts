@@ -27,11 +27,11 @@ export interface WriteFileOptions extends PlaceOptions {
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /**
-   * Required size of the content, otherwise SIZE_MISMATCH. Default: the size of bytes or text; a stream may have any
-   * size.
+   * Required size of the content. If it differs, the write fails with SIZE_MISMATCH. Default: the size of bytes or
+   * text; a stream may have any size.
    */
   readonly size?: number | undefined;
-  /** Required SHA-256 of the content, otherwise CHECKSUM_MISMATCH. Default: no check. */
+  /** Required SHA-256 of the content. If it differs, the write fails with CHECKSUM_MISMATCH. Default: no check. */
   readonly sha256?: Uint8Array | undefined;
   /** Create missing parent directories. Default: false. */
   readonly parents?: boolean | undefined;
@@ -87,7 +87,7 @@ export async function writeFile(
   encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
-    // Cancel the call, or the agent would make a file of the partial content.
+    // Cancel the call. Otherwise the agent would store the partial content as the whole file.
     cancelCall(requests);
     throw error;
   });

@@ -241,7 +241,7 @@ export class Channel {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    // Calls in progress may still be connecting.
+    // If a call in progress is still connecting, the link must not be released yet.
     const needsConnection = this.calls > 0 && !this.#liveness.isConnected;
     this.#client.close();
     this.#link.close?.();

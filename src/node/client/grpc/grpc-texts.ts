@@ -57,7 +57,7 @@ function unwrapped(details: string): string {
     .trim();
 }
 
-/** Like `unwrapped`, and rewords texts of OpenSSL and grpc-js that users would not understand. */
+/** Like `unwrapped`, but also rewords texts of OpenSSL and grpc-js that users would not understand. */
 export function withoutNoise(details: string): string {
   return unwrapped(details)
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
@@ -92,7 +92,10 @@ function refusedCertificate(details: string): Cause | undefined {
 /** Start of the GOAWAY text of agents before 0.3.0, which sent no TLS alert; OpenSSL's reason follows. */
 const CERTIFICATE_REFUSED = "the client certificate is refused: ";
 
-/** The cause of a refused connection by the agent's text: the debug data of its GOAWAY frame (RFC 9113, 6.8). */
+/**
+ * Finds the cause of a refused connection in the agent's text. The text is the debug data of its GOAWAY frame (RFC
+ * 9113, 6.8).
+ */
 export function refusalOf(words: string): Cause {
   if (words.startsWith(CERTIFICATE_REFUSED)) {
     const why = words.slice(CERTIFICATE_REFUSED.length);

@@ -66,7 +66,7 @@ export type PortList = Plain<ListPortsResponse>;
 /** Ports that have begun or ceased to listen; in the first message all ports that listen (message WatchPortsResponse). */
 export type PortChanges = Plain<WatchPortsResponse>;
 
-/** Where a port that was waited for can be reached from (message WaitForPortResponse). */
+/** From where a port can be reached, once a process listens on it (message WaitForPortResponse). */
 export type PortWait = Plain<WaitForPortResponse>;
 
 /** Resources that a command has used (message CommandUsage). */

@@ -120,8 +120,8 @@ async function repeatedDuties(
   const untilMs = reachUntil(reachTimeoutMs, limit);
   const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // This flag is collected from the Health answers of all attempts. Older agents report it only there, and if the
-  // answer to the restore steps was lost, the guest has already cleared it.
+  // `thawedWithoutDuties` is collected from the Health answers of all attempts. Older agents report it only there. And
+  // if the answer to the restore steps was lost, the guest has already cleared it.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end);
@@ -150,7 +150,7 @@ async function repeatedDuties(
   });
 }
 
-/** When to give up reaching the agent, by performance.now(). */
+/** Returns the time of performance.now() after which the agent is no longer tried. */
 function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
   const untilMs = performance.now() + (limitOf(reachTimeoutMs, "reachTimeoutMs") ?? Number.POSITIVE_INFINITY);
   return Math.min(untilMs, limit.endMs);

@@ -34,8 +34,8 @@ const KINDS: ReadonlyMap<unknown, KindNumber> = new Map([
 ]);
 
 /**
- * What a host does before a snapshot of the guest and after its restore. The snapshot itself is the hypervisor's. Each
- * method rejects with GuestError, and makes its call only once, because hooks must not run twice.
+ * What a host does before a snapshot of the guest and after a restore from it. The hypervisor takes the snapshot
+ * itself. Each method rejects with GuestError, and makes its call only once, because hooks must not run twice.
  */
 export class Snapshots {
   readonly #channel: Channel;

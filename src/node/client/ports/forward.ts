@@ -217,8 +217,8 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // Once the server listens, this also ignores errors, because the promise is settled: one connection that fails must
-    // not end the forwarding.
+    // This listener stays after the server listens. The promise is settled then, so it ignores errors: one connection
+    // that fails must not end the forwarding.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));

@@ -17,7 +17,10 @@ export interface Option {
   readonly help: string;
   /** Other spellings, without dashes, such as those of other tools. The help does not show them. */
   readonly also?: readonly string[];
-  /** Accepted for users of other tools, without any effect. Neither the help nor the completion shows it. */
+  /**
+   * Whether the option is accepted, but has no effect. It is for users of other tools. Neither the help nor the
+   * completion shows it.
+   */
   readonly isIgnored?: boolean;
   /** What a shell completes for the value. Default: nothing. */
   readonly completes?: Completes;

@@ -30,7 +30,10 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
   return durationMs;
 }
 
-/** Far below the limit of Node's timers: a timer beyond that would fire at once. */
+/**
+ * Limit on the durations for which guestctl waits. It is far below the limit of Node's timers, which fire at once
+ * beyond that.
+ */
 const LONGEST_WAIT_MS = 86_400_000;
 
 /** Parses a duration for which guestctl itself waits. */
@@ -41,8 +44,8 @@ export function parseWaitMs(text: string | undefined, option: string): number | 
 }
 
 /**
- * Returns the option's value, else the variable's. An empty value counts as unset, as in most programs: `NAME= guestctl
- * …`.
+ * Returns the option's value, or the variable's if the option is not given. An empty value counts as unset, as in most
+ * programs: `NAME= guestctl …`.
  */
 export function setting(flag: string | undefined, variable?: string): string | undefined {
   return [flag, variable].find((value) => value !== undefined && value !== "");

@@ -36,7 +36,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
         const script = parseWord(shell, SCRIPTS, "which shell");
         return { text: script, json: { shell, script } };
       }
-      // Imported only here, because it loads the client library, which printing a script does not need.
+      // Import this only here, because it loads the client library, which printing a script does not need.
       const { offersFor } = await import("./completion/offers.ts");
       const words = values.of === "bash" ? wordsOf(first ?? "") : [first ?? "", ...more];
       // bash splits words at each = and colon, and completes only the last part.

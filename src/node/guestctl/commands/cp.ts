@@ -2,7 +2,7 @@ import { type Command, defineCommand, nameOf, STATUS_NOT_AS_INTENDED, UsageError
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, openClient } from "../connection/index.ts";
 import { copy, CopyReport, parseChown, parseOrder } from "../copy/index.ts";
 
-/** Adds the sandbox that the paths name to the options. Throws UsageError if the options name another agent. */
+/** Returns the options, with the sandbox that the paths name. Throws UsageError if the options name another agent. */
 function targetOf(values: ConnectionValues, sandbox: string | undefined): ConnectionValues {
   if (sandbox === undefined) return values;
   const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);

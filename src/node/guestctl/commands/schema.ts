@@ -98,7 +98,7 @@ const TYPES: ReadonlyMap<string, TypeNumber> = new Map(
   ]),
 );
 
-/** The schema's name of a type. */
+/** Returns the schema's name for a file type. */
 export function typeName(type: FileType): string | undefined {
   return FileTypeSchema.value[typeNumber(type)]?.name;
 }

@@ -42,7 +42,7 @@ active.`,
     return watchUntilSignal(
       values,
       host,
-      // `resume: false`: watchUntilSignal reconnects instead, because it reads the address and the credentials again.
+      // `resume` is false, because watchUntilSignal reconnects itself: it reads the address and the credentials again.
       (client, signal) => client.files.watch(path, { recursive, names, ignore, signal, resume: false }),
       async (event) => {
         const eventType = event.eventType === "ready" && !isFirst ? "rescan" : event.eventType;

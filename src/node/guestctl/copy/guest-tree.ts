@@ -41,9 +41,9 @@ export interface TreeParts {
 }
 
 /**
- * Reads a directory of the sandbox entry by entry, beginning with the directory itself, whose name is empty. For agents
- * that have no call for trees, and for files that the kernel generates, whose size is only known after reading them.
- * Skips everything except files, directories and symlinks.
+ * Reads a directory of the sandbox entry by entry, beginning with the directory itself, whose name is empty. This is
+ * needed for agents that have no call for trees, and for files that the kernel generates, whose size is only known
+ * after reading them. Skips everything except files, directories and symlinks.
  */
 export function guestTree(parts: TreeParts, remote: string): AsyncIterable<TarEntry> {
   return withoutExcluded(wholeGuestTree(parts, remote), parts.options.exclude);

@@ -7,7 +7,7 @@ import { isReason } from "./guest-paths.ts";
 /** `USER`, `USER:GROUP`, `USER:` or `:GROUP`, as in chown(1); names or numbers. */
 export interface Chown {
   readonly user: string;
-  /** Undefined if no group is given; empty for the login group of the user. */
+  /** The group; undefined if none is given, and empty for the login group of the user. */
   readonly group: string | undefined;
 }
 
@@ -19,7 +19,7 @@ interface Destination {
   readonly isRoot: () => Promise<boolean>;
 }
 
-/** Most bytes to read of /etc/passwd or /etc/group, because a sandbox may send endless content. */
+/** Limit on the bytes that are read of /etc/passwd or /etc/group, because a sandbox may send endless content. */
 const DATABASE_BYTES = 16 * 1024 * 1024;
 const LAST_OWNER = 2 ** 32 - 2;
 

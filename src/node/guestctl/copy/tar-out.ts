@@ -145,7 +145,7 @@ async function* nothing(): AsyncGenerator<Buffer> {
   // No content.
 }
 
-/** A path that is not a directory, under its own name. */
+/** Yields a path that is not a directory as the only entry, under its own name. */
 async function* single(parts: TreeParts, remote: string, attributes: FileAttributes): AsyncGenerator<TarEntry> {
   const type = tarTypeOf(attributes.type);
   if (type === undefined) throw new CliError(`${remote} is ${NOT_COPIED}`);

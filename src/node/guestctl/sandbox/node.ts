@@ -5,7 +5,7 @@ import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageErro
 import { type Reporter, reporterOf } from "../verbose/index.ts";
 import type { SandboxProgress } from "./progress.ts";
 
-/** The default of hypeman 8853445, config.example.yaml:17. */
+/** The daemon's default data directory (hypeman 8853445, config.example.yaml:17). */
 const USUAL_DAEMON_DIRECTORY = "/var/lib/hypeman";
 
 const USUAL_API = "http://localhost:4973";
@@ -62,7 +62,7 @@ export async function openNode(
   const state = stateDirectoryOf(values.state, env);
   const nodeId = setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname();
   if (how.report !== undefined) {
-    // Imported only here, because few command lines need it.
+    // Import this only here, because few command lines need it.
     const { reportNode } = await import("./verbose.ts");
     reportNode({ api: baseUrl ?? USUAL_API, state, nodeId }, how.report);
   }

@@ -134,7 +134,8 @@ export async function takeUp(
       terminal: localSize(host),
     }),
   );
-  // Wait until the call is attached. If the two sizes were sent before that, the agent would apply only the last one.
+  // Wait until the call is attached. The redraw sends two sizes; if they were sent earlier, the agent would apply only
+  // the second.
   if (runsInTerminal) process.attached.then(() => redraw(process, host)).catch(() => undefined);
   const isAtTerminal = isTerminal && host.stdin.isTTY && !isForPrograms;
   return runAttached(

@@ -14,7 +14,7 @@ interface Typed {
   readonly process: GuestProcess;
   readonly isTerminal: boolean;
   readonly escape: number | undefined;
-  /** What happens to the command when the user disconnects, for messages. */
+  /** Text for messages, about what happens to the command when the user disconnects. */
   readonly leaving: string;
 }
 

@@ -11,7 +11,7 @@ export function terminalOf(host: NodeJS.Process): TerminalOptions {
   return { cols: 0, rows: 0, ...localSize(host), term: host.env["TERM"], iutf8: isUtf8(host) };
 }
 
-/** Whether the local terminal edits lines as UTF-8. If there is no terminal, or no stty(1), whether the locale is UTF-8. */
+/** Whether the local terminal edits lines as UTF-8. Without a terminal or stty(1), the locale decides. */
 function isUtf8(host: NodeJS.Process): boolean {
   const modes = host.stdin.isTTY ? spawnSync("stty", ["-a"], { stdio: ["inherit", "pipe", "ignore"] }).stdout : null;
   const [, minus] = /(?:^|\s)(-?)iutf8\b/.exec(String(modes ?? "")) ?? [];
@@ -56,7 +56,7 @@ export function followSize(process: GuestProcess, host: NodeJS.Process): Disposa
   };
 }
 
-/** Handles these signals until disposed of. */
+/** Handles the given signals until disposed of. */
 export function handleSignals(
   host: NodeJS.Process,
   signals: readonly NodeJS.Signals[],

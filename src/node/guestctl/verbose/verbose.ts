@@ -5,7 +5,7 @@ import { jsonLine, printable } from "../cli/index.ts";
 /** Writes one line of --verbose. */
 export type Reporter = (text: string) => void;
 
-/** Writes lines of --verbose on standard error; for programs, as objects. */
+/** Returns a function that writes lines of --verbose to standard error, or JSON objects if the output is for programs. */
 export function reporterOf({ stderr }: Pick<NodeJS.Process, "stderr">, isForPrograms = false): Reporter {
   return (text) => {
     stderr.write(isForPrograms ? jsonLine({ verbose: text }) : `guestctl: ${printable(text)}\n`);

@@ -19,7 +19,10 @@ import type { NodeResources } from "./resources.ts";
  * for the first half second (`Dials`), and a busy host may answer late.
  */
 const FIRST_ATTEMPT_MS = 10_000;
-/** Deadline of a later attempt to reach a silent agent, and the pause between two. Each attempt costs two connections. */
+/**
+ * Deadline of a later attempt to reach a silent agent, and the pause between two such attempts. Each attempt costs two
+ * connections.
+ */
 const LATER_ATTEMPT_MS = 10_000;
 const LATER_PAUSE_MS = 5_000;
 /** How many silent agents are waited for concurrently. Each takes only a timer and a connection. */

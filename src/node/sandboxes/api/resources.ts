@@ -7,10 +7,10 @@ import { orphanedRecord, volumeLeft } from "../operations/index.ts";
 export interface TaggedResource {
   readonly kind: "instance" | "snapshot" | "volume" | "ingress";
   readonly id: string;
-  /** Undefined if the object has no name. */
+  /** Name of the object; undefined if it has none. */
   readonly name?: string | undefined;
   readonly tags: Tags;
-  /** Rejects with LEFT_BEHIND if only the daemon's operator can remove it. */
+  /** Removes the object. Rejects with LEFT_BEHIND if only the daemon's operator can remove it. */
   readonly remove: () => Promise<void>;
 }
 
@@ -18,7 +18,7 @@ export interface TaggedResource {
 export interface NodeResources {
   readonly instances: ReadonlyMap<string, Instance>;
   readonly snapshotIds: ReadonlySet<string>;
-  /** In the order in which the objects must be removed. */
+  /** All objects, in the order in which they must be removed. */
   readonly all: readonly TaggedResource[];
 }
 

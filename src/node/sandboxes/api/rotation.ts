@@ -11,7 +11,7 @@ const AT_A_TIME = 8;
 
 /** Selects which sandboxes get new credentials. */
 export interface RotateAllOptions {
-  /** Only sandboxes whose credentials are older than this, in milliseconds. Default: all. */
+  /** Rotate only sandboxes whose credentials are older than this, in milliseconds. Default: all. */
   readonly olderThanMs?: number | undefined;
   /** When aborted, no further rotation begins; those in progress are completed. */
   readonly signal?: AbortSignal | undefined;

@@ -238,7 +238,8 @@ export class Sandboxes {
    * its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If the sandbox cannot be
    * resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox.
    *
-   * @param options.live requests a snapshot without a suspension, which this substrate cannot take: CAPABILITY_MISSING
+   * @param options.live requests a snapshot without a suspension; rejects with CAPABILITY_MISSING, because this
+   *   substrate cannot take one
    */
   async snapshot(
     name: string,

@@ -99,7 +99,10 @@ export class Watcher {
     }
   }
 
-  /** Decides again once this process holds the sandbox's lock, because its user may have become active meanwhile. */
+  /**
+   * Carries out the action that is due. Decides again once this process holds the sandbox's lock, because the sandbox's
+   * user may have become active meanwhile.
+   */
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
     if (verdict === undefined) return;

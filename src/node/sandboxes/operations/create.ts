@@ -168,7 +168,8 @@ async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSp
   node.step(OPERATION, name, "create the credential volume");
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
   const agent = await node.agents.own();
-  // Created before the agent's volume is looked up: a concurrent sweep that sees this volume keeps the agent's volume.
+  // Create this volume before the agent's volume is looked up: a concurrent sweep that sees this volume keeps the
+  // agent's volume.
   await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
   let parts: InstanceParts = {
     name,

@@ -166,8 +166,8 @@ async function finishFork(
   node.step("fork", name, "restore steps, new credentials, restore steps, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
-  // A snapshot may be older than its certificates. They have expired by this host's clock, but not yet by the guest's,
-  // so the clock must not be set before they are replaced.
+  // The certificates in an old snapshot may have expired by this host's clock, but not yet by the guest's. The clock
+  // must not be set before they are replaced.
   const hostTime = (await node.credentials.expiryMs(parentOf(name))) > Date.now();
   const dial = (credentials: ClientCredentials): Promise<GuestClient> =>
     node.guests.dial(entry, { credentials, credentialsOf: [parentOf(name), name], expiredOf: parentOf(name) });
@@ -177,7 +177,8 @@ async function finishFork(
   await dutiesBeforeFiles(node, entry, inherited, { env, hostTime, signal });
   const files = await node.credentials.guestFiles(name);
   let dialAgain = inherited;
-  // The agent may reload after some of the files and end the connection. A retry therefore writes all of them again.
+  // The agent may load its new credentials after it has received only some of the files, and end the connection. Each
+  // retry therefore writes all files again.
   const write = async (): Promise<void> => {
     using client = await dialAgain();
     dialAgain = () => accepted(false);

@@ -11,7 +11,7 @@ export interface ImageInfo {
   readonly name: string;
   /** Digest of the image; empty until the daemon knows it. */
   readonly digest: string;
-  /** pending, pulling, converting, ready or failed. */
+  /** One of pending, pulling, converting, ready and failed. */
   readonly status: string;
   /** Length of the image's disk file, in bytes; undefined until the image is ready. */
   readonly apparentBytes: number | undefined;

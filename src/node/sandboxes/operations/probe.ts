@@ -5,7 +5,7 @@ import { polled } from "../state/index.ts";
 /** Deadline of each attempt, even the last: with a shorter one, a slow answer would look like no answer. */
 const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
-/** Length of the beginning of a response body that is examined. */
+/** How many bytes at the beginning of a response body are examined. */
 const BEGINNING_CHARACTERS = 256;
 /**
  * The response of the daemon's proxy if it has no rule for the hostname (hypeman 8853445,

@@ -4,8 +4,8 @@ import { CALL_MS, type NodeParts, type SandboxEntry, type Warning } from "../sta
 import { orAwaken, running } from "./suspend.ts";
 
 /**
- * Time that is added to the workload's grace period. In it, the commands end, the agent sends its last answers, and the
- * substrate's init ends.
+ * Time that is added to the workload's grace period. During this time, the commands end, the agent sends its last
+ * answers, and the substrate's init ends.
  */
 const MARGIN_MS = 5_000;
 

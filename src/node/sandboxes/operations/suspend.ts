@@ -305,7 +305,7 @@ export async function quiesced(
     node.cpuClass(),
     node.instances.existing(entry),
   ]);
-  // A lower bound: the guest's freeze begins later, when its hook has ended.
+  // This time is a lower bound, because the guest's freeze begins later, when its hook has ended.
   const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
   // If the agent cannot be reached, this fails before anything is frozen.

@@ -102,7 +102,7 @@ export class GuestAccess {
     };
     const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS });
     const done = { duties, atMs: Date.now() };
-    // Recorded at once, because the agent reports this only once: a crash before `awaken` would lose the report.
+    // Record this at once: the agent reports it only once, so it would be lost in a crash before `awaken`.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
   }
@@ -221,8 +221,8 @@ export interface DialOptions {
   /** The sandbox's instance, if the caller has just listed it; this saves a request to the substrate. */
   readonly known?: Instance | undefined;
   /**
-   * Name of a credential set. The agent's certificate in that set is accepted even if it has expired, because a
-   * snapshot may be older than its certificates. Only for calls of a restore. Default: no expired certificate is
+   * Name of a credential set. The agent's certificate in that set is accepted even if it has expired, which is possible
+   * after a restore from an old snapshot. Use it only for the calls of a restore. Default: no expired certificate is
    * accepted.
    */
   readonly expiredOf?: string;

@@ -91,7 +91,7 @@ export async function agentEnded({ name, substrate }: Subject, instance: Instanc
   return new SandboxError("AGENT_ENDED", message, undefined, { consoleTail: await ending(substrate, id) });
 }
 
-/** Formats a reason as the end of a sentence (": reason"), or as nothing. */
+/** Formats a reason as the end of a sentence (": reason"); empty if there is no reason. */
 export function afterColon(reason: string | undefined): string {
   return reason === undefined ? "" : `: ${reason}`;
 }

@@ -36,8 +36,8 @@ export class Entries<Entry> {
   #known = new Map<string, Known<Entry>>();
   #list: readonly Entry[] | undefined;
   /**
-   * `PRAGMA data_version` at the last check, which changes with every commit of another connection. -1 before the first
-   * check.
+   * The value of `PRAGMA data_version` at the last check; -1 before the first check. It changes with every commit of
+   * another connection.
    */
   #checkedVersion = -1;
   /**

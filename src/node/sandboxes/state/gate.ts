@@ -13,8 +13,8 @@ export class Gate {
   /**
    * Resolves with a release function once a permit is free.
    *
-   * @param limitMs the permit is released by itself after that time. Time in which this process was starved of CPU time
-   *   does not count (see `inTurns`). Default: never
+   * @param limitMs time after which the permit is released by itself; time in which this process was starved of CPU
+   *   time does not count (see `inTurns`). Default: never
    * @param onLeft called once, when the permit is released
    */
   async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {

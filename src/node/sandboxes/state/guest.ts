@@ -129,7 +129,7 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 
 /** A freeze's result as a tag value: "frozen", "off", "unsupported", "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
-  // Cut at the colon, because names of the guest's processes may follow.
+  // The problem is cut at the colon, because names of the guest's processes may follow.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
 }
 
@@ -138,7 +138,7 @@ export interface Awakening {
   /** Unix time in milliseconds at which the agent had answered the restore steps, by the host's clock. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
-  /** HealthResponse.services. */
+  /** HealthResponse.services of the agent's answer. */
   readonly agentServices: readonly string[];
   /** Outcome of the POST_RESTORE hook. */
   readonly postRestore: HookOutcome;

@@ -154,7 +154,8 @@ export class CredentialStore {
       string,
     ];
     if (this.hasNext(name)) {
-      // Two renames: a concurrent reader may find no directory, but never a mixture of two sets.
+      // Replace the directory by two renames. A concurrent reader may then find no directory, but never a mixture of
+      // two sets.
       if (isWhole(present)) {
         await rm(old, { recursive: true, force: true });
         await rename(present, old);

@@ -29,7 +29,7 @@ export interface SuspendReport extends HookOutcome {
 
 /** Fields that sandboxes and snapshots share. */
 export interface Entry {
-  /** Unique among the node's sandboxes and snapshots. Also the name of the instance or snapshot at the substrate. */
+  /** Name, unique among the node's sandboxes and snapshots. The instance or snapshot at the substrate has the same name. */
   readonly name: string;
   readonly phase: Phase;
   /** Creation time by the host's clock, as Unix time in milliseconds. */
@@ -43,7 +43,10 @@ export interface Entry {
   /** Time to live, in milliseconds; undefined if it is unlimited. */
   readonly ttlMs?: number | undefined;
   readonly idleAction: IdleAction;
-  /** Version of the agent in the sandbox, which its snapshots and forks keep. `agentVolumeId` identifies the build. */
+  /**
+   * Version of the agent in the sandbox. Snapshots and forks of the sandbox keep it. `agentVolumeId` identifies the
+   * build.
+   */
   readonly agentVersion?: string | undefined;
   /**
    * HealthResponse.services of the agent's last answer; empty if the agent is 0.2.0 or older. Undefined if an older
@@ -80,7 +83,7 @@ export interface Publication {
 export interface RanUnfrozen {
   /** The operation that woke up the session or suspended it: "fork", "resume", … */
   readonly operation: string;
-  /** Time by the host's clock, as Unix time in milliseconds. */
+  /** When the session ran, as Unix time in milliseconds by the host's clock. */
   readonly atMs: number;
   /** Why the session was not frozen, as text. */
   readonly problem: string;
@@ -98,8 +101,8 @@ export interface SandboxEntry extends Entry {
   /** The instance's id at the substrate; undefined if it is not known yet. */
   readonly instanceId?: string | undefined;
   /**
-   * The host's time after the agent's last restore steps, or before the boot, as Unix time in milliseconds. Undefined:
-   * the sandbox was suspended, and has not run its restore steps since.
+   * The host's time after the agent's last restore steps, or before the boot, as Unix time in milliseconds. Undefined
+   * if the sandbox was suspended, and has not run its restore steps since.
    */
   readonly runEpochMs?: number | undefined;
   /**
@@ -120,8 +123,8 @@ export interface SandboxEntry extends Entry {
    */
   readonly bootingSinceMs?: number | undefined;
   /**
-   * The instance's address at the last suspension. If the daemon does not answer, the agent is reached at this address,
-   * because the session may stay frozen until then.
+   * The instance's address at the last suspension. If the daemon does not answer, this address is used: a session may
+   * stay frozen until its agent is reached, so it cannot wait for the daemon.
    */
   readonly lastIp?: string | undefined;
   /**
@@ -168,7 +171,8 @@ export type JournalEntry = SandboxEntry | SnapshotEntry;
 const NODE_NEEDED = "22.13";
 /**
  * How long SQLite waits for a lock inside a call, which blocks the event loop. In WAL mode a read waits only while
- * another process recovers the journal after a crash. Set by a pragma, because Node's option is newer than 22.13.
+ * another process recovers the journal after a crash. It is set by a pragma, because Node's option is newer than
+ * 22.13.
  */
 const BUSY_MS = 50;
 const SCHEMA = `
@@ -223,8 +227,8 @@ export class Journal {
       try {
         database.exec(`PRAGMA busy_timeout = ${BUSY_MS}`);
         if (isWritten) {
-          // FULL: a commit must survive a power cut. Otherwise a sandbox could keep running without an entry, and
-          // nobody would notice it.
+          // With `synchronous = FULL`, a commit survives a power cut. Otherwise a sandbox could keep running without an
+          // entry, and nobody would notice it.
           database.exec(`PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL`);
           database.exec(`BEGIN IMMEDIATE; ${SCHEMA} ${LOCKS_SCHEMA} ${ENTRIES_SCHEMA}`);
           database.prepare("INSERT OR IGNORE INTO meta VALUES ('id', ?)").run(randomUUID());

@@ -34,7 +34,7 @@ export class Locks {
   /** Directory of the files that the processes lock. */
   readonly #directory: string;
   readonly #process = randomUUID();
-  /** Prepared at the first use: a journal that is opened read-only may be older than the table. */
+  /** A statement is prepared at its first use, because a journal that is opened read-only may be older than the table. */
   readonly #statements = new Map<string, Sqlite.StatementSync>();
   /** This process's locked file. Undefined until it takes its first lock. */
   #life: Sqlite.DatabaseSync | undefined;

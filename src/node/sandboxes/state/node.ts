@@ -75,7 +75,7 @@ export interface DaemonParts {
   readonly step: OnStep;
 }
 
-/** In addition, the parts that operations use to create, change and remove instances. */
+/** The parts of DaemonParts, and those that operations use to create, change and remove instances. */
 export interface InstanceParts extends DaemonParts {
   readonly credentials: CredentialStore;
   readonly agents: AgentVolumes;
@@ -83,7 +83,7 @@ export interface InstanceParts extends DaemonParts {
   readonly instances: Instances;
 }
 
-/** All parts of a node. In addition to the others, those that operations use to call the agents in the guests. */
+/** All parts of a node: those of InstanceParts, and those that operations use to call the agents in the guests. */
 export interface NodeParts extends InstanceParts {
   readonly guests: GuestAccess;
   /** Limits the connections that are being established. */

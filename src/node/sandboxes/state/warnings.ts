@@ -39,10 +39,10 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
 }
 
 /**
- * The record that a session ran before its restore steps at this wake-up. If it did not, the earlier record of the
- * entry.
+ * Returns the record that a session ran before its restore steps at this wake-up. If it did not, returns the entry's
+ * earlier record.
  *
- * @param isLate the session thawed by itself before its restore steps
+ * @param isLate whether the session thawed by itself before its restore steps
  */
 export function ranUnfrozen(operation: string, entry: SandboxEntry, isLate = false): RanUnfrozen | undefined {
   const problem = isLate ? "its freeze had reached its time limit" : unfrozenBecause(entry.preSnapshot);

@@ -196,8 +196,8 @@ export function substrateError(error: unknown, url: string): SandboxError {
 }
 
 function substrateCode(status: number, code: unknown, text: string): SandboxCode {
-  // cmd/api/api/instances.go:358, volumes.go:148. A fork of a snapshot answers "conflict" for every reason, so only its
-  // text distinguishes them.
+  // See cmd/api/api/instances.go:358 and volumes.go:148. A fork of a snapshot answers "conflict" for every reason, so
+  // only the text distinguishes the reasons.
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
   // Several records have the same id or name (cmd/api/api/resolvers.go:111).
@@ -214,7 +214,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
 }
 
-/** The system error below fetch's unspecific "fetch failed", such as ECONNREFUSED. */
+/** The system error that caused fetch's unspecific error "fetch failed", such as ECONNREFUSED. */
 function causeOf(cause: unknown): string {
   const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
   const { code } = inner as { readonly code?: unknown };

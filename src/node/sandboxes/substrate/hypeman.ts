@@ -125,8 +125,8 @@ class HypemanSubstrate {
       if (statusOf(error) !== 404) throw error;
     });
     if (facts === undefined) {
-      // /capabilities is newer than API 0.3.0. Without it, /resources shows whether this is an older daemon and accepts
-      // the token.
+      // /capabilities is newer than API 0.3.0. If it is missing, /resources shows whether this is an older daemon, and
+      // whether the daemon accepts the token.
       await this.capacity();
       return { version: "unknown", defaultHypervisor: undefined, features: undefined };
     }

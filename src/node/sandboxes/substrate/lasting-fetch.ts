@@ -17,9 +17,9 @@ const FOLLOWER_PATH = "/health";
  * connection breaks. Normally Go cancels a request when its client disconnects, and the daemon then leaves an instance
  * Paused forever (hypeman 8853445, lib/instances/standby.go:165). But Go stops watching for a disconnect once it has
  * read a byte that follows the request (net/http/server.go:701-739). Therefore each call uses a connection of its own,
- * and a `GET /health` follows the request in the same write. The answer to the follower is not read. This requires
- * HTTP/1.1 pipelining; the TLS handshake here negotiates HTTP/1.1, too. Rejects with the connection's error or the
- * signal's reason; the daemon completes the call nevertheless.
+ * and a `GET /health` follows the request in the same write. The answer to this second request is not read. All this
+ * requires HTTP/1.1 pipelining; the TLS handshake here negotiates HTTP/1.1, too. Rejects with the connection's error or
+ * the signal's reason; the daemon completes the call nevertheless.
  */
 export async function lastingFetch(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
   const { method = "GET", body, signal } = init;

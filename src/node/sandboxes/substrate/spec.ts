@@ -23,7 +23,10 @@ export interface SandboxSpec {
   /** Keys that begin with "svc." are reserved for the node. */
   readonly tags?: Tags | undefined;
   readonly network?: NetworkSpec | undefined;
-  /** Default of this field, and of `vcpus`, `memory` and `overlaySize`: the daemon's. */
+  /**
+   * Hypervisor of the instance. Without it, or without `vcpus`, `memory` or `overlaySize`, the daemon uses its own
+   * default.
+   */
   readonly hypervisor?: string | undefined;
   readonly vcpus?: number | undefined;
   /** A size with its unit, such as "1GB". */

@@ -96,7 +96,7 @@ export interface Image {
   readonly sizeBytes?: number | undefined;
   /** Whether the image waits in the queue to be converted. */
   readonly isQueued?: boolean | undefined;
-  /** Why it failed, if the daemon reports it. */
+  /** Why the image is not ready, if the daemon reports it. */
   readonly problem?: string | undefined;
 }
 

@@ -137,7 +137,7 @@ export function wholeEntry(record: EntryRecord): TarEntry & { readonly sparse: b
 
 function streamedEntry(record: EntryRecord, pieces: AsyncIterable<Piece>): TarEntry & { readonly sparse: boolean } {
   const { type, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse } = record;
-  // A copy: the name is needed after the content, when the memory of its batch may have been returned.
+  // Copy the name, because it is needed after the content, when the memory of its batch may have been returned.
   const name = Buffer.from(record.name);
   const head = { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse };
   return { ...head, pieces, content: withZeros(pieces) };

@@ -24,7 +24,7 @@ export interface ReadOptions {
   readonly followLinks?: boolean | undefined;
   /** Read further names of a file as hard links to its first name. */
   readonly hardLinks?: boolean | undefined;
-  /** Entries to leave out, by name as latin1 string, which keeps every byte. */
+  /** Names of entries to leave out, as latin1 strings, which keep every byte. */
   readonly leftOut?: ReadonlySet<string> | undefined;
   /** Files by name. A file here is read only if it has changed. */
   readonly there?: ReadonlyMap<string, SentFile> | undefined;

@@ -19,7 +19,7 @@ interface Subchannel {
 }
 
 /**
- * Returns the client's subchannels. The pool has no other client's, because it is not shared
+ * Returns the client's subchannels. The pool contains no other subchannels, because clients do not share it
  * (grpc.use_local_subchannel_pool).
  */
 function subchannelsOf(client: Client): Subchannel[] {
@@ -58,7 +58,7 @@ export function tellingSockets(credentials: ChannelCredentials, tell: (socket: S
   return credentials;
 }
 
-/** Node's object of OpenSSL, which its types do not declare. */
+/** OpenSSL's context object, which Node's types do not declare. */
 interface NativeContext {
   close?(): void;
 }

@@ -76,7 +76,7 @@ function privateDirectory(): string {
 const LEAVE_MS = 2_000;
 /** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
 const COMPLAINT_MS = 200;
-/** Limit on the kept end of the command's standard error, in characters. */
+/** Limit on the characters that are kept of the end of the command's standard error. */
 const COMPLAINT_CHARS = 1_000;
 
 interface BridgeCommand {

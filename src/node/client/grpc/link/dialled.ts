@@ -25,7 +25,7 @@ const SHARE_OF_LIMIT = 0.9;
 /** Debug output on stderr, enabled by NODE_DEBUG=guest-agent-client. */
 const debug = debuglog("guest-agent-client");
 
-/** Causes that would be the same at every address: the remaining addresses are not tried. */
+/** Causes that would be the same at every address. If one occurs, the remaining addresses are not tried. */
 const FINAL: ReadonlySet<ErrorCode> = new Set([
   "CLIENT_CERTIFICATE_EXPIRED",
   "CLIENT_CERTIFICATE_REFUSED",
@@ -38,8 +38,8 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 
 /**
  * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. Because
- * grpc-js can only dial sockets, this class listens on a private unix socket. It connects each connection to that
- * socket with an endpoint.
+ * grpc-js can only dial sockets, this class listens on a private unix socket, and joins each connection that it accepts
+ * there to a connection to an endpoint.
  */
 export class DialledLink implements Link {
   readonly target: string;

@@ -61,7 +61,10 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
   return new Channel(client, link, liveness, token);
 }
 
-/** `unix:/path` or `unix:///path`, as in gRPC. Not `unix://name/path`: grpc-js would silently ignore the name. */
+/**
+ * Matches `unix:/path` and `unix:///path`, as in gRPC. Rejects `unix://name/path`, because grpc-js would silently
+ * ignore the name.
+ */
 const UNIX_ADDRESS = /^unix:(?:\/\/)?(\/[^/].*)$/s;
 
 /** Creates the link for the options. Throws GuestError if they are invalid. */

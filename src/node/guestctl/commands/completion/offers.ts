@@ -18,7 +18,7 @@ const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
 /** NAME:PATH or :PATH, as in `cp`. */
 const REMOTE = /^([a-z0-9-]*):(.*)$/;
 
-/** Finds the completions of the last word; the first word is the program. Rejects like openClient. */
+/** Finds the completions of the last word; the first word is the program. Rejects like `openClient`. */
 export async function offersFor(
   table: ReadonlyMap<string, CommandEntry>,
   [, name = "", ...args]: readonly string[],

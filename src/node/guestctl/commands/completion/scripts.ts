@@ -1,7 +1,7 @@
 /*
  * Scripts that a shell sources. Each passes the words of the command line to "guestctl completion --of". The first line
- * of the answer is the kind of completion. For words and paths in the sandbox, the other lines are the completions.
- * Local files and directories the shell completes by itself.
+ * of the answer is the kind of completion. For words and paths in the sandbox, the other lines are the completions. The
+ * shell itself completes local files and directories.
  */
 
 /** Completion for bash 3.2 or later. */
