@@ -130,7 +130,8 @@ export class Agent {
       this.#services.rotation.checkFiles();
       await this.#listeners.warmUp();
     }
-    // Not earlier: onActivity() changes flags of V8, and V8 rejects cached code that was compiled under other flags.
+    // This must not happen earlier: onActivity() changes flags of V8, and V8 rejects cached code that was compiled
+    // under other flags.
     memory.onActivity();
   }
 

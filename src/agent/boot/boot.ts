@@ -32,7 +32,7 @@ const STATUS_CONFIG = 78;
  */
 export async function boot(addon: Addon): Promise<number> {
   const inheritance = takeInheritance(addon, process.env, BOOTSTRAP_VARIABLES);
-  // Before libuv starts its first thread: libuv reads the number of threads at that time, and only then.
+  // This must precede the start of libuv's first thread, because libuv reads the number of threads only then.
   startFileThreads();
   const read = await readConfiguration(addon, inheritance.entries, (fault) => exitWithFault(addon, fault));
   if ("faults" in read) {
@@ -41,7 +41,8 @@ export async function boot(addon: Addon): Promise<number> {
     return STATUS_CONFIG;
   }
   const { configuration } = read;
-  // Before the log is created: the log's thread inherits the priority that the platform gives this thread.
+  // This must precede the creation of the log: the log's thread inherits the priority that the platform gives this
+  // thread.
   const platform = guestPlatform(addon, inheritance, {
     onPipeEvicted: () => log.warn("kept_pipe_closed", { limit: KEPT_PIPES_LIMIT }),
     onEnded: (pid, { code, signal }) => log.debug("process_ended", { pid, status: code, signal }),

@@ -1,6 +1,6 @@
 import { AGENT_VERSION } from "../../shared/version.ts";
 
-/** What `guest-agent --help` prints, and its manual page has. */
+/** The text that `guest-agent --help` prints. The manual page contains it, too. */
 export const HELP: string = `guest-agent ${AGENT_VERSION}
 Runs inside a sandbox. Without arguments it is the agent; all that it needs is in its environment (SVC_*; see
 docs/agent/operations.md).

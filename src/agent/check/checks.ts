@@ -4,7 +4,7 @@ import { wrap } from "../../shared/text.ts";
 /** The result for one feature that the agent uses if the guest has it. */
 export interface Check {
   readonly name: string;
-  /** False: the agent works without the feature, but can do less. */
+  /** False if the guest lacks the feature. The agent then works, but can do less. */
   readonly ok: boolean;
   /** What the guest has, or the error with which the kernel refused. */
   readonly found: string;
@@ -14,7 +14,7 @@ export interface Check {
 
 /**
  * Whether a feature is missing. A text says what is missing and is shown in place of `found`; with true, `found` is
- * shown. Undefined and false: nothing is missing.
+ * shown. With undefined or false, nothing is missing.
  */
 type Problem = string | boolean | undefined;
 

@@ -19,15 +19,15 @@ import {
 
 /** The agent's whole configuration. */
 export interface Configuration {
-  /** TCP port of the management listener. Undefined: no TCP listener. */
+  /** TCP port of the management listener. If undefined, there is no TCP listener. */
   readonly guestPort: number | undefined;
-  /** vsock port of the management listener. Undefined: no vsock listener. */
+  /** vsock port of the management listener. If undefined, there is no vsock listener. */
   readonly guestVsockPort: number | undefined;
-  /** Path of the management listener's unix socket. Undefined: no such socket. */
+  /** Path of the management listener's unix socket. If undefined, there is no such socket. */
   readonly guestSocketPath: string | undefined;
-  /** Path of the workload's socket. Undefined: no workload listener. */
+  /** Path of the workload's socket. If undefined, there is no workload listener. */
   readonly workloadSocketPath: string | undefined;
-  /** Path of the socket that answers probes. Undefined: no such socket. */
+  /** Path of the socket that answers probes. If undefined, there is no such socket. */
   readonly probeSocketPath: string | undefined;
   /** `credentials.tls` is set whenever `guestPort` is, and is optional with `guestVsockPort`. */
   readonly credentials: Credentials;

@@ -24,7 +24,7 @@ export interface Found<Value> {
   readonly faults: readonly BootstrapFault[];
 }
 
-/** Reads the file of a variable. Undefined: the variable is not set. */
+/** Reads the file of a variable. Returns undefined if the variable is not set. */
 type ReadIfSet = (variable: FileVariable) => BootstrapFile | undefined | Promise<BootstrapFile | undefined>;
 
 interface Sources {

@@ -3,9 +3,9 @@ import { getSystemErrorName } from "node:util";
 import { Mutex } from "../domain/index.ts";
 import type { BootstrapValues, BootstrapVariable } from "./variables.ts";
 
-/** Far more than any certificate bundle, token or spec needs. */
+/** Limit for the size of a file. It is far more than any certificate bundle, token or spec needs. */
 const FILE_LIMIT_BYTES = 1024 * 1024;
-/** Enough to recognise a path. */
+/** Largest part of a path that a message shows. It suffices to recognise the path. */
 const SHOWN_PATH_LENGTH = 200;
 /**
  * While a read runs, a timer with this interval counts how long it takes. The clock is not used, because it may jump
@@ -14,9 +14,9 @@ const SHOWN_PATH_LENGTH = 200;
 const POLL_MS = 1_000;
 /** After this many intervals the file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
-/** Errno reported for a file on such a file system; also used as the version of the file. */
+/** Errno reported for a file whose file system does not respond; also used as the version of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
-/** Fault of a variable that names such a file. */
+/** Fault of a variable that names a file whose file system does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
 /** The UTF-8 byte order mark, which some Windows editors write at the beginning of a file. */
@@ -112,7 +112,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     return versions.join(";");
   }
 
-  /** Reads a file during the start. Undefined: the variable is not set. */
+  /** Reads a file during the start. Returns undefined if the variable is not set. */
   async read(variable: Variable, bound: BoundRead = (_, reading) => reading): Promise<BootstrapFile | undefined> {
     const path = this.#paths.get(variable);
     if (path === undefined) return undefined;
@@ -130,7 +130,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
     const files = await this.#bounded<readonly BootstrapFile[]>(
       async () => (await this.#found(paths)).map((found, n) => checkFile(paths[n] ?? "", found, this.#rule)),
       paths.map(() => ({ problem: NO_ANSWER_PROBLEM, version: NO_ANSWER })),
-      // Overwrite the bytes of a result that came too late: one file may be the token.
+      // Overwrite a result that came too late, because it may contain the token.
       (late) => {
         for (const file of late) if ("bytes" in file) file.bytes.fill(0);
       },
@@ -189,7 +189,7 @@ export const onlyHostMayWrite: FileRule = ({ uid, mode }) => {
 };
 
 const NUMBER_BYTES = 8;
-/** Count of numbers per file in the answer of `ReadFiles`. */
+/** How many numbers the answer of `ReadFiles` has per file. */
 const NUMBERS = 10;
 
 /** Decodes the answer of `ReadFiles`: one result per file, in the order of the paths. */

@@ -83,9 +83,9 @@ interface SpecRules<Spec> {
   readonly parse: (text: string | undefined) => Read<Spec>;
   /** Returns the spec in use, with its variables replaced by those of the spec that was read. */
   readonly withEnvOf: (inUse: Spec, read: Spec) => Spec;
-  /** All its variables as one text, for comparison. */
+  /** All variables of the spec as one text, for comparison. */
   readonly env: (spec: Spec) => string;
-  /** Names of the fields that differ, other than variables. */
+  /** Names of the fields, other than variables, that differ. */
   readonly changed: (inUse: Spec, read: Spec) => readonly string[];
 }
 

@@ -146,8 +146,8 @@ function decodeBase64<Desc extends DescMessage>(schema: Desc, value: string): Re
 }
 
 /**
- * The message for a value that is not base64, and also for base64 of anything but the message: a command line or path
- * that was set by mistake may be valid base64 by chance.
+ * The message for a value that is not base64, and also for base64 that does not contain a valid spec: a command line or
+ * path that was set by mistake may be valid base64 by chance.
  */
 function notASpec({ typeName }: DescMessage): string {
   const example = EXAMPLES[typeName] ?? "{}";

@@ -3,7 +3,7 @@ import { createSecureContext } from "node:tls";
 import type { BootstrapFile } from "./files.ts";
 import type { BootstrapFault } from "./variables.ts";
 
-/** The three TLS files as they were read. Undefined: not configured. */
+/** The three TLS files as they were read. A file is undefined if it is not configured. */
 export interface ReadTlsFiles {
   readonly cert: BootstrapFile | undefined;
   readonly key: BootstrapFile | undefined;
@@ -26,7 +26,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     try {
       if (!("problem" in file)) return { bytes: file.bytes, value: parse(file.bytes) };
     } catch {
-      // Reported below without OpenSSL's message, which may quote the file.
+      // This fault is reported below, without OpenSSL's message, which may quote the file.
     }
     faults.push({ variable, problem: "problem" in file ? file.problem : `names a file that ${malformed}` });
     return undefined;

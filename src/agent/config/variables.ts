@@ -95,7 +95,7 @@ export function readVariables(environ: readonly Uint8Array[]): BootstrapVariable
 /** A variable of the environment that was probably meant for the agent, but is not one of its variables. */
 export interface UnknownVariable {
   readonly name: string;
-  /** The variable that was probably meant. Undefined: none is similar. */
+  /** The variable that was probably meant. Undefined if no variable has a similar name. */
   readonly meant: string | undefined;
 }
 
@@ -130,10 +130,10 @@ function shortestWith(name: string, known: readonly string[]): string | undefine
 const EQUALS = 0x3d;
 /**
  * Names that need the slow comparison. A name with at most two wrong letters still has one of the letters S, V and C
- * near the position where the prefix has it; most variables of an image have not.
+ * near the position where the prefix has it; most variables of an image do not.
  */
 const NAME_TO_COMPARE = /^[A-Z_]{0,2}[SVC][A-Z_]{8,25}$/;
-/** Unknown names with the prefix: only such as are safe to print and fit on a line. */
+/** Unknown names with the prefix that are safe to print and fit on a line. */
 const NAME_WITH_PREFIX = /^SVC_[A-Za-z0-9_]{1,60}$/;
 
 function asBuffer({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {

@@ -1,6 +1,9 @@
 import type { Clock } from "./ports/system.ts";
 
-/** Steps smaller than this are ignored. Clients of Health do not notice them, and jitter of clock readings is less. */
+/**
+ * Steps smaller than this are ignored. Clients of Health do not notice them, and the jitter of clock readings is
+ * smaller.
+ */
 const TOLERANCE_NS = 1_000_000n;
 
 /** A recorded time of the guest's clock, in nanoseconds since 1970. */
@@ -63,7 +66,7 @@ export class Stamps {
     return stamp;
   }
 
-  /** Time of a stamp, never in the future: this hides steps below TOLERANCE_NS. */
+  /** Time of a stamp. Never later than now, because the clock may have been set back by less than TOLERANCE_NS. */
   timeOf(stamp: Stamp): bigint {
     const nowNs = this.nowNs();
     return stamp.ns < nowNs ? stamp.ns : nowNs;

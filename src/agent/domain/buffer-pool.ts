@@ -13,7 +13,7 @@ export interface BufferPoolSizes {
   readonly keptAtRestBytes: number;
 }
 
-/** Smallest size: a small file does not need a large buffer. */
+/** Smallest size of a buffer. A small file does not need a large one. */
 const SMALLEST_BYTES = 4 * 1024;
 
 /** Read buffers that streams or transfers share: an idle stream holds no buffer, and a busy one need not allocate. */

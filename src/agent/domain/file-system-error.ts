@@ -39,7 +39,7 @@ export class FileSystemError extends Error {
 export interface Mount {
   /** Identifies the file system. All mounts of a file system have the same value. */
   readonly fileSystem: string;
-  /** Mount point; undefined: unknown. */
+  /** Mount point; undefined if unknown. */
   readonly path: string | undefined;
 }
 
@@ -48,7 +48,7 @@ export class FileSystemHung extends FileSystemError {
   /** Undefined: unknown. */
   readonly mount: Mount | undefined;
   /**
-   * Resolves when the operation has returned. Undefined: it was not started, because hung operations occupy all
+   * Resolves when the operation has returned. Undefined if it was not started because hung operations occupy all
    * threads.
    */
   readonly returned: Promise<void> | undefined;

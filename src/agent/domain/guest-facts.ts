@@ -7,24 +7,24 @@ export interface GuestFacts {
   readonly uid: number;
   /** Whether the agent's entrypoint is PID 1 of its namespace. */
   readonly isInit: boolean;
-  /** Bit mask of effective capabilities (capabilities(7)); undefined: unknown. */
+  /** Bit mask of effective capabilities (capabilities(7)); undefined if unknown. */
   readonly capabilities: bigint | undefined;
   readonly hasSeccompFilter: boolean;
   /** Whether /proc is a procfs. */
   readonly hasProc: boolean;
   /** Whether /etc/passwd exists. */
   readonly hasAccounts: boolean;
-  /** For each path of a device, why it is not usable: an errno or NOT_A_DEVICE. Undefined: it is usable. */
+  /** For each path of a device, why it is not usable: an errno or NOT_A_DEVICE. Undefined if it is usable. */
   readonly devices: Readonly<Record<string, string | undefined>>;
-  /** Why no terminal can be opened; undefined: it can. */
+  /** Why no terminal can be opened; undefined if one can be opened. */
   readonly terminal: Errno | undefined;
   /** The kernel has the vsock device or protocol. */
   readonly hasVsock: boolean;
   readonly cgroups: CgroupFacts;
-  /** Why the clock cannot be stepped; undefined: it can. */
+  /** Why the clock cannot be stepped; undefined if it can be stepped. */
   readonly clockStep: Errno | undefined;
   readonly entropy: EntropyFacts;
-  /** For each system call of newer kernels, why it is not available. Undefined: it is available. */
+  /** For each system call of newer kernels, why it is not available. Undefined if it is available. */
   readonly systemCalls: Readonly<Record<string, Errno | undefined>>;
   readonly memory: MemoryFacts;
   /** Hard limit for open files. */
@@ -33,7 +33,7 @@ export interface GuestFacts {
 
 /** Control groups version 2. */
 export interface CgroupFacts {
-  /** Why commands cannot get their own cgroups: an errno or NOT_DELEGATED; undefined: they can. */
+  /** Why commands cannot get their own cgroups: an errno or NOT_DELEGATED; undefined if they can. */
   readonly refusal: string | undefined;
   /** Controllers of the agent's own cgroup. */
   readonly controllers: readonly string[];
@@ -41,9 +41,9 @@ export interface CgroupFacts {
 
 /** The kernel's random generator. */
 export interface EntropyFacts {
-  /** Why no random device can be opened; undefined: it can. */
+  /** Why no random device can be opened; undefined if one can be opened. */
   readonly open: Errno | undefined;
-  /** Why entropy cannot be credited; undefined: it can. */
+  /** Why entropy cannot be credited; undefined if it can be credited. */
   readonly credit: Errno | undefined;
   /** Whether the kernel reports a forced reseed reliably. */
   readonly confirmsReseed: boolean;
@@ -52,6 +52,6 @@ export interface EntropyFacts {
 /** Memory of the guest in bytes, and the limit for the agent's cgroup. */
 export interface MemoryFacts {
   readonly totalBytes: number;
-  /** Memory limit of the agent's cgroup, which includes the workload; undefined: none or unknown. */
+  /** Memory limit of the agent's cgroup, which includes the workload; undefined if there is none, or if it is unknown. */
   readonly limitBytes: number | undefined;
 }

@@ -36,12 +36,15 @@ export const WATCHED_DIRECTORIES_LIMIT = 65_536;
 export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIMIT;
 /** Glob patterns of one Watch call. */
 export const WATCH_PATTERN_LIMIT = 64;
-/** Changes that wait for the client of one Watch call, and bytes of their paths: a message of at most 1.3 MiB. */
+/**
+ * Limit for changes that wait for the client of one Watch call, and for the bytes of their paths. Together they fit
+ * into a message of 1.3 MiB.
+ */
 export const WATCH_CHANGES_LIMIT = 4_096;
 export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;
 /** Bytes of all requests that were received but not yet taken by a handler, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
-/** Arguments and variables of one command together. */
+/** Limit for the number of arguments and variables of one command together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
  * Size of the arguments and variables of one command on the new process's stack, including NULs and pointers. It is a
@@ -56,7 +59,7 @@ export const CONNECTION_LIMIT = 64;
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
 /**
  * Grace period between SIGTERM and SIGKILL for commands, hooks and ready_cmd at their timeout, and for processes that
- * the workload left.
+ * the workload left running.
  */
 export const TERM_GRACE_MS = 2_000;
 /** Grace period between SIGHUP and SIGKILL for the session of a command whose client is gone. */
@@ -79,7 +82,10 @@ export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
 export const HOOK_TIMEOUT_LIMIT_MS = 600_000;
 /** Longest freeze of the session. */
 export const FREEZE_LIMIT_MS = 600_000;
-/** How long a freeze waits for commands that are starting. It then waits as long for all processes to stop. */
+/**
+ * How long a freeze waits for commands that are starting. After that, it waits up to the same time for all processes to
+ * stop.
+ */
 export const FREEZE_WAIT_MS = 2_000;
 /** How many of the last bytes of each output stream of a hook are kept. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
@@ -87,7 +93,7 @@ export const HOOK_TAIL_BYTES: number = 16 * 1024;
 export const TUNNEL_LIMIT = 256;
 /** Deadline for connecting a tunnel inside the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
-/** Bytes in flight to the guest of all tunnels together. */
+/** Limit for the bytes that all tunnels together have in flight to the guest. */
 export const TUNNEL_WINDOWS_BYTES: number = 8 * 1024 * 1024;
 /** A new tunnel gets this fraction of the unused TUNNEL_WINDOWS_BYTES, but at least NARROW_TUNNEL_WINDOW_BYTES. */
 export const TUNNEL_WINDOW_PART: number = 1 / 8;

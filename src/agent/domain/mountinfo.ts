@@ -26,7 +26,7 @@ function unescaped(field: string): string {
 
 /**
  * The mount point that contains a path. Only the text of the path is compared, because following symbolic links could
- * hang. Undefined: no mount point but the root contains the path.
+ * hang. Undefined if only the root contains the path.
  */
 export function mountPointOf(path: string, mountinfo: string): string | undefined {
   const points = mountsIn(mountinfo).map((mount) => mount.path);

@@ -3,9 +3,9 @@ import type { Clock, Timers } from "./ports/system.ts";
 
 interface SessionTimer {
   readonly task: () => void;
-  /** When it is due, in session time. */
+  /** Session time at which the task is due. */
   readonly dueMs: number;
-  /** Cancels the real timer behind it. */
+  /** Cancels the timer of the event loop on which this timer is based. */
   cancel: () => void;
 }
 

@@ -18,9 +18,15 @@ export interface ReadyCommandSpec {
 export interface CommandSpec {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
-  /** Absolute, or empty: that of the workload, otherwise the user's home, otherwise "/". */
+  /**
+   * An absolute path, or empty. If empty, it is the workload's directory, otherwise the user's home directory,
+   * otherwise "/".
+   */
   readonly cwd: string;
-  /** `user`, `uid`, `user:group`, `uid:gid`, or empty: that of the workload, otherwise the agent's own identity. */
+  /**
+   * `user`, `uid`, `user:group`, `uid:gid`, or empty. If empty, it is the workload's user, or the agent's own identity
+   * if the workload has none.
+   */
   readonly user: string;
 }
 
@@ -31,11 +37,11 @@ export interface CommandSpec {
 export interface ProcessSpec extends CommandSpec {
   readonly readyCommand: ReadyCommandSpec | undefined;
   readonly stopGraceMs: number;
-  /** Ring buffer for the workload's output; undefined: it writes to the agent's own streams. */
+  /** Ring buffer for the workload's output; if undefined, the workload writes to the agent's own streams. */
   readonly output: { readonly bufferBytes: number } | undefined;
 }
 
-/** The configured hooks (message Hooks); undefined: not configured. */
+/** The configured hooks (message Hooks); undefined if none are configured. */
 export interface HooksSpec {
   readonly preSnapshot: CommandSpec | undefined;
   readonly postRestore: CommandSpec | undefined;

@@ -27,7 +27,10 @@ interface KeptOutput extends Pick<ExecOutput, "output" | "exit"> {
   stdinAck(offset: number, done: () => void): void;
 }
 
-/** The client's side of a call that attaches to a kept command: its frames, and where frames for it go. */
+/**
+ * The client's side of a call that attaches to a kept command: the frames that it sends, and functions that send frames
+ * to it.
+ */
 export interface KeptCall {
   readonly input: Incoming<ExecInput>;
   readonly output: KeptOutput;
@@ -121,8 +124,8 @@ export class AttachedCall {
   }
 
   /**
-   * The command accepted input up to this offset. Only one acknowledgement is in flight at a time, so that they do not
-   * pile up for a client that does not read.
+   * The command accepted input up to this offset. Only one acknowledgement is in flight at a time, so that
+   * acknowledgements do not pile up if the client does not read.
    */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;

@@ -24,7 +24,10 @@ export interface CommandParts {
   readonly sessionClock: SessionClock;
   /** Called once when the agent starts to end the command. */
   readonly onEnding: () => void;
-  /** Called when the process has ended, before its output is delivered: `outputComplete` is false. */
+  /**
+   * Called when the process has ended, before the rest of its output is delivered. `outputComplete` is still false in
+   * `result`.
+   */
   readonly onProcessEnd?: (result: ExecResult) => void;
 }
 
@@ -75,7 +78,7 @@ export class RunningCommand {
     this.#ending = endProcesses(this.#parts.child[whom], ending);
   }
 
-  /** Ends the tree, even during another ending: a stronger signal need not wait for a long grace period. */
+  /** Ends the tree, even while it is already being ended: a stronger signal need not wait for a long grace period. */
   async endTree(ending: Ending): Promise<EndOfProcesses> {
     if (this.#ending === undefined) this.#parts.onEnding();
     const outcome = endProcesses(this.#parts.child.tree, ending);

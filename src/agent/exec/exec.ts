@@ -37,11 +37,14 @@ export interface ExecParts {
   readonly activity: ActivityClock;
   readonly clock: Clock;
   readonly sessionClock: SessionClock;
-  /** Undefined: the workload's output is not kept. */
+  /** Undefined if the workload's output is not kept. */
   readonly workloadOutput: WorkloadOutput | undefined;
 }
 
-/** The client of a command that is not kept: its frames after the first, and where frames for it go. */
+/**
+ * The client of a command that is not kept: the frames that it sends after the first one, and functions that send
+ * frames to it.
+ */
 export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "signal"> {
   /** `address:port`, `vsock:CID:port`, or "unix". */
   readonly address: string;
@@ -51,7 +54,7 @@ export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "si
 export interface EndedExec {
   readonly result: ExecResult;
   readonly forgotten: boolean;
-  /** Undefined: not requested, or not known. */
+  /** Undefined if it was not requested, or is not known. */
   readonly leftoversEnded: number | undefined;
   readonly leftoversUnknown: boolean;
 }
@@ -72,7 +75,7 @@ export class Exec {
   /**
    * Runs one command to its end. Resolves after the exit was passed to `output`.
    *
-   * @throws AgentError if the command cannot be started or a frame is invalid; the signal's reason
+   * @throws AgentError if the command cannot be started or a frame is invalid, or the signal's reason if it is aborted
    */
   run(request: ExecRequest, client: ExecClient): Promise<void> {
     const { signal } = client;
@@ -103,7 +106,8 @@ export class Exec {
    * Attaches a call to a kept command, or to the workload's output, and resolves as `keep` does. Also works during
    * shutdown.
    *
-   * @throws AgentError NOT_FOUND if there is no such command; as KeptCommand.attach and WorkloadOutput.attach
+   * @throws AgentError NOT_FOUND if there is no such command; otherwise like KeptCommand.attach and
+   *   WorkloadOutput.attach
    */
   async attach(request: AttachRequest, call: KeptCall): Promise<void> {
     checkAttachRequest(request);

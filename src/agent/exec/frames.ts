@@ -14,7 +14,7 @@ import type { Offsets, WhenFull } from "./output-log.ts";
 export interface ExecRequest extends Command {
   /** 0 means no limit. */
   readonly timeoutMs: number;
-  /** Undefined: the command ends with its call. */
+  /** If undefined, the command ends with its call. */
   readonly keep: KeepRequest | undefined;
 }
 
@@ -23,7 +23,7 @@ export interface KeepRequest {
   readonly name: string;
   /** 0 means the default. */
   readonly bufferBytes: number;
-  /** Undefined: a value that this agent does not know. */
+  /** Undefined if the agent does not know the value. */
   readonly whenFull: WhenFull | undefined;
   /** 0 means the default. */
   readonly lingerMs: number;
@@ -35,7 +35,7 @@ export interface KeepRequest {
 /** Identifies a kept command in a request. */
 interface KeptName {
   readonly name: string;
-  /** Empty: the command that currently has the name. */
+  /** If empty, the command that currently has the name. */
   readonly execId: string;
 }
 
@@ -44,9 +44,9 @@ export interface AttachRequest extends KeptName {
   readonly stdoutOffset?: bigint | undefined;
   readonly stderrOffset?: bigint | undefined;
   readonly fromNow: boolean;
-  /** Size for its terminal, if it has one. */
+  /** Size for the command's terminal, if it has one. */
   readonly size?: { readonly cols: number; readonly rows: number } | undefined;
-  /** Attach to the workload's output; `name` is not set then. */
+  /** Whether to attach to the workload's output. If true, `name` is not set. */
   readonly workload: boolean;
 }
 
@@ -58,7 +58,7 @@ export interface EndRequest extends KeptName {
   readonly graceMs: number;
   /** Free its name and buffer once it has ended. */
   readonly forget: boolean;
-  /** If it has ended already, end the processes that it left running, too. */
+  /** Whether to end the processes that the command left running, if it has already ended. */
   readonly leftovers: boolean;
 }
 

@@ -67,7 +67,7 @@ export class InputPump {
         this.#child.stdin?.end();
         break;
       case "resize":
-        // A dimension of zero is ignored (RFC 4254, 6.2): a client without a window sends it.
+        // A dimension of zero is ignored (RFC 4254, 6.2): clients without a window send zero.
         if (frame.cols > 0 && frame.rows > 0) this.#child.resize(frame.cols, frame.rows);
         break;
       case "signal":

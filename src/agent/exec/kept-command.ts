@@ -15,7 +15,7 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
   readonly bufferBytes: number;
   readonly whenFull: WhenFull;
   readonly lingerMs: number;
-  /** How long, in session time, the running command counts as user activity by itself; 0: not at all. */
+  /** How long, in session time, the running command counts as user activity by itself; 0 means that it does not count. */
   readonly awakeForMs: number;
   readonly order: ExecInputOrder;
   readonly activity: ActivityClock;
@@ -29,9 +29,9 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
 /** A command and its first process, used to find the command that a process belongs to (message ProcessCommand). */
 export interface CommandLeader {
   readonly kind: "kept" | "attached";
-  /** Undefined: the process has ended. */
+  /** Undefined if the process has ended. */
   readonly pid: number | undefined;
-  /** Its cgroup (`ChildProcess.cgroup`). */
+  /** The command's cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
   /** The name of a kept command. Undefined for a command that is not kept. */
   readonly name?: string;
@@ -47,7 +47,7 @@ export interface KeptCommandState {
   readonly pid: number;
   /** Nanoseconds since 1970. */
   readonly startedNs: bigint;
-  /** How it ended; undefined while it runs. */
+  /** How the command ended; undefined while it runs. */
   readonly result: ExecResult | undefined;
   readonly attached: boolean;
   readonly terminal: boolean;
@@ -167,7 +167,7 @@ export class KeptCommand {
    * Attaches a call and detaches the previous one. Resolves when the exit was sent to the call and its client has ended
    * the request or has forgotten the command, or when the client has done neither for a second.
    *
-   * @param request the start position, already checked; undefined: from the start
+   * @param request the start position, already checked; output is sent from the start if undefined
    * @throws AgentError INVALID_ARGUMENT or OUT_OF_RANGE for an invalid request; in this case the previous call stays
    *   attached. While the call is attached: INVALID_ARGUMENT for an invalid frame, ABORTED if another call attaches,
    *   NOT_FOUND if the command is forgotten, or the signal's reason
@@ -230,8 +230,8 @@ export class KeptCommand {
   }
 
   /**
-   * Ends the processes that the ended command left running. Resolves with their number. Undefined: they are not known,
-   * and none was ended.
+   * Ends the processes that the ended command left running. Resolves with their number. Resolves with undefined if they
+   * are not known; then none was ended.
    */
   async endLeftovers(ending: Ending): Promise<number | undefined> {
     const leftovers = this.#parts.child.leftovers();

@@ -38,8 +38,8 @@ export class KeptCommands {
   }
 
   /**
-   * Reserves name and buffer. An ended command keeps its name until `began`. Throws ALREADY_EXISTS or
-   * RESOURCE_EXHAUSTED.
+   * Reserves the name and the buffer. An ended command that is replaced keeps the name until `began` is called. Throws
+   * ALREADY_EXISTS or RESOURCE_EXHAUSTED.
    */
   reserve({ name, bufferBytes, replaceEnded }: KeepRequest): KeptSlot {
     const holder = this.#slots.get(name);
@@ -79,7 +79,7 @@ export class KeptCommands {
   /** Forgets an ended command: its name is free. Calls that are still reading it continue. */
   forget(command: KeptCommand): void {
     const slot = this.#slots.values().find((each) => each.command === command);
-    // There is no such slot if another start has reserved the name meanwhile: it will replace this command.
+    // The command has no slot if another start has reserved its name meanwhile. That start will replace the command.
     if (slot === undefined) return;
     this.#slots.delete(slot.name);
     this.#withdraw(slot, command);
@@ -104,7 +104,7 @@ export class KeptCommands {
   /**
    * Finds a command by name, and waits until it is started.
    *
-   * @param execId empty: the command that currently has the name
+   * @param execId if empty, the command that currently has the name is found
    * @throws AgentError NOT_FOUND EXEC_UNKNOWN, or the signal's reason
    */
   async find(name: string, execId: string, signal: AbortSignal): Promise<KeptCommand> {

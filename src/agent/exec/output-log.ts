@@ -16,7 +16,7 @@ export type WhenFull = "drop_oldest" | "block";
 export const READ_BYTES: number = 64 * 1024;
 /**
  * Minimum of the space that is allocated in addition to the capacity. New bytes are read into this space, because old
- * bytes are dropped only after new ones have arrived. Logs of more than 4 KiB have more of it.
+ * bytes are dropped only after new ones have arrived. Logs of more than 4 KiB have more additional space.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** The run list has one entry (9 bytes) per this many bytes of the buffer. */
@@ -116,7 +116,7 @@ export class OutputLog {
     if (this.#whenFull === "block") this.#whenFull = "drop_oldest";
   }
 
-  /** Drops everything, and everything that is read later. */
+  /** Drops all output, including output that is read later. */
   discard(): void {
     this.#whenFull = "discard";
     this.#drop(this.heldBytes);
@@ -129,8 +129,8 @@ export class OutputLog {
   }
 
   /**
-   * Returns the reader's next entry and advances the cursor; undefined: nothing new. Output is copied into a buffer
-   * that `bufferFor` provides.
+   * Returns the reader's next entry and advances the cursor; returns undefined if there is no new entry. Output is
+   * copied into a buffer that `bufferFor` provides.
    */
   next(cursor: Cursor, bufferFor: (sizeBytes: number) => Uint8Array): LogEntry | undefined {
     if (cursor.position < this.#oldest) {
@@ -216,7 +216,7 @@ export class OutputLog {
     this.#onMore();
   }
 
-  /** Drops up to `wantedBytes` of the oldest bytes if they are acknowledged. Returns false if none were. */
+  /** Drops up to `wantedBytes` of the oldest bytes if they are acknowledged. Returns false if none were dropped. */
   #dropAcknowledged(wantedBytes: number): boolean {
     let left = wantedBytes;
     while (left > 0 && this.heldBytes > 0) {

@@ -103,7 +103,7 @@ export class WorkloadOutput {
    * of the output was read and either the console has taken it or the time for this is over. Does not wait for
    * readers.
    *
-   * @param end how the workload ended; undefined: it hangs in the kernel, and readers get no exit
+   * @param end how the workload ended; undefined if it hangs in the kernel; readers then get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
     const outputComplete = this.#child === undefined || (await drained(this.#child));

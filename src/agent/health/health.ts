@@ -13,7 +13,7 @@ export interface HealthReport {
   readonly readyCommandExit: number;
   readonly lastUserActivityNs: bigint;
   readonly guestTimeNs: bigint;
-  /** Undefined: DeclareIdle was never called. */
+  /** Undefined if DeclareIdle was never called. */
   readonly idleDeclaredNs: bigint | undefined;
   /** The session is frozen for a snapshot. */
   readonly frozen: boolean;
@@ -26,7 +26,7 @@ export interface HealthReport {
 export interface HealthParts {
   readonly readiness: () => Readiness;
   readonly activity: ActivityClock;
-  /** Time of the last DeclareIdle; undefined: never. */
+  /** Time of the last DeclareIdle; undefined if it was never called. */
   readonly idle: { lastNs(): bigint | undefined };
   readonly clock: Clock;
   readonly freeze: Pick<HealthReport, "frozen" | "thawedWithoutDuties">;

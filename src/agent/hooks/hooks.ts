@@ -30,7 +30,7 @@ export interface HookRequest {
   readonly kind: HookKind;
   /** 0 means 30 s; at most 10 minutes. */
   readonly timeoutMs: number;
-  /** How long the session is frozen after a PRE_SNAPSHOT hook, at most 10 minutes; 0: not at all. */
+  /** How long the session is frozen after a PRE_SNAPSHOT hook, at most 10 minutes; 0 means that it is not frozen. */
   readonly freezeMs: number;
 }
 
@@ -39,13 +39,13 @@ export interface HookOutcome {
   /** False if the hook is not configured. The other fields are empty in this case. */
   readonly ran: boolean;
   readonly timedOut: boolean;
-  /** 128 + n if signal n ended it. */
+  /** 128 + n if signal n ended the hook. */
   readonly exitCode: number;
   readonly stdoutTail: string;
   readonly stderrTail: string;
   readonly oomKilled: boolean;
   readonly usage?: CommandUsage | undefined;
-  /** Result of the freeze; undefined: it was not requested. */
+  /** Result of the freeze; undefined if no freeze was requested. */
   readonly freeze?: FreezeReport;
 }
 
@@ -117,7 +117,7 @@ export class Hooks {
    *
    * @param signal aborted when the client is gone; then the hook's whole tree is ended
    * @throws AgentError for a timeout over its limit, for a hook that could not be started, and while the session is
-   *   frozen; the signal's reason
+   *   frozen; or the signal's reason
    */
   async run(request: HookRequest, signal: AbortSignal): Promise<HookOutcome> {
     checkRequest(request);

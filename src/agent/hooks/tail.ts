@@ -5,7 +5,7 @@ function isContinuation(byte: number | undefined): boolean {
   return byte !== undefined && (byte & 0xc0) === 0x80;
 }
 
-/** `bytes` from `start` on, without continuation bytes of a UTF-8 character that begins before `start`. */
+/** Returns `bytes` from `start` on, without the continuation bytes of a UTF-8 character that begins before `start`. */
 function fromCharacter(bytes: Uint8Array, start: number): Uint8Array {
   let at = start;
   while (at < start + CONTINUATION_BYTES && isContinuation(bytes[at])) at++;

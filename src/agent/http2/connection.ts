@@ -17,7 +17,7 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_CLOSE_MS = 1_000;
 /** A closing connection is destroyed this long after closing began, whatever its peer does. */
 const MAX_CLOSE_MS = 5_000;
-/** For a peer that has closed its sending side: how often to check whether it still reads, and how long it may not. */
+/** If a peer has closed its sending side: interval of checks whether it still reads, and limit for not reading. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
@@ -34,16 +34,16 @@ const SETTLED = Promise.resolve();
 export interface ConnectionLimits {
   /** Milliseconds after which a connection without a request is closed, counted from the handshake. */
   readonly firstRequestMs: number;
-  /** Interval between PINGs, which show whether the peer's program responds. Undefined: none are sent. */
+  /** Interval between PINGs, which show whether the peer's program responds. If undefined, no PINGs are sent. */
   readonly pingIntervalMs?: number;
   readonly http2?: Partial<Http2Limits>;
-  /** How input is throttled until `markAuthenticated` is called. Undefined: peers need not authenticate. */
+  /** How input is throttled until `markAuthenticated` is called. Undefined if peers need not authenticate. */
   readonly probation?: ThrottledInputOptions;
-  /** How input is throttled if there is no `probation`. Undefined: not at all. */
+  /** How input is throttled if there is no `probation`. If both are undefined, it is not throttled. */
   readonly pace?: ThrottledInputOptions;
   /** A request header field with a secret value, which the connection conceals and does not store. */
   readonly secret?: SecretField;
-  /** Largest write to the socket, in bytes. Undefined: any. */
+  /** Largest write to the socket, in bytes. If undefined, writes are not limited. */
   readonly writeBytes?: number | undefined;
 }
 
@@ -79,7 +79,7 @@ export class Http2Connection {
   readonly #machine: Http2Machine;
   /** The peer was authenticated, so it may make requests. */
   #isAuthenticated: boolean;
-  /** Undefined: input is not throttled any more. */
+  /** Undefined once input is no longer throttled. */
   #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
@@ -147,7 +147,7 @@ export class Http2Connection {
       else this.#input.endInput();
     });
     const late = this.#entry(() => {
-      // Not with ENHANCE_YOUR_CALM, which gRPC clients report as RESOURCE_EXHAUSTED "Bandwidth exhausted".
+      // ENHANCE_YOUR_CALM is not used, because gRPC clients report it as RESOURCE_EXHAUSTED "Bandwidth exhausted".
       const reason = `no request within ${firstRequestMs} ms of the handshake`;
       this.#events.failed(reason);
       this.close(reason);
@@ -157,7 +157,7 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS, the agent sends after the client's preface: a vsock client may lose bytes that follow the VMM's OK.
+    // Without TLS, the agent waits for the client's preface: a vsock client may lose bytes right after the VMM's OK.
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 
@@ -176,7 +176,7 @@ export class Http2Connection {
     input?.trust();
   }
 
-  /** Closes after running requests and requests in flight, and at once if no request was authenticated. */
+  /** Closes when running requests and those in flight are complete, or at once if no request was authenticated. */
   drain(): void {
     if (this.#state !== "serving") return;
     if (!this.#isAuthenticated) {
@@ -374,7 +374,7 @@ export class Http2Connection {
     else this.#destroy(this.#writing);
   });
 
-  /** With `reset` the kernel discards data that the peer has not read; otherwise it still sends it. */
+  /** With `reset` the kernel discards data that the peer has not read; otherwise the kernel still sends this data. */
   #destroy(reset: boolean): void {
     if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();

@@ -92,7 +92,7 @@ export interface SecretField {
 
 /** Dynamic table of one direction of a connection (RFC 7541, 2.3.2). */
 class DynamicTable {
-  /** In order of insertion, so that inserting moves nothing. */
+  /** Entries in the order of insertion, so that an insertion moves no other entry. */
   readonly #entries: Entry[] = [];
   #sizeBytes = 0;
   #limitBytes: number;
@@ -284,7 +284,7 @@ export type Fields = Readonly<Record<string, string>>;
 
 /** Longer values are not put into the table: they rarely repeat, and would evict values that do. */
 const INDEXED_VALUE_CHARS = 64;
-/** Fields with a different value each time. */
+/** Names of fields whose value differs each time. */
 const NEVER_REPEATED: ReadonlySet<string> = new Set(["grpc-message", "grpc-status-details-bin", "date"]);
 
 /** Encodes the header blocks of a connection in order. A repeated field is sent once and then by its index. */

@@ -4,22 +4,26 @@ import { calmError } from "./protocol.ts";
 
 /** Default limits of an HTTP/2 connection. Each comment names the error code for exceeding it. */
 export const DEFAULT_HTTP2_LIMITS = {
-  /** Concurrent requests: REFUSED_STREAM. */
+  /** Limit for concurrent requests. Further requests are refused with REFUSED_STREAM. */
   streams: 128,
   /**
-   * Size of a request's names and values, plus 32 bytes per field (RFC 9113, 6.5.2): ENHANCE_YOUR_CALM for the stream.
-   * If the encoded block exceeds it: ENHANCE_YOUR_CALM for the connection.
+   * Limit for the names and values of a request, plus 32 bytes per field (RFC 9113, 6.5.2). If it is exceeded, the
+   * stream is reset with ENHANCE_YOUR_CALM. If the encoded block exceeds it, the connection is closed with that error.
    */
   headerListBytes: 16_384,
   /** Number of decoded header blocks in the cache. */
   rememberedBlocks: 64,
-  /** CONTINUATION frames per header block: ENHANCE_YOUR_CALM for the connection. */
+  /** Limit for the CONTINUATION frames of a header block. Exceeding it closes the connection with ENHANCE_YOUR_CALM. */
   continuationFrames: 4,
-  /** Answers to SETTINGS and PINGs that the peer has not read: ENHANCE_YOUR_CALM for the connection. */
+  /**
+   * Limit for answers to SETTINGS and PINGs that the peer has not read. If it is exceeded, the connection is closed
+   * with ENHANCE_YOUR_CALM.
+   */
   unwrittenAnswers: 100,
   /**
-   * Useless frames (empty DATA, PRIORITY, unknown types; before authentication, all frames) in a burst, and per second:
-   * ENHANCE_YOUR_CALM for the connection. A cancelled or refused request counts as RESET_COST such frames.
+   * Limits for useless frames (empty DATA, PRIORITY, unknown types; before authentication, all frames): in a burst, and
+   * per second. Exceeding them closes the connection with ENHANCE_YOUR_CALM. A cancelled or refused request counts as
+   * RESET_COST such frames.
    */
   idleFrames: 1_000,
   idleFramesPerSecond: 100,
@@ -32,7 +36,10 @@ export const DEFAULT_HTTP2_LIMITS = {
   largestStreamWindowBytes: 1_048_576,
   /** The window while many requests of the connection are large. */
   smallestStreamWindowBytes: 32_768,
-  /** Limit for the sum of the windows of all large requests. It is exceeded only if each has the smallest size already. */
+  /**
+   * Limit for the sum of the windows of all large requests. It is exceeded only if each of these windows already has
+   * the smallest size.
+   */
   sharedWindowBytes: 2_097_152,
   /** Flow-control window of a connection. */
   connectionWindowBytes: 4_194_304,

@@ -97,7 +97,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     }
   }
 
-  /** Returns up to about `limitBytes` of output; undefined: there is none. */
+  /** Returns up to about `limitBytes` of output, or undefined if there is none. */
   take(limitBytes: number): Batch | undefined {
     this.hasAnswer = false;
     this.#sender.fill(limitBytes);

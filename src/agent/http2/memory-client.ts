@@ -8,7 +8,7 @@ export interface ClientRequest {
   readonly fields: Fields;
   /** The request's body, at most as long as the initial window of a connection. */
   readonly body: Uint8Array;
-  /** The body is not complete. */
+  /** Whether more of the body follows. */
   readonly isOpen: boolean;
 }
 

@@ -3,8 +3,9 @@ import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 /** Size for the frames of a few small responses, or for the frame headers of many large responses. */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * The chunk list of every empty output; it is never modified. The first chunk is not pushed but replaces it by a list
- * of one element: V8 reserves room for 17 elements when the first is pushed, and most outputs have only one chunk.
+ * The chunk list of every empty output; it is never modified. The first chunk is not pushed but replaces the list by a
+ * list of one element: V8 reserves room for 17 elements when the first is pushed, and most outputs have only one
+ * chunk.
  */
 const NO_CHUNKS: Uint8Array[] = [];
 const NO_CALLBACKS: (() => void)[] = [];
@@ -90,7 +91,7 @@ export class Output {
     else this.#callbacks.push(callback);
   }
 
-  /** Returns everything added since the last call; undefined: nothing. */
+  /** Returns everything that was added since the last call, or undefined if nothing was added. */
   take(): Batch | undefined {
     if (this.sizeBytes === 0) return undefined;
     this.#closeChunk();

@@ -95,7 +95,7 @@ export class ReceiveWindows {
     stream.unannouncedBytes = 0;
   }
 
-  /** Announces the next window size. Waits for the acknowledgement of the previous one before. */
+  /** Announces the next window size. First waits until the peer has acknowledged the previous one. */
   #adjust(): void {
     if (this.#announcing || this.#largeRequests === 0) return;
     const windowBytes = this.#nextWindow();
@@ -116,7 +116,8 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // The bytes that were read since the last WINDOW_UPDATE may be half of the new, smaller window.
+      // The window has shrunk, so the bytes that were read since the last WINDOW_UPDATE may now be half of it, which
+      // requires an update.
       this.#open(stream);
     }
   }

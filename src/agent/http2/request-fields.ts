@@ -12,12 +12,12 @@ const CONNECTION_FIELDS: ReadonlySet<string> = new Set([
 const PSEUDO_FIELDS: ReadonlySet<string> = new Set([":method", ":scheme", ":path", ":authority"]);
 /** A token (RFC 9110, 5.6.2) in lower case. */
 const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
-/** No NUL, CR or LF, and no leading or trailing whitespace (RFC 9113, 8.2.1). */
+/** A field value has no NUL, CR or LF, and no leading or trailing whitespace (RFC 9113, 8.2.1). */
 const VALUE = /^(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?$/;
 /** A Content-Length (RFC 9110, 8.6) that a number represents exactly. No body can be larger (RFC 9113, 8.1.1). */
 const LENGTH = /^\d{1,15}$/;
 
-/** Validates request fields, given as alternating names and values; undefined: malformed. */
+/** Validates request fields, given as alternating names and values. Returns undefined if they are malformed. */
 export function requestFields(list: readonly string[]): RequestFields | undefined {
   const fields: Record<string, string | undefined> = Object.create(null) as Record<string, string | undefined>;
   let pseudo = true;

@@ -11,7 +11,7 @@ const COPY_BELOW_BYTES = 1_024;
 const BLOCK_BYTES: number = 16 * 1024;
 /** Free blocks that a connection keeps. */
 const SPARE_BLOCKS = 16;
-/** Shared by requests without held input. Never modified. */
+/** An empty list that all requests without held input share. It is never modified. */
 const NONE: Buffer[] = [];
 
 /** Receives a request. */
@@ -37,7 +37,7 @@ export interface StreamOwner {
 interface Queued {
   readonly bytes: Uint8Array;
   readonly release: (() => void) | undefined;
-  /** Whether these are the first of the parts that were passed to one call of `write`. */
+  /** Whether this is the first part of a call of `write`. */
   readonly isFirst: boolean;
 }
 
@@ -73,7 +73,7 @@ export class Http2Stream {
   /** Bytes read since the last WINDOW_UPDATE. */
   unannouncedBytes = 0;
   receivedBytes = 0;
-  /** Value of content-length; undefined: none. */
+  /** Value of content-length; undefined if the header is missing. */
   expectedBytes: number | undefined;
   #paused = false;
   /** Blocks of held input. All but the last are full. */
@@ -274,7 +274,7 @@ const REMEMBERED_STREAMS = 256;
 
 /** The last ended streams of a connection, and which side ended them. */
 export class EndedStreams {
-  /** For each slot: stream id * 2 if the agent reset it, plus 1 if it ended otherwise. */
+  /** For each slot: twice the id of the stream, plus 1 if it was not the agent that reset the stream. */
   readonly #last = new Float64Array(REMEMBERED_STREAMS);
 
   add(streamId: number, resetByUs: boolean): void {

@@ -1,7 +1,10 @@
 import type { Duplex } from "node:stream";
 import { receiveAll } from "../internals/index.ts";
 
-/** Bytes that all throttled connections together process per tick of the event loop: a few milliseconds at worst. */
+/**
+ * Bytes that all throttled connections together process per tick of the event loop. This takes at worst a few
+ * milliseconds.
+ */
 const TICK_BYTES = 8 * 1024;
 
 /**
@@ -54,7 +57,7 @@ const SLICE_BYTES = 2 * 1024;
 export interface ThrottledInputOptions {
   /** The queue that the connection shares with other connections. */
   readonly queue: ThrottleQueue;
-  /** Largest number of bytes that the peer may send while it is throttled; undefined: no limit. */
+  /** Largest number of bytes that the peer may send while it is throttled; no limit if undefined. */
   readonly bytes?: number;
   /** Largest number of reads while the peer is throttled. Each TLS record is a read, however short it is. */
   readonly reads?: number;

@@ -1,6 +1,6 @@
 import type { Batch } from "./output.ts";
 
-/** Writes chunks, which have `sizeBytes` in all, and calls `written` when they are written. */
+/** Writes chunks, which have `sizeBytes` in all, and calls `written` when all of them are written. */
 export type WriteChunks = (chunks: readonly Uint8Array[], sizeBytes: number, written: () => void) => void;
 
 /**

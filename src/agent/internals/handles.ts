@@ -6,9 +6,9 @@ interface Handled<Handle> {
 }
 
 /**
- * Descriptor of a listening server or of a socket. The first serves to detect lost connections, the second to ask the
- * kernel for unacknowledged data. If it is undefined, lost connections are not logged, and a dead peer is found only by
- * keepalive.
+ * Descriptor of a listening server or of a socket. That of a server serves to detect lost connections, that of a socket
+ * to ask the kernel for unacknowledged data. If it is undefined, lost connections are not logged, and a dead peer is
+ * found only by keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;
@@ -38,8 +38,8 @@ type PipeClass = new (type: 0) => { open(fd: number): number };
 
 /**
  * Creates a socket for the descriptor of an AF_VSOCK stream, a family that Node does not know. libuv's pipes work with
- * any stream socket. Returns undefined, and the caller keeps the descriptor, if Node does not support this: then vsock
- * connections are closed.
+ * any stream socket. If Node does not support this, returns undefined, and the caller keeps the descriptor and has to
+ * close it.
  */
 export function socketOver(fd: number): Socket | undefined {
   // The class is only reachable through the handle of a pipe, so a pipe is created that never connects.

@@ -43,9 +43,9 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates, which are parsed before they are verified. A DER element can cost 1/1,000 of a
- * handshake, a key 1/6. Three certificates with RSA-4096 keys and signatures have 4.4 to 5 KiB and 220 to 330 elements.
- * OpenSSL's own limit is 100 KiB.
+ * Limits for a client's certificates, which are parsed before they are verified. Parsing a DER element can cost 1/1,000
+ * of the CPU time of a handshake, and parsing a key 1/6. Three certificates with RSA-4096 keys and signatures have 4.4
+ * to 5 KiB and 220 to 330 elements. OpenSSL's own limit is 100 KiB.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4
@@ -66,7 +66,7 @@ enum { OCTET_STRING = 0x04, CONSTRUCTED = 0x20, SEQUENCE = 0x30, SET = 0x31 };
  * much CPU time as 20 KB of data.
  */
 #define KEY_UPDATES 128
-/* Indexes of a connection's counters of records and KeyUpdates. NULL counts as 0. */
+/* Indexes of the connection's counters of records and KeyUpdates. NULL counts as 0. */
 static int records_index, updates_index;
 /* Stored instead of the record count once the client's certificate is verified. */
 #define VERIFIED ((uintptr_t)-1)
@@ -81,7 +81,7 @@ static int stop_at_first_failure(int verified, X509_STORE_CTX *store) {
 }
 
 /*
- * Time at which the first of the verified certificates, the CA included, has expired; NULL: none has. OpenSSL's own
+ * Time at which the first of the verified certificates, the CA included, has expired; NULL if none has. OpenSSL's own
  * check of times is turned off (verify_parameters.c), because it would also reject certificates that are not valid yet.
  */
 static const ASN1_TIME *first_expiry(X509_STORE_CTX *store) {
@@ -100,8 +100,8 @@ static void set_error_text(const char *why) {
 }
 
 /*
- * Verifies the client's certificate during the handshake. If it fails, OpenSSL sends an alert and does not use the
- * client's public key any more, which could take milliseconds.
+ * Verifies the client's certificate during the handshake. If it fails, OpenSSL sends an alert and skips the check with
+ * the client's public key, which could take milliseconds.
  */
 static int verify(X509_STORE_CTX *store, void *unused) {
   (void)unused;
@@ -123,7 +123,9 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   }
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
-  /* The issuer has the name of the CA, but another key. Without this change the alert would be decrypt_error. */
+  /*
+   * The issuer has the name of the CA, but another key. Unless the error is replaced, the alert would be decrypt_error.
+   */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
   return 0;
@@ -173,7 +175,10 @@ static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   return elements;
 }
 
-/* The limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL: none, or the message is malformed. */
+/*
+ * The limit that a Certificate message (RFC 8446, 4.4.2) exceeds; NULL if it exceeds none, or if the message is
+ * malformed.
+ */
 static const char *excess(const unsigned char *message, size_t length) {
   size_t at = 8, links = 0, elements = 0;
   if (length < at || message[4] != 0) return NULL;

@@ -9,9 +9,9 @@ import { listenTcp, listenUnix, type TcpAddress } from "./listen.ts";
 export interface PeerCertificate {
   /** Distinguished name in the format of Node. */
   readonly subject: string;
-  /** Start of its validity, in milliseconds since 1970. */
+  /** Start of the certificate's validity, in milliseconds since 1970. */
   readonly notBeforeMs: number;
-  /** End of its validity or of its issuers', whichever comes first, in milliseconds since 1970. */
+  /** The time at which the certificate or one of its issuers expires, whichever is first, in milliseconds since 1970. */
   readonly notAfterMs: number;
   /** The certificate and its known issuers, in DER. */
   readonly chain: readonly Buffer[];
@@ -62,8 +62,8 @@ export class AcceptedConnection implements Connection {
   }
 
   /**
-   * Closes the connection at once, and logs the reason: as refused, or as failed if it was established. Further calls
-   * do nothing.
+   * Closes the connection at once and logs the reason. The log says that the connection failed if it was established,
+   * and otherwise that it was refused. Further calls do nothing.
    */
   drop(reason: string): void {
     this.failed(reason);
@@ -91,7 +91,8 @@ const MAPPED_IPV4_PREFIX = "::ffff:";
 function peerAddress(socket: Socket & SocketWithConnection): string {
   const { remoteAddress, remotePort } = socket;
   if (remoteAddress === undefined || remotePort === undefined) return socket[VSOCK_PEER] ?? "unix";
-  // Not a regular expression: V8 would compile it in every clone of a snapshot, which touches 80 pages (decision 0020).
+  // This is not a regular expression, because V8 would compile it in every clone of a snapshot, which touches 80 pages
+  // of memory (decision 0020).
   const isMapped = remoteAddress.startsWith(MAPPED_IPV4_PREFIX) && remoteAddress.includes(".");
   const address = isMapped ? remoteAddress.slice(MAPPED_IPV4_PREFIX.length) : remoteAddress;
   return address.includes(":") ? `[${address}]:${remotePort}` : `${address}:${remotePort}`;
@@ -126,7 +127,7 @@ export interface AcceptorOptions {
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
-  /** Undefined: connections that are lost because no descriptor is left are not logged. */
+  /** If undefined, connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals | undefined;
 }
 
@@ -264,7 +265,7 @@ export class Acceptor {
     return `connection limit (${this.#options.limit}) reached`;
   }
 
-  /** Admits a connection. Undefined: it was refused. */
+  /** Admits a connection. Returns undefined if it was refused. */
   #admit(socket: Socket & SocketWithConnection): AcceptedConnection | undefined {
     const connection = new AcceptedConnection(socket, this.#logFailed, () => {
       if (this.#open.delete(connection) || this.#surplus.delete(connection)) this.#closing.add(connection);
@@ -285,8 +286,8 @@ export class Acceptor {
   }
 
   /**
-   * Returns the set that a new connection is added to, after closing another connection if necessary. Undefined: the
-   * new connection must be refused.
+   * Returns the set that a new connection is added to, after closing another connection if necessary. Returns undefined
+   * if the new connection must be refused.
    */
   #placeForNew(): Set<AcceptedConnection> | undefined {
     const { limit, surplus = 0 } = this.#options;

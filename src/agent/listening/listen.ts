@@ -146,7 +146,7 @@ export async function listenTcp(server: Server, place: TcpAddress): Promise<numb
   }
   const port = place;
   try {
-    // Without an address Node does not load its resolver and its address parser, which takes 8 ms.
+    // Without an address, Node need not load its resolver and its address parser, which would take 8 ms.
     await listening(server, { port });
     // Node falls back to IPv4 after any failure of IPv6, even if the port is in use. Listen on both explicitly to get
     // the real error.

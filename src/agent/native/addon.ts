@@ -52,7 +52,10 @@ interface BackgroundWriter {
 /** Does not take ownership of the descriptor. Throws if the thread cannot be started. */
 type BackgroundWriterClass = new (fd: number, capacityBytes: number) => BackgroundWriter;
 
-/** Settings of a child that are not part of its SpawnBlock. If a setting is undefined, the agent's is inherited. */
+/**
+ * Settings of a child that are not part of its SpawnBlock. If a setting is undefined, the child inherits the agent's
+ * value.
+ */
 export interface SpawnSettings {
   /** Soft RLIMIT_NOFILE. Limited by the hard limit. */
   readonly openFilesLimit: number;
@@ -66,7 +69,8 @@ export interface SpawnSettings {
 
 /**
  * Called once. If `errno` is 0, the child runs the command. The last three arguments are the agent's non-blocking ends
- * of the child's streams; -1: none. If `errno` is not 0, the child is dead and reaped, and all descriptors are closed.
+ * of the child's streams; -1 if there is no such stream. If `errno` is not 0, the child is dead and reaped, and all
+ * descriptors are closed.
  */
 type SpawnDone = (
   errno: number,
@@ -79,7 +83,7 @@ type SpawnDone = (
 
 /** The functions of the addon, the same as in addon/addon.h (a test compares them). The C files explain how they work. */
 export interface Addon {
-  /** Returns a number for abortSpawn. 0: out of memory, and `done` is not called. */
+  /** Returns a number for abortSpawn. Returns 0 if there is no memory; `done` is then not called. */
   spawn(block: SpawnBlock, settings: SpawnSettings, done: SpawnDone): number;
   /**
    * Kills a child that is still starting (step "killed"). Does nothing once the start has succeeded or failed. Returns
@@ -146,7 +150,7 @@ export interface Addon {
   resizeTerminal(fd: number, cols: number, rows: number): number;
   /** Sends SIGINT, SIGQUIT or SIGTSTP to the foreground process group of a terminal. -EINVAL for other signals. */
   signalForeground(fd: number, signal: number): number;
-  /** The current end-of-file character of a terminal; negative: none. */
+  /** The current end-of-file character of a terminal; negative if there is none. */
   terminalEofByte(fd: number): number;
   /** The environment of the process as raw bytes. */
   environ(): Buffer[];
@@ -237,7 +241,7 @@ export interface Addon {
    */
   entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
-   * Removes entries. `names` has for each a byte (`/` for a directory, which must be empty), the name and a NUL.
+   * Removes entries. `names` has for each entry a byte (`/` for a directory, which must be empty), the name and a NUL.
    * Resolves with a 32-bit errno for each entry that was tried in one time slice; 0: removed.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
@@ -278,8 +282,9 @@ export interface Addon {
     roomBytes: number,
   ): Promise<Buffer | number>;
   /**
-   * Finds the next data at or after an offset. Resolves with its start and end (64 bits each), or the file's end twice.
-   * Holes smaller than 64 KiB count as data. Afterwards the file position is `from`.
+   * Finds the next data at or after an offset. Resolves with its start and end (64 bits each). If there is no more
+   * data, both are the end of the file. Holes smaller than 64 KiB count as data. Afterwards the file position is
+   * `from`.
    */
   nextData(fd: number, from: Uint8Array): Promise<Buffer | number>;
   /** Syncs the file system of an open directory (syncfs(2)). */

@@ -10,7 +10,10 @@ export function builtAddonDirectory(projectRoot: string): string {
   return join(projectRoot, "dist", "native", `linux-${process.arch}`);
 }
 
-/** Directory of the bundle, which contains the addon. The launcher sets it. Undefined: started without the launcher. */
+/**
+ * Directory of the bundle, which contains the addon. The launcher sets it. Undefined if the agent was started without
+ * the launcher.
+ */
 export function bundleDirectory(environment: NodeJS.ProcessEnv): string | undefined {
   return environment["GUEST_AGENT_DIR"];
 }

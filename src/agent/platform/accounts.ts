@@ -6,7 +6,10 @@ import { errnoOf } from "../../shared/errors.ts";
 import type { Addon } from "../native/index.ts";
 
 const LIMIT_BYTES: number = 4 * 1024 * 1024;
-/** Because timestamps are coarse, a file that changed less than this ago may change again without a new timestamp. */
+/**
+ * Because timestamps are coarse, a file that changed less than this time ago may change again without getting a new
+ * timestamp.
+ */
 const RECENT_NS = 2_000_000_000n;
 const ABSENT: ReadonlySet<unknown> = new Set(["ENOENT", "ENOTDIR"]);
 
@@ -14,7 +17,8 @@ function unusable(path: string, problem: string, cause?: unknown): AgentError {
   return new AgentError("FAILED_PRECONDITION", "EXEC_BAD_USER", `${path} ${problem}`, { path }, cause);
 }
 
-// Not node:fs/promises: loading it takes a millisecond, and the workload's start waits for the first user lookup.
+// node:fs/promises is not used: loading it takes a millisecond, and the workload's start waits for the first user
+// lookup.
 const openFile = promisify(open);
 const statFile: (fd: number, options: { bigint: true }) => Promise<BigIntStats> = promisify(fstat);
 const readFrom = promisify(read);

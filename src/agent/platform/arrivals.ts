@@ -27,8 +27,8 @@ export function arrivalsWatcher(addon: Pick<Addon, "FdWatch" | "duplicate">): Wa
 }
 
 /**
- * Why no descriptor can be opened now; undefined: one can. Opens a path that always exists, because dup(2) does not
- * fail if only the guest's file limit is reached (ENFILE).
+ * Why no descriptor can be opened now; undefined if one can be opened. Opens a path that always exists, because dup(2)
+ * does not fail if only the guest's file limit is reached (ENFILE).
  */
 function whyNoDescriptor(): string | undefined {
   try {

@@ -9,7 +9,10 @@ export function guestClock(addon: Addon): Clock {
   };
 }
 
-/** Timers of Node. Delays are limited to TIMER_LIMIT_MS (24 days), because Node runs a timer with more at once. */
+/**
+ * Timers of Node. Delays are limited to TIMER_LIMIT_MS (24 days), because Node runs a timer with a longer delay at
+ * once.
+ */
 export const nodeTimers: Timers = {
   after: (delayMs, task) => {
     const timer = setTimeout(task, Math.min(delayMs, TIMER_LIMIT_MS));

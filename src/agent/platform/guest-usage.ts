@@ -17,7 +17,10 @@ import type { CgroupDirectory } from "./processes/cgroup-directory.ts";
 
 const namesOf = promisify(readdir);
 
-/** Bytes to read of a file. They have about 1,500 mounts (a guest may have 100,000) and take about a millisecond. */
+/**
+ * How many bytes of a file are read. They contain about 1,500 mounts (a guest may have 100,000). Reading them takes
+ * about a millisecond.
+ */
 const HEAD_BYTES: number = 256 * 1024;
 const PIECE_BYTES: number = 32 * 1024;
 const KIB = 1024;

@@ -11,9 +11,9 @@ const CONTAINER_OOM_SCORE_ADJ = "GUEST_AGENT_CONTAINER_OOM_SCORE_ADJ";
 export interface Inheritance {
   /** The environment of the entrypoint, unmodified: raw entries in their order. */
   readonly entries: InheritedEnvironment;
-  /** The agent's end of the socket to the launcher; undefined: started without the launcher. */
+  /** The agent's end of the socket to the launcher; undefined if the agent was started without the launcher. */
   readonly channelFd: number | undefined;
-  /** oom_score_adj (proc(5)) before the launcher lowered it for itself and the agent; undefined: it did not. */
+  /** oom_score_adj (proc(5)) before the launcher lowered it for itself and the agent; undefined if it did not. */
   readonly containerOomScoreAdj: number | undefined;
 }
 

@@ -97,7 +97,7 @@ interface Held extends SocketHolder {
 
 /** Finds the processes that hold sockets by reading /proc/PID/fd. */
 export class SocketHolders {
-  /** Last result by inode; undefined: no holder was found. */
+  /** Last result by inode; undefined if no holder was found. */
   #known: ReadonlyMap<number, Held | undefined> = new Map();
 
   /** Implements `Sockets.holders`. Checking a known holder costs one readlink and one small read. */

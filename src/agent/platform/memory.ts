@@ -7,7 +7,7 @@ const CHECK_AFTER_MS = 10_000;
 /** The agent is idle while it uses less than this share of a CPU. */
 const IDLE_CPU_SHARE = 0.02;
 /**
- * How long no memory is freed after a snapshot was announced, unless a call ends this time. Otherwise every clone of
+ * After a snapshot was announced, no memory is freed for this time, or until the next call. Otherwise every clone of
  * the snapshot would soon free the same memory.
  */
 const SNAPSHOT_LIMIT_MS = 60_000;
@@ -19,7 +19,10 @@ const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
  * that V8 takes them for growth, and collects the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
-/** V8's default for the same value. Small calls use little memory; collecting more often makes them a sixth slower. */
+/**
+ * V8's default for this setting, which applies while no data is streamed. Small calls use little memory, and more
+ * frequent collections would make them a sixth slower.
+ */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
 /** Growth of the old generation, in percent, that triggers a collection. V8's default permits fourfold growth. */
 const OLD_GENERATION_GROWTH_PERCENT = 60;
@@ -47,12 +50,15 @@ export class MemoryKeeper {
   #callsWhenFreed = 0;
   #isGrowthLimited = false;
   #freedStartPages = false;
-  /** After a snapshot: number of calls until the optimizing compilers are enabled again; undefined: they are on. */
+  /**
+   * After a snapshot: number of calls until the optimizing compilers are enabled again; undefined while they are
+   * enabled.
+   */
   #unoptimizedLeft: number | undefined;
   /** A snapshot was announced, and there was no call since. */
   #awaitsSnapshot = false;
 
-  /** @param pages the pages of the bundle's programs; undefined: the agent does not run from a bundle */
+  /** @param pages the pages of the bundle's programs; undefined if the agent does not run from a bundle */
   constructor(
     addon: Pick<Addon, "trimHeap">,
     pages: Pick<ProgramPages, "release"> | undefined,
@@ -114,7 +120,8 @@ export class MemoryKeeper {
     // Pages are released before the rehearsal, so that the pages that the rehearsal maps are also mapped in clones.
     this.#pages?.release();
     await rehearse();
-    // Part of the rehearsal, because the first real call will also do this. The timer that it starts is stopped below.
+    // This is part of the rehearsal, because the first real call will also do this. The timer that it starts is stopped
+    // below.
     this.#resume();
     // Empties the young generation, so that no collection is needed during the first calls.
     this.#collect?.("minor");
@@ -170,7 +177,10 @@ export class MemoryKeeper {
     this.#callsWhenFreed = calls;
   }
 
-  /** Releases, once, the pages that only the start needed. Not while calls run, which would read their pages again. */
+  /**
+   * Releases, once, the pages that only the start needed. Does nothing while calls run, because they would load the
+   * pages again.
+   */
   #freeStartPages(): void {
     if (this.#freedStartPages || this.#calls > 0) return;
     this.#freedStartPages = true;
@@ -183,7 +193,10 @@ function setFlags(flags: readonly string[]): void {
   for (const flag of flags) setFlagsFromString(`--${flag}`);
 }
 
-/** Resident memory of the agent; without /proc, where Node throws, the peak, so that the first check frees memory. */
+/**
+ * Resident memory of the agent. Without /proc, Node throws, and the peak is returned instead, so that the first check
+ * frees memory.
+ */
 function residentBytes(): number {
   try {
     return process.memoryUsage.rss();

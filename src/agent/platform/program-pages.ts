@@ -56,7 +56,8 @@ export class ProgramPages {
       this.#addon.dropFileCache(fd);
       closeSync(fd);
     } catch {
-      // The agent's user may be allowed to execute a program but not to read it. Its pages stay in this case.
+      // The agent's user may be allowed to execute a program but not to read it. In this case its pages cannot be
+      // released.
     }
   }
 }

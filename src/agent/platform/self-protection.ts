@@ -16,16 +16,19 @@ const MAX_OOM_SCORE_ADJ = 1000;
 /** Lowest score for a child. A process with -1000 is never killed, and if only such are left, the kernel panics. */
 const LEAST_CHILD_SCORE_ADJ = -999;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
-/** Nice value of the agent, so that it responds in time while the workload is busy. Less could starve the workload. */
+/**
+ * Nice value of the agent, so that it responds in time while the workload is busy. A lower value could starve the
+ * workload.
+ */
 const PRIORITY = -5;
 
 /** OOM scores and scheduling priority for the agent's children. */
 export interface ChildPriority {
-  /** Higher than the agent's; undefined: unknown. */
+  /** Higher than the agent's score; undefined if unknown. */
   readonly workloadOomScoreAdj: number | undefined;
   /** For commands, hooks and ready_cmd: higher than the workload's. */
   readonly commandOomScoreAdj: number | undefined;
-  /** The agent's priority before the agent raised it; undefined: the agent did not raise it. */
+  /** The agent's priority before the agent raised it; undefined if the agent did not raise it. */
   readonly priority: number | undefined;
 }
 
@@ -63,7 +66,7 @@ function raisePriority(): number | undefined {
  * as far as its privileges allow. Call it once, early. Forbidding dumps is the last step, because afterwards /proc/self
  * belongs to root, and the agent may not be able to change its score.
  *
- * @param containerOomScoreAdj the score before the launcher changed it; undefined: the launcher did not change it
+ * @param containerOomScoreAdj the score before the launcher changed it; undefined if the launcher did not change it
  */
 export function protectSelf(
   addon: Pick<Addon, "forbidDumps">,

@@ -14,9 +14,9 @@ import { Descendants } from "./processes/descendants.ts";
 const { ENOSYS, EPERM, ESRCH } = constants.errno;
 /** Processes to read per tick; each takes some 40 us. */
 const READ_AT_ONCE = 64;
-/** Largest number of cgroups that are searched for members. */
+/** Largest number of nested cgroups that are searched for processes of the session. */
 const NESTED_LIMIT = 16_384;
-/** Unit of /proc/PID/stat: USER_HZ is 100 on both architectures (time(7)). */
+/** Unit of times in /proc/PID/stat. USER_HZ is 100 on both architectures (time(7)). */
 const TICK_US = 10_000;
 const KIB = 1024;
 /** The addon compares start times modulo 2^31. */
@@ -26,9 +26,9 @@ const FIELD = { state: 0, parent: 1, session: 3, userTicks: 11, systemTicks: 12,
 
 export interface SessionProcessesParts {
   readonly addon: Pick<Addon, "processSessions" | "parentOf" | "isAlive" | "signalProcess">;
-  /** The session's cgroup. Undefined: without cgroups, only descendants of the launcher are found. */
+  /** The session's cgroup. If undefined, only descendants of the launcher are found. */
   readonly cgroup: Pick<CgroupDirectory, "name" | "members"> | undefined;
-  /** The process that adopts the orphans of the session. Undefined: there is no launcher. */
+  /** The process that adopts the orphans of the session. Undefined if there is no launcher. */
   readonly launcher: number | undefined;
   /** Reads the start of a file on a thread. Rejects if it cannot be read; with FileSystemHung if the read hangs. */
   readonly readStart: (path: string, limitBytes: number) => Promise<Uint8Array>;
@@ -83,7 +83,7 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
 }
 
 /**
- * Reads a process; undefined: it has ended. Reads synchronously, because these files cannot block: unlike
+ * Reads a process; undefined if it has ended. Reads synchronously, because these files cannot block: unlike
  * /proc/PID/cmdline, they need no lock of the process.
  */
 function readProcess(pid: number, session: string | undefined): SessionProcess | undefined {

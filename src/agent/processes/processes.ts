@@ -20,12 +20,12 @@ export interface CommandProcess {
   readonly kind: "workload" | "kept" | "attached";
   /** Pid of its first process. Undefined after the end of that process, because pids are reused. */
   readonly pid: number | undefined;
-  /** Its cgroup (`ChildProcess.cgroup`). */
+  /** The command's cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
   /** The name of a kept command. Undefined for the workload and for a command that is not kept. */
   readonly name?: string;
   readonly execId?: string;
-  /** Address of the client, if the command is not kept. */
+  /** Address of the client, for a command that is not kept. */
   readonly client?: string;
 }
 
@@ -33,10 +33,10 @@ export interface CommandProcess {
 export interface ListedProcess extends SessionProcess {
   /** Nanoseconds since 1970. */
   readonly startedNs: bigint;
-  /** Undefined: the user id has no name. */
+  /** Undefined if the user id has no name. */
   readonly user: string | undefined;
   readonly commandLine: { readonly bytes: Uint8Array; readonly truncated: boolean };
-  /** The command that the process belongs to; undefined: none. */
+  /** The command that the process belongs to; undefined if it belongs to none. */
   readonly command: CommandProcess | undefined;
 }
 
@@ -50,7 +50,7 @@ export interface ProcessListParts {
   readonly processes: SessionProcesses;
   /** Returns the workload and the commands, including kept commands that have ended. */
   readonly commands: () => readonly CommandProcess[];
-  /** Resolves with the name of a user id; undefined: it has none, or names cannot be looked up. */
+  /** Resolves with the name of a user id; undefined if the id has no name, or if names cannot be looked up. */
   readonly userName: (uid: number) => Promise<string | undefined>;
   readonly clock: Clock;
   readonly timers: Timers;

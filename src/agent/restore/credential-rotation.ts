@@ -16,11 +16,11 @@ const QUIET: ReadonlySet<RotationCause> = new Set(["token", "files", "snapshot"]
 interface WatchedFiles {
   /** Version of the files when they were last read. */
   readonly readVersion: string;
-  /** Current version of the files. Never rejects. */
+  /** Resolves with the current version of the files. Never rejects. */
   presentVersion(): Promise<string>;
 }
 
-/** For each kind of files: whether the agent now uses their current content. False: a file is invalid. */
+/** For each kind of files: whether the agent now uses their current content. False if a file is invalid. */
 export interface Renewal {
   readonly credentials: boolean;
   readonly environment: boolean;
@@ -78,7 +78,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // A known problem is not logged again for a frequent cause, which would repeat it every second.
+      // A known problem is not logged again if the cause of the check is frequent. Otherwise it would be logged every
+      // second.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });

@@ -40,7 +40,7 @@ export async function rehearse<Connection>({ duties, own, play }: RehearsalParts
  * nor the time of the last user activity, and log nothing. They do read the credential and spec files again and use
  * changed ones, but they wait for the file system for at most a second.
  *
- * @param parts whose `renew` has only objects that exist for the rehearsal, except for the files
+ * @param parts everything in `renew` except the files exists only for the rehearsal
  */
 export function rehearsedDuties<Connection>(parts: RestoreParts<Connection>): Restore<Connection> {
   const { clock, kernel, renew } = parts;

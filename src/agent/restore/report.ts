@@ -5,9 +5,9 @@ import type { DutiesThaw } from "../session/index.ts";
 export interface RestoreRequest {
   /** Fresh random bytes of the host. Overwritten with zeros after use. */
   readonly entropy: Uint8Array;
-  /** Time of the host in nanoseconds since 1970; undefined: leave the clock alone. */
+  /** Time of the host in nanoseconds since 1970; if undefined, the clock is not changed. */
   readonly hostTimeNs: bigint | undefined;
-  /** Keep a frozen session frozen: another RunRestoreDuties call will follow. The freeze_ms continues to run. */
+  /** Keep a frozen session frozen: another RunRestoreDuties call will follow. The time limit freeze_ms continues to run. */
   readonly keepFrozen?: boolean;
 }
 

@@ -35,7 +35,7 @@ export interface RenewedParts<Connection> {
   /** Ends all connections but one, because clones of the guest share their keys. Returns how many it ended. */
   readonly connections: { dropOtherConnections(keep: Connection): number };
   readonly freeze: { thawByDuties(end: DutiesEnd): DutiesThaw; readonly frozen: boolean };
-  /** Runs ready_cmd now; undefined: there is none. */
+  /** Runs ready_cmd now. Undefined if there is no ready_cmd. */
   readonly readiness: { runNow(): void } | undefined;
 }
 
@@ -97,7 +97,8 @@ export class Restore<Connection> {
     // The files are reloaded before the thaw, so that no process of the session can run with old credentials.
     const { credentials, environment } = await renew.rotation.renew("restore");
     const droppedConnections = renew.connections.dropOtherConnections(call.connection);
-    // The thaw follows all steps that the session could notice: its first instruction finds new randomness and time.
+    // The thaw follows all steps that the session could notice: from its first instruction on, it has new random
+    // numbers and the right time.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rotation.resetRateLimits();
     // In a session that stays frozen, ready_cmd could not start.

@@ -22,11 +22,14 @@ const LOW_WATER_BYTES = 256 * 1024;
 const LINGER_MS = 1_000;
 /** How long the status of a rejected call waits for the end of the request. */
 const REQUEST_END_WAIT_MS = 1_000;
-/** A smaller grpc-timeout means that the deadline has already passed, for which grpc-go sends a nanosecond. */
+/**
+ * A smaller grpc-timeout means that the deadline has already passed. In this case grpc-go sends a timeout of one
+ * nanosecond.
+ */
 const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more than this is large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** A unary request of this size consists mostly of unknown fields. */
+/** A unary request of more than this size can only consist mostly of unknown fields. */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
 /** The request of a call, and the limits and memory that it shares with other calls. */
@@ -41,7 +44,7 @@ export interface CallSetup {
   readonly spare: SpareMemory;
   /** Limits the data that clients have not read after `failOnRead`. At the limit the oldest call is evicted. */
   readonly unreadAnswers: Allowance;
-  /** Largest request message. */
+  /** Limit for the size of a request message. */
   readonly messageLimitBytes: number;
   /** Called with 1 when the call becomes large, and with -1 when a large call has ended. */
   readonly onLarge: (change: 1 | -1) => void;
@@ -132,7 +135,7 @@ export class Call implements StreamConsumer {
     const { bytes } = message;
     if (bytes.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, bytes);
     try {
-      // A Uint8Array and not a Buffer, because `clone` copies with `slice`, which returns a view for a Buffer.
+      // This is a Uint8Array and not a Buffer, because `clone` copies with `slice`, which returns a view for a Buffer.
       const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       return clone(schema, decodeMessage(schema, view));
     } finally {
@@ -184,7 +187,7 @@ export class Call implements StreamConsumer {
    */
   startDeadline(timeoutMs: number): void {
     if (timeoutMs < SHORTEST_DEADLINE_MS) throw deadlinePassed();
-    // Node has no longer timers, so such a call has no deadline.
+    // Node cannot set a timer for longer than that, so such a call has no deadline.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
       this.failWithin1s(deadlinePassed());

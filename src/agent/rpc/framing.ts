@@ -35,7 +35,7 @@ export class MessageReader {
   /** Start of a prefix that arrives in pieces. */
   #prefix: Uint8Array | undefined;
   #prefixFilled = 0;
-  /** Length of the incomplete message. `#begin` has its first bytes until more arrive, in memory that is reused. */
+  /** Length of the incomplete message. Its first bytes are in `#begin`, in reused memory, until more bytes arrive. */
   #messageBytes = 0;
   #begin: Uint8Array | undefined;
   #beginMemory: Uint8Array | undefined;
@@ -105,7 +105,7 @@ export class MessageReader {
     }
   }
 
-  /** The incomplete message. Its buffer is taken late, so that it can be that of the previous message. */
+  /** The incomplete message. Its buffer is allocated late, so that the buffer of the previous message can be reused. */
   #incompleteMessage(): Uint8Array | undefined {
     const begin = this.#begin;
     if (begin === undefined) return this.#message;

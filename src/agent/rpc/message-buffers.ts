@@ -2,7 +2,10 @@
 const SMALLEST_BYTES = 4 * 1024;
 /** Largest number of free buffers to keep. Two are needed: one is filled while the other one is in use. */
 const KEPT_BUFFERS = 2;
-/** Largest size of the free buffers to keep. While one batch of a file is collected, another one is written. */
+/**
+ * Limit for the total size of the free buffers to keep. Uploads need two: one batch of a file is collected while
+ * another one is written.
+ */
 const KEPT_BYTES = 1280 * 1024;
 /** Limit for the free buffers of all requests together. It suffices for the writers that may use large batches. */
 const SPARE_LIMIT_BYTES: number = 16 * 1024 * 1024;
@@ -46,7 +49,7 @@ export class MessageBuffers {
     const at = this.#free.findIndex((buffer) => buffer.byteLength >= length);
     const [reused] = at < 0 ? [] : this.#free.splice(at, 1);
     if (reused !== undefined) this.#spare.use(reused.byteLength);
-    // A buffer of more than twice the size is not reused, because it would waste memory.
+    // A buffer of more than twice the required size is not reused, because it would waste memory.
     const fits = reused !== undefined && reused.byteLength <= 2 * length;
     const bytes = fits ? new Uint8Array(reused, 0, length) : Buffer.allocUnsafeSlow(length);
     (this.#lent ??= new WeakMap()).set(bytes.buffer, length);

@@ -12,7 +12,10 @@ interface HttpRefusal {
   readonly body: string;
 }
 
-/** The response to a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined: it is gRPC. */
+/**
+ * The response to a request that is not gRPC (gRPC over HTTP/2: "HTTP status of 415"); undefined if the request is
+ * gRPC.
+ */
 export function httpRefusal(fields: RequestFields): HttpRefusal | undefined {
   if (fields[":method"] !== "POST") return refusal({ ":status": "405", allow: "POST" });
   if (!CONTENT_TYPE.test(fields["content-type"] ?? "")) {
@@ -26,7 +29,7 @@ function refusal(fields: Fields): HttpRefusal {
   return { fields: { ...fields, "content-type": "text/plain", "content-length": String(body.length) }, body };
 }
 
-/** Value of grpc-timeout in milliseconds; undefined: no limit. Throws AgentError if it is malformed. */
+/** Value of grpc-timeout in milliseconds; undefined if there is no limit. Throws AgentError if it is malformed. */
 export function requestTimeoutMs(fields: RequestFields): number | undefined {
   const value = fields["grpc-timeout"];
   if (value === undefined) return undefined;

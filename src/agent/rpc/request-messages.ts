@@ -7,7 +7,10 @@ import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 const PAUSE_AT_BYTES = 64 * 1024;
 /** Counted for each buffered message in addition to its bytes, so that a flood of empty messages is limited, too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
-/** Larger messages count until they are released, because a handler may keep one for long. */
+/**
+ * Messages of more than this size count against the limit until they are released, because a handler may keep them for
+ * a long time.
+ */
 const LARGE_MESSAGE_BYTES = 256 * 1024;
 
 /** The messages of a request. While the handler does not read, the stream is paused, so that the client must wait. */
@@ -25,7 +28,7 @@ export class RequestMessages {
   #paused = true;
   #ended = false;
   #discarded = false;
-  /** The request must have exactly one message, which is delivered at its end. */
+  /** The request must have exactly one message, which is delivered at the end of the request. */
   #isSingle = false;
   #failure: Error | undefined;
   #wake: (() => void) | undefined;
@@ -42,7 +45,7 @@ export class RequestMessages {
     stream.pause();
   }
 
-  /** The next message; undefined: there is none. Throws AgentError if the request failed. */
+  /** The next message; undefined if there is none. Throws AgentError if the request failed. */
   next(): Promise<LentBytes | undefined> {
     return new Promise((resolve, reject) => {
       this.each(

@@ -31,7 +31,7 @@ export interface RouterOptions {
   readonly log: Log;
   /** Value of the response header `svc-agent-version`. */
   readonly agentVersion: string;
-  /** Largest request message. Default: MESSAGE_LIMIT_BYTES. */
+  /** Limit for the size of a request message in bytes. Default: MESSAGE_LIMIT_BYTES. */
   readonly messageLimitBytes?: number;
   /** Called with the number of running calls when one begins or ends. */
   readonly onCalls?: (running: number) => void;
@@ -45,7 +45,10 @@ type RawHandler = (call: Call, over: (error?: unknown) => void) => void;
 /** A response message, or a frame that the handler has encoded itself. */
 type Response<O extends DescMessage> = MessageShape<O> | Frame;
 
-/** Admits a call (undefined) or rejects it, before its handler runs and before any of its body is read. */
+/**
+ * Admits a call (with undefined) or rejects it (with an error), before its handler runs and before any of its body is
+ * read.
+ */
 export type Interceptor = (metadata: RequestFields) => AgentError | undefined | Promise<AgentError | undefined>;
 
 /** Finds the handler of each call and turns its result or error into a response. */

@@ -25,7 +25,7 @@ export class FieldCursor {
   number = 0;
   wireType = 0;
   start = 0;
-  /** Start of the field's value, after a length prefix if there is one. `valueEnd` is its end. */
+  /** Start of the field's value, after a length prefix if there is one. The value ends at `valueEnd`. */
   valueStart = 0;
   valueEnd = 0;
   /** Value of an integer field, exact up to 2^53. */

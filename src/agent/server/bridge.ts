@@ -36,7 +36,7 @@ export async function bridge(path: string | undefined, printError: (line: string
   try {
     const sent = pipeline(openInput(), agent);
     const received = pipeline(agent, openOutput());
-    // A failure to send is ignored here: receiving fails as well then, unless the agent has already sent everything.
+    // A failure to send is ignored here. Receiving then fails, too, unless the agent has already sent everything.
     sent.catch(() => undefined);
     // A serial port closes for both directions at once. Output that is written after that would wait for the next host
     // that opens the port, so the end of the input also ends the bridge.
@@ -55,7 +55,10 @@ function openInput(): Readable {
   return isStream(0) ? new Socket({ fd: 0, readable: true, writable: false }) : createReadStream("", { fd: 0 });
 }
 
-/** A stream in place of process.stdout, whose writes to a pipe or terminal would also block the other direction. */
+/**
+ * A stream that replaces process.stdout. Writes of process.stdout to a pipe or terminal block the thread, and so would
+ * also block the other direction.
+ */
 function openOutput(): Writable {
   return isStream(1) ? new Socket({ fd: 1, readable: false, writable: true }) : createWriteStream("", { fd: 1 });
 }

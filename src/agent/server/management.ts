@@ -32,17 +32,17 @@ export interface ManagementServerOptions {
   readonly router: Router;
   /** Admits or refuses every call (see tokenAuthenticator). */
   readonly authenticate: Interceptor;
-  /** The field of requests that contains the token (see tokenField). Undefined: no token is expected. */
+  /** The field of requests that contains the token (see tokenField). If undefined, no token is required. */
   readonly tokenField?: SecretField;
   /** Called for every accepted connection. */
   readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
-  /** Undefined: connections that are lost because no descriptor is left are not logged. */
+  /** If undefined, connections that are lost because no descriptor is left are not logged. */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Undefined: a lost TCP peer is detected only by keepalive. The kernel sends no keepalive probes while sent data is
-   * unacknowledged.
+   * If undefined, a lost TCP peer is detected only by keepalive. The kernel sends no keepalive probes while sent data
+   * is unacknowledged.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;

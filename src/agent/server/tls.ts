@@ -52,8 +52,8 @@ export function isIssuedBy(chain: readonly Buffer[], { clientCa }: TlsMaterial):
 }
 
 /**
- * The certificate of a client whose handshake is complete. Undefined: the client has none, and its data must not be
- * read.
+ * The certificate of a client whose handshake is complete. Returns undefined if the client has none; its data must then
+ * not be read.
  */
 export function peerCertificate(socket: TLSSocket): PeerCertificate | undefined {
   const certificate = socket.getPeerX509Certificate();
@@ -73,7 +73,7 @@ export function handshakeFailure(error: Error): string {
   return `TLS handshake failed: ${code ?? error.message}`;
 }
 
-/** The contents of a certificate, whether it is accepted or not. */
+/** Describes a certificate, whether it is accepted or not. */
 export function described(certificate: X509Certificate, socket: TLSSocket): PeerCertificate {
   const chain = chainOf(socket.getPeerCertificate(true));
   return {

@@ -84,7 +84,7 @@ export async function warmUp(
     open.push(socket, client);
     server.serveInMemory(near, handshake);
     if (isRehearsal) {
-      // A second connection, so that the restore steps run the code that ends other connections.
+      // The second connection makes the restore steps run the code that ends other connections.
       server.serveInMemory(other);
       await new Promise<void>((resolve) => others.end(resolve));
     }
@@ -94,7 +94,7 @@ export async function warmUp(
   } finally {
     clearTimeout(timer);
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
-    // Node ends TLS in a later tick.
+    // Node completes the end of TLS in a later tick, which must also pass before the snapshot.
     if (isRehearsal) await delay(1);
   }
 }

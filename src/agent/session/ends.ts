@@ -15,11 +15,14 @@ export interface Ending {
   readonly graceMs: number;
 }
 
-/** For the process tree of a command at its timeout, and for all processes when the agent shuts down. */
+/** How the process tree of a command is ended at its timeout, and how all processes are ended when the agent shuts down. */
 export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
-/** For the session of a command whose client has disconnected, as the kernel does when a terminal disconnects. */
+/**
+ * How the session of a command is ended whose client has disconnected. The kernel does the same when a terminal
+ * disconnects.
+ */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
-/** For processes that must not run any more. */
+/** How processes are killed that must not run any longer. */
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
 /** The result of ending processes. */

@@ -35,7 +35,7 @@ export function comparable(name: string): string {
   return Buffer.from(name).toString("latin1");
 }
 
-/** Variables by name. Undefined: the variable is to be removed. */
+/** Variables by name. An undefined value removes the variable. */
 type Variables = ReadonlyMap<string, string | undefined>;
 
 function entries(variables: Variables): string[] {
@@ -44,7 +44,7 @@ function entries(variables: Variables): string[] {
   return set;
 }
 
-/** `environment` with `variables` applied: each replaces or removes all entries of its name. */
+/** `environment` with `variables` applied: each variable replaces or removes all entries of its name. */
 function withVariables(environment: Environment, variables: Variables): Environment {
   if (variables.size === 0) return environment;
   // Only names in UTF-8 can be replaced; decoding and encoding any other name would change it.
@@ -56,7 +56,7 @@ function withVariables(environment: Environment, variables: Variables): Environm
   return [...kept, ...entries(variables)];
 }
 
-/** `environment`, and those of `variables` that it does not set. */
+/** Returns `environment`, and those of `variables` that it does not set. */
 export function withDefaults(environment: Environment, variables: Variables): Environment {
   const missing = entries(new Map([...variables].filter(([name]) => !environment.some(isNamed(name)))));
   return missing.length === 0 ? environment : [...environment, ...missing];
@@ -106,7 +106,7 @@ export interface EnvironmentSources {
   readonly bootstrapNames: readonly string[];
   /** `Process.env` of SVC_PROCESS_SPEC. */
   readonly processEnv: ReadonlyMap<string, string>;
-  /** Value of SVC_WORKLOAD_SOCKET for the workload. Undefined: there is no such socket. */
+  /** Value of SVC_WORKLOAD_SOCKET for the workload. Undefined if there is no such socket. */
   readonly workloadSocket: string | undefined;
 }
 
@@ -149,11 +149,10 @@ export class SessionEnvironment {
   /**
    * Builds an environment from three layers. A later layer overrides an earlier one:
    *
-   * 1. The inherited environment, without the bootstrap variables and with `replaced`
-   * 2. `Process.env`
-   * 3. `requested`. It may even set a bootstrap variable: only inherited values of these are removed.
+   * 1. The inherited environment, without the bootstrap variables and with `replaced` 2. `Process.env` 3. `requested`. It
+   *    may even set a bootstrap variable: only inherited values of these are removed.
    *
-   * @param replaced new values of inherited variables; undefined: the variable is removed
+   * @param replaced new values of inherited variables; an undefined value removes the variable
    */
   with(requested: ReadonlyMap<string, string>, replaced: Variables): Environment {
     if (replaced.size === 0) return withVariables(this.#session, requested);

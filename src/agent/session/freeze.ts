@@ -22,9 +22,9 @@ export interface FreezeReport {
   readonly frozen: boolean;
   /** Number of frozen processes. */
   readonly processes: number;
-  /** Frozen processes that wait in the kernel and have not stopped yet. Undefined: all have stopped. */
+  /** Frozen processes that wait in the kernel and have not stopped yet. Undefined if all have stopped. */
   readonly pending: readonly PendingProcess[] | undefined;
-  /** Why nothing is frozen. Undefined: the session is frozen. */
+  /** Why nothing is frozen. Undefined if the session is frozen. */
   readonly problem: FreezeProblem | undefined;
 }
 
@@ -58,7 +58,7 @@ export interface FreezeRequest {
 }
 
 export interface SessionFreezeParts {
-  /** Undefined: the session has no cgroup, so it cannot be frozen. */
+  /** Undefined if the session has no cgroup and therefore cannot be frozen. */
   readonly group: SessionGroup | undefined;
   readonly sessionClock: SessionClock;
   readonly timers: Timers;
@@ -88,7 +88,7 @@ type State =
        * guest before the next RunRestoreDuties call.
        */
       keptForFiles: boolean;
-      /** Whether the last RunRestoreDuties call of such a freeze found an invalid spec file. */
+      /** Whether the last RunRestoreDuties call found, while `keptForFiles` was set, an invalid spec file. */
       specRefused: boolean;
     };
 
@@ -126,12 +126,15 @@ export class SessionFreeze {
     this.#parts = parts;
   }
 
-  /** Registers what pauses while the session is frozen. */
+  /** Registers a part of the agent that pauses while the session is frozen. */
   pauseWhileFrozen(pausable: Pausable): void {
     this.#pausable = pausable;
   }
 
-  /** Registers what is called after the session was killed while frozen: the agent must then end. */
+  /**
+   * Registers a function that is called after the session was killed while it was frozen, because the agent must then
+   * end.
+   */
   whenKilled(onKilled: () => void): void {
     this.#onKilled = onKilled;
   }
@@ -297,7 +300,10 @@ export class SessionFreeze {
     });
   }
 
-  /** Thaws the session. If a spec file is invalid, kills it instead, because its processes must not run even to end. */
+  /**
+   * Thaws the session. If a spec file is invalid, kills it instead, because its processes must not run at all, not even
+   * to clean up.
+   */
   #endWithoutDuties(why: FrozenEnd): void {
     if (this.#state.kind === "frozen" && this.#state.specRefused) {
       this.#kill(why);

@@ -84,7 +84,7 @@ function classify(step: SpawnStep, errno: string): Failure {
 /** Limit for one argument or variable with its NUL: 32 pages (MAX_ARG_STRLEN of execve(2)). A page has at least 4 KiB. */
 const STRING_LIMIT_BYTES: number = 32 * 4096;
 
-/** Describes the first argument or variable that alone exceeds the limit. Undefined: none does. */
+/** Describes the first argument or variable that alone exceeds the limit. Returns undefined if there is none. */
 function oversizedString({ args, env }: Pick<CommandSpec, "args" | "env">): string | undefined {
   const argument = args.findIndex((text) => Buffer.byteLength(text) >= STRING_LIMIT_BYTES);
   const variable = [...env].find(([name, value]) => Buffer.byteLength(`${name}=${value}`) >= STRING_LIMIT_BYTES);

@@ -64,7 +64,10 @@ export function resolveUser(spec: string, passwd: Uint8Array, group: Uint8Array)
 /** Longest wait for /etc/passwd if a name is only shown. The file may be on a file system that hangs. */
 const NAME_WAIT_MS = 1_000;
 
-/** Name of a user id in /etc/passwd. Undefined: it has none, or the file cannot be read. Never rejects. */
+/**
+ * Name of a user id in /etc/passwd. Resolves with undefined if the id has no name, or if the file cannot be read. Never
+ * rejects.
+ */
 export async function userName(accounts: Pick<Accounts, "passwd">, uid: number): Promise<string | undefined> {
   try {
     const found: { entries?: readonly PasswdEntry[] } = {};

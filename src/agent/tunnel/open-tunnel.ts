@@ -127,8 +127,8 @@ export class OpenTunnel {
     onBytes();
     const countedBytes = frame.bytes.length + FRAME_OVERHEAD_BYTES;
     this.#queuedBytes += countedBytes;
-    // Only when the window is exceeded, not when it is exactly full: the client's next frame may be a window frame,
-    // which must still be read.
+    // Reading pauses only when the window is exceeded, not when it is exactly full, because the client's next frame may
+    // be a window frame, which must still be read.
     const full = this.#queuedBytes > windowBytes ? Promise.withResolvers<void>() : undefined;
     socket.write(frame.bytes, () => {
       frame.release();

@@ -55,7 +55,7 @@ export class PortListBuilder {
   }
 }
 
-/** The changes to send to a client that has received `before`. Undefined: there are none. */
+/** The changes to send to a client that has received `before`. Undefined if there are no changes. */
 export function changesOf(before: PortList | undefined, after: PortList): PortChanges | undefined {
   if (before === after) return undefined;
   const ports = [...after.ports.values()].filter((port) => before?.ports.get(port.inode) !== port);

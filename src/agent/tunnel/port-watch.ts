@@ -33,7 +33,7 @@ interface Waiter {
   readonly fail: (error: unknown) => void;
   /** Result of the last poll: an address with a listener on this port, which tunnels cannot reach. */
   otherAddress: string | undefined;
-  /** The time of this wait is over. It fails after one more poll, which begins now. */
+  /** The time limit of this wait is over. The wait fails after one more poll, which begins now. */
   isExpired: boolean;
 }
 
@@ -63,8 +63,8 @@ export interface PortWatchParts {
 }
 
 /**
- * Polls which ports have a listener. One poll serves all waits, lists and watches; if there are none, nothing is
- * polled. When the time of a wait is over, one more poll starts at once.
+ * Polls which ports have a listener. One poll serves all calls that wait, list or watch; without such a call, nothing
+ * is polled. When the time limit of a waiting call expires, one more poll starts at once.
  */
 export class PortWatch {
   readonly #parts: PortWatchParts;
@@ -99,7 +99,7 @@ export class PortWatch {
       this.#poll();
     });
     this.#waiters.add(waiter);
-    // The current pause may be that for watches, which is too long for a wait.
+    // The current pause may be the long pause between polls for watches. A waiter must not wait that long.
     if (this.#cancelPause === undefined || this.#pauseMs > PORT_POLL_MS) this.#poll();
     try {
       return await unlessAborted(promise, signal);
@@ -111,7 +111,8 @@ export class PortWatch {
 
   /**
    * An address that tunnels do not reach and on which something listens on the port, whatever the number of listening
-   * ports. Undefined if there is none, or if the kernel does not tell. Read by a poll that starts after this call.
+   * ports. Undefined if there is none, or if the kernel does not report it. Read by a poll that starts after this
+   * call.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();
@@ -159,7 +160,7 @@ export class PortWatch {
     });
   }
 
-  /** Ends all waits and watches. */
+  /** Ends all calls that wait or watch. */
   shutDown(reason: AgentError): void {
     for (const { fail } of this.#waiters) fail(reason);
     this.#watchers.shutDown(reason);
@@ -168,7 +169,8 @@ export class PortWatch {
   #nextList(): Promise<PortList> {
     const asking = Promise.withResolvers<PortList>();
     this.#asking.push(asking);
-    // If it rejects, the caller may not be waiting for it any more.
+    // When this promise rejects, nobody may be waiting for it any longer. The no-op handler prevents an unhandled
+    // rejection.
     asking.promise.catch(() => undefined);
     return asking.promise;
   }
@@ -195,7 +197,7 @@ export class PortWatch {
         }
         this.#isPolling = false;
         this.#pauseMs = waiters.length + this.#waiters.size > 0 ? PORT_POLL_MS : PORT_WATCH_POLL_MS;
-        // Waits whose time ended during this poll get one more poll.
+        // A waiter whose time has expired during this poll gets one more poll.
         if (this.#isUrgent || [...this.#waiters].some(({ isExpired }) => isExpired)) this.#poll();
         else this.#cancelPause = this.#parts.timers.after(this.#pauseMs, () => this.#poll());
       });

@@ -97,8 +97,8 @@ export class Tunnels {
   }
 
   /**
-   * Ends all waits and watches, and each tunnel as soon as the server in the guest has ended its side. Refuses new
-   * calls.
+   * Ends all calls that wait or watch, and each tunnel as soon as the server in the guest has ended its side. Refuses
+   * new calls.
    */
   shutDown(reason: AgentError): void {
     this.#shutdownReason ??= reason;

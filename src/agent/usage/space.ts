@@ -16,7 +16,10 @@ export interface FileSystemUsage extends MountedFileSystem {
   readonly space: FileSystemSpace | string;
 }
 
-/** Reads the space of a file system. Rejects with FileSystemError, if the file system hangs only after a long time. */
+/**
+ * Reads the space of a file system. Rejects with FileSystemError. If the file system hangs, this happens only after a
+ * long time.
+ */
 export interface SpaceReader {
   space(path: Uint8Array): Promise<FileSystemSpace>;
 }

@@ -10,7 +10,7 @@ const SOCKET_MODE = 0o666;
 
 export interface WorkloadServerOptions extends Omit<WorkloadHttpOptions, "limits"> {
   readonly log: Log;
-  /** Called when a connection is lost because no descriptor is left. Undefined: this is not logged. */
+  /** Called when a connection is lost because no descriptor is left. If undefined, this is not logged. */
   readonly watchArrivals?: WatchArrivals;
   readonly limits?: Partial<WorkloadLimits>;
 }

@@ -27,7 +27,7 @@ export interface WorkloadAnswer {
   readonly status: number;
   readonly fields: Readonly<Record<string, string>>;
   readonly body: readonly Uint8Array[];
-  /** Trailers of gRPC. Undefined: none. */
+  /** Trailers of a gRPC response; undefined if there are none. */
   readonly trailers?: Readonly<Record<string, string>>;
 }
 
@@ -178,7 +178,7 @@ function response(idle: Pick<IdleDeclarations, "declare">, isJson: boolean): Fra
     });
     return writer.frame();
   }
-  // 0, 3, 6 or 9 digits of a second (google/protobuf/timestamp.proto).
+  // Fraction of a second with 0, 3, 6 or 9 digits (google/protobuf/timestamp.proto).
   const digits = String(nanos)
     .padStart(9, "0")
     .replace(/(?:000)+$/, "");

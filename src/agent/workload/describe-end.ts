@@ -4,7 +4,7 @@ import { type ProcessEnd, Signal } from "../domain/index.ts";
 /** Shells and container runtimes report a command that a signal ended as 128 plus its number. */
 const SIGNAL_BASE = 128;
 
-/** Why the agent ended the workload: a stop, or the kill of its frozen session. Undefined: the agent did not end it. */
+/** Why the agent ended the workload: a stop, or the kill of its frozen session. Undefined if the agent did not end it. */
 export type EndedByAgent = "stop" | "kill_frozen" | undefined;
 
 /** Message for a session that was killed while it was frozen. */
@@ -13,7 +13,7 @@ export const KILLED_FROZEN = "it was killed while it was frozen, because the res
 /**
  * Describes the end of the workload for people.
  *
- * @param oomKilled whether a process in its cgroup was OOM-killed; undefined: unknown
+ * @param oomKilled whether a process in its cgroup was OOM-killed; undefined if unknown
  */
 export function describeEnd(end: ProcessEnd, oomKilled: boolean | undefined, ending: EndedByAgent): string {
   const { code, signal, coreDumped } = end;

@@ -23,7 +23,7 @@ interface OutputKeeper {
    * Reads the rest of the output. Called once the workload and its descendants have ended, before the release of the
    * child.
    *
-   * @param end how the workload ended; undefined: it hangs in the kernel
+   * @param end how the workload ended; undefined if it hangs in the kernel
    */
   finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void>;
 }
@@ -32,7 +32,7 @@ export interface WorkloadParts {
   readonly starter: CommandStarter;
   readonly spec: ProcessSpec;
   readonly log: Log;
-  /** Undefined: the workload writes to the agent's own streams. */
+  /** If undefined, the workload writes to the agent's own streams. */
   readonly output: OutputKeeper | undefined;
 }
 
@@ -54,7 +54,7 @@ export class Workload {
     this.#parts = parts;
   }
 
-  /** Its process and cgroup; undefined before its start. The pid is undefined once the process has ended. */
+  /** The workload's process and cgroup; undefined before the start. The pid is undefined once the process has ended. */
   get leader(): { readonly pid: number | undefined; readonly cgroup: string | undefined } | undefined {
     const child = this.#child;
     return child && { pid: this.#running ? child.pid : undefined, cgroup: child.cgroup };

@@ -20,7 +20,7 @@ export type StdioPlan =
       readonly kind: "terminal";
       readonly cols: number;
       readonly rows: number;
-      /** TERM for a command whose environment has none. */
+      /** Value of TERM for a command whose environment does not set it. */
       readonly term?: string;
       /** The terminal's line editing treats input as UTF-8. */
       readonly iutf8?: boolean;
@@ -38,7 +38,7 @@ export interface SpawnBlock {
   readonly env: Uint8Array;
   /** A single string. */
   readonly cwd: Uint8Array;
-  /** Undefined: the agent's own identity. */
+  /** If undefined, the child has the agent's own identity. */
   readonly identity: Identity | undefined;
   readonly stdio: StdioPlan;
 }
@@ -46,7 +46,7 @@ export interface SpawnBlock {
 /** Packs strings for a SpawnBlock. Throws SpawnError if a string contains a NUL, which would split it in two. */
 export function pack(strings: readonly (Uint8Array | string)[]): Uint8Array {
   const parts: Uint8Array[] = [];
-  // Strings are encoded in bulk: one by one, 100,000 of them take four times as long.
+  // Strings are encoded in bulk, because encoding 100,000 strings one by one takes four times as long.
   let texts: string[] = [];
   const flush = (): void => {
     if (texts.length > 0) parts.push(Buffer.from(`${texts.join("\0")}\0`));
@@ -71,7 +71,7 @@ const NUL: Uint8Array = Uint8Array.of(0);
 
 /** Steps of starting a child, which errors name. */
 export type SpawnStep =
-  /** Pipes, descriptors or memory of the agent. */
+  /** Creating pipes: the agent has too few descriptors or too little memory. */
   | "prepare"
   /** Opening a terminal (there is no /dev/ptmx or /dev/pts, or too many are open). */
   | "terminal"
@@ -106,7 +106,7 @@ export class SpawnError extends Error {
 
 /** An aborted start. Its process is gone, or hangs in a system call and dies as soon as that call returns. */
 export class SpawnAborted extends SpawnError {
-  /** The system call in which the start was waiting; undefined: it was in none that can hang. */
+  /** The system call in which the start was waiting; undefined if it was in none that can hang. */
   readonly waited: { readonly step: "chdir" | "execve"; readonly mount: string | undefined } | undefined;
 
   constructor(waited?: SpawnAborted["waited"]) {
@@ -119,7 +119,7 @@ export class SpawnAborted extends SpawnError {
 export interface ProcessEnd {
   /** Exit code; 128 + `signal` if a signal ended the process, as in shells. */
   readonly code: number;
-  /** 0 if it exited normally. */
+  /** The signal that ended the process; 0 if it exited normally. */
   readonly signal: number;
   readonly coreDumped: boolean;
 }
@@ -138,7 +138,7 @@ export interface CommandUsage {
 
 /** Figures that the kernel keeps about a command. */
 export interface CommandAccounts {
-  /** Whether a process in its cgroup was OOM-killed; undefined: unknown. */
+  /** Whether a process in its cgroup was OOM-killed; undefined if unknown. */
   readonly oomKilled: boolean | undefined;
   /** Undefined: unknown. */
   readonly usage: CommandUsage | undefined;
@@ -162,18 +162,18 @@ export interface ProcessSet {
 
 /** The processes that an ended child has left running. */
 export interface LeftoverProcesses extends ProcessSet {
-  /** How many different processes the calls so far have found. */
+  /** Number of different processes that all calls so far have found. */
   readonly found: number;
 }
 
 /** A child process, running or ended. */
 export interface ChildProcess {
   readonly pid: number;
-  /** Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined: it has none. */
+  /** Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined if it has none. */
   readonly cgroup: string | undefined;
   /** Present with a terminal, and with pipes if stdin was requested. */
   readonly stdin: ByteSink | undefined;
-  /** Present with a terminal, and if the outputs are pipes. */
+  /** Present if there is a terminal, or if the outputs are pipes. */
   readonly stdout: ByteSource | undefined;
   /** Present if the outputs are pipes. */
   readonly stderr: ByteSource | undefined;
@@ -181,11 +181,11 @@ export interface ChildProcess {
   readonly ended: Promise<ProcessEnd>;
   /** The child and all its descendants, including those in other sessions. */
   readonly tree: ProcessSet;
-  /** All processes of the child's session. Empty with `inherit`, where it does not lead one. */
+  /** All processes of the child's session. Empty with `inherit`, where the child does not lead a session. */
   readonly session: ProcessSet;
   /**
    * The processes that the ended child has left running. Call it once the child has ended, before or after `release`.
-   * Undefined: the child has no cgroup, so its descendants cannot be distinguished from other processes.
+   * Undefined if the child has no cgroup, because its descendants then cannot be distinguished from other processes.
    */
   leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing without a terminal, and after its end. */
@@ -226,7 +226,7 @@ export interface SessionProcess {
   /** Clock ticks (1/100 s) since boot. Pid and start time identify a process, while pids alone are reused. */
   readonly startTicks: number;
   readonly parent: number;
-  /** Session id, the pid of its leader (setsid(2)). */
+  /** Session id, which is the pid of the session's leader (setsid(2)). */
   readonly session: number;
   /** Effective user id. */
   readonly uid: number;
@@ -234,9 +234,9 @@ export interface SessionProcess {
   readonly state: string;
   readonly cpuUs: number;
   readonly rssBytes: number;
-  /** Its comm name, which the process can change (PR_SET_NAME). */
+  /** The comm name of the process, which the process can change (PR_SET_NAME). */
   readonly name: string;
-  /** `ChildProcess.cgroup` of the command that it belongs to; undefined: it is in no command's cgroup. */
+  /** `ChildProcess.cgroup` of the command that it belongs to; undefined if it is in no command's cgroup. */
   readonly cgroup: string | undefined;
 }
 
@@ -244,7 +244,7 @@ export interface SessionProcess {
 export interface SessionReading {
   /** The processes, sorted by pid. */
   readonly processes: readonly SessionProcess[];
-  /** There are more. */
+  /** There are more processes than `processes` contains. */
   readonly truncated: boolean;
   /** Time since boot, for `startTicks`. */
   readonly uptimeUs: number;
@@ -252,7 +252,7 @@ export interface SessionReading {
 
 /** Access to all processes of the session, one by one. Never includes the agent and its launcher. */
 export interface SessionProcesses {
-  /** Reads at most `limit` processes. Undefined: there is no usable /proc. Never blocks on a process. */
+  /** Reads at most `limit` processes. Returns undefined if there is no usable /proc. Never blocks on a process. */
   read(limit: number): Promise<SessionReading | undefined>;
   /**
    * Arguments of a process, each followed by a NUL; undefined if the kernel does not show them. Never rejects. Occupies
@@ -268,7 +268,7 @@ export interface SessionProcesses {
 export interface PendingProcess {
   readonly pid: number;
   readonly name: string;
-  /** Kernel function in which it waits; empty: unknown. */
+  /** Kernel function in which the process waits; empty if it is unknown. */
   readonly waitChannel: string;
 }
 
@@ -282,7 +282,7 @@ export type FreezeProblem =
   | `freeze_write:${string}`
   /** A privileged process moved the agent, its launcher, or a foreign process into the session's cgroup. */
   | `foreign_inside:${string}`
-  /** Processes of the session are in cgroups that contain others, too. */
+  /** Processes of the session are in cgroups that also contain other processes. */
   | `processes_outside:${string}`
   /** Restore duties ran during the hook, so the snapshot has been taken. */
   | "duties_ran"

@@ -46,7 +46,7 @@ export type ListenerScope = "LOOPBACK" | "ANY" | "ADDRESS";
 
 /** A listening TCP socket. */
 export interface Listener {
-  /** Unique among open sockets. */
+  /** Identifier that is unique among open sockets. */
   readonly inode: number;
   readonly port: number;
   readonly family: 4 | 6;
@@ -55,14 +55,14 @@ export interface Listener {
   readonly scope: ListenerScope;
   /** Whether `connectPort` would reach this listener. */
   readonly isReached: boolean;
-  /** Id of the user that created it. */
+  /** Id of the user that created the socket. */
   readonly uid: number;
 }
 
 /** The process that holds a socket; the lowest pid if there are several. */
 export interface SocketHolder {
   readonly pid: number;
-  /** Its comm name, which the process can change (PR_SET_NAME). */
+  /** The comm name of the process, which the process can change (PR_SET_NAME). */
   readonly command: string;
 }
 
@@ -85,15 +85,15 @@ export interface Sockets {
    */
   eachListener(take: (listener: Listener) => void): Promise<boolean>;
   /**
-   * Finds the processes that hold sockets, by inode. Those without a known holder are missing. Each new inode is
-   * searched for only once.
+   * Finds the processes that hold sockets, by inode. Sockets without a known holder are missing in the result. Each new
+   * inode is searched for only once.
    */
   holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }
 
 /** An accepted vsock connection. */
 export interface VsockConnection {
-  /** Non-blocking. The receiver owns it. */
+  /** A non-blocking descriptor. The receiver owns it. */
   readonly fd: number;
   /** The peer's address (vsock(7)): 2 is the host; 1 and the guest's own CID are processes in this guest. */
   readonly cid: number;

@@ -1,4 +1,4 @@
-/** Memory of the guest in bytes (proc_meminfo(5)). Undefined: unknown. */
+/** Memory of the guest in bytes (proc_meminfo(5)). A value is undefined if it is unknown. */
 export interface MemoryUsage {
   readonly totalBytes: number | undefined;
   readonly availableBytes: number | undefined;
@@ -30,7 +30,7 @@ export interface NetworkUsage {
 export interface MountedFileSystem {
   /** The shortest path at which the file system is mounted, as raw bytes. */
   readonly path: Uint8Array;
-  /** For example "ext4". */
+  /** Type of the file system, for example "ext4". */
   readonly type: string;
 }
 
@@ -38,7 +38,7 @@ export interface MountedFileSystem {
 export interface FileSystemSpace {
   readonly totalBytes: number;
   readonly freeBytes: number;
-  /** Available to unprivileged users. */
+  /** Free space that unprivileged users can use. */
   readonly availableBytes: number;
   /** 0: the number of inodes is not fixed. */
   readonly inodes: number;
@@ -52,7 +52,7 @@ export interface Listed<Item> {
   readonly truncated: boolean;
 }
 
-/** Counters of the kernel for the guest. Undefined: unknown. */
+/** Counters of the kernel for the guest. A value is undefined if it is unknown. */
 export interface GuestCounters {
   /** Microseconds since boot on the monotonic clock. */
   readonly uptimeUs: number;

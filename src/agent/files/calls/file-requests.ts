@@ -11,7 +11,7 @@ export interface ReadRequest extends FileLocation {
   readonly offsetBytes: bigint;
   /** 0 reads to the end of the file. */
   readonly lengthBytes: bigint;
-  /** Report holes with their size. False: their zeros are sent as data. */
+  /** Whether to report holes with their size. If false, their zeros are sent as data. */
   readonly holes: boolean;
 }
 
@@ -23,7 +23,7 @@ export interface WriteRequest extends FileLocation, GivenAttributes {
   readonly skipSha256: boolean;
   readonly createParents: boolean;
   readonly exclusive: boolean;
-  /** Modification time in nanoseconds since 1970; undefined: now. */
+  /** Modification time in nanoseconds since 1970; the current time if undefined. */
   readonly modifiedNs: bigint | undefined;
   /** Turn blocks of zeros into holes. */
   readonly sparse: boolean;

@@ -33,7 +33,7 @@ class ListState implements WalkState {
   entries: readonly DirectoryEntry[] = [];
   /** Number of `entries` that were sent. */
   sent = 0;
-  /** Position of the next read; undefined: at the start or the end of the directory. */
+  /** Position of the next read; undefined at the start and at the end of the directory. */
   next: DirectoryPosition | undefined;
   isAtEnd = false;
 

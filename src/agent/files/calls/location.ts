@@ -13,9 +13,9 @@ const MAX_MODE = 0o7777;
 export interface FileLocation {
   /** Absolute, or relative to `beneath`. */
   readonly path: FilePath;
-  /** The directory that the path may not leave; empty: no restriction. */
+  /** The directory that the path may not leave; if it is empty, there is no restriction. */
   readonly beneath: FilePath;
-  /** Only with `beneath`: the path may contain no symbolic link. */
+  /** The path must not contain a symbolic link. Allowed only with `beneath`. */
   readonly noSymlinks: boolean;
 }
 

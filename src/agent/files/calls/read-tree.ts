@@ -15,7 +15,7 @@ const SMALL_BYTES = 64 * 1024;
 const BATCH_BYTES = 256 * 1024;
 /** Largest number of hard-linked files to remember. Further hard links are sent as copies of their file. */
 const LINKS_LIMIT = 65_536;
-/** Deeper than any path that can be listed. */
+/** Larger than the depth of any path that can be listed. */
 const ALL_LEVELS = 2 ** 31;
 /** Limit for the content of files of size 0 (in /proc): such a file may have content, and may never end. */
 const MEASURED_LIMIT_BYTES = 32n * 1024n * 1024n;
@@ -27,16 +27,16 @@ export interface TreeOutput {
   items(items: readonly TreeItem[]): Promise<void>;
   data(bytes: Uint8Array, release: () => void): Promise<void>;
   /**
-   * Receives failures as they happen; undefined: they are only in the result. If the item that was sent last is
+   * Receives failures as they happen; if undefined, failures are only in the result. If the item that was sent last is
    * incomplete, a failure of this item means that the rest of it is never sent.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
-  /** Undefined: the zeros of a hole are sent as data. */
+  /** If undefined, the zeros of holes are sent as data. */
   readonly hole: ((bytes: bigint) => Promise<void>) | undefined;
 }
 
 export interface ReadTreeParts {
-  /** The directory, for the listing, which closes it. */
+  /** The directory for the listing. The listing closes it. */
   readonly top: ListedDirectory;
   /** The same directory again, to read the files. */
   readonly root: OpenDirectory;
@@ -205,7 +205,7 @@ class TreeReader {
     return { grown, done };
   }
 
-  /** `listed` are the attributes of the listing. */
+  /** `listed` has the attributes that the listing reported. */
   async #readLarge(path: FilePath, listed: FileAttributes): Promise<void> {
     const { root, buffers } = this.#parts;
     try {

@@ -30,15 +30,15 @@ export interface ReadParts {
   readonly request: Pick<ReadRequest, "offsetBytes" | "lengthBytes">;
   readonly buffers: BufferPool;
   readonly output: ReadOutput;
-  /** Receives each hole of 64 KiB and more. Undefined: its zeros are read as data. */
+  /** Receives each hole of at least 64 KiB. If undefined, the zeros of holes are read as data. */
   readonly hole?: HoleOutput | undefined;
-  /** When it is aborted, its reason is thrown. */
+  /** When this signal is aborted, reading fails with the signal's reason. */
   readonly signal: AbortSignal;
 }
 
 /**
- * The offset at which reading ends, at most the size at open time, so that a growing file is read as it was then.
- * Undefined: read until EOF, because files of /proc have size 0.
+ * The offset at which reading ends, at most the size at open time, so that a growing file is read as it was then. If
+ * undefined, reads until EOF: files of /proc have size 0.
  */
 function endOf({ file, request }: ReadParts): bigint | undefined {
   const sizeBytes = file.attributes.sizeBytes === 0n ? undefined : file.attributes.sizeBytes;

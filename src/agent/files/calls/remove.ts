@@ -159,7 +159,7 @@ class RemoveWalk {
   }
 
   /**
-   * Empties a directory again that is still not empty. Either another process has added an entry, or the file system
+   * Empties a directory again if it is still not empty. Either another process has added an entry, or the file system
    * has skipped entries in the listing because others were removed at the same time.
    */
   async #retry(here: Levels<RemoveState>["current"], { name, pass }: RemoveState): Promise<void> {

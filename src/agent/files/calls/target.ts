@@ -12,7 +12,7 @@ import type { WriteRequest } from "./file-requests.ts";
 
 export interface Target {
   readonly path: FilePath;
-  /** Attributes of the file that is replaced; undefined: the file is new. */
+  /** Attributes of the file that is replaced; undefined if the file is new. */
   readonly existing: FileAttributes | undefined;
 }
 

@@ -29,7 +29,7 @@ import { checkFilePath, type FileLocation, inTree, openTree, wholePath } from ".
 /** A decoded FileTree.Watch request. */
 export interface WatchRequest extends FileLocation {
   readonly recursive: boolean;
-  /** Glob patterns of what is reported; empty: everything. */
+  /** Glob patterns of the entries that are reported. If empty, all entries are reported. */
   readonly names: readonly string[];
   readonly ignore: readonly string[];
   readonly crossMounts: boolean;
@@ -79,7 +79,7 @@ export class Watches {
    * Reports the changes in a directory until the watch fails. Never resolves.
    *
    * @throws AgentError RESOURCE_EXHAUSTED for too many watches or directories; NOT_FOUND when the directory is removed;
-   *   the signal's reason, or that of `leave`
+   *   the reason of the signal or of `leave`
    */
   async watch(request: WatchRequest, client: WatchClient): Promise<never> {
     checkFilePath(request);

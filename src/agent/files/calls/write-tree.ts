@@ -18,7 +18,10 @@ const LINKS_LIMIT = 65_536;
 const RECORD_BYTES = 64;
 const SPECIAL_BITS = 0o7000;
 const NONE = new Uint8Array(0);
-/** Errnos of a path with a missing directory. EXDEV: it has an absolute link, which is resolved inside the tree. */
+/**
+ * Errnos of a path with a missing directory. EXDEV means that the path has an absolute link, which is resolved inside
+ * the tree.
+ */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
 /** Options of a tree (message WriteTreeHeader). */
@@ -43,7 +46,7 @@ export interface TreeProgress {
 /** A file whose content is still arriving. */
 interface LargeFile {
   readonly item: TreeItem;
-  /** Undefined: creating it failed, and its remaining bytes are ignored. */
+  /** Undefined if the file could not be created. Its remaining bytes are then ignored. */
   readonly file: NewFile | undefined;
   leftBytes: bigint;
 }

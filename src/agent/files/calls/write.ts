@@ -24,7 +24,7 @@ export interface WriteParts {
   readonly newFileOwner: () => Promise<FileOwner>;
   /** Called for each piece. */
   readonly onProgress: () => void;
-  /** When it is aborted, its reason is thrown. */
+  /** When this signal is aborted, the write fails with the signal's reason. */
   readonly signal: AbortSignal;
 }
 

@@ -43,8 +43,8 @@ export class Changes {
   /** Bits of the kinds that are queued for each path. */
   readonly #seen = new Map<string, number>();
   /**
-   * Directories with a rescan in the queue. Further changes below them need not be queued. A directory is removed from
-   * this list when a rename into or out of it is queued after its rescan.
+   * Directories whose rescan is queued. Further changes below them need not be queued. A directory is removed from this
+   * list when a rename into or out of it is queued after its rescan.
    */
   #rescans: string[] = [];
 
@@ -73,7 +73,7 @@ export class Changes {
     return move;
   }
 
-  /** Completes a rename with the entry's new path; undefined: the entry was not moved to a watched directory. */
+  /** Completes a rename with the entry's new path; undefined if the entry was not moved to a watched directory. */
   complete(move: HeldMove, newPath: string | undefined): void {
     move.isHeld = false;
     if (newPath === undefined) return;

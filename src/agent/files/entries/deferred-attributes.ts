@@ -83,7 +83,7 @@ export class DeferredAttributes implements AsyncDisposable {
     }
   }
 
-  /** Reads the last batch back from the file; undefined: none is left. */
+  /** Reads the last batch back from the file; returns undefined if none is left. */
   async #readPart(): Promise<Records | undefined> {
     const sizeBytes = this.#parts.pop();
     if (sizeBytes === undefined || this.#file === undefined) return undefined;

@@ -27,7 +27,7 @@ export class ListedDirectory implements AsyncDisposable {
     return this.#identity;
   }
 
-  /** Reads the next entries; entries removed meanwhile are skipped. `from` undefined: from the start. */
+  /** Reads the next entries; entries removed meanwhile are skipped. If `from` is undefined, reads from the start. */
   async read(from: DirectoryPosition | undefined): Promise<DirectoryPage> {
     const { entries, next } = await this.#page(from, true);
     if (!entries.some(({ isMountPoint }) => isMountPoint)) return { entries, next };

@@ -29,7 +29,7 @@ export type DirectoryPosition = bigint;
 /** Some entries of a directory, in the kernel's order. */
 export interface DirectoryPage {
   readonly entries: readonly DirectoryEntry[];
-  /** Position of the next page; undefined: this is the last one. */
+  /** Position of the next page; undefined if this is the last page. */
   readonly next: DirectoryPosition | undefined;
 }
 

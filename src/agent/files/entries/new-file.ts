@@ -25,7 +25,7 @@ export interface Commit {
   readonly exclusive: boolean;
   /** Sync the file and its directory before `commit` resolves. False for a tree, which is synced as a whole. */
   readonly syncs: boolean;
-  /** If it is aborted before the file gets its name, its reason is thrown. */
+  /** If the signal is aborted before the file gets its name, the creation fails with the signal's reason. */
   readonly signal: AbortSignal;
 }
 
@@ -90,7 +90,7 @@ function makeFile(
 export class NewFile {
   readonly #directory: OpenDirectory;
   readonly #file: Descriptor;
-  /** Undefined: the file was created with its content. */
+  /** Undefined if the file was created together with its content. */
   readonly #writer: FileWriter | undefined;
   /** The temporary name, while the file has one. */
   #temporary: Buffer | undefined;

@@ -32,7 +32,7 @@ export interface NewEntry extends GivenAttributes {
   readonly hasPlainMode?: boolean;
   /** If the path is a symbolic link to a directory of the tree, accept it as the directory. */
   readonly followsLink?: boolean;
-  /** Modification time in nanoseconds since 1970; undefined: now. */
+  /** Modification time in nanoseconds since 1970; the current time if undefined. */
   readonly modifiedNs?: bigint | undefined;
   /** The content of a file, or the target of a link. */
   readonly content?: Uint8Array;
@@ -106,7 +106,7 @@ export class Records {
     if (isLink) packed.writeUInt8(0, at + content.length);
   }
 
-  /** Copies a record, but as an `attributes` record, which is used when the directory's content is written. */
+  /** Copies a record and makes it an `attributes` record, which is applied after the directory's content was written. */
   addAttributesOf(records: Records, index: number): void {
     const record = records.slice(index, index + 1);
     const at = this.#begin(record.length);

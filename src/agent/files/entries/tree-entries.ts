@@ -58,7 +58,7 @@ export async function readEach(
   return results;
 }
 
-/** Adds a flag that refuses to enter mounts, unless the call names one. Otherwise a link could enter a hung mount. */
+/** Adds a flag that refuses to enter mounts, unless the call names a mount. Without it a link could enter a hung mount. */
 function within(root: OpenDirectory, flags: number, mount: Mount | undefined): number {
   return root.refusesMounts(mount) ? flags | NO_MOUNTS : flags;
 }

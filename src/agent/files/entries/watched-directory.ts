@@ -7,7 +7,10 @@ export class WatchedDirectory {
   round = 0;
   /** Something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
-  /** Undefined: no children. Most directories have none, and an empty map takes more memory than the other fields. */
+  /**
+   * Undefined if there are no children. Most directories have none, and an empty map takes more memory than the other
+   * fields.
+   */
   #children: Map<string, WatchedDirectory> | undefined;
 
   constructor(watch: number) {
@@ -46,8 +49,8 @@ export class WatchedDirectory {
   }
 
   /**
-   * The path of the entry `name`, relative to `root`; if `name` is empty, the path of this directory. Undefined: this
-   * directory is not below `root` now.
+   * The path of the entry `name`, relative to `root`; if `name` is empty, the path of this directory. Undefined if this
+   * directory is currently not below `root`.
    */
   pathFrom(root: WatchedDirectory | undefined, name: string): string | undefined {
     if (this.parent === undefined) return this === root ? name : undefined;

@@ -102,7 +102,7 @@ export class WatchedTree {
     return this.#places.size;
   }
 
-  /** Whether `tick` must be called again: a rename is incomplete, or a place is missing. */
+  /** Whether `tick` must be called again: a rename is incomplete, or a check has found no directory at a place. */
   get isUnsettled(): boolean {
     return this.#moves.size > 0 || this.#missing.size > 0;
   }
@@ -149,7 +149,7 @@ export class WatchedTree {
       if (places.length >= most) break;
       const { parent, state, name } = place;
       if (state !== "waiting") continue;
-      // The watched directory is checked alone, because its watch has another mask (IN_MOVE_SELF).
+      // The watched directory is checked in a batch of its own, because its watch has another mask (IN_MOVE_SELF).
       if (parent === undefined && places.length > 0) break;
       if (parent !== undefined && this.#directories.get(parent.watch) !== parent) {
         this.#places.delete(key);
@@ -364,7 +364,7 @@ export class WatchedTree {
     this.#rescan(directory);
   }
 
-  /** Forgets a directory and all below it. The watches end before the next check: the running one may find them. */
+  /** Forgets a directory and all below it. The watches are removed later, because the running check may return them. */
   #forget(directory: WatchedDirectory): void {
     this.#directories.delete(directory.watch);
     this.#unwatched.push(directory.watch);
@@ -388,7 +388,7 @@ export class WatchedTree {
     this.#parts.changes.rescan("");
   }
 
-  /** Path relative to the watched directory; undefined: the directory or an ancestor is being renamed. */
+  /** Path relative to the watched directory; undefined while the directory or an ancestor is being renamed. */
   #pathOf(directory: WatchedDirectory, name: string): string | undefined {
     return directory.pathFrom(this.#root, name);
   }

@@ -26,8 +26,8 @@ const UNREADABLE = "EACCES";
 const NOT_SYNCABLE: ReadonlySet<string> = new Set(["EINVAL", "ENOTSUP", "ENOSYS"]);
 
 /**
- * How to open a directory. read: for reading. reach: with O_PATH, only to reach its entries. change: for reading if
- * that is permitted, otherwise as "reach".
+ * How to open a directory. "read": for reading. "reach": with O_PATH, only to reach its entries. "change": for reading
+ * if that is permitted, otherwise as "reach".
  */
 export type DirectoryUse = "read" | "reach" | "change";
 
@@ -194,7 +194,10 @@ export class OpenDirectory implements AsyncDisposable {
     return { step, on: [this.descriptor] };
   }
 
-  /** An operation that may access the mount at `name`. If it hangs, that mount counts as hung, not this directory's. */
+  /**
+   * An operation that may access the mount at `name`. If it hangs, the mount at `name` counts as hung, and not the
+   * mount of this directory.
+   */
   #intoMount<Value>(step: FileStep, name: FilePath): Work<Value> {
     return { ...this.#here(step), mount: mountAt(this.descriptor.fd, name) };
   }

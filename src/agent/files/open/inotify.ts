@@ -32,7 +32,10 @@ export interface InotifyEvent {
 }
 
 const HEAD_BYTES = 16;
-/** Holds far fewer events than the 16,384 that the kernel queues, so that other calls can run between two reads. */
+/**
+ * The buffer holds far fewer events than the 16,384 that the kernel queues, so that other calls can run between two
+ * reads.
+ */
 const BUFFER: Buffer = Buffer.allocUnsafeSlow(64 * 1024);
 const LONGEST_EVENT_BYTES: number = HEAD_BYTES + 256;
 

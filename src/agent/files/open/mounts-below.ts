@@ -20,7 +20,10 @@ export class MountsBelow {
     this.#mounts = mounts.toReversed();
   }
 
-  /** The innermost mount that contains a path. Only names are compared; links are not followed. Undefined: none. */
+  /**
+   * The innermost mount that contains a path. Only names are compared; links are not followed. Undefined if there is
+   * none.
+   */
   of(path: FilePath): MountBelow | undefined {
     let found: MountBelow | undefined;
     for (const below of this.#mounts)

@@ -22,7 +22,7 @@ type How = Pick<Work<never>, "step" | "isProbe">;
  */
 export class Paths {
   readonly #work: FileWork;
-  /** Undefined: paths are absolute. */
+  /** If undefined, paths are absolute. */
   readonly #base: Descriptor | undefined;
 
   constructor(work: FileWork, base?: Descriptor) {

@@ -68,7 +68,7 @@ export class RegularFile {
 
   /**
    * Reads from the page cache on this thread, because handing the read to another thread takes as long as copying the
-   * data. Undefined: the data is not cached.
+   * data. Returns undefined if the data is not cached.
    */
   #readCached(target: Uint8Array, offsetBytes: bigint | undefined): number | undefined {
     if (!this.#mayBeCached) return undefined;

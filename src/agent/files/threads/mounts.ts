@@ -12,8 +12,8 @@ export function mountOf(fd: number): Mount | undefined {
 }
 
 /**
- * The topmost mount at a name in an open directory; undefined: none, or no /proc. Does not access the mount, because it
- * may hang.
+ * The topmost mount at a name in an open directory; undefined if there is none, or no /proc. Does not access the mount,
+ * because it may hang.
  */
 export function mountAt(directory: number, name: Uint8Array): Mount | undefined {
   try {
@@ -42,7 +42,7 @@ export function mountsBelow(
   }
 }
 
-/** Finds the mount with this id. There is no such line in mountinfo if it was unmounted lazily (umount -l). */
+/** Finds the mount with this id. mountinfo has no line for a mount that was unmounted lazily (umount -l). */
 function mountWithId(id: string): Mount {
   const [line = ""] = new RegExp(String.raw`^${id} .*`, "m").exec(readFileSync("/proc/self/mountinfo", "utf8")) ?? [];
   return mountsIn(line)[0] ?? { fileSystem: `mount ${id}`, path: undefined };
@@ -51,7 +51,7 @@ function mountWithId(id: string): Mount {
 /** A mount of a file system that does not respond. */
 interface UnresponsiveMount {
   readonly mount: Mount;
-  /** True: an operation on it was given up. False: an operation and a probe are slow, and the outcome is open. */
+  /** Whether an operation on the mount was given up. If not, an operation and a probe are slow and may still succeed. */
   readonly isHung: boolean;
   /** Resolves when the file system responds again. */
   readonly answers: Promise<void>;
@@ -79,7 +79,7 @@ export class HungMounts {
     return this.#found;
   }
 
-  /** The unresponsive mount of an open file or directory; undefined: it responds. */
+  /** The unresponsive mount of an open file or directory; undefined if the mount responds. */
   ofDescriptor(fd: number): UnresponsiveMount | undefined {
     return this.ofMount(this.any ? mountOf(fd) : undefined);
   }

@@ -100,7 +100,7 @@ export class ThreadPool {
     return this.#extra < EXTRA_THREADS - PROBE_THREADS;
   }
 
-  /** Whether the operation's file system uses its share of the extra threads. The rest is for other file systems. */
+  /** Whether the operation's file system has used up its share of the extra threads. The rest is for other file systems. */
   #atMountLimit(work: Work<never>): boolean {
     const isOfSync = isSync(work);
     const share = isOfSync ? SYNCS_AT_ONCE : SLOW_AT_ONCE;

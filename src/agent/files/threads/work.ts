@@ -7,7 +7,7 @@ import { SLOW_AFTER_TICKS, SYNCS_AT_ONCE, ThreadPool, type Waiting } from "./poo
 
 /** Interval between two ticks. Operations are timed in ticks, because the clock of a suspended guest jumps. */
 const TICK_MS = 500;
-/** Ticks after which an operation counts as hung (15 s). A slow disk writes half a MiB, the largest batch, in less. */
+/** Ticks after which an operation counts as hung (15 s). A slow disk writes half a MiB, the largest batch, in less time. */
 const HUNG_TICKS = 30;
 /** Ticks after which a probe counts as hung (2 s). */
 const HUNG_PROBE_TICKS = 4;
@@ -99,7 +99,7 @@ export class FileWork {
       releaseAll();
       returned.resolve();
     };
-    // `Promise.try`, because an operation that throws synchronously must return its thread, too.
+    // Promise.try is used because an operation that throws synchronously must also return its thread.
     Promise.try(operation).then(
       (value) => {
         if (running.isAbandoned) work.onLateResult?.(value);

@@ -106,7 +106,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   return self;
 }
 
-/* Takes ownership of the record, even if there is no room. */
+/* Takes ownership of the record, even if the queue is full. */
 static bool enqueue(struct background_writer *writer, struct record *record) {
   pthread_mutex_lock(&writer->lock);
   bool fits = record->length <= writer->capacity_bytes - writer->queued_bytes;

@@ -117,7 +117,7 @@ static int set_uid(struct spawn_job *job) { return job->has_identity ? (int)sysc
 
 static int change_directory(struct spawn_job *job) { return (int)syscall(SYS_chdir, job->cwd[0]); }
 
-/* Closes the descriptors that procfs lists. False: /proc is missing or not a procfs. */
+/* Closes the descriptors that procfs lists. Returns false if /proc is missing or is not a procfs. */
 static bool close_listed(void) {
   _Alignas(struct dirent64) char list[2048];
   struct statfs file_system;

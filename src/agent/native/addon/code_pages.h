@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* From `start` up to, but not including, `end`. */
+/* A range of addresses. It contains `start` but not `end`. */
 struct page_range {
   uintptr_t start;
   uintptr_t end;

@@ -7,7 +7,7 @@
 
 #include "values.h"
 
-/* The new number is above the standard streams. */
+/* Duplicates a descriptor. The new number is above 2, the last standard stream. */
 long agent_duplicate(int fd) { return fcntl(fd, F_DUPFD_CLOEXEC, 3); }
 
 /* read or write(fd, bytes, offset, length). -EINVAL if the range is outside of the buffer. */

@@ -42,7 +42,7 @@ static int open_there(int directory, const char *name) {
   return openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Stats the regular file that the entry will replace. False: there is none. */
+/* Stats the regular file that the entry will replace. Returns false if there is none. */
 static bool find_replaced(const struct place *place, const char *name, struct stat *there) {
   int fd = open_there(place->directory, name);
   bool is_file = fd >= 0 && fstat(fd, there) == 0 && S_ISREG(there->st_mode);
@@ -69,7 +69,7 @@ void complete_entry(const struct place *place, const char *name, struct entry *e
   entry->has |= all;
 }
 
-/* fchmod(2) rejects O_PATH descriptors. EPERM: a seccomp filter that does not know fchmodat2. */
+/* fchmod(2) rejects O_PATH descriptors. EPERM is the error of a seccomp filter that does not know fchmodat2. */
 static int change_mode(int fd, mode_t mode) {
   int result = fchmod(fd, mode);
   if (result == 0 || errno != EBADF) return result;

@@ -33,7 +33,7 @@ struct entry {
   int64_t size;
 };
 
-/* Finds path and content in the record at `at`. False: the record is malformed. */
+/* Finds path and content in the record at `at`. Returns false if the record is malformed. */
 bool read_record(const struct argument *records, size_t at, struct entry *entry, const char **path, const char **data);
 
 /*
@@ -50,7 +50,9 @@ bool has_failed_at(int step, int error);
 struct place {
   int directory;
   struct stat seen;
-  /* A unique temporary name, for file systems without unnamed files, and for replacing a file; empty: none. */
+  /*
+   * A unique temporary name, for file systems without unnamed files, and for replacing a file; empty if there is none.
+   */
   const char *temporary;
   /* Replace an existing entry. */
   bool overwrites;

@@ -40,7 +40,7 @@ static void finish(napi_env env, napi_status status, void *data) {
   settle(env, job, status == napi_ok ? job->result : -ECANCELED);
 }
 
-/* Copies an argument. False: out of memory. */
+/* Copies an argument. Returns false if there is no memory. */
 static bool read_argument(napi_env env, napi_value value, struct argument *argument) {
   void *bytes = NULL;
   argument->number = to_bool(env, value) ? 1 : to_int(env, value);

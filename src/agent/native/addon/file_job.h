@@ -28,7 +28,9 @@ typedef int file_call(struct argument *args);
 /* Queues a call with up to five arguments. */
 napi_value on_thread(napi_env env, napi_callback_info info, file_call *call);
 
-/* Appends bytes to an answer, and enlarges its buffer of `room` bytes if needed. False: out of memory. */
+/*
+ * Appends bytes to an answer, and enlarges its buffer of `room` bytes if needed. Returns false if there is no memory.
+ */
 bool append(struct argument *answer, size_t *room, const void *bytes, size_t count);
 
 /* struct linux_dirent64 of getdents64(2). */
@@ -50,7 +52,7 @@ int link_descriptor(int fd, int directory, const char *name);
  * is taken and `temporary` is empty, fails with EEXIST.
  */
 int place_in(int fd, int directory, const char *name, const char *temporary);
-/* Renames an entry. `exclusive`: EEXIST if the name is taken. */
+/* Renames an entry. With `exclusive`, fails with EEXIST if the name is taken. */
 int move_in(int directory, const char *from, int target, const char *to, bool exclusive);
 
 /* Whether a name is "." or "..". */

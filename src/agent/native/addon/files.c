@@ -33,7 +33,7 @@ int agent_target_of(struct argument *args) {
   return length;
 }
 
-/* Node's fs.stat converts the seconds to a double, which changes those beyond 2^53. */
+/* Node's fs.stat converts the seconds to a double, which rounds values beyond 2^53. */
 int agent_times_of(struct argument *args) {
   struct argument *answer = &args[ANSWER];
   struct stat seen;

@@ -1,6 +1,6 @@
 /*
  * The clock and the kernel's random generator. The probes pass an invalid argument and so change nothing: the kernel
- * checks privileges first, so EPERM means that they are missing, and EINVAL that they are not.
+ * checks privileges first, so EPERM means that they are missing, and EINVAL means that the process has them.
  */
 #include <linux/random.h>
 #include <string.h>
@@ -81,7 +81,7 @@ long agent_probe_credit_entropy(int fd) {
   return ioctl(fd, RNDADDENTROPY, &none);
 }
 
-/* makeCharacterDevice(path, major, minor): with mode 0600. */
+/* makeCharacterDevice(path, major, minor): creates a character device node with mode 0600. */
 napi_value agent_make_character_device(napi_env env, napi_callback_info info) {
   napi_value args[3];
   char path[PATH_MAX];

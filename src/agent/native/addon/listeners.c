@@ -8,7 +8,7 @@
 
 #include "values.h"
 
-/* The same as Node's default for a server. */
+/* The same backlog as Node's default for a server. */
 enum { BACKLOG = 511 };
 
 static int stream_socket(int family) { return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); }

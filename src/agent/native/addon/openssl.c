@@ -55,7 +55,10 @@ static int no_passphrase(char *buffer, int size, int writing, void *context) {
   return -1;
 }
 
-/* After reading a certificate has failed: true if there was no further certificate, false if it was malformed. */
+/*
+ * Call it after a certificate could not be read. Returns true if there was no further certificate, and false if it was
+ * malformed.
+ */
 static bool at_end(void) {
   unsigned long error = ERR_peek_last_error();
   return ERR_GET_LIB(error) == ERR_LIB_PEM && ERR_GET_REASON(error) == PEM_R_NO_START_LINE;

@@ -48,7 +48,10 @@ long agent_forbid_dumps(void) { return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); }
 
 long agent_trim_heap(void) { return malloc_trim(0); }
 
-/* Not exit(3), which waits for libuv's threads: a thread that hangs in a dead file system never returns. */
+/*
+ * exit(3) is not used, because it waits for libuv's threads, and a thread that hangs in a dead file system never
+ * returns.
+ */
 long agent_exit_now(int status) { _exit(status); }
 
 /* The kernel always rejects these arguments, so no process is started. */

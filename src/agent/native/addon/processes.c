@@ -60,9 +60,9 @@ long agent_open_files_limit_of(pid_t pid) {
 enum { PID, PARENT, GROUP, SESSION, STATE, START, COLUMNS };
 
 /*
- * Reads the row of a process. False if there is no such process, or, with errno set, if descriptors or memory are
- * short. The name in parentheses may contain spaces and parentheses, so parsing starts after the last parenthesis
- * (proc(5)).
+ * Reads the row of a process. Returns false if there is no such process, or if there are too few descriptors or too
+ * little memory; only in the second case is_shortage(errno) is true. The name in parentheses may contain spaces and
+ * parentheses, so parsing starts after the last parenthesis (proc(5)).
  */
 static bool read_row(pid_t pid, int32_t *row) {
   char path[32], text[1024];
@@ -73,7 +73,7 @@ static bool read_row(pid_t pid, int32_t *row) {
   errno = 0;
   if (read_text(AT_FDCWD, path, text, sizeof text) <= 0) return false;
   const char *rest = strrchr(text, ')');
-  /* Fields 3 to 6, 20 and 22. */
+  /* Fields 3 to 6, 20 and 22 of /proc/PID/stat. */
   const char *format = " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %d %*d %llu";
   if (rest == NULL || sscanf(rest + 1, format, &state, &row[PARENT], &row[GROUP], &row[SESSION], &threads, &start) != 6)
     return false;
@@ -112,7 +112,10 @@ static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
   return table;
 }
 
-/* Whether descriptors or memory are short. A process that cannot be read for this reason must not count as ended. */
+/*
+ * Whether the error means that there are too few descriptors or too little memory. A process that cannot be read for
+ * this reason must not count as ended.
+ */
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
 /* Takes some 10 us per process. */
@@ -136,7 +139,9 @@ napi_value agent_process_rows(napi_env env, napi_callback_info info) {
   return to_table(env, rows, count * COLUMNS);
 }
 
-/* Uses getsid(2), which needs no file of the process: some 1.5 us per process, most of it for listing /proc. */
+/*
+ * Uses getsid(2), which needs no file of the process: this takes some 1.5 us per process, most of it for listing /proc.
+ */
 napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   int32_t *rows = NULL;
   size_t count = 0, room = 0;

@@ -11,8 +11,8 @@ static struct spawn_job *starting;
 static napi_threadsafe_function settled;
 
 /*
- * Splits a block of NUL-terminated strings into a NULL-terminated array. Array and strings are one allocation. NULL:
- * out of memory.
+ * Splits a block of NUL-terminated strings into a NULL-terminated array. Array and strings are one allocation. Returns
+ * NULL if there is no memory.
  */
 static char **strings_of(napi_env env, napi_value block) {
   void *bytes = NULL;
@@ -55,7 +55,10 @@ static void read_streams(napi_env env, napi_value plan, struct spawn_job *job) {
   job->iutf8 = to_bool(env, property(env, plan, "iutf8"));
 }
 
-/* Reads an Identity (domain/ports/processes.ts); undefined means that of the agent. False: out of memory. */
+/*
+ * Reads an Identity (domain/ports/processes.ts); undefined means that of the agent. Returns false if there is no
+ * memory.
+ */
 static bool read_identity(napi_env env, napi_value identity, struct spawn_job *job) {
   napi_valuetype type = napi_undefined;
   int32_t uid = 0, gid = 0, group = 0;
@@ -93,7 +96,7 @@ static void read_settings(napi_env env, napi_value settings, struct spawn_job *j
   job->open_files.rlim_cur = (rlim_t)wanted < most ? (rlim_t)wanted : most;
 }
 
-/* Copies a SpawnBlock, because the thread reads it while JavaScript continues. False: out of memory. */
+/* Copies a SpawnBlock, because the thread reads it while JavaScript continues. Returns false if there is no memory. */
 static bool read_block(napi_env env, napi_value block, struct spawn_job *job) {
   job->files = strings_of(env, property(env, block, "files"));
   job->args = strings_of(env, property(env, block, "args"));

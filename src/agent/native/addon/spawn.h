@@ -43,7 +43,7 @@ struct spawn_job {
   gid_t *groups;
   size_t group_count;
 
-  /* Standard streams in the order stdin, stdout, stderr; -1: none. */
+  /* Standard streams in the order stdin, stdout, stderr; -1 if there is no such stream. */
   int child_ends[3];
   int agent_ends[3];
 
@@ -51,7 +51,8 @@ struct spawn_job {
   const char *volatile step; /* the current step, named as in the port */
   volatile int candidate;    /* index in `files` of the file that execve tries */
   volatile int error;        /* errno of the failed step; 0: none failed */
-  volatile bool parent_sets_oom_score; /* the child may not write its OOM score; the agent may after execve */
+  /* the child may lack the permission to write its OOM score; the agent then writes it after execve */
+  volatile bool parent_sets_oom_score;
   atomic_int pid;            /* written by the kernel before the child runs (CLONE_PARENT_SETTID) */
 
   /* Shared by the JavaScript thread and the job's thread. */
@@ -60,7 +61,10 @@ struct spawn_job {
   atomic_bool aborted;
 };
 
-/* Size of the stack of a thread that starts a child. It has room for both, and for the C library's thread data. */
+/*
+ * Size of the stack of a thread that starts a child. It has room for the thread itself, for the child, and for the C
+ * library's thread data.
+ */
 enum { SPAWN_STACK_BYTES = 192 * 1024 };
 
 /* Thread function: starts the child and delivers the job. */

@@ -20,8 +20,8 @@ static int open_pipe(int *agent_end, int *child_end, bool we_read) {
 }
 
 /*
- * Opens /dev/null. The image may have another file at this path; O_NONBLOCK prevents that a FIFO blocks. -1: the file
- * is not the null device, which has the numbers 1, 3 (mem(4)).
+ * Opens /dev/null. The image may have another file at this path; O_NONBLOCK prevents a FIFO from blocking the open.
+ * Returns -1 if the file is not the null device, whose numbers are 1 and 3 (mem(4)).
  */
 static int open_null_device(void) {
   struct stat state;

@@ -69,7 +69,7 @@ long agent_resize_terminal(int fd, int cols, int rows) { return set_size(fd, col
 /* With TIOCSIG the kernel itself finds the group and sends the signal (drivers/tty/pty.c), so no pid can be stale. */
 long agent_signal_foreground(int fd, int signal) { return ioctl(fd, TIOCSIG, signal); }
 
-/* -1 in raw mode, which has no end-of-file character, and if the character is disabled. */
+/* Returns -1 in raw mode, which has no end-of-file character, and if the character is disabled. */
 long agent_terminal_eof_byte(int fd) {
   struct termios settings;
   if (tcgetattr(fd, &settings) < 0) return -1;

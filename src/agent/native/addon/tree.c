@@ -22,9 +22,9 @@ struct tree {
   /* The directory of the last entry; its descriptor is -1 if there is none. */
   struct place place;
   char path[PATH_MAX];
-  /* errno of a failed sync, after which the entries written before may not be on the disk; 0: none has failed. */
+  /* errno of a failed sync, after which the entries written before may not be on the disk; 0 if none has failed. */
   int error;
-  /* A file had a name that was taken, so others may, too. */
+  /* Whether the name of a file was already taken. The names of further files may then be taken, too. */
   bool replaces;
 };
 
@@ -153,7 +153,10 @@ static int put_file(struct tree *tree, const char *name, const struct entry *giv
   return result;
 }
 
-/* Opens an existing directory. A symbolic link to one is accepted only if the entry permits it; otherwise ENOTDIR. */
+/*
+ * Opens an existing directory. A symbolic link to one is accepted only if the entry permits it; otherwise the error is
+ * ENOTDIR.
+ */
 static int open_directory(const struct tree *tree, const char *name, const struct entry *entry, const char *path) {
   int fd = openat(tree->place.directory, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd >= 0 || errno != ENOTDIR || (entry->has & FOLLOWS_LINK) == 0) return fd;

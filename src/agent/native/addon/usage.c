@@ -33,7 +33,7 @@ napi_value agent_used_by(napi_env env, napi_callback_info info) {
   return to_numbers(env, numbers, sizeof numbers / sizeof *numbers);
 }
 
-/* The number after `key` and a space at the start of a line; -1: not found. */
+/* The number after `key` and a space at the start of a line; -1 if it is not found. */
 static double value_of(const char *text, const char *key) {
   size_t length = strlen(key);
   for (const char *line = text; line != NULL; line = strchr(line, '\n')) {

@@ -49,7 +49,7 @@ static inline bool get_int(napi_env env, napi_value object, const char *name, in
   return napi_get_value_int32(env, property(env, object, name), number) == napi_ok;
 }
 
-/* Copies a path or name. False with ENAMETOOLONG if it does not fit. */
+/* Copies a path or name. If it does not fit, returns false and sets errno to ENAMETOOLONG. */
 static inline bool to_path(napi_env env, napi_value value, char path[PATH_MAX]) {
   size_t length = 0;
   napi_get_value_string_utf8(env, value, path, PATH_MAX, &length);

@@ -114,7 +114,10 @@ static void *watch_in_own_directory(void *data) {
   return watch_each(data);
 }
 
-/* The thread ends with its job: while a thread is in a directory, the kernel does not report its removal. */
+/*
+ * The thread ends with its job, because the kernel does not report the removal of a directory that is the working
+ * directory of a thread.
+ */
 int agent_watch_each(struct argument *args) {
   struct watching watching = {.args = args};
   pthread_t thread;

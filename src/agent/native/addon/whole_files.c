@@ -12,7 +12,7 @@
 
 /* Header of each file in the answer, followed by its bytes. */
 struct state {
-  int64_t error; /* errno; 0: the other fields are valid */
+  int64_t error; /* errno; if it is 0, the other fields are valid */
   int64_t dev, ino, size, mtime_ns, ctime_ns, mode, uid;
   int64_t changed; /* the file changed during the read: the bytes may be inconsistent */
   int64_t length;  /* number of bytes that follow */
@@ -51,7 +51,7 @@ static char *extend_answer(struct argument *answer, size_t length) {
   return bytes + answer->length - length;
 }
 
-/* Reads up to `length` bytes, fewer at EOF; -1 with errno. */
+/* Reads up to `length` bytes, fewer at EOF. Returns -1 and sets errno on failure. */
 static ssize_t read_whole(int fd, char *bytes, size_t length) {
   size_t done = 0;
   while (done < length) {

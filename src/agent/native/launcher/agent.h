@@ -19,9 +19,9 @@ int supervise(pid_t agent, int channel);
 
 /* What the agent sent over its channel before it ended. */
 struct exit_report {
-  /* The agent announced its exit. If false, the agent crashed, whatever its status is. */
+  /* Whether the agent announced its exit. If not, it crashed, whatever its exit status is. */
   bool announced;
-  /* Open directory of the session's cgroup; -1: none. */
+  /* Open directory of the session's cgroup; -1 if there is none. */
   int session;
 };
 

@@ -36,7 +36,10 @@ static int complete(struct bundle *bundle) {
       join(bundle->libraries, bundle->directory, "lib") < 0 ||
       join(bundle->openssl_config, bundle->directory, "lib/openssl.cnf") < 0)
     return -1;
-  /* The loader prints an error for a missing file, and it splits the list of preloaded files at spaces. */
+  /*
+   * An unusable path is not preloaded: the loader would print an error for a missing file, and it splits the list of
+   * preloaded files at spaces.
+   */
   if (access(bundle->addon, R_OK) < 0 || strpbrk(bundle->addon, " \t\n") != NULL)
     bundle->addon[0] = '\0';
   return access(bundle->program, F_OK);
@@ -95,7 +98,7 @@ char **agent_command(const struct bundle *bundle, int argc, char **argv) {
 #define LIST "agent.pages"
 /* Limit for the file agent.pages: twice the size of the longest list so far. */
 #define LIST_LIMIT_BYTES 32768
-/* Page size of the numbers in the list, which the kernel's page size does not affect. */
+/* Size of the pages that the list counts. It does not depend on the kernel's page size. */
 #define PAGE_BYTES 4096
 
 /* Requests the pages of one line. The line has runs of pages in the form FIRST+COUNT. */

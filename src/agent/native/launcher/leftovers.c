@@ -18,7 +18,10 @@
 #include "signals.h"
 #include "trace.h"
 
-/* A process that survives SIGKILL, such as one stuck in the kernel, must not block the launcher for longer. */
+/*
+ * Limit for waiting for killed processes. A process may survive SIGKILL, for example if it hangs in the kernel, and
+ * must not block the launcher.
+ */
 #define KILL_GRACE_MS 10000
 #define KILL_ROUND_MS 1
 /*
@@ -26,7 +29,10 @@
  * kernel's list of children may be incomplete in one round, but not in so many.
  */
 #define MAX_IDLE_ROUNDS 100
-/* Poll interval. When a descendant exits, the launcher adopts its children without a SIGCHLD and must look for them. */
+/*
+ * Poll interval. When a descendant exits, the launcher adopts its children without receiving a SIGCHLD, so it must
+ * search for them.
+ */
 #define ADOPTION_POLL_MS 50
 #define HIGHEST_PRIORITY (-20)
 /* Pause after a search of all pids, as a multiple of its duration. */
@@ -42,7 +48,9 @@ static long now_ms(void) {
   return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Whether the last round signalled a process. Processes of other users may not be signalled. */
+/*
+ * Whether the last round signalled a process. The launcher may lack the permission to signal processes of other users.
+ */
 static bool signalled_any;
 
 /* Sends a signal and then SIGCONT, because a stopped process handles the signal only when it is continued. */
@@ -53,7 +61,10 @@ static void signal_process(pid_t process, int number) {
   kill(process, SIGCONT);
 }
 
-/* Signals as many children as fit into the buffer. False if the kernel does not list them (no CONFIG_PROC_CHILDREN). */
+/*
+ * Signals as many children as fit into the buffer. Returns false if the kernel does not list them (no
+ * CONFIG_PROC_CHILDREN).
+ */
 static bool signal_listed_children(int proc, int number) {
   char path[64], list[32768];
   snprintf(path, sizeof path, "self/task/%d/children", getpid());

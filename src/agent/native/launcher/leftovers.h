@@ -16,7 +16,7 @@
  * Ends the processes that the agent left behind: sends SIGTERM, and after `grace_ms` SIGKILL until none is left. As PID
  * 1 the launcher ends every process. Otherwise it ends its children, including adopted ones, and the processes in the
  * session's cgroup. It thaws this cgroup first and removes it at the end. `session` is the open directory of the
- * cgroup; -1: there is none.
+ * cgroup; -1 if there is none.
  */
 void end_leftovers(int session, pid_t agent, int grace_ms);
 

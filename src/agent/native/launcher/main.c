@@ -113,7 +113,9 @@ int main(int argc, char **argv) {
   if (getpid() != 1)
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
   pid_t agent = start_agent(command, clean);
-  /* Prevents that a process of the same user traces the launcher or reads the environment from its memory. */
+  /*
+   * Prevents other processes of the same user from tracing the launcher and from reading the environment in its memory.
+   */
   prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
   close(environment);
   close(agent_channel);

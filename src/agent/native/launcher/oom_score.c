@@ -9,7 +9,10 @@
 #include "proc.h"
 
 #define SCORE_FILE "/proc/self/oom_score_adj"
-/* Not -1000, which exempts a process. If only exempt processes are left when memory is full, the kernel panics. */
+/*
+ * The score is not -1000, which exempts a process from the OOM killer: if only exempt processes are left when memory is
+ * full, the kernel panics.
+ */
 #define PROTECTED_SCORE "-900"
 
 int protect_from_oom_killer(void) {

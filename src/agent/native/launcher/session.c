@@ -15,7 +15,7 @@
 /* Largest depth of nested cgroups to remove. A command can nest them arbitrarily. */
 #define NESTED_LIMIT 16
 
-/* Failures are ignored: the cgroup may be gone, and the launcher also finds processes as its children. */
+/* Failures are ignored. The cgroup may already be removed; its processes are then found as children of the launcher. */
 static void write_at(int directory, const char *name, const char *text) {
   int file = openat(directory, name, O_WRONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   if (file < 0)
@@ -48,7 +48,7 @@ static pid_t parent_of(DIR *proc, const char *process) {
   return rest != NULL && sscanf(rest + 1, " %*c %d", &parent) == 1 ? parent : 0;
 }
 
-/* Path of a process's cgroup in the unified hierarchy, inside `text`; NULL: unknown. */
+/* Path of a process's cgroup in the unified hierarchy, inside `text`; NULL if it is unknown. */
 static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) {
   if (!read_of(proc, process, "cgroup", text, size))
     return NULL;
@@ -63,8 +63,8 @@ static char *cgroup_of(DIR *proc, const char *process, char *text, size_t size) 
 static process_set descendants;
 
 /*
- * Rounds of the search for descendants. Few suffice, because parents are usually listed before their children. They are
- * limited, because processes that fork in a loop could keep the search running for ever.
+ * Rounds of the search for descendants. A few rounds suffice, because parents are usually listed before their children.
+ * They are limited, because processes that fork in a loop could keep the search running for ever.
  */
 #define ROUNDS 4
 

@@ -4,7 +4,7 @@ import { eventually, type TimeOf } from "../eventually.ts";
 import { CgroupDirectory } from "./cgroup-directory.ts";
 import { type TreeSources, walkedTree, type WalkedProcesses } from "./walked-processes.ts";
 
-/** Largest number of cgroups below a command's own that are searched for members. */
+/** Largest number of cgroups nested in a command's cgroup that are searched for the command's processes. */
 export const NESTED_LIMIT = 256;
 
 /** The cgroup of one command. All its descendants stay in it, unless a root command changes its own cgroup. */
@@ -24,7 +24,7 @@ export class Cgroup extends CgroupDirectory {
     return this.write("cgroup.kill", "1") === undefined;
   }
 
-  /** Whether this cgroup, or a cgroup below it, has living processes; undefined: unknown. */
+  /** Whether this cgroup, or a cgroup below it, has living processes; undefined if unknown. */
   populated(): boolean | undefined {
     const populated = this.value("cgroup.events", "populated");
     return populated === undefined ? undefined : populated === 1;

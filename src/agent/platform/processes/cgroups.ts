@@ -53,8 +53,8 @@ export class Cgroups {
       return undefined;
     }
     // Enables the memory controller, which counts OOM kills. This works if the agent is in a root cgroup. Elsewhere it
-    // fails, because the agent itself is in the cgroup (cgroups(7), "no internal processes"). Only the count is missing
-    // then.
+    // fails, because the agent itself is in the cgroup (cgroups(7), "no internal processes"). In that case only the
+    // number of OOM kills is missing.
     for (const directory of [base, session]) directory.write("cgroup.subtree_control", "+memory");
     return new Cgroups(calls, base, session);
   }

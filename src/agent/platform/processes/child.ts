@@ -97,7 +97,10 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
   };
 }
 
-/** The figures of a command, from its cgroup, which covers the whole tree, or without a cgroup from its process. */
+/**
+ * The resource usage of a command: that of its cgroup, which covers the whole tree. Without a cgroup, it is that of the
+ * process.
+ */
 function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): CommandAccounts {
   const [userUs = -1, systemUs = -1, bytes = -1, oomKills = -1] = cgroup?.used() ?? [];
   const oomKilled = oomKills < 0 ? undefined : oomKills > 0;

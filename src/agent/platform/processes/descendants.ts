@@ -2,7 +2,10 @@ import type { Addon } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
 import { SessionTable } from "./process-readings.ts";
 
-/** Number of retries. One is needed if a process between the two exits, because its children then get a new parent. */
+/**
+ * Number of retries. A retry is needed if a process between the ancestor and a descendant exits, because its children
+ * then get a new parent.
+ */
 const RETRIES = 64;
 const INIT = 1;
 
@@ -35,7 +38,7 @@ export class Descendants {
     this.#ancestor = ancestor;
   }
 
-  /** Undefined: there is no usable /proc. */
+  /** Undefined if there is no usable /proc. */
   scan(): DescendantScan | undefined {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();
@@ -69,7 +72,10 @@ export class Descendants {
     return this.#addon.isAlive(pid) === 1;
   }
 
-  /** Number of times the ancestor went to sleep (proc_pid_status(5)); undefined: it is running, and may be reaping. */
+  /**
+   * Number of times the ancestor went to sleep (proc_pid_status(5)); undefined if it is running, because it may be
+   * reaping.
+   */
   #ancestorSleeps(): string | undefined {
     // The agent itself reaps no process while it scans, so a constant stands for "it slept".
     if (this.#ancestor === process.pid) return "";
@@ -85,7 +91,7 @@ export class Descendants {
     return undefined;
   }
 
-  /** Undefined: the process was reaped. A zombie still has its parent, so it causes no further scan. */
+  /** Undefined if the process was reaped. A zombie still has its parent, so it causes no further scan. */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
     for (let retry = 0; retry < RETRIES; retry++) {
       const passed: number[] = [];

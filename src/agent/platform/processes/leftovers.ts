@@ -7,7 +7,10 @@ import { rowsOf } from "./process-table.ts";
 
 const { SIGCONT, SIGKILL } = constants.signals;
 
-/** Opens the cgroup of a released command. "removed": it no longer exists. "unreadable": no descriptors or memory. */
+/**
+ * Opens the cgroup of a released command. Returns "removed" if it no longer exists, and "unreadable" if there are too
+ * few descriptors or too little memory.
+ */
 export type Reopen = () => Cgroup | "removed" | "unreadable";
 
 /**

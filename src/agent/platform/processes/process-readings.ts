@@ -10,7 +10,10 @@ const SESSION_COLUMNS = 2;
 const READ_AT_ONCE = 256;
 /** Largest number of listings of all processes for one reading. Without a limit, new processes could prolong it. */
 const MAX_LISTINGS = 4;
-/** Number of callers that get the reading per tick of the event loop. Few, because each may signal many processes. */
+/**
+ * Number of callers that get the reading per tick of the event loop. The number is small, because each caller may
+ * signal many processes.
+ */
 const SERVED_AT_ONCE = 8;
 /** Pause after a reading that is not urgent, as a multiple of its duration, so that polling cannot use up a CPU. */
 const PAUSE_FACTOR = 4;
@@ -93,7 +96,7 @@ export class SessionTable {
  * it is not usable, and the value is undefined.
  */
 export class ProcessReadings {
-  /** Processes by session, without other details: a seventh of the work of a full table. */
+  /** Processes by session, without other details. Reading them takes a seventh of the time of a full table. */
   readonly sessions: SharedReading<SessionTable | number | undefined>;
   readonly table: SharedReading<ProcessTable | number | undefined>;
 

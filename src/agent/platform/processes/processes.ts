@@ -26,13 +26,16 @@ import { walkedSession, walkedTree } from "./walked-processes.ts";
 export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** OOM score and scheduling priority. */
   readonly childPriority?: ChildPriority;
-  /** Undefined: commands get no cgroups. */
+  /** If undefined, commands do not get cgroups. */
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods. */
   readonly sessionClock?: SessionClock;
-  /** The launcher, which adopts the orphans of the agent's children, and no other orphans; undefined: there is none. */
+  /**
+   * The launcher, which adopts the orphans of the agent's children, and no other orphans; undefined if there is no
+   * launcher.
+   */
   readonly adopter?: number | undefined;
-  /** Called when a pipe is closed although a process still writes to it, because too many are kept open. */
+  /** Called when a pipe is closed although a process still writes to it, because too many pipes are kept open. */
   readonly onPipeEvicted?: () => void;
   /** Called when a child has ended, before it is reaped. */
   readonly onEnded?: (pid: number, end: ProcessEnd) => void;

@@ -7,9 +7,12 @@ import type { CgroupDirectory } from "./cgroup-directory.ts";
 import { Descendants, type DescendantScan } from "./descendants.ts";
 import { cgroupOf } from "./own-cgroup.ts";
 
-/** Largest number of cgroups that are searched for members. */
+/** Largest number of nested cgroups that are searched for processes of the session. */
 const NESTED_LIMIT = 16_384;
-/** Largest number of scans for processes outside of the session's cgroup. Running ones may start further processes. */
+/**
+ * Largest number of scans for processes outside of the session's cgroup. Further scans may be necessary because running
+ * processes start new ones.
+ */
 const ROUNDS = 8;
 /** Largest number of processes that a message names. */
 const NAMED_LIMIT = 8;
@@ -33,8 +36,8 @@ export interface SessionCgroupParts {
   /** The session's cgroup, below the agent's own. */
   readonly directory: CgroupDirectory;
   /**
-   * The launcher, which adopts all orphans of the session. Undefined: there is no launcher, so orphans that have left
-   * the session's cgroup cannot be found.
+   * The launcher, which adopts all orphans of the session. If undefined, orphans that have left the session's cgroup
+   * cannot be found.
    */
   readonly launcher: number | undefined;
 }
@@ -58,7 +61,10 @@ export class SessionCgroup implements SessionGroup {
   readonly #descendants: Descendants;
   readonly #directory: CgroupDirectory;
   readonly #launcher: number | undefined;
-  /** Path of the session's cgroup; undefined: not in /proc. Read at the start, because the agent may be moved later. */
+  /**
+   * Path of the session's cgroup; undefined if /proc does not show it. It is read at the start, because the agent may
+   * be moved to another cgroup later.
+   */
   readonly #path: string | undefined;
   /** Relative path from the session's directory to the root of the hierarchy. */
   readonly #pathToRoot: string;
@@ -125,7 +131,7 @@ export class SessionCgroup implements SessionGroup {
     return this.#directories().every((directory) => {
       const errno = directory.write("cgroup.kill", "1");
       // The kernel cannot kill a threaded cgroup as a whole (EOPNOTSUPP), and a root workload can make its own cgroup
-      // threaded. Its processes are killed one by one.
+      // threaded. In this case its processes are killed one by one.
       return errno === undefined || REMOVED.has(errno) || killEach(directory.members(NESTED_LIMIT));
     });
   }
@@ -210,7 +216,7 @@ export class SessionCgroup implements SessionGroup {
   }
 }
 
-/** Sends SIGKILL to each process. Returns false if one may not be signalled. */
+/** Sends SIGKILL to each process. Returns false if the agent may not signal one of them. */
 function killEach(pids: ReadonlySet<number>): boolean {
   return [...pids].every((pid) => {
     try {
@@ -251,7 +257,7 @@ function pendingProcess(pid: number): PendingProcess | undefined {
 
 /**
  * The kernel function in which a task sleeps that has not been stopped by the freezer; empty if the kernel does not
- * show it. Undefined: the task has stopped or ended.
+ * show it. Undefined if the task has stopped or ended.
  */
 function pendingIn(task: string): string | undefined {
   const [, state = "X"] = /^\d+ \(.*\) (\S)/s.exec(readProc(`${task}/stat`)) ?? [];

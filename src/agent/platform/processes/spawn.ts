@@ -3,7 +3,10 @@ import { type Identity, mountPointOf, SpawnAborted, type SpawnBlock, SpawnError 
 import { type Addon, errnoName, type SpawnSettings } from "../../native/index.ts";
 import { readProc } from "../proc.ts";
 
-/** A child that runs its command, and the agent's ends of its streams, which the caller must close. -1: no such stream. */
+/**
+ * A child that runs its command, and the agent's ends of its streams, which the caller must close. A missing stream is
+ * -1.
+ */
 export interface Started {
   readonly pid: number;
   readonly stdin: number;
@@ -105,7 +108,7 @@ const WAIT_LIMIT_MS = 5_000;
 export class StartsInFlight {
   /** Numbers of the starts in flight, oldest first. */
   readonly #starts: Set<number> = new Set();
-  /** Callers that wait for all starts up to a number, ordered by number. */
+  /** Callers that wait until all starts up to the number `last` have settled, ordered by this number. */
   readonly #waiting: Set<{ readonly last: number; readonly done: () => void }> = new Set();
   #count = 0;
 
@@ -138,7 +141,10 @@ export class StartsInFlight {
     });
   }
 
-  /** Resolves waiting callers, up to the first that must keep waiting. Checking all would take quadratic time. */
+  /**
+   * Resolves waiting callers, up to the first that must keep waiting. Checking all of them each time would take
+   * quadratic time.
+   */
   #notify(): void {
     const [oldest = Infinity] = this.#starts;
     for (const { last, done } of this.#waiting) {

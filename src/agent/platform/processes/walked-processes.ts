@@ -18,8 +18,8 @@ const SENT_AT_ONCE = 256;
 /** Defines a set of processes and how to find its members. */
 export interface Search {
   /**
-   * Finds the living members. `known` has those found before, by pid. Undefined: /proc is not usable; a number: a
-   * negated errno.
+   * Finds the living members. `known` has the members that were found before, by pid. Returns undefined if /proc is not
+   * usable, or a negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
   /** Whether a process that was a member before, and is alive, is still a member. */
@@ -30,7 +30,7 @@ export interface Search {
 
 type Scan =
   | { readonly kind: "seen"; readonly members: readonly ProcessRow[] }
-  /** Descriptors or memory are short, so /proc cannot be read at present. */
+  /** There are not enough descriptors or memory to read /proc at present. */
   | { readonly kind: "not_now" }
   /**
    * There is no /proc, or the kernel has no pidfds. Only the process group can be signalled, because a signal to a pid
@@ -89,7 +89,7 @@ export class WalkedProcesses implements ProcessSet {
     return eventually(limitMs, () => this.killOnce());
   }
 
-  /** Whether no member is alive; undefined: unknown. */
+  /** Whether no member is alive; undefined if unknown. */
   async empty(): Promise<boolean | undefined> {
     if (this.#someKnownLives()) return false;
     if (this.#released || this.#search.excludesOthers?.() === true) return true;

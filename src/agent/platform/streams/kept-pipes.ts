@@ -21,7 +21,7 @@ export class KeptPipes {
   readonly #kept: Set<FdWatch> = new Set();
   /** Pipes that were read and are paused. */
   readonly #paused: Set<FdWatch> = new Set();
-  /** Shared by all pipes, because the content is discarded. Allocated while at least one pipe is kept. */
+  /** A buffer that all pipes share, because the content is discarded. Allocated while at least one pipe is kept. */
   #buffer: Uint8Array | undefined;
   #pause: NodeJS.Timeout | undefined;
 

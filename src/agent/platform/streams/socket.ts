@@ -35,7 +35,7 @@ export class FdSocket implements StreamSocket {
   readonly #held: HeldChunks;
   readonly #queue: WriteQueue;
   #endRequested = false;
-  /** The error that ended writing; undefined: none. */
+  /** The error that ended writing; undefined if there was none. */
   #broken: Errno | undefined;
   #closed = false;
   #leave: (() => void) | undefined;

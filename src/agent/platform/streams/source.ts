@@ -23,11 +23,11 @@ export type StreamKind = "pipe" | "terminal";
 
 /**
  * Resolves when the children that are starting at the time of the call have started or failed. Until then they may have
- * copies of other children's streams. Undefined: no child is starting.
+ * copies of other children's streams. Undefined if no child is starting.
  */
 export type StartsSettled = () => Promise<void> | undefined;
 
-/** Unreleased chunks at which the source stops reading. */
+/** Number of unreleased chunks at which the source stops reading. */
 const HELD_CHUNKS = 4;
 /**
  * Largest number of chunks per tick, so that one busy stream does not starve others. A chunk of a terminal takes
@@ -41,7 +41,7 @@ const CHUNKS_PER_TICK: Readonly<Record<StreamKind, number>> = { pipe: 4, termina
 const EOF_POLLS_MS: readonly number[] = [1, 2, 4, 6, 7];
 /** Pause between polls while a child of the agent is starting, which has a copy of the pipe until its execve(2). */
 const START_POLL_MS = 5;
-/** More than the buffers of a terminal can hold (8 KiB, plus 4 KiB in the line discipline). */
+/** Upper bound for the bytes in the buffers of a terminal (8 KiB, plus 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
 /** Reading the rest after the process has exited. EOF is a read(2) that returns 0, or EIO for a terminal. */
@@ -209,8 +209,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Watches the descriptor while the receiver has room. A drain reads without waiting for events, since an empty
-   * terminal causes none.
+   * Watches the descriptor while the receiver has room. A drain schedules its reads itself, because a terminal without
+   * output causes no event.
    */
   #rearm(): void {
     if (this.#state === "closed") return;
@@ -258,7 +258,7 @@ export class FdSource implements ByteSource {
     this.#rearm();
   }
 
-  /** Returns whether there may be more. */
+  /** Returns whether there may be more to read. */
   #readInto(store: ByteStore): boolean {
     const room = Math.min(store.room(), STREAM_BUFFERS.fullBytes);
     this.#storeIsFull = room === 0;

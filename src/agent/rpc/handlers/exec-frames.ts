@@ -76,7 +76,7 @@ export function keptStartedFrame({ pid, execId, offsets, ends, stdinOffset, ...r
   return frameOf({ case: "started", value });
 }
 
-/** A chunk of output. The bytes are not copied unless there are few. */
+/** Encodes a chunk of output. Copies the bytes only if there are few. */
 export function outputFrame(stream: OutputStream, bytes: Uint8Array): Frame {
   return bytesFieldFrame(OUTPUT_FIELDS[stream], bytes);
 }

@@ -19,7 +19,7 @@ export function listExecs(exec: Exec): ListExecsResponse {
   return create(ListExecsResponseSchema, { execs: exec.list().map(keptCommandMessage) });
 }
 
-/** Serves EndExec. The signal is that of the call; an end that has begun continues after a cancellation. */
+/** Serves EndExec. If the client cancels the call, an end that has begun continues. */
 export async function endExec(exec: Exec, request: EndExecRequest, signal: AbortSignal): Promise<EndExecResponse> {
   const { result, ...ended } = await exec.end({ ...request, graceMs: Number(request.graceMs) }, signal);
   return create(EndExecResponseSchema, { exit: exitOf(result), ...ended });

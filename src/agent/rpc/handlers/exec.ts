@@ -14,7 +14,7 @@ import { decodeFirst, type FirstFrame } from "./exec-start.ts";
 
 /** A start frame with more bytes counts as large: it has unusually many arguments and variables. */
 const LARGE_START_BYTES = 64 * 1024;
-/** Longest wait for earlier large starts. The largest possible start takes a tenth of it on a busy machine. */
+/** Longest wait for earlier large starts. The largest possible start takes a tenth of this time on a busy machine. */
 const LARGE_START_LIMIT_MS = 1_000;
 
 /**
@@ -39,7 +39,8 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
     const input = inputs(call, (frame) => order.check(frame));
     return exec.run(first, { input, output, signal: call.signal, address: call.connection.peer.address });
   };
-  // Not an async function, whose variables would keep the request (up to 4 MiB) in memory as long as the command runs.
+  // This is not an async function: its variables would keep the request (up to 4 MiB) in memory as long as the command
+  // runs.
   return messages.next().then((first) => {
     if (first === undefined || first.bytes.length <= LARGE_START_BYTES) return run(decodeFirst(first?.bytes));
     return largeStarts.run(() => startLarge(first, run, started), call.signal).then(({ ended }) => ended);
@@ -63,7 +64,7 @@ async function startLarge(
   return { ended };
 }
 
-/** The functions that send frames, as far as they are the same for kept commands and all others. */
+/** The functions that send output and exit frames. They are the same for kept commands and other commands. */
 function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   return {
     output: (stream, bytes, release) => call.send(outputFrame(stream, bytes), release),

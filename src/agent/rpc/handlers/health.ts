@@ -2,7 +2,7 @@ import type { HealthReport } from "../../health/index.ts";
 import { HealthResponseSchema } from "../../../shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import { FrameWriter, type Frame } from "../codec.ts";
 
-/** Twice the size of a typical report. */
+/** Size of the initial buffer: twice the size of a typical report. */
 const SIZE_BYTES = 640;
 const FIELD = HealthResponseSchema.field;
 

@@ -28,7 +28,7 @@ import { tryItems, TYPES } from "./tree-items.ts";
 const SYNCS: ReadonlySet<number> = new Set(Object.values(TreeSync));
 /** Largest number of fields in a message of items. This suffices for 1,365 items with all fields. */
 const ITEM_FIELDS = 16_384;
-/** A message larger than this is not read ahead. Those of the library have 256 KiB. */
+/** If a message is larger than this, the next one is not read ahead. The client library sends messages of 256 KiB. */
 const AHEAD_BYTES = 512 * 1024;
 const FIELD = WriteTreeRequestSchema.field;
 const DATA_FIELD = ReadTreeResponseSchema.field.data.number;
@@ -57,7 +57,8 @@ export async function serveWriteTree(directories: Directories, call: Call): Prom
       // need too much memory.
       const isSmall = next.bytes.length <= AHEAD_BYTES;
       if (isSmall) coming = messages.next();
-      // If this write fails, nothing awaits the next message, whose error must then not count as unhandled.
+      // If this write fails, nobody awaits `coming`. The no-op handler keeps its error from becoming an unhandled
+      // rejection.
       coming.catch(() => undefined);
       // The items are views of the message, so it is released only after they were written.
       await take(writer, next.bytes);
