@@ -1,7 +1,6 @@
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync, readlinkSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { Readable } from "node:stream";
 import type { GuestClient } from "../../src/node/client/index.ts";
 import { echo, listener } from "../fixtures/listeners.ts";
 import type { AgentExit, RunningAgent } from "../fixtures/agent.ts";
@@ -72,10 +71,8 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     assert.deepEqual([statSync(directory).mode & 0o777, statSync(directory).mtimeMs], [0o710, 1_000]);
   },
   "FileTree/WriteTree": async ({ client, directory }) => {
-    const content = Readable.from([Buffer.from("content")]);
-    const file = { type: "file", name: Buffer.from("a/file"), linkTarget: Buffer.alloc(0), mode: 0o600 } as const;
-    const entries = Readable.from([{ ...file, size: 7, mtimeSeconds: 1, content }]);
-    const written = await client.files.writeTree(join(directory, "tree"), entries, { parents: true });
+    const file = { type: "file", name: "a/file", mode: 0o600, mtime: new Date(1_000), content: "content" } as const;
+    const written = await client.files.writeTree(join(directory, "tree"), [file], { parents: true });
     assert.deepEqual(written, { entries: 1, failed: 0, failures: [] });
     assert.equal(readFileSync(join(directory, "tree/a/file"), "utf8"), "content");
   },
@@ -84,7 +81,7 @@ export const OPERATIONS: Readonly<Record<string, (scene: Scene) => Promise<void>
     mkdirSync(join(directory, "tree/a"), { recursive: true });
     writeFileSync(join(directory, "tree/a/file"), "content");
     for await (const { name, content } of client.files.readTree(join(directory, "tree")))
-      found.push(`${name.toString()}: ${Buffer.concat(await Array.fromAsync(content)).toString()}`);
+      found.push(`${name}: ${Buffer.concat(await Array.fromAsync(content)).toString()}`);
     assert.deepEqual(found, ["a: ", "a/file: content"]);
   },
   "FileTree/Watch": async ({ client, directory }) => {

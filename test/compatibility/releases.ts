@@ -2,6 +2,7 @@ import { createHash } from "node:crypto";
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
+import { Readable } from "node:stream";
 import { pathToFileURL } from "node:url";
 import { createFileRegistry, type DescService, fromBinary, type Registry } from "@bufbuild/protobuf";
 import { FileDescriptorSetSchema } from "@bufbuild/protobuf/wkt";
@@ -10,7 +11,7 @@ import type * as Library from "../../src/node/client/index.ts";
 import { machinePath } from "../../scripts/machine/npm.ts";
 import { KEPT } from "../../scripts/release/keep.ts";
 import type { AgentCommand } from "../fixtures/agent.ts";
-import type { GuestClient, WriteFileOptions } from "../../src/node/client/index.ts";
+import type { GuestClient, NewTreeEntry, WriteFileOptions } from "../../src/node/client/index.ts";
 import { HookKind } from "../../src/shared/gen/svc/guest/v1alpha1/hooks_pb.ts";
 import { cachedDirectory } from "../fixtures/toolchains.ts";
 
@@ -195,10 +196,18 @@ function filesOf(earlier: Client030): Renamed {
     rename: (path: string, newPath: string) => earlier.rename(path, newPath),
     setAttributes: (path: string, attributes: object) => earlier.setAttributes(path, attributes),
     rm: (path: string, options?: object) => earlier.remove(path, options),
-    writeTree: (path: string, entries: unknown, options?: object) => earlier.writeTree(path, entries, options),
+    writeTree: (path: string, entries: readonly NewTreeEntry[], options?: object) =>
+      earlier.writeTree(path, entries.map(entry030Of), options),
     readTree: (path: string) => earlier.readTree(path),
     watch: (path: string, options?: object) => earlier.watchDirectory(path, options),
   };
+}
+
+/** A small file as an entry of 0.3.0. */
+function entry030Of({ type, name, mode, mtime, content }: NewTreeEntry): object {
+  const bytes = Buffer.from(typeof content === "string" ? content : "");
+  const head = { type, name: Buffer.from(name), linkTarget: Buffer.alloc(0), mode, size: bytes.length };
+  return { ...head, mtimeSeconds: Number(mtime) / 1_000, content: Readable.from([bytes]) };
 }
 
 function by030sNames(client: GuestClient): GuestClient {

@@ -52,13 +52,14 @@ function plainValue(type: DescMessage | undefined, value: unknown): unknown {
 /** Range of a Date: this many milliseconds before and after 1970 (ECMA-262, 21.4.1.1). */
 const DATE_LIMIT_MS = 8.64e15;
 
-function dateOf({ seconds, nanos }: Timestamp): Date {
+/** The time as a Date; the nearest Date if it is out of the range of Date. */
+export function dateOf({ seconds, nanos }: Pick<Timestamp, "seconds" | "nanos">): Date {
   const ms = Number(seconds) * 1_000 + Math.floor(nanos / 1_000_000);
   return new Date(Math.min(Math.max(ms, -DATE_LIMIT_MS), DATE_LIMIT_MS));
 }
 
 /** Whether the time is within the range of Date. */
-export function isDate({ seconds }: Timestamp): boolean {
+export function isDate({ seconds }: Pick<Timestamp, "seconds">): boolean {
   return Math.abs(Number(seconds)) * 1_000 < DATE_LIMIT_MS;
 }
 

@@ -65,7 +65,7 @@ const OUTPUTS: readonly (readonly [title: string, output: RegExp])[] = [
     "Files 2",
     /^new\n\[ 'notes', 'hosts', 'old', 'current' \]\nnotes file 6 undefined\n[\s\S]*^current symlink 3 undefined$/m,
   ],
-  ["Files 3", /^1 0 1$/m],
+  ["Files 3", /^2 0 1$/m],
   ["Files 4", /^ready {2}3\n(?:created|modified|closed) test\.sh 3$/m],
   ["Usage 1", /^\d+ \d+ \d+ \d+$/m],
   ["Hooks and restore 1", /^true false 0 at rest/m],

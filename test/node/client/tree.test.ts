@@ -19,7 +19,7 @@ import {
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
-import type { DirectoryEntry, OpendirOptions, TreeEntry } from "../../../src/node/client/index.ts";
+import type { DirectoryEntry, NewTreeEntry, OpendirOptions } from "../../../src/node/client/index.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -385,14 +385,78 @@ describe("client.writeTree", () => {
         isClosed = true;
       }
     }
-    async function* entries(): AsyncGenerator<TreeEntry> {
-      const head = { linkTarget: Buffer.alloc(0), mode: 0o644, mtimeSeconds: 1, type: "file" as const };
-      yield { ...head, name: Buffer.from("good"), size: 2, content: Readable.from([Buffer.from("ok")]) };
-      yield await Promise.resolve({ ...head, name: Buffer.from("endless"), size: 5, content: content() });
+    async function* entries(): AsyncGenerator<NewTreeEntry> {
+      yield { type: "file", name: "good", size: 2, content: Readable.from([Buffer.from("ok")]) };
+      yield await Promise.resolve({ type: "file", name: "endless", size: 5, content: content() });
     }
     const { status, message } = await failureOf(client.files.writeTree(directory.path, entries()));
     assert.deepEqual([status, isClosed], ["INVALID_ARGUMENT", true]);
     assert.match(message, /^"endless" has more bytes than its declared size, 5; /);
     assert.equal(existsSync(directory.at("endless")), false);
+  });
+
+  it("an entry of a tree has the shape of an entry of a directory", async () => {
+    await using directory = await testDirectory();
+    const raw = Buffer.concat([Buffer.from(directory.at("tree/caf")), Buffer.from([0xe9])]);
+    await mkdir(directory.at("tree"));
+    await writeFile(raw, "content", { mode: 0o640 });
+    await utimes(raw, 1, 1_234_567.891_234);
+    await symlink("target", directory.at("tree/link"));
+    const listed = await client.files.readdir(directory.at("tree"), { withFileTypes: true });
+    const read = await Array.fromAsync(client.files.readTree(directory.at("tree")));
+    const names = ["name", "rawName", "type", "size", "mode", "uid", "gid", "mtime", "mtimeNanos"] as const;
+    for (const entry of read) {
+      const other = listed.find(({ rawName }) => rawName.equals(entry.rawName));
+      assert.ok(other?.size !== undefined);
+      for (const name of names)
+        if (name !== "size" || entry.type === "file") assert.deepEqual(entry[name], other[name], name);
+      assert.deepEqual(entry.linkTarget, other.linkTarget);
+    }
+    assert.deepEqual(read.map(({ name }) => name).toSorted(), ["caf\u{fffd}", "link"]);
+  });
+
+  it("writeTree writes copies of entries with another name, content or time", async () => {
+    await using directory = await testDirectory();
+    const [there, again] = [directory.at("there"), directory.at("again")];
+    await mkdir(there);
+    await Promise.all(["same", "renamed", "edited", "touched"].map((name) => writeFile(join(there, name), name)));
+    await writeFile(Buffer.concat([Buffer.from(`${there}/caf`), Buffer.from([0xe9])]), "bytes");
+    await utimes(join(there, "touched"), 1, 1_234_567.891_234);
+    async function* changed(): AsyncGenerator<NewTreeEntry> {
+      for await (const entry of client.files.readTree(there)) {
+        if (entry.name === "renamed") yield { ...entry, name: "below/renamed" };
+        else if (entry.name === "edited") yield { ...entry, content: "longer than before" };
+        else if (entry.name === "touched") yield { ...entry, mtime: new Date(5_678) };
+        else yield { ...entry };
+      }
+      yield { type: "file", name: "new", content: "text" };
+      yield { type: "symlink", name: "link", linkTarget: "new" };
+    }
+    const result = await client.files.writeTree(again, changed(), { parents: true });
+    assert.deepEqual([result.entries, result.failures], [7, []]);
+    const contentOf = (name: string): Promise<string> => readFile(join(again, name), "utf8");
+    const names = ["same", "below/renamed", "edited", "touched", "new", "link"];
+    const contents = ["same", "renamed", "longer than before", "touched", "text", "text"];
+    assert.deepEqual(await Promise.all(names.map(contentOf)), contents);
+    assert.equal((await stat(join(again, "touched"))).mtimeMs, 5_678);
+    const raw = (await readdir(again, { encoding: "buffer" })).map((name) => name.toString("latin1"));
+    assert.deepEqual(raw.toSorted(), ["below", "caf\u{e9}", "edited", "link", "new", "same", "touched"]);
+  });
+
+  it("writeTree refuses an entry whose time, size or name is missing or wrong", async () => {
+    await using directory = await testDirectory();
+    const content = Readable.from([]);
+    for (const [entry, says] of [
+      [{ type: "file", name: "a", mtimeSeconds: 1 }, /"a" has mtimeSeconds without mtime; give mtime, a Date/],
+      [{ type: "file", name: "a", mtime: 1 }, /"a" has an mtime that is not a Date/],
+      [{ type: "file", name: "a", content }, /"a" requires a size/],
+      [{ type: "file", content: "" }, /"" has a name that is neither text nor bytes/],
+      [{ type: "file", name: "a\u{d800}" }, /name has half of a surrogate pair/],
+      [{ type: "door", name: "a" }, /"a" has a field of the wrong type/],
+    ] as const) {
+      const { status, code, message } = await failureOf(client.files.writeTree(directory.path, [entry as never]));
+      assert.deepEqual([status, code], ["INVALID_ARGUMENT", "INVALID_ARGUMENT"], message);
+      assert.match(message, says);
+    }
   });
 });

@@ -2,7 +2,6 @@ import type { Owners, Piece } from "../../tar/index.ts";
 import type { DirectoryEntry, OpendirOptions } from "./listing.ts";
 import type { GuestPath, PlaceOptions } from "./path.ts";
 import type { ReadOptions } from "./read.ts";
-import type { ReadTreeOptions, TreeReading } from "./read-tree.ts";
 import type { FileStat } from "./stat.ts";
 
 /** The calls of Files that copies of directories make. */
@@ -11,7 +10,6 @@ export interface CopyCalls {
   lstat(path: GuestPath, options: PlaceOptions): Promise<FileStat>;
   opendir(path: GuestPath, options: OpendirOptions): AsyncIterable<DirectoryEntry>;
   readPieces(path: GuestPath, options: ReadOptions): AsyncIterable<Piece>;
-  readTree(path: GuestPath, options: ReadTreeOptions): TreeReading;
   setAttributes(
     path: GuestPath,
     attributes: Pick<FileStat, "mode" | "mtime" | "mtimeNanos"> & Owners,

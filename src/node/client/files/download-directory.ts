@@ -11,7 +11,7 @@ import {
   withRoot,
 } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
-import type { CallOptions } from "../grpc/channel.ts";
+import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { failure, GuestError, isLost } from "../errors/errors.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
@@ -29,13 +29,15 @@ import { entryErrno, guestFile, joined, nanosecondsOf } from "./guest-file.ts";
 import { LeftOut } from "./left-out.ts";
 import { type GuestPath, pathBytes } from "./path.ts";
 import type { CopyCalls } from "./copy-calls.ts";
-import type { LeftEntry, TreeEntry } from "./tree-entry.ts";
+import { ArchiveReading } from "./read-tree.ts";
+import type { ArchiveEntry, LeftEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
 
 /** The guest's directory to copy. */
 export interface DownloadSource {
   readonly files: CopyCalls;
+  readonly channel: Channel;
   readonly path: GuestPath;
 }
 
@@ -94,7 +96,7 @@ interface Attempt {
 }
 
 async function attempt(
-  { files, path }: DownloadSource,
+  { files, channel, path }: DownloadSource,
   local: LocalPath,
   options: DownloadOptions,
   { limit, left, made, onBegun }: Attempt,
@@ -113,7 +115,7 @@ async function attempt(
     left.add(failed);
     if (failFast) left.check();
   };
-  const tree = files.readTree(path, {
+  const tree = new ArchiveReading(channel, path, {
     ...place,
     crossMounts,
     hardLinks,
@@ -127,7 +129,7 @@ async function attempt(
   const mtimeSeconds = secondsNotBefore(nanosecondsOf(attributes));
   const root = { ...nothing, type: "directory", mode, uid, gid, mtimeSeconds } as const;
   // Yield the root directory first, but only once the agent has opened it.
-  const begun = (): TreeEntry => {
+  const begun = (): ArchiveEntry => {
     onBegun();
     return root;
   };
@@ -160,7 +162,7 @@ async function attempt(
   };
   const copied = await unpack(
     localBytes(local),
-    withRoot<TreeEntry>(begun, withoutExcluded<TreeEntry>(tree, exclude), onBytes),
+    withRoot<ArchiveEntry>(begun, withoutExcluded<ArchiveEntry>(tree, exclude), onBytes),
     how,
   ).catch((error: unknown) => {
     throw guestErrorOf(error);

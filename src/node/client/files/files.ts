@@ -20,10 +20,10 @@ import {
   timeField,
 } from "./path.ts";
 import { GuestReadStream, readFile, readPieces, type ReadFileOptions, type ReadOptions } from "./read.ts";
-import { type ReadTreeOptions, TreeReading } from "./read-tree.ts";
+import { ArchiveReading, type ReadTreeOptions, TreeReading } from "./read-tree.ts";
 import { type FileStat, statOf } from "./stat.ts";
-import { type LeftEntry, leftOf, type TreeResult } from "./tree-entry.ts";
-import type { TreeEntries } from "./tree-sender.ts";
+import { type LeftEntry, leftOf, type TreeEntries, type TreeResult } from "./tree-entry.ts";
+import { sentEntries } from "./tree-shape.ts";
 import { type DirectoryEvent, watchDirectory, type WatchOptions, type WatchParts } from "./watch.ts";
 import { type FileSource, writeFile, type WriteFileOptions, type WriteFileResult } from "./write.ts";
 import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
@@ -317,7 +317,7 @@ export class Files {
    */
   async download(path: GuestPath, local: LocalPath, options: DownloadOptions = {}): Promise<DirectoryCopy> {
     const { downloadDirectory } = await import("./download-directory.ts");
-    return downloadDirectory({ files: this, path }, local, options);
+    return downloadDirectory({ files: this, channel: this.#channel, path }, local, options);
   }
 
   /**
@@ -326,7 +326,7 @@ export class Files {
    * failed entries. Agents before 0.3.0 fail with UNIMPLEMENTED before the first entry is requested.
    */
   writeTree(path: GuestPath, entries: TreeEntries, options: WriteTreeOptions = {}): Promise<TreeResult> {
-    return writeTree(this.#channel, path, entries, options);
+    return writeTree(this.#channel, path, sentEntries(entries), options);
   }
 
   /**
@@ -334,7 +334,7 @@ export class Files {
    * to iterate; leaving the loop cancels it.
    */
   readTree(path: GuestPath, options: ReadTreeOptions = {}): TreeReading {
-    return new TreeReading(this.#channel, path, options);
+    return new TreeReading(new ArchiveReading(this.#channel, path, options));
   }
 
   /**

@@ -1,7 +1,7 @@
 import type { CallOptions } from "../grpc/channel.ts";
 import { entryErrno, guestFile, type GuestFiles, joined, nanosecondsOf } from "./guest-file.ts";
 import type { FileAttributes } from "./stat.ts";
-import type { LeftEntry, TreeEntry } from "./tree-entry.ts";
+import type { LeftEntry, ArchiveEntry } from "./tree-entry.ts";
 import { secondsNotBefore } from "../../tar/index.ts";
 
 const NONE = Buffer.alloc(0);
@@ -10,7 +10,7 @@ const HERE = Buffer.from(".");
 /** The calls that are needed to follow symbolic links. */
 export interface LinkedGuest extends GuestFiles {
   /** Reads the entries of a directory without following links. Calls `onFailure` for each entry that is left out. */
-  readTree(path: Buffer, onFailure: (failed: LeftEntry) => void): AsyncIterable<TreeEntry>;
+  readTree(path: Buffer, onFailure: (failed: LeftEntry) => void): AsyncIterable<ArchiveEntry>;
 }
 
 export interface FollowOptions {
@@ -27,9 +27,9 @@ export interface FollowOptions {
 export async function* withFollowedLinks(
   guest: LinkedGuest,
   root: Buffer,
-  entries: AsyncIterable<TreeEntry>,
+  entries: AsyncIterable<ArchiveEntry>,
   options: FollowOptions,
-): AsyncGenerator<TreeEntry, void, undefined> {
+): AsyncGenerator<ArchiveEntry, void, undefined> {
   for await (const entry of entries) {
     if (entry.type === "symlink") yield* target(guest, root, entry.name, options);
     else yield entry;
@@ -41,7 +41,7 @@ async function* target(
   root: Buffer,
   name: Buffer,
   options: FollowOptions,
-): AsyncGenerator<TreeEntry, void, undefined> {
+): AsyncGenerator<ArchiveEntry, void, undefined> {
   const path = joined(root, name);
   const { call, fail } = options;
   try {

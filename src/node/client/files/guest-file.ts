@@ -4,7 +4,7 @@ import { GuestError } from "../errors/errors.ts";
 import type { GuestPath } from "./path.ts";
 import type { ReadOptions } from "./read.ts";
 import type { FileAttributes } from "./stat.ts";
-import type { TreeEntry } from "./tree-entry.ts";
+import type { ArchiveEntry } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
 const SLASH = Buffer.from("/");
@@ -38,7 +38,7 @@ export function guestFile(
   name: Buffer,
   attributes: FileAttributes,
   call: () => ReadOptions,
-): TreeEntry {
+): ArchiveEntry {
   const { mode, uid, gid, size } = attributes;
   const mtimeNs = nanosecondsOf(attributes);
   const head = { type: "file", name, linkTarget: NONE, mode, uid, gid, size } as const;

@@ -33,9 +33,11 @@ import {
   type LeftEntry,
   leftOf,
   resultOf,
+  type ArchiveEntry,
   type TreeEntry,
   type TreeResult,
 } from "./tree-entry.ts";
+import { treeEntryOf } from "./tree-shape.ts";
 
 const METHOD = FileTree.method.readTree;
 const NS_PER_SECOND = 1_000_000_000n;
@@ -74,11 +76,37 @@ const READ: Names<ReadTreeOptions> = {
 type Part = NonNullable<ReadTreeResponse["part"]>;
 
 /**
- * The entries of a guest's directory and their content in one stream. Can be iterated once; leaving the loop cancels
- * the call. If a file became shorter, or cannot be read to its end, its content first yields the bytes that there are
- * and then throws GuestError (FILE_CHANGED); the iteration can continue with the next entry.
+ * The entries of a guest's directory and their content in one stream, as `readTree` yields them. Can be iterated once;
+ * leaving the loop cancels the call. If a file became shorter, or cannot be read to its end, its content first yields
+ * the bytes that there are and then throws GuestError (FILE_CHANGED); the iteration can continue with the next entry.
  */
 export class TreeReading implements AsyncIterable<TreeEntry> {
+  readonly #archive: ArchiveReading;
+
+  constructor(archive: ArchiveReading) {
+    this.#archive = archive;
+  }
+
+  /** Result of the whole reading; undefined before the end. */
+  get result(): TreeResult | undefined {
+    return this.#archive.result;
+  }
+
+  /**
+   * Number of failed entries for which `onFailure` was not called: older agents name only the first 100. 0 before the
+   * end.
+   */
+  get unnamed(): number {
+    return this.#archive.unnamed;
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
+    for await (const entry of this.#archive) yield treeEntryOf(entry);
+  }
+}
+
+/** The same entries in the form of an archive, which copies use. */
+export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
   readonly #channel: Channel;
   readonly #path: GuestPath;
   readonly #options: ReadTreeOptions;
@@ -94,24 +122,19 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     this.#options = options;
   }
 
-  /** Result of the whole reading; undefined before the end. */
   get result(): TreeResult | undefined {
     return this.#result;
   }
 
-  /**
-   * Number of failed entries for which `onFailure` was not called: older agents name only the first 100. 0 before the
-   * end.
-   */
   get unnamed(): number {
     return Math.max(0, (this.#result?.failed ?? 0) - this.#reported);
   }
 
-  [Symbol.asyncIterator](): AsyncGenerator<TreeEntry, void, undefined> {
+  [Symbol.asyncIterator](): AsyncGenerator<ArchiveEntry, void, undefined> {
     return this.#options.followLinks === true ? this.#followed() : this.#entries();
   }
 
-  #followed(): AsyncGenerator<TreeEntry, void, undefined> {
+  #followed(): AsyncGenerator<ArchiveEntry, void, undefined> {
     const { signal, requestTimeoutMs, crossMounts, hardLinks, onFailure } = this.#options;
     const channel = this.#channel;
     const limit = new TimeLimit(requestTimeoutMs);
@@ -120,14 +143,15 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
       stat: async (path, options) =>
         attributesOf(await channel.question(GuestAgent.method.statPath, pathFields(path), options)),
       readPieces: (path, options) => readPieces(channel, path, options),
-      readTree: (path, fail) => new TreeReading(channel, path, { ...call(), crossMounts, hardLinks, onFailure: fail }),
+      readTree: (path, fail) =>
+        new ArchiveReading(channel, path, { ...call(), crossMounts, hardLinks, onFailure: fail }),
     };
     const fail = ({ rawName, errno }: Pick<LeftEntry, "rawName" | "errno">): void =>
       onFailure?.({ name: rawName.toString(), rawName, errno });
     return withFollowedLinks(guest, bufferOf(pathBytes(this.#path)), this.#entries(), { call, fail });
   }
 
-  async *#entries(): AsyncGenerator<TreeEntry, void, undefined> {
+  async *#entries(): AsyncGenerator<ArchiveEntry, void, undefined> {
     const { beneath = "", noSymlinks = false, crossMounts = false, hardLinks = false, ...rest } = this.#options;
     const { onFailure: _, followLinks: _1, ...options } = rest;
     const where = { path: pathBytes(this.#path), beneath: pathBytes(beneath), noSymlinks, crossMounts };
@@ -252,7 +276,7 @@ function entryOf(
   { path, type, linkTarget, mode, uid, gid, mtime, size, sparse, data }: TreeItem,
   pieces: AsyncIterable<Piece>,
   isWhole: boolean,
-): TreeEntry {
+): ArchiveEntry {
   const mtimeNs = (mtime?.seconds ?? 0n) * NS_PER_SECOND + BigInt(mtime?.nanos ?? 0);
   return {
     type: typeOf(type, linkTarget.length > 0),
@@ -273,7 +297,7 @@ function entryOf(
   };
 }
 
-function typeOf(type: FileType, hasTarget: boolean): TreeEntry["type"] {
+function typeOf(type: FileType, hasTarget: boolean): ArchiveEntry["type"] {
   if (type === FileType.REGULAR) return hasTarget ? "hard-link" : "file";
   if (type === FileType.SYMLINK) return "symlink";
   if (type === FileType.DIRECTORY) return "directory";

@@ -1,34 +1,97 @@
 import type { ServiceError } from "@grpc/grpc-js";
-import type { Piece } from "../../tar/index.ts";
+import type { Piece, TarEntry } from "../../tar/index.ts";
+import type { GuestPath } from "./path.ts";
 import type { LeftEntry as LeftMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 
 const NS_PER_SECOND = 1_000_000_000n;
 
-/** An entry of a directory tree, as in an archive. The caller must read its content before requesting the next entry. */
+/** A kind of entry that trees support. */
+export type TreeEntryType = "file" | "directory" | "symlink" | "hard-link";
+
+/**
+ * An entry of a tree that `readTree` yields, with the attributes that `stat` and `readdir` return. Read its content
+ * before you request the next entry. A copy, such as `{ ...entry, name }`, can be passed to `writeTree`.
+ */
 export interface TreeEntry {
-  readonly type: "file" | "directory" | "symlink" | "hard-link";
-  /** Path relative to the tree's root directory; empty for the root itself. */
-  readonly name: Buffer;
-  /** Target of a symbolic link; for a hard link the path of an earlier file. */
-  readonly linkTarget: Buffer;
+  /** "hard-link": a further name of an earlier file, which `linkTarget` names. */
+  readonly type: TreeEntryType;
+  /** Path relative to the tree's root directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
+  readonly name: string;
+  readonly rawName: Buffer;
+  /** Target of a symbolic link; for a hard link, the path of an earlier file. Bytes, because it need not be UTF-8. */
+  readonly linkTarget?: Buffer;
   readonly mode: number;
-  /** User id of the owner. Default: the workload's user. */
+  /** User id of the owner. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Modification time in seconds since 1970, with fractions. */
-  readonly mtimeSeconds: number;
-  /** The exact modification time, in nanoseconds since 1970. Default: `mtimeSeconds`, to the microsecond. */
-  readonly mtimeNs?: bigint | undefined;
-  /** Size in bytes. */
+  /** Size in bytes; 0 for everything but a file. */
   readonly size: number;
-  /** Whether the file is sparse: blocks of zeros are then written as holes. */
-  readonly sparse?: boolean | undefined;
+  readonly mtime: Date;
+  /** Nanoseconds of `mtime` since its last full second. */
+  readonly mtimeNanos: number;
+  /** Seconds since 1970 in decimal; only set if the time is out of the range of Date. */
+  readonly mtimeSeconds?: string;
+  /** Whether the file is sparse. */
+  readonly sparse: boolean;
   readonly content: AsyncIterable<Buffer>;
-  /** The same content with holes instead of zeros, as `readTree` provides it. Read either this or `content`. */
-  readonly pieces?: AsyncIterable<Piece> | undefined;
-  /** Returns the whole content of a small file at once, if it is in memory already. Use either this or `content`. */
+  /** The same content with holes instead of zeros. Read either this or `content`. A copy of the entry lacks it. */
+  readonly pieces: AsyncIterable<Piece>;
+  /**
+   * Returns the whole content of a small file at once, if it has arrived with the entry. Use either this or `content`.
+   * A copy of the entry lacks it.
+   */
   readonly readAll?: (() => Buffer) | undefined;
 }
+
+/** An entry for `writeTree`. An entry of `readTree` is one, too. */
+export interface NewTreeEntry {
+  readonly type: TreeEntryType;
+  /** Path relative to the tree's root directory. */
+  readonly name: GuestPath;
+  /** Bytes of a `name` that is not UTF-8. Ignored if they are not those of `name`, so that a changed `name` renames. */
+  readonly rawName?: Uint8Array | undefined;
+  /** Target of a symbolic link; for a hard link, the path of an earlier file. */
+  readonly linkTarget?: GuestPath | undefined;
+  /** Permission bits. Default: those of a replaced file; 0o644 for a new one, 0o755 for a new directory. */
+  readonly mode?: number | undefined;
+  /** User id of the owner. Default: that of the replaced file; the workload's user for a new one. */
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  /** Modification time. Default: now. */
+  readonly mtime?: Date | undefined;
+  /**
+   * Nanoseconds of `mtime` since its last full second. Ignored if its milliseconds are not those of `mtime`, so that a
+   * changed `mtime` counts. Default: those of the Date.
+   */
+  readonly mtimeNanos?: number | undefined;
+  /** Seconds since 1970 in decimal, for a time out of the range of Date. Ignored if `mtime` is within its range. */
+  readonly mtimeSeconds?: string | undefined;
+  /** Size of `content` in bytes. Required for a file whose content is not text or bytes. */
+  readonly size?: number | undefined;
+  /** Whether the file is sparse: blocks of zeros are then written as holes. Default: false. */
+  readonly sparse?: boolean | undefined;
+  /** The content of a file; text is sent as UTF-8. Default: empty. */
+  readonly content?: string | Uint8Array | AsyncIterable<Uint8Array | string> | undefined;
+  /** The same content with holes, as `readTree` provides it. */
+  readonly pieces?: AsyncIterable<Piece> | undefined;
+  /** Returns the same content, as `readTree` provides it. */
+  readonly readAll?: (() => Buffer) | undefined;
+}
+
+/** Entries for `writeTree`. Synchronous iterables take less CPU time than asynchronous ones. */
+export type TreeEntries = Iterable<NewTreeEntry> | AsyncIterable<NewTreeEntry>;
+
+/** An entry of a tree as in an archive, which copies use. Its content must be read before the next entry is requested. */
+export interface ArchiveEntry extends TarEntry {
+  readonly type: TreeEntryType;
+  readonly sparse?: boolean | undefined;
+}
+
+/** An entry to be sent: the mode and the time may be missing. */
+export type SentEntry = Omit<ArchiveEntry, "mode" | "mtimeSeconds"> & {
+  readonly mode?: number | undefined;
+  readonly mtimeSeconds?: number | undefined;
+};
 
 /** An entry that could not be written, read or removed. */
 export interface LeftEntry {

@@ -14,7 +14,7 @@ import {
 import { wholeNumber } from "../arguments.ts";
 import { encoded } from "../grpc/channel.ts";
 import { invalidOption } from "../errors/errors.ts";
-import { timeOfNanoseconds, timeOfSeconds, type TreeEntry } from "./tree-entry.ts";
+import { timeOfNanoseconds, timeOfSeconds, type SentEntry } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered } from "./write.ts";
 
 /** Files up to this size are sent in the same message as their item. */
@@ -26,18 +26,15 @@ const MESSAGE_ITEMS = 512;
 const LATE_MS = 50;
 const NONE = new Uint8Array(0);
 
-/** Entries of a tree. Synchronous iterables take less CPU time than asynchronous ones. */
-export type TreeEntries = Iterable<TreeEntry> | AsyncIterable<TreeEntry>;
-
-type Step = IteratorResult<TreeEntry | undefined, unknown>;
+type Step = IteratorResult<SentEntry | undefined, unknown>;
 
 /**
- * Like TreeEntries, with two differences. The iterator may yield undefined, which is not an entry, so that the sender
- * can run the event loop while the iterator skips entries. And if an entry has already arrived, the iterator may return
- * it without a promise, which takes less CPU time.
+ * The entries of a tree. The iterator may yield undefined, which is not an entry, so that the sender can run the event
+ * loop while the iterator skips entries. And if an entry has already arrived, the iterator may return it without a
+ * promise, which takes less CPU time.
  */
 export type SentEntries =
-  | Iterable<TreeEntry | undefined>
+  | Iterable<SentEntry | undefined>
   | {
       [Symbol.asyncIterator](): { next(): Step | Promise<Step>; return?(): unknown };
     };
@@ -55,9 +52,9 @@ export interface SenderParts {
   /** Whether the agent supports holes, and items that fail after their header was sent. */
   readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
   /** Called with an entry whose content cannot be read; sending continues with the others. If it throws, sending ends. */
-  readonly onFailure: (entry: TreeEntry, error: EntryError) => void;
+  readonly onFailure: (entry: SentEntry, error: EntryError) => void;
   /** Called with each entry whose item is sent, in the order of the items. */
-  readonly onSent?: ((entry: TreeEntry) => void) | undefined;
+  readonly onSent?: ((entry: SentEntry) => void) | undefined;
 }
 
 /**
@@ -65,10 +62,10 @@ export interface SenderParts {
  * start over without that entry.
  */
 export class Unsendable extends Error {
-  readonly entry: TreeEntry;
+  readonly entry: SentEntry;
   readonly failed: EntryError;
 
-  constructor(entry: TreeEntry, failed: EntryError) {
+  constructor(entry: SentEntry, failed: EntryError) {
     super(failed.message, { cause: failed });
     this.entry = entry;
     this.failed = failed;
@@ -122,7 +119,7 @@ export class TreeSender {
     }
   }
 
-  async #add(entry: TreeEntry): Promise<void> {
+  async #add(entry: SentEntry): Promise<void> {
     if (entry.type === "file" && entry.size > SMALL_BYTES) return this.#addLarge(entry);
     let data: Uint8Array = NONE;
     if (entry.type === "file")
@@ -137,7 +134,7 @@ export class TreeSender {
     if (this.#bytes >= MESSAGE_BYTES - SMALL_BYTES || this.#items.length >= MESSAGE_ITEMS) await this.#flush();
   }
 
-  async #addLarge(entry: TreeEntry): Promise<void> {
+  async #addLarge(entry: SentEntry): Promise<void> {
     const pieces = this.#piecesOf(entry)[Symbol.asyncIterator]();
     let isFinished = false;
     let isBegun = false;
@@ -165,14 +162,14 @@ export class TreeSender {
         this.#isAnswered = (await this.#parts.write(dataMessage(piece.subarray(at, at + MESSAGE_BYTES)))) === ANSWERED;
   }
 
-  #fail(entry: TreeEntry, error: unknown): void {
+  #fail(entry: SentEntry, error: unknown): void {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;
     this.#parts.onFailure(entry, failed);
   }
 
   /** Handles the failure of an entry whose header has been sent. */
-  async #failSent(entry: TreeEntry, error: unknown): Promise<void> {
+  async #failSent(entry: SentEntry, error: unknown): Promise<void> {
     const failed = entryErrorOf(error);
     if (failed === undefined) throw error;
     if (!this.#parts.takes.itemFailures) throw new Unsendable(entry, failed);
@@ -181,11 +178,11 @@ export class TreeSender {
   }
 
   /** The content of a large file. Agents before 0.3.0 do not support holes. */
-  #piecesOf({ content, pieces, sparse }: TreeEntry): AsyncIterable<Piece> {
+  #piecesOf({ content, pieces, sparse }: SentEntry): AsyncIterable<Piece> {
     return this.#parts.takes.holes && sparse === true ? (pieces ?? withHoles(content)) : content;
   }
 
-  #push(entry: TreeEntry, data: Uint8Array, size: number): void {
+  #push(entry: SentEntry, data: Uint8Array, size: number): void {
     this.#items.push(itemOf(entry, data, size));
     this.#bytes += entry.name.length + data.length;
     this.#parts.onSent?.(entry);
@@ -207,7 +204,7 @@ export class TreeSender {
 }
 
 /** Reads a small file. A file that has grown since its size was determined is accepted up to SMALL_BYTES. */
-async function wholeOf({ name, size, content }: TreeEntry): Promise<Buffer> {
+async function wholeOf({ name, size, content }: SentEntry): Promise<Buffer> {
   const pieces: Buffer[] = [];
   let bytes = 0;
   for await (const piece of content) {
@@ -249,25 +246,35 @@ function failureMessage({ errno }: EntryError): Buffer {
   return encoded(WriteTreeRequestSchema, { part: { case: "itemFailure", value: { errno } } });
 }
 
-function itemOf(entry: TreeEntry, data: Uint8Array, size: number): SentItem {
+function itemOf(entry: SentEntry, data: Uint8Array, size: number): SentItem {
   const { type, name, mode, uid, gid, mtimeSeconds, mtimeNs, sparse = false } = entry;
   const linkTarget = type === "symlink" || type === "hard-link" ? entry.linkTarget : NONE;
   // JavaScript callers may pass anything, and the encoder below does not check its input.
   const areBytes = [name, linkTarget, data].every((bytes) => bytes instanceof Uint8Array);
-  if (!areBytes || TYPES[type] === undefined || !Number.isSafeInteger(size) || !Number.isFinite(mtimeSeconds))
-    throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of the wrong type (see TreeEntry)`);
+  if (
+    !areBytes ||
+    TYPES[type] === undefined ||
+    !Number.isSafeInteger(size) ||
+    !(mtimeSeconds === undefined || Number.isFinite(mtimeSeconds))
+  )
+    throw invalidOption("entries", `${JSON.stringify(String(name))} has a field of the wrong type (see SentEntry)`);
   return {
     path: name,
     type: TYPES[type],
-    mode: mode & 0o7777,
+    mode: mode === undefined ? mode : mode & 0o7777,
     uid: uid === undefined ? uid : wholeNumber(uid, "uid"),
     gid: gid === undefined ? gid : wholeNumber(gid, "gid"),
-    mtime: mtimeNs === undefined ? timeOfSeconds(mtimeSeconds) : timeOfNanoseconds(mtimeNs),
+    mtime: timeOf(mtimeSeconds, mtimeNs),
     size,
     data,
     linkTarget,
     sparse,
   };
+}
+
+function timeOf(mtimeSeconds: number | undefined, mtimeNs: bigint | undefined): SentItem["mtime"] {
+  if (mtimeNs !== undefined) return timeOfNanoseconds(mtimeNs);
+  return mtimeSeconds === undefined ? undefined : timeOfSeconds(mtimeSeconds);
 }
 
 const TYPES = {

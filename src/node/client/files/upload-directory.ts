@@ -19,7 +19,7 @@ import { LeftOut } from "./left-out.ts";
 import type { GuestPath } from "./path.ts";
 import type { CopyCalls } from "./copy-calls.ts";
 import type { DirectoryEntry } from "./listing.ts";
-import { type LeftEntry, timeOfNanoseconds, type TreeEntry } from "./tree-entry.ts";
+import { type ArchiveEntry, type LeftEntry, type SentEntry, timeOfNanoseconds } from "./tree-entry.ts";
 import { type SentEntries, Unsendable } from "./tree-sender.ts";
 import { sourceFailure } from "./write.ts";
 import { writeTree } from "./write-tree.ts";
@@ -52,7 +52,7 @@ export async function uploadDirectory(
 
 interface LocalDirectory {
   readonly reading: LocalReading;
-  readonly root: Pick<TreeEntry, "mode" | "uid" | "gid" | "mtimeNs">;
+  readonly root: Pick<ArchiveEntry, "mode" | "uid" | "gid" | "mtimeNs">;
 }
 
 class Upload {
@@ -64,7 +64,7 @@ class Upload {
   readonly #limit: TimeLimit;
   readonly #left: LeftOut;
   /** Entries that this attempt has sent, in order, by name as latin1 string, which keeps every byte. */
-  #sent = new Map<string, SentFile | TreeEntry["type"]>();
+  #sent = new Map<string, SentFile | ArchiveEntry["type"]>();
   /** How many of the entries in `#sent` the agent has reported as done. */
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
@@ -231,7 +231,7 @@ class Upload {
   }
 
   /** Records an entry whose item has been sent. */
-  #note({ name, type, size, mode, mtimeNs = 0n }: TreeEntry): void {
+  #note({ name, type, size, mode = 0, mtimeNs = 0n }: SentEntry): void {
     const file = type === "file" ? { size, mode, mtimeNs } : undefined;
     this.#sent.set(name.toString("latin1"), file ?? type);
     if (file !== undefined) this.#count(size);
@@ -325,16 +325,16 @@ class Upload {
 
   /** Yields everything below the directory that the guest does not have yet; undefined for each entry that is skipped. */
   #entries(reading: LocalReading, skipped: { entries: number; bytes: number }): SentEntries {
-    const next = (): IteratorResult<TreeEntry | undefined> | Promise<IteratorResult<TreeEntry | undefined>> => {
+    const next = (): IteratorResult<ArchiveEntry | undefined> | Promise<IteratorResult<ArchiveEntry | undefined>> => {
       const step = reading.next();
       return step instanceof Promise ? step.then(sent) : sent(step);
     };
-    const sent = (step: IteratorResult<ReceivedEntry, undefined>): IteratorResult<TreeEntry | undefined> =>
+    const sent = (step: IteratorResult<ReceivedEntry, undefined>): IteratorResult<ArchiveEntry | undefined> =>
       step.done === true ? step : { done: false, value: this.#sentOf(step.value, skipped) };
     return { [Symbol.asyncIterator]: () => ({ next }) };
   }
 
-  #sentOf(received: ReceivedEntry, skipped: { entries: number; bytes: number }): TreeEntry | undefined {
+  #sentOf(received: ReceivedEntry, skipped: { entries: number; bytes: number }): ArchiveEntry | undefined {
     if ("skippedBytes" in received) {
       this.#count(received.skippedBytes);
       skipped.entries += 1;
@@ -348,7 +348,7 @@ class Upload {
       this.#fail({ rawName: name, errno: error.errno, local: true });
       return undefined;
     }
-    const entry = received.entry as TreeEntry;
+    const entry = received.entry as ArchiveEntry;
     const { onBytes } = this.#options;
     if (onBytes === undefined || entry.type !== "file") return entry;
     if (entry.readAll === undefined) return counted(entry, onBytes);

@@ -11,7 +11,7 @@ import { GuestError, unreadable } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { deferred } from "../deferred.ts";
 import { type GuestPath, pathBytes, PLACE, type PlaceOptions } from "./path.ts";
-import { isServiceError, type LeftEntry, leftOf, resultOf, type TreeEntry, type TreeResult } from "./tree-entry.ts";
+import { isServiceError, type LeftEntry, leftOf, resultOf, type SentEntry, type TreeResult } from "./tree-entry.ts";
 import { type SentEntries, TreeSender, type Write } from "./tree-sender.ts";
 import { sourceFailure, untilAnswered } from "./write.ts";
 
@@ -62,7 +62,7 @@ export async function writeTree(
   path: GuestPath,
   entries: SentEntries,
   options: WriteTreeOptions = {},
-  onSent?: (entry: TreeEntry) => void,
+  onSent?: (entry: SentEntry) => void,
 ): Promise<TreeResult> {
   checkOptions("the options of writeTree", options, WRITE_TREE);
   const {
@@ -144,7 +144,7 @@ class Unsent {
   }
 
   /** Adds a failed entry. Throws the failure with `failFast`, and rethrows errors of the caller's onFailure. */
-  add({ name }: TreeEntry, error: EntryError): void {
+  add({ name }: SentEntry, error: EntryError): void {
     if (this.#options.failFast === true) throw error;
     const failed: LeftEntry = { name: name.toString(), rawName: name, errno: error.errno, local: true };
     if (this.#count++ < NAMED_FAILURES) this.#first.push(failed);

@@ -1,7 +1,14 @@
 import { posix } from "node:path";
 import { Readable } from "node:stream";
 import { messageOf } from "../../../shared/errors.ts";
-import { type GuestClient, GuestError, type FileAttributes, type FileStat, type FileType } from "../../client/index.ts";
+import {
+  type FileAttributes,
+  type FileStat,
+  type FileType,
+  type GuestClient,
+  GuestError,
+  type TreeEntry,
+} from "../../client/index.ts";
 import {
   EntryError,
   isCleanName,
@@ -71,12 +78,25 @@ async function* wholeGuestTree(parts: TreeParts, remote: string): AsyncIterable<
 }
 
 /** The tar header of an entry, without its content. */
-export function headOf(type: TarType, name: Buffer, attributes: FileAttributes): Omit<TarEntry, "content"> {
-  const { mode, uid, gid, size, mtime, mtimeNanos, linkTarget = NONE } = attributes;
+export function headOf(
+  type: TarType,
+  name: Buffer,
+  attributes: FileAttributes | Omit<TreeEntry, "content" | "pieces">,
+): Omit<TarEntry, "content"> {
+  const { mode, uid, gid, size, mtime, mtimeNanos, mtimeSeconds: outOfDate, linkTarget = NONE } = attributes;
   // A Date has only milliseconds; the nanoseconds are separate.
-  const mtimeNs = BigInt(Math.floor((mtime?.getTime() ?? 0) / 1_000)) * NS_PER_SECOND + BigInt(mtimeNanos);
+  const seconds = outOfDate ?? Math.floor((mtime?.getTime() ?? 0) / 1_000);
+  const mtimeNs = BigInt(seconds) * NS_PER_SECOND + BigInt(mtimeNanos);
   const mtimeSeconds = secondsNotBefore(mtimeNs);
   return { type, name, linkTarget, mode, uid, gid, size: type === "file" ? size : 0, mtimeSeconds, mtimeNs };
+}
+
+/** Converts the entries of a tree to those of an archive. */
+export async function* archiveEntries(entries: AsyncIterable<TreeEntry>): AsyncGenerator<TarEntry> {
+  for await (const entry of entries) {
+    const { content, pieces, readAll } = entry;
+    yield { ...headOf(entry.type, entry.rawName, entry), content, pieces, readAll };
+  }
 }
 
 /** A larger file is not text that the kernel generates, but for example an image of its memory. */

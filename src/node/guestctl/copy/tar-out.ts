@@ -15,7 +15,7 @@ import {
 } from "../../tar/index.ts";
 import { CliError, nameBytes, nameOf, writeAll } from "../cli/index.ts";
 import { isGenerated } from "./guest-paths.ts";
-import { contentOf, generated, guestTree, headOf, tarTypeOf, type TreeParts } from "./guest-tree.ts";
+import { archiveEntries, contentOf, generated, guestTree, headOf, tarTypeOf, type TreeParts } from "./guest-tree.ts";
 import { type CopyContext, errnoWords, NOT_COPIED } from "./report.ts";
 
 const NONE = Buffer.alloc(0);
@@ -132,7 +132,7 @@ async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
       isBegun = true;
       return { ...top, content: nothing() };
     };
-    yield* withoutExcluded<TarEntry>(withRoot<TarEntry>(root, tree, onBytes), exclude);
+    yield* withoutExcluded<TarEntry>(withRoot<TarEntry>(root, archiveEntries(tree), onBytes), exclude);
   } catch (error) {
     if (isBegun || !(error instanceof GuestError) || error.status !== "UNIMPLEMENTED") throw error;
     yield* guestTree(parts, remote);

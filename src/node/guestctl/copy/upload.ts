@@ -1,7 +1,7 @@
 import { lstat, readlink } from "node:fs/promises";
 import { join, posix } from "node:path";
 import { Readable } from "node:stream";
-import { type LeftEntry, type TreeEntry as GuestTreeEntry, type WriteTreeOptions } from "../../client/index.ts";
+import { type LeftEntry, type NewTreeEntry, type WriteTreeOptions } from "../../client/index.ts";
 import {
   counted,
   entryErrorOf,
@@ -19,7 +19,7 @@ import { GuestTarget, ifTooOld } from "./older-agents.ts";
 import { type CopyContext, type CopyParts, type CopyReport, errnoWords, NOT_COPIED } from "./report.ts";
 import { onReconnect } from "./resumed.ts";
 import { ifPartial } from "./source-failure.ts";
-import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
+import { newTreeEntries, newTreeEntryOf, timeOf, type UploadEntry, writeFile } from "./write-file.ts";
 
 /** How many files are written to an older agent concurrently, because each call waits for the sandbox's disk. */
 const AT_ONCE = 16;
@@ -64,12 +64,12 @@ export async function uploadLink(context: CopyContext, local: string, remote: st
 /** Writes one entry as a tree with a single entry. */
 async function uploadAlone(
   { client, report, options }: CopyContext,
-  entry: UploadEntry & Pick<GuestTreeEntry, "type">,
+  entry: UploadEntry & Pick<NewTreeEntry, "type">,
   remote: string,
 ): Promise<void> {
   const [above, name] = [nameOf(posix.dirname(remote)), nameBytes(posix.basename(remote))];
   const named = { ...entry, content: entry.content, name };
-  const { failures } = await client.files.writeTree(above, [named], {
+  const { failures } = await client.files.writeTree(above, [newTreeEntryOf(named)], {
     ...HOW,
     overwrite: !options.keepExisting,
     parents: options.makesParents,
@@ -140,7 +140,8 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
       archived(input, context, () => undefined),
       1,
     );
-  const stream = client.files.writeTree(nameOf(remote), sent.counted(archived(input, context, onRoot)), how);
+  const entries = newTreeEntries(sent.counted(archived(input, context, onRoot)));
+  const stream = client.files.writeTree(nameOf(remote), entries, how);
   await stream.then(({ failed }) => context.report.skipUnnamed(failed - reported), ifTooOld(older));
   if (root === undefined) return;
   const { mode, uid, gid, mtimeSeconds, mtimeNs } = root;
@@ -153,7 +154,7 @@ async function* archived(
   input: AsyncIterable<Uint8Array>,
   context: CopyContext,
   onRoot: (entry: UploadEntry) => void,
-): AsyncGenerator<UploadEntry & Pick<GuestTreeEntry, "type">> {
+): AsyncGenerator<UploadEntry & Pick<NewTreeEntry, "type">> {
   const isExcluded = exclusion(context.options.exclude);
   for await (const given of readTar(decompressed(input))) {
     const linkTarget = given.type === "hard-link" ? plainPath(given.linkTarget) : given.linkTarget;
@@ -174,7 +175,7 @@ function plainPath(path: Buffer): Buffer {
 }
 
 /** Whether the entry can be copied. Otherwise reports that it is skipped. */
-function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEntry & Pick<GuestTreeEntry, "type"> {
+function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEntry & Pick<NewTreeEntry, "type"> {
   const { type, name } = entry;
   if (type === "directory" || type === "symlink" || type === "file" || type === "hard-link") return true;
   report.skip(name.toString(), NOT_COPIED);
