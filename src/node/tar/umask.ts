@@ -21,7 +21,7 @@ function ofKernel(): number | undefined {
   }
 }
 
-/** Asks a shell: a child process inherits the umask. Used on macOS, which has no /proc. */
+/** Asks a shell: a child process inherits the umask. This is needed on macOS, which has no /proc. */
 function ofShell(): number | undefined {
   try {
     return octal(execFileSync("/bin/sh", ["-c", "umask"], { encoding: "latin1" }).trim());

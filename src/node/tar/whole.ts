@@ -30,7 +30,7 @@ export async function* whole<Part extends Piece>(
 }
 
 /**
- * Yields the root directory and then its entries, with their content checked by `whole`. Yields the root only once the
+ * Yields the root directory and then its entries, with their content checked by `whole`. Yields the root as soon as the
  * first entry has arrived, or the end.
  */
 export async function* withRoot<Entry extends TarEntry>(

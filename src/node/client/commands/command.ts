@@ -39,8 +39,8 @@ export interface CommandOptions {
   /** Run the command in a terminal of this size. Then `stdout` carries all output. */
   readonly terminal?: TerminalOptions | undefined;
   /**
-   * Time limit of the command, in milliseconds. The agent then ends it: SIGTERM, 2 s, SIGKILL; `timedOut` of the result
-   * is true. 0 or Infinity: no limit. Default: no limit.
+   * Time limit of the command, in milliseconds. At the limit, the agent ends the command: it sends SIGTERM, and 2 s
+   * later SIGKILL. In the result, `timedOut` is then true. Default: Infinity, which means no limit, as does 0.
    */
   readonly timeoutMs?: number | undefined;
 }

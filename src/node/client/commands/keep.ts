@@ -56,13 +56,13 @@ export type KeptEvent =
 /** Options for reconnecting after a lost connection. */
 export interface ResumeOptions {
   /**
-   * How long to retry, in milliseconds since the connection was lost. Infinity: until the caller ends the call.
+   * How long to retry, in milliseconds since the connection was lost. Infinity means until the caller ends the call.
    * Default: 10 min.
    */
   readonly timeoutMs?: number | undefined;
   /**
-   * Returns address and credentials; called before each attempt, because a restore may change them. Default: those of
-   * the client.
+   * Returns the current address and credentials. Called before each attempt, because a restore may change them.
+   * Default: the client's address and credentials.
    */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
 }

@@ -31,7 +31,7 @@ export interface RunSettings extends CommandOptions, CallOptions, KeptOptions, S
   readonly check?: boolean | undefined;
   /**
    * Limit on the collected bytes of each output. A command that writes more is cancelled, and the call rejects with
-   * RESOURCE_EXHAUSTED. Infinity: no limit. Default: 100 MB.
+   * RESOURCE_EXHAUSTED. Infinity means no limit. Default: 100 MB.
    */
   readonly maxOutputBytes?: number | undefined;
 }

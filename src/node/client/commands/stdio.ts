@@ -5,8 +5,9 @@ import { messageOf } from "../../../shared/errors.ts";
 import { failure, invalidOption } from "../errors/errors.ts";
 
 /**
- * What a standard stream of a command is connected to, as in node:child_process. "pipe": the stream of the process.
- * "inherit": the same stream of this program. "ignore": nothing; output is read and dropped.
+ * What a standard stream of a command is connected to, as in node:child_process: "pipe" means the stream of the
+ * process, and "inherit" means the same stream of this program. With "ignore", output is read and dropped, and there is
+ * no input.
  */
 export type Stdio = "pipe" | "inherit" | "ignore";
 
@@ -34,7 +35,7 @@ export interface OutputListeners<Output extends string | Buffer = string> {
   readonly onStderr?: ((piece: Output) => unknown) | undefined;
 }
 
-/** What each of the standard streams is connected to. Throws GuestError (INVALID_ARGUMENT) for anything else. */
+/** Returns what each standard stream is connected to. Throws GuestError (INVALID_ARGUMENT) for an invalid option. */
 export function stdioOf(given: StdioOption = ["ignore", "pipe", "pipe"]): readonly [Stdio, Stdio, Stdio] {
   const all: readonly unknown[] = Array.isArray(given) ? given : [given, given, given];
   const [stdin, stdout, stderr] = all;

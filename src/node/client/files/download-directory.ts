@@ -128,7 +128,7 @@ async function attempt(
   const nothing = { name: NONE, linkTarget: NONE, size: 0, content: Readable.from([]) };
   const mtimeSeconds = secondsNotBefore(nanosecondsOf(attributes));
   const root = { ...nothing, type: "directory", mode, uid, gid, mtimeSeconds } as const;
-  // Yield the root directory first, but only once the agent has opened it.
+  // Yield the root directory first, but not before the agent has opened it.
   const begun = (): ArchiveEntry => {
     onBegun();
     return root;

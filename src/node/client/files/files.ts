@@ -62,7 +62,7 @@ export interface RmOptions extends PlaceOptions {
   readonly recursive?: boolean | undefined;
   /** Accept a path that does not exist. Default: false. */
   readonly force?: boolean | undefined;
-  /** Called for each entry that could not be removed, the first 100, before the call rejects with REMOVE_INCOMPLETE. */
+  /** Called for the first 100 entries that could not be removed, before the call rejects with REMOVE_INCOMPLETE. */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
 }
 
@@ -92,7 +92,7 @@ export interface NewAttributes {
   readonly gid?: number | undefined;
   /** Modification time. */
   readonly mtime?: Date | undefined;
-  /** Nanoseconds of `mtime` since its last full second. Default: those of the Date. */
+  /** Nanoseconds of `mtime` since its last full second. Default: the nanoseconds of the Date. */
   readonly mtimeNanos?: number | undefined;
 }
 
@@ -105,7 +105,7 @@ const SET: Names<SetAttributesOptions> = { ...PLACE, follow: true };
 const READLINK: Names<ReadlinkOptions> = { ...PLACE, encoding: true };
 const ATTRIBUTES: Names<NewAttributes> = { mode: true, uid: true, gid: true, mtime: true, mtimeNanos: true };
 
-/** What Files needs to make its calls. */
+/** The dependencies of Files. */
 export interface FilesParts {
   readonly channel: Channel;
   readonly redial: (options: Pick<KeptOptions, "resume">) => WatchParts;

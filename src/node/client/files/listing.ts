@@ -16,15 +16,15 @@ import { attributesOf, type FileAttributes, type FileType, typeOf } from "./stat
 export interface OpendirOptions extends PlaceOptions {
   /** Also list the directories below this directory; the same as `depth: Infinity`. Default: false. */
   readonly recursive?: boolean | undefined;
-  /** Levels of directories to list; Infinity: all. Default: 1, the entries of the directory itself. */
+  /** Levels of directories to list. Infinity means all levels. Default: 1, the entries of the directory itself. */
   readonly depth?: number | undefined;
-  /** Number of entries after which the listing ends; 0 or Infinity: no limit. Default: no limit. */
+  /** Number of entries after which the listing ends. Default: Infinity, which means no limit, as does 0. */
   readonly maxEntries?: number | undefined;
   /** Descend into mount points. Default: false. */
   readonly crossMounts?: boolean | undefined;
 }
 
-/** What every entry of a directory has. */
+/** The fields that every entry of a directory has. */
 interface EntryHead {
   /** Path relative to the listed directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;

@@ -51,9 +51,9 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 };
 
 /**
- * Writes entries below a directory of the guest in one stream. Requests the first entry only once the agent has opened
- * the directory, so that entries are not consumed if the agent refuses (an older agent with UNIMPLEMENTED). Rejects
- * with GuestError; if the iterator of the entries failed, its error is the cause.
+ * Writes entries below a directory of the guest in one stream. Requests the first entry after the agent has opened the
+ * directory, so that entries are not consumed if the agent refuses (an older agent with UNIMPLEMENTED). Rejects with
+ * GuestError; if the iterator of the entries failed, its error is the cause.
  *
  * @param onSent called with each entry whose item is sent, in the order in which the agent counts entries as done
  */

@@ -21,9 +21,9 @@ const CHUNK_BYTES = 256 * 1024;
 
 /** Options of `writeFile`. */
 export interface WriteFileOptions extends PlaceOptions {
-  /** Permission bits. Default: those of the replaced file; 0o644 for a new one. */
+  /** Permission bits. Default: 0o644 for a new file, and the bits of the replaced file otherwise. */
   readonly mode?: number | undefined;
-  /** User id of the owner. Default: that of the replaced file; the workload's user for a new one. */
+  /** User id of the owner. Default: the workload's user for a new file, and the owner of the replaced file otherwise. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /**
@@ -39,7 +39,7 @@ export interface WriteFileOptions extends PlaceOptions {
   readonly flag?: "w" | "wx" | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
-  /** Nanoseconds of `mtime` since its last full second. Default: those of the Date. */
+  /** Nanoseconds of `mtime` since its last full second. Default: the nanoseconds of the Date. */
   readonly mtimeNanos?: number | undefined;
   /** Write blocks of zeros as holes. Default: false. */
   readonly sparse?: boolean | undefined;

@@ -44,8 +44,8 @@ export interface CallOptions {
   /** Aborting cancels the call. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Time limit of the whole call, in milliseconds from now. At the limit the call fails with DEADLINE_EXCEEDED. For a
-   * command the limit covers only its start, for a tunnel only its opening. Infinity: no limit. Default: no limit.
+   * Time limit of the whole call, in milliseconds from now. At the limit, the call fails with DEADLINE_EXCEEDED. For a
+   * command the limit covers only its start, for a tunnel only its opening. Default: Infinity, which means no limit.
    */
   readonly requestTimeoutMs?: number | undefined;
   /**
@@ -99,7 +99,7 @@ export class Channel {
     return this.#liveness.calls;
   }
 
-  /** Whether `close` was called: new calls fail. */
+  /** Whether `close` was called; then new calls fail. */
   get isClosed(): boolean {
     return this.#isClosed;
   }

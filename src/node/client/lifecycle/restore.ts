@@ -8,7 +8,10 @@ import type { Names } from "../options.ts";
 import { growingPauses, retried } from "../grpc/retry.ts";
 import { TimeLimit } from "../time-limit.ts";
 
-/** Twice the 32 bytes that the kernel's generator needs. The agent reports less than 32 as too short. */
+/**
+ * Default number of random bytes: twice the 32 bytes that the kernel's generator needs. The agent reports fewer than 32
+ * as too few.
+ */
 const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
@@ -38,16 +41,16 @@ export interface DutiesOptions {
    */
   readonly keepFrozen?: boolean | undefined;
   /**
-   * How long to try to reach the agent, which may not be running again yet, in milliseconds. Infinity: no limit.
+   * How long to try to reach the agent, which may not be running again yet, in milliseconds. Infinity means no limit.
    * Default: 10 s.
    */
   readonly reachTimeoutMs?: number | undefined;
   /**
-   * Time limit of each call with the restore steps, once the agent has been reached, in milliseconds. Infinity: no
-   * limit. Default: no limit.
+   * Time limit of each call with the restore steps, once the agent has been reached, in milliseconds. Default:
+   * Infinity, which means no limit.
    */
   readonly dutiesTimeoutMs?: number | undefined;
-  /** Time limit of everything together, in milliseconds from now. Infinity: no limit. Default: no limit. */
+  /** Time limit of everything together, in milliseconds from now. Default: Infinity, which means no limit. */
   readonly requestTimeoutMs?: number | undefined;
   /** Aborting cancels the calls in progress and ends the retries. */
   readonly signal?: AbortSignal | undefined;

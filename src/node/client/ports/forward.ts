@@ -26,13 +26,14 @@ export interface ForwardOptions {
   readonly port?: number | undefined;
   /** Absolute path of a unix socket in the guest. */
   readonly path?: string | undefined;
-  /** TCP port to listen on here, or the path of a unix socket. Default: 0, any port that is free. */
+  /** Local TCP port to listen on, or the path of a local unix socket. Default: 0, any port that is free. */
   readonly listen?: number | string | undefined;
   /** Address to listen on. Default: "localhost", which is 127.0.0.1 and, where this machine has it, ::1. */
   readonly host?: string | undefined;
   /**
    * Returns the current address and credentials, which a restore may change. Called when a connection fails and
-   * reconnecting may help (`isTransient`), and for each additional connection. Default: those of the client.
+   * reconnecting may help (`isTransient`), and for each additional connection. Default: the client's address and
+   * credentials.
    */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
   /** Called for each connection that fails in the guest or on the way there. The forwarding continues. */
@@ -40,8 +41,8 @@ export interface ForwardOptions {
   /** Called for each connection that has been opened in the guest. */
   readonly onConnect?: (() => void) | undefined;
   /**
-   * Time limit for each connection to be opened in the guest, in milliseconds; at the limit the local connection is
-   * reset, and `onError` is called. Infinity: no limit. Default: no limit.
+   * Time limit for opening each connection in the guest, in milliseconds. At the limit, the local connection is reset,
+   * and `onError` is called. Default: Infinity, which means no limit.
    */
   readonly requestTimeoutMs?: number | undefined;
   /** Aborting closes the forwarding. */
@@ -122,8 +123,8 @@ export async function forward(
 }
 
 /**
- * Copies bytes in both directions. If one side ends, the other side also receives EOF; if it is reset, the other side
- * is reset too.
+ * Copies bytes in both directions. If one side ends, the other side also receives EOF. If one side is reset, the other
+ * side is reset, too.
  */
 async function carry(
   socket: Socket,

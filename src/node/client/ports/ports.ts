@@ -21,7 +21,7 @@ import { GuestTunnel } from "./tunnel.ts";
 
 /** Options of `waitFor`. */
 export interface WaitForPortOptions extends CallOptions {
-  /** Longest wait for the port, in milliseconds. Infinity: no limit. Default: 30 s. */
+  /** Longest wait for the port, in milliseconds. Infinity means no limit. Default: 30 s. */
   readonly timeoutMs?: number | undefined;
 }
 

@@ -17,7 +17,7 @@ interface GroupParts {
   readonly statuses: string;
   /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
-  /** Verbs of other tools and their equivalents here. */
+  /** Verbs of other tools and their equivalents in guestctl. */
   readonly elsewhere: Answers;
 }
 

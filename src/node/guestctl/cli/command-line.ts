@@ -34,7 +34,7 @@ export type Takes =
 /** What a command prints to standard output, and its exit status. */
 export interface Answer {
   readonly text: string;
-  /** Printed with --json instead of `text`: an object as one line, a list as one line for each element. */
+  /** What --json prints instead of `text`: an object as one line, a list as one line for each element. */
   readonly json: object | readonly object[];
   /** Exit status. Default: 0. */
   readonly status?: number;
@@ -50,7 +50,10 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument; the arguments after it belong to the guest's command. */
   readonly takesCommand?: boolean;
-  /** Options of other tools and their equivalents here, such as `--delete`. They are checked before the general ones. */
+  /**
+   * Options of other tools and their equivalents in guestctl, such as `--delete`. They are checked before the general
+   * ones.
+   */
   readonly elsewhere?: Answers;
   /** Spellings of other tools' options that guestctl ignores, such as "-f --force". They have no value. */
   readonly ignored?: readonly string[];
@@ -69,7 +72,7 @@ export interface Command {
   readonly options: Options;
   readonly completes: readonly Completes[];
   readonly takesCommand: boolean;
-  /** Options of other tools and their equivalents here. */
+  /** Options of other tools and their equivalents in guestctl. */
   readonly elsewhere: Answers;
   /** The subcommands of a group, by name. */
   readonly subcommands?: ReadonlyMap<string, Subcommand>;
@@ -211,7 +214,7 @@ function suggestion(spelling: string, options: Options, elsewhere: Answers): str
   return meant === undefined ? "" : `; did you mean --${meant}?`;
 }
 
-/** A command's line in the overview. Its code is loaded only when it is used, because it is large. */
+/** A command's line in the overview. The command's code is large, so it is loaded only when the command is used. */
 export interface CommandEntry {
   readonly summary: string;
   load(): Promise<Command>;

@@ -1,4 +1,4 @@
-/** Words of other tools, separated by blanks, and the equivalent here. */
+/** Words of other tools, separated by blanks, and their equivalent in guestctl. */
 export type Answers = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =
@@ -169,7 +169,7 @@ export const OTHER_COMMANDS: Answers = [
   ["inotifywait inotifywatch fswatch entr", '"guestctl watch -r PATH" prints what changes in a directory'],
 ];
 
-/** Options of other tools. Used only if the command does not have the option itself. */
+/** Options of other tools. This table is used only if the command does not have the option itself. */
 export const OTHER_OPTIONS: Answers = [
   ["--publish", PORTS],
   ["--port", "the port is part of the address: -H HOST:PORT"],

@@ -27,7 +27,7 @@ export function reportFailure(
   return (isGuestError(error) ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 
-/** Unwraps an error of a local source, whose own message is sufficient. */
+/** If the cause of an error is an error of a local source, returns the cause, whose message is sufficient. */
 function ownError(error: unknown): unknown {
   return isGuestError(error) && isTold(error.cause) ? error.cause : error;
 }

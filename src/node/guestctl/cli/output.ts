@@ -62,7 +62,8 @@ export function printableText(text: string): string {
 
 /**
  * Formats a name or path in a sandbox in one line. Bytes that are not UTF-8 and characters that control a terminal are
- * escaped as `\xe9`, which the commands accept in a path; so is a backslash that would begin such an escape.
+ * escaped, for example as `\xe9`; the commands accept these escapes in a path. A backslash that would begin such an
+ * escape is escaped, too.
  */
 export function shownPath(raw: Uint8Array): string {
   const bytes = Buffer.from(raw.buffer, raw.byteOffset, raw.byteLength);

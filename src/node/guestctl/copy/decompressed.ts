@@ -21,9 +21,8 @@ const FORMATS: readonly {
 const MAGIC_BYTES = 6;
 
 /**
- * Yields a tar archive, decompressed if necessary. The formats cannot be confused with tar: an archive begins with a
- * file name, and the checksum of its header would not match. Throws CliError for a compression that Node cannot
- * decompress.
+ * Yields a tar archive, decompressed if necessary. The first bytes distinguish the formats: an uncompressed archive
+ * begins with a file name. Throws CliError for a compression that Node cannot decompress.
  */
 export async function* decompressed(input: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   const source = input[Symbol.asyncIterator]();

@@ -24,8 +24,8 @@ export function ifTooOld<Value>(copy: () => Promise<Value>): (error: unknown) =>
 type OnFailure = (name: Buffer, error: unknown, why: string) => void;
 
 /**
- * A directory in the sandbox that is being filled. The agent resolves all paths beneath the directory above it and
- * follows no symlink out of it.
+ * Fills a directory in the sandbox. The agent resolves all paths beneath the parent of that directory, and follows no
+ * symlink that leads out of the parent.
  */
 export class GuestTarget {
   readonly #context: CopyContext;

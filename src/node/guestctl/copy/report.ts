@@ -115,7 +115,7 @@ export class CopyReport {
     if (more > 0) this.note(`skipped ${more} more; --json, or 2> FILE, names all of them`);
   }
 
-  /** Says at a terminal what a long copy has copied, and how long that took. */
+  /** At a terminal, prints what a long copy has copied, and how long that took. */
   done(durationMs: number): void {
     if (!this.#stderr.isTTY || durationMs < LONG_MS || this.files === 0) return;
     const files = `${this.files} file${this.files === 1 ? "" : "s"}`;

@@ -148,7 +148,7 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   return result;
 }
 
-/** How a command ended, as in all JSON output. Its usage and signal have the schema's form. */
+/** How a command ended, in the form of all JSON output. The usage and the signal have the schema's form. */
 export function exitObject({ usage, exitCode, signal, ...result }: CommandResult): object {
   const exit = inSnakeCase({ exitCode, signal: signal === undefined ? 0 : signalNumber(signal), ...result });
   if (usage === undefined) return exit;

@@ -117,7 +117,10 @@ interface TakeUp {
   readonly isForPrograms: boolean;
 }
 
-/** Attaches to a kept command, which detaches any other client, until it ends. Resolves with the exit status. */
+/**
+ * Attaches to a kept command until the command ends. Any other client is detached from it. Resolves with the exit
+ * status.
+ */
 export async function takeUp(
   { exec, fromNow, isInteractive, escape, isForPrograms }: TakeUp,
   client: GuestClient,

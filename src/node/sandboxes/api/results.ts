@@ -17,7 +17,7 @@ export interface SandboxInfo extends SandboxEntry {
   readonly credentials: string;
 }
 
-/** What `snapshot` resolves with. */
+/** Result of `snapshot`. */
 export interface SnapshotResult {
   /** The new snapshot. `fork(snapshot.name)` creates a sandbox from it, `remove(snapshot.name)` removes it. */
   readonly snapshot: SnapshotEntry;
@@ -25,12 +25,15 @@ export interface SnapshotResult {
   readonly awakening: Awakening;
 }
 
-/** What `fork` resolves with. */
+/** Result of `fork`. */
 export interface ForkResult {
   /** The new sandbox, which is running. */
   readonly sandbox: SandboxInfo;
   /** How the new sandbox was resumed. */
   readonly awakening: Awakening;
-  /** How the source was resumed; undefined if it was not running: a snapshot, or a sandbox in standby. */
+  /**
+   * How the source was resumed. Undefined if the source was not running, because it is a snapshot, or a sandbox in
+   * standby.
+   */
   readonly source: Awakening | undefined;
 }

@@ -14,7 +14,7 @@ export interface SweepReport {
    * volumes of older agents that no node uses.
    */
   readonly orphans: readonly string[];
-  /** Sandboxes that had been running since a restore without their restore steps. The sweep has run these now. */
+  /** Sandboxes that had run since a restore without their restore steps. The sweep has now run the restore steps. */
   readonly awakened: readonly string[];
   /**
    * Sandboxes whose session thawed by itself before its restore steps. They have run with the random numbers, the clock
@@ -25,7 +25,7 @@ export interface SweepReport {
   readonly warnings: readonly SweepWarning[];
   /** Snapshots that the daemon completed although the process that requested them had ended. */
   readonly completed: readonly string[];
-  /** What failed, and why. The next sweep tries again. */
+  /** The failures, with their reasons. The next sweep tries again. */
   readonly failed: readonly SweepFailure[];
 }
 

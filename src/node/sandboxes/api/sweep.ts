@@ -104,7 +104,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   return report.data;
 }
 
-/** What a sweep would work on. */
+/** The objects that a sweep would work on. */
 export interface SweepPlan {
   /** Sandboxes that may be running without their restore steps. */
   readonly restore: readonly string[];

@@ -38,8 +38,8 @@ export function checkVariables(env: Variables | undefined): void {
 }
 
 /**
- * Throws SandboxError (ENV_UNSUPPORTED) if the agent cannot change its environment after its start. Checked before
- * anything wakes up.
+ * Throws SandboxError (ENV_UNSUPPORTED) if the agent cannot change its environment after its start. Must be called
+ * before anything wakes up.
  */
 export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: JournalEntry): void {
   if (processEnvVersion > 0) return;
@@ -52,7 +52,8 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
 
 /**
  * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
- * frozen: until its restore steps it would run with the variables of its origin. Checked before anything wakes up.
+ * frozen: until its restore steps, the session would run with the variables of its origin. Must be called before
+ * anything wakes up.
  *
  * @param outcome what the refusal prevented
  */
@@ -123,9 +124,9 @@ export async function refusedSpec(
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Checked before
- * restore steps with keep_frozen: if those refuse a file, the session stays frozen until the file is repaired, and is
- * killed when the freeze reaches its time limit.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Must be called
+ * before restore steps with keep_frozen: if those refuse a file, the session stays frozen until the file is repaired,
+ * and is killed when the freeze reaches its time limit.
  */
 export async function demandReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);

@@ -27,10 +27,10 @@ const SHOWN_LINES = 10;
  * time is set.
  */
 const CLOCK_LIMIT_MS = 2_000;
-/** Printed by the substrate's init if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
+/** Init of the substrate prints this if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /**
- * Printed by the shell if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …` (hypeman
+ * The shell prints this if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …` (hypeman
  * 8853445, lib/system/init/mode_exec.go:117). Different shells word it differently.
  */
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
@@ -39,7 +39,7 @@ const NO_WORKDIR_STEP =
 const PANIC_STEP =
   "try again; if it happens each time, check the kernel and the hypervisor of the daemon with the lines of the console";
 /**
- * Printed by a kernel that cannot start init. Error -8 is ENOEXEC: the program is built for another processor
+ * A kernel that cannot start init prints this. Error -8 is ENOEXEC: the program is built for another processor
  * architecture.
  */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;

@@ -31,7 +31,7 @@ import { awakenWith } from "./renewal.ts";
 
 /** Options of a suspension. */
 export interface SuspendOptions {
-  /** Whether to freeze the session. Default: as the node is configured. */
+  /** Whether to freeze the session. Default: the node's `freeze`. */
   readonly freeze?: Freeze | undefined;
 }
 

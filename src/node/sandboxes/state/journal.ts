@@ -23,7 +23,7 @@ export interface SuspendReport extends HookOutcome {
    * the agent is too old to freeze. "failed": see `freezeProblem`.
    */
   readonly freeze: "frozen" | "off" | "unsupported" | "failed";
-  /** The agent's reason (docs/agent/operations.md, freeze_problem). */
+  /** The agent's reason why the freeze failed (docs/agent/operations.md, freeze_problem). */
   readonly freezeProblem?: string | undefined;
 }
 

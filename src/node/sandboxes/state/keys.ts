@@ -4,8 +4,8 @@ import { messageOf } from "../../../shared/errors.ts";
 import { type DaemonFacts, type Image, SandboxError } from "../substrate/index.ts";
 
 /**
- * What must be the same at a restore as it was at the suspension. The node checks it, because the substrate compares
- * none of it and stores little of it.
+ * Properties that must be the same at a restore as at the suspension. The node checks them, because the substrate
+ * compares none of them and stores few of them.
  */
 export interface SnapshotKeys {
   /** Digest of the image that the sandbox was created from. */

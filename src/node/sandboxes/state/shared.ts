@@ -1,6 +1,6 @@
 /**
- * Lets concurrent callers share one request. A caller never joins a request that has already begun, so the answer is
- * never older than the caller's call.
+ * Lets callers share a request that has not begun yet. A caller never joins a request that has already begun, so the
+ * answer is never older than the caller's call.
  */
 export function shared<Value>(ask: () => Promise<Value>): () => Promise<Value> {
   let running: Promise<unknown> = Promise.resolve();

@@ -84,8 +84,8 @@ export class DialledLink implements Link {
   }
 
   /**
-   * Says why the dial in progress has not succeeded yet. Needed if a call fails earlier than the dial, because the
-   * call's deadline is earlier or because the program was busy.
+   * Says why the dial in progress has not succeeded yet. This is needed if a call fails earlier than the dial, because
+   * the call's deadline is earlier or because the program was busy.
    */
   explain(): Promise<Cause | undefined> {
     return Promise.resolve(this.#pending?.());

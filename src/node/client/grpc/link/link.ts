@@ -25,7 +25,7 @@ interface Credentials {
   readonly token: string;
   /**
    * Time limit until a connection is ready, in milliseconds. At the limit, calls that wait for the connection fail with
-   * UNAVAILABLE and CONNECT_TIMED_OUT, and the next call connects again. Infinity: no limit. Default: 10 s.
+   * UNAVAILABLE and CONNECT_TIMED_OUT, and the next call connects again. Infinity means no limit. Default: 10 s.
    */
   readonly connectTimeoutMs?: number | undefined;
 }

@@ -35,8 +35,8 @@ export class RedialledChannel {
   }
 
   /**
-   * Makes a call on the current channel. If `close` has closed that channel, because `renew` had created it, makes the
-   * call on a new channel, and closes that afterwards.
+   * Makes a call on the current channel. If `renew` has created that channel, `close` closes it; later calls use a new
+   * channel, which is closed after the call.
    */
   async use<Value>(call: (channel: Channel) => Promise<Value>): Promise<Value> {
     const own = this.#isClosed && this.#current !== this.#given ? await this.#dialled() : undefined;
