@@ -6,7 +6,7 @@ export interface Hole {
 /** A part of a file's content: bytes or a hole. */
 export type Piece = Buffer | Hole;
 
-/** Shorter runs of zeros are sent as bytes: the message for a hole would cost as much. */
+/** Shorter runs of zeros are sent as bytes, because the message for a hole would be as large. */
 const LEAST_BYTES = 64 * 1024;
 /** Larger holes are split, so that a receiver that waits for the file sees progress. */
 const MOST_BYTES = 64 * 1024 * 1024;

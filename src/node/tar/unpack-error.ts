@@ -1,8 +1,8 @@
 import { EntryError } from "./entry-error.ts";
 
 /**
- * An entry cannot be written on this machine: an existing entry conflicts with it, or a system call failed, whose error
- * is the cause.
+ * An entry cannot be written on this machine, because an existing entry conflicts with it, or because a system call
+ * failed. In the second case, the system call's error is the cause.
  */
 export class UnpackError extends EntryError {
   override readonly name = "UnpackError";

@@ -158,7 +158,10 @@ class UnpackTarget implements Disposable {
   readonly missingFile: UnpackOptions["missingFile"];
   readonly #options: UnpackOptions;
   readonly #root: Buffer;
-  /** Files that this call has written, for hard links: the name in the archive, and the name on disk. */
+  /**
+   * The files that this call has written, by their name in the archive, with their name on disk. Hard links need these
+   * names.
+   */
   readonly #files = new Map<string, string>();
   /** Directories that have been checked not to be links. */
   readonly #real = new Set<string>();

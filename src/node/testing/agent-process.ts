@@ -11,7 +11,7 @@ export interface AgentEnd {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** Limit on the kept output of each stream, in characters: a workload may write without end. */
+/** Limit on the kept output of each stream, in characters, because a workload may write without end. */
 const KEPT_CHARACTERS = 256 * 1024;
 /** Time limit of a start, after which the agent is killed; far more than a start takes on a busy machine. */
 const START_LIMIT_MS = 120_000;
@@ -22,8 +22,8 @@ const START_LIMIT_MS = 120_000;
 const STOP_LIMIT_MS = 60_000;
 
 /**
- * How long to wait for the rest of the output after the exit: a process that has left the workload's process tree may
- * keep the pipes open forever.
+ * Limit on the wait for the rest of the output after the exit. It is needed because a process that has left the
+ * workload's process tree may keep the pipes open forever.
  */
 const HELD_PIPES_MS = 2_000;
 

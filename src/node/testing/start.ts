@@ -12,7 +12,7 @@ const HOUR_MS = 3_600_000;
 const VALID_MS = 24 * HOUR_MS;
 /** The grace period is short, because each test waits for the end of its workload. The agent's own default is 10 s. */
 const STOP_GRACE_MS = 1_000;
-/** Limit on retries: another program may take a port after it was chosen. */
+/** Limit on retries. They are needed, because another program may take a port after it was chosen. */
 const PORT_ATTEMPTS = 10;
 
 /** Options of `startTestAgent`. */

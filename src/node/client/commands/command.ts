@@ -32,9 +32,9 @@ export interface CommandOptions {
    * ignored.
    */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
-  /** Working directory, an absolute path. Default: the workload's. */
+  /** Working directory, an absolute path. Default: the workload's directory. */
   readonly cwd?: string | undefined;
-  /** User, in the form `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's. */
+  /** User, in the form `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's user. */
   readonly user?: string | undefined;
   /** Run the command in a terminal of this size. Then `stdout` carries all output. */
   readonly terminal?: TerminalOptions | undefined;
@@ -103,7 +103,8 @@ export function startMessage(args: readonly string[], options: CommandStart): Ex
     for (const [name, value] of Object.entries(message.env)) checkText(`${name}=${value}`, "env");
     checkText(message.cwd, "cwd");
     checkText(message.user, "user");
-    // Encode the message once now: an encoding error during the call could not be reported to the caller of `start`.
+    // Encode the message once now, because an encoding error during the call could not be reported to the caller of
+    // `start`.
     toBinary(ExecStartSchema, message);
     return message;
   });
@@ -113,7 +114,7 @@ export function startMessage(args: readonly string[], options: CommandStart): Ex
 function variablesOf(env: CommandOptions["env"] = {}): Record<string, string> {
   const given = Object.entries(env).filter((variable): variable is [string, string] => variable[1] !== undefined);
   const wrong = given.find(([, value]) => typeof (value as unknown) !== "string");
-  // Do not print the value: it may be a secret.
+  // Do not print the value, because it may be a secret.
   if (wrong !== undefined) throw invalidOption("env", `env has a variable that is not text: ${wrong[0]}`);
   return Object.fromEntries(given);
 }

@@ -187,7 +187,7 @@ export class Commands {
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
     checkOptions("the options of workloadOutput", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // `acknowledge()` is never called: it would change nothing, because the agent drops the oldest output anyway.
+    // `acknowledge()` is never called here, because it would change nothing: the agent drops the oldest output anyway.
     return this.#kept(
       { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
       { hasStdin: false },

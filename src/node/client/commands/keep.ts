@@ -212,7 +212,8 @@ export function attachMessage(name: string | undefined, options: AttachOptions):
       stdoutOffset: isOpen ? 0n : offsetOf(stdoutOffset, "stdoutOffset"),
       stderrOffset: isOpen ? 0n : offsetOf(stderrOffset, "stderrOffset"),
     });
-    // Encode the message once now: an encoding error during the call could not be reported to the caller of `attach`.
+    // Encode the message once now, because an encoding error during the call could not be reported to the caller of
+    // `attach`.
     encoded(ExecAttachSchema, message);
     return message;
   });

@@ -110,7 +110,7 @@ export class KeptCall implements ExecWire {
     else if (frame.case === "stdinClose") this.input.close();
     else {
       if (frame.case === "resize") this.#size = frame.value;
-      // While disconnected, a resize need not be queued: every new call sends the last size.
+      // While disconnected, a resize need not be queued, because every new call sends the last size.
       if (this.#live !== undefined) this.#live.send(frame);
       else if (frame.case === "signal" && this.#signals.length < WAITING_SIGNALS) this.#signals.push(frame);
     }
@@ -238,7 +238,8 @@ export class KeptCall implements ExecWire {
 
   #attached(started: ExecStarted, call: ExecCall): void {
     this.#state = { kind: "attached", call };
-    // Acknowledge before sending input: a command may be blocked on its output and not read any input until then.
+    // Acknowledge before sending input. A command that is blocked on its output may not read any input before the
+    // output is acknowledged.
     this.#sendAcknowledgement();
     this.#orFail(() => this.input.attach(started, (frame) => call.send(frame)));
     if (this.#size !== undefined && started.terminal) call.send({ case: "resize", value: this.#size });

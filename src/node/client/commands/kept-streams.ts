@@ -14,8 +14,8 @@ const WINDOW_BYTES = 256 * 1024;
 /** Size that each frame counts against the window, in addition to its data. */
 const FRAME_BYTES = 256;
 /**
- * Read output is acknowledged after this many bytes, or after this time: an acknowledgement for every read would cost
- * too much.
+ * Read output is acknowledged after this many bytes, or after this time, because an acknowledgement for every read
+ * would cost too much.
  */
 const ACKNOWLEDGE_BYTES = 32 * 1024;
 const ACKNOWLEDGE_MS = 20;

@@ -106,7 +106,7 @@ export class GuestProcess {
 
   /** Sets the terminal's size. Throws GuestError unless both numbers are integers from 0 to 65535. */
   resize(cols: number, rows: number): void {
-    // Check here: an invalid size would make the agent end the call, and with it the command.
+    // Check here, because an invalid size would make the agent end the call, and with it the command.
     const size = (value: number, field: string): number => wholeNumber(value, field, LARGEST_SIZE);
     this.#wire.send({ case: "resize", value: { cols: size(cols, "cols"), rows: size(rows, "rows") } });
   }
@@ -241,8 +241,8 @@ export class GuestProcess {
   }
 
   /**
-   * Cancels a command whose input source has failed: it would otherwise run with only part of its input. Does nothing
-   * after the command's end.
+   * Cancels a command whose input source has failed, because it would otherwise run with only part of its input. Does
+   * nothing after the command's end.
    */
   #abandon(cause: Error): void {
     if (this.#exit !== undefined || this.#failed) return;

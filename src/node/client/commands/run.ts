@@ -58,7 +58,7 @@ export async function runToEnd(
   const readerOf = (name: "stdout" | "stderr", how: Stdio | undefined): OutputReader | undefined =>
     how === "pipe" ? { isText, ...readers[name], onBytes: (bytes) => collected[name].add(bytes) } : readers[name];
   const process = start({ stdout: readerOf("stdout", outputs[0]), stderr: readerOf("stderr", outputs[1]) });
-  // A terminal always has an input: without an end of input, a command that reads it would wait indefinitely.
+  // A terminal always has an input. Without an end of that input, a command that reads it would wait indefinitely.
   if (input !== "inherit" || options.input !== undefined) process.stdin.end();
   const result = await process.wait();
   const [stdout, stderr] = [collected.stdout.all(isText), collected.stderr.all(isText)];

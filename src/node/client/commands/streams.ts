@@ -89,7 +89,7 @@ export class OutputStream extends Readable {
     this.#onRead?.();
   }
 
-  /** Throws GuestError for a kept command: the stream would count characters, but positions count bytes. */
+  /** Throws GuestError for a kept command, because the stream would count characters, but positions count bytes. */
   override setEncoding(encoding: BufferEncoding): this {
     if (this.#onRead === undefined) return super.setEncoding(encoding);
     const message = "the output of a kept command must be read as bytes: use lines(), or a StringDecoder of your own";

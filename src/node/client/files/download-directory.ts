@@ -141,8 +141,8 @@ async function attempt(
     try {
       const found = await files.lstat(joined(top, name), { ...call(), ...place });
       if (found.type !== "file") return undefined;
-      // Do not follow symlinks: the directory's owner could replace the file by a symlink meanwhile, and the agent
-      // reads the target with its own privileges.
+      // Do not follow symlinks, because the directory's owner could replace the file by a symlink meanwhile, and the
+      // agent reads the target with its own privileges.
       const isBelow = typeof path === "string" && beneath === undefined;
       const within = isBelow ? { beneath: path, noSymlinks: true } : { beneath, noSymlinks: beneath !== undefined };
       const at = isBelow ? name : joined(top, name);

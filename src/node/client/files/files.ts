@@ -32,7 +32,10 @@ import { writeTree, type WriteTreeOptions } from "./write-tree.ts";
 interface OwnerOptions extends PlaceOptions {
   /** Numeric user id of the owner. Default: the workload's user. */
   readonly uid?: number | undefined;
-  /** Group id. Default: the workload's group; for a directory in a setgid directory the group of that directory. */
+  /**
+   * Group id. Default: the workload's group. A new directory in a setgid directory instead gets the group of that
+   * directory.
+   */
   readonly gid?: number | undefined;
 }
 
@@ -199,7 +202,10 @@ export class Files {
 
   /** Returns the entries of a directory; with `recursive`, those below it, too. */
   readdir(path: GuestPath, options: ReaddirOptions & { readonly withFileTypes: true }): Promise<DirectoryEntry[]>;
-  /** Returns the names of a directory's entries. They are in memory together: for millions of entries use `opendir`. */
+  /**
+   * Returns the names of a directory's entries. All names are in memory at the same time, so for millions of entries
+   * use `opendir`.
+   */
   readdir(path: GuestPath, options?: ReaddirOptions): Promise<string[]>;
   async readdir(path: GuestPath, options: ReaddirOptions = {}): Promise<string[] | DirectoryEntry[]> {
     checkOptions("the options of readdir", options, READDIR);

@@ -50,7 +50,7 @@ export class LeftOut {
     this.#onFailure?.({ name, rawName, errno, ...(local && { local }) });
   }
 
-  /** Counts failed entries without names: an older agent names only the first 100. */
+  /** Counts failed entries that have no name, because an older agent names only the first 100. */
   addUnnamed(count: number): void {
     this.#failed += Math.max(0, count);
     this.#unnamed += Math.max(0, count);

@@ -254,7 +254,7 @@ function checkedRest(item: TreeItem): number {
   return restOf(item, Number(item.size), item.data.length);
 }
 
-/** Discards the content that the caller has not read: in the stream it precedes the next entry. */
+/** Discards the content that the caller has not read, because in the stream it precedes the next entry. */
 async function skipRest(pieces: AsyncGenerator<Piece>): Promise<void> {
   try {
     while ((await pieces.next()).done !== true);
@@ -309,7 +309,7 @@ function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
   return leftBytes - bytes;
 }
 
-/** Creates the error for an answer that no real agent sends: hostile code in the sandbox may have replaced the agent. */
+/** Creates the error for an answer that no real agent sends. Hostile code in the sandbox may have replaced the agent. */
 function untrue(what: string, item?: TreeItem): GuestError {
   const of = item === undefined ? "" : ` of ${JSON.stringify(bufferOf(item.path).toString())}`;
   const message = `invalid answer from the sandbox: it has ${what}${of}`;

@@ -23,7 +23,7 @@ export interface ReadOptions extends PlaceOptions {
 
 /** Options of `readFile`. */
 export interface ReadFileOptions extends ReadOptions {
-  /** Encoding of the content, such as "utf8": the file is then read as text. Default: none, so that it is bytes. */
+  /** Encoding of the content, such as "utf8", to read the file as text. Default: none, so that the content is bytes. */
   readonly encoding?: BufferEncoding | null | undefined;
 }
 
@@ -158,7 +158,7 @@ function receivedOf<Value>(
   });
 }
 
-/** Creates the error for an answer that no real agent sends: hostile code in the sandbox may have replaced the agent. */
+/** Creates the error for an answer that no real agent sends. Hostile code in the sandbox may have replaced the agent. */
 function untrue(what: string): GuestError {
   return failure("DATA_LOSS", "ANSWER_UNREADABLE", `invalid answer from the sandbox: it has ${what}`);
 }

@@ -126,8 +126,8 @@ class Upload {
       exclude,
       oneFileSystem,
       followLinks,
-      // Do not send hard links with `keepExisting`: the entry in the guest under the first name may be a different
-      // file.
+      // Do not send hard links with `keepExisting`, because the entry in the guest under the first name may be a
+      // different file.
       hardLinks: this.#options.hardLinks === true && keepExisting !== true,
       leftOut: this.#left.names,
       there,

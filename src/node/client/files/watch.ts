@@ -136,7 +136,7 @@ export function watchDirectory(
           dials = alwaysDials || isRefusal(error);
         }
         const signal = AbortSignal.any([left.signal, ...(call.signal ? [call.signal] : [])]);
-        // Ignore an aborted signal here: the next attempt throws its error.
+        // Ignore an aborted signal here, because the next attempt throws its error.
         await pause(pauses.next().value, undefined, { signal }).catch(() => undefined);
       }
     } finally {

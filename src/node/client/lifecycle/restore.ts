@@ -248,7 +248,7 @@ interface RepeatedDuties {
 
 /** Options of `restoreSequence`. */
 export interface RestoreOptions extends DutiesOptions {
-  /** Time allowed for the POST_RESTORE hook, in milliseconds. Default: the agent's. */
+  /** Time allowed for the POST_RESTORE hook, in milliseconds. Default: the agent's own default. */
   readonly hookTimeoutMs?: number | undefined;
 }
 

@@ -160,7 +160,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.destroy();
   }
 
-  /** Closes only after the agent has ended the call: the last bytes may still be in flight. */
+  /** Closes only after the agent has ended the call, because the last bytes may still be in flight. */
   async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
     done(await this.#over);
   }

@@ -33,8 +33,8 @@ function ownError(error: unknown): unknown {
 }
 
 /**
- * Errors of the libraries are recognized by name: importing their classes would load modules that most commands do not
- * need.
+ * Errors of the libraries are recognized by name, because importing their classes would load modules that most commands
+ * do not need.
  */
 function isNamed(error: unknown, ...names: readonly string[]): error is Error {
   return error instanceof Error && names.includes(error.name);
@@ -61,7 +61,10 @@ export function failureWords(failure: unknown, advice?: Advice): string {
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
-/** The error, followed by the sandbox's console lines, which are indented: only guestctl's own lines begin at column 1. */
+/**
+ * The error, followed by the sandbox's console lines. The console lines are indented, so that only guestctl's own lines
+ * begin at column 1.
+ */
 function failureLines(error: unknown, advice?: Advice): string[] {
   const words = failureWords(error, advice);
   if (isSandboxError(error)) return [words, ...error.consoleTail.map((line) => `  console: ${line}`)];

@@ -27,7 +27,7 @@ export function sendInput(host: NodeJS.Process, to: Writable): Disposable {
     [Symbol.dispose]: () => {
       host.stdin.unpipe(to);
       host.stdin.pause();
-      // Keep a listener: a pending read may still fail, and an unhandled error would end the process.
+      // Keep a listener, because a pending read may still fail, and an unhandled error would end the process.
       host.stdin.on("error", () => undefined);
       host.stdin.off("error", fail);
     },

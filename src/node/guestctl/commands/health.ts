@@ -113,7 +113,7 @@ export const version: Command = defineCommand({
   statuses: "0 if it was printed, 125 if there was no answer.",
   examples: ["version", "version --client"],
   async run({ values }, host) {
-    // Print this first: it is useful even if the connection fails.
+    // Print this first, because it is useful even if the connection fails.
     if (values.json !== true) host.stdout.write(reportText([["guestctl", AGENT_VERSION]]));
     if (values.client === true) return { text: "", json: { client: AGENT_VERSION, agent: null } };
     using client = await openClient(values, host);

@@ -56,7 +56,10 @@ With --json, one object a line, the fields of the schema (SessionProcess): "pid"
   },
 });
 
-/** Drops the options of ps(1) and of docker ps that choose all processes or more columns: all of that is the default. */
+/**
+ * Drops the options of ps(1) and of docker ps that choose all processes or more columns, because all of that is the
+ * default.
+ */
 function withoutHabits(args: readonly string[]): readonly string[] {
   return args.filter((argument) => !/^(?:-?(?:aux|ax|auxw+|axu)|-[aAeFlw]|-ef|-eF|-A[fF]|--all)$/.test(argument));
 }

@@ -67,8 +67,8 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
 }
 
 /**
- * Throws UsageError unless the directory exists: in other tools, -c is the option for a container, a cipher or a
- * format.
+ * Throws UsageError unless the directory exists. Users of other tools may mean a container, a cipher or a format with
+ * -c.
  */
 function checkCredentialsOption(path: string | undefined): void {
   if (path === undefined || path === "" || existsSync(path)) return;

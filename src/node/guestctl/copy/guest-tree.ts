@@ -104,7 +104,7 @@ const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
 /** Reading a generated file may never reach EOF; /proc/kmsg is an example. */
 const GENERATED_TIMEOUT_MS = 5_000;
 
-/** Reads a file that the kernel generates: its size is only known after reading it. Skips a file that cannot be read. */
+/** Reads a file that the kernel generates, whose size is only known after reading it. Skips a file that cannot be read. */
 export async function* generated(
   { client, report, onBytes }: TreeParts,
   path: string,

@@ -37,7 +37,7 @@ export async function ownersFor(
   keepsOwners: boolean,
   destination: Destination,
 ): Promise<Owners> {
-  // As in cp -a: only root can change owners, so other users do not try.
+  // As in cp -a, only root tries to change owners, because other users cannot.
   const keepOwners = keepsOwners && (await destination.isRoot());
   if (chown === undefined) return { keepOwners };
   const { user, group } = chown;

@@ -29,8 +29,8 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   const attributes = await client.files.stat(nameOf(remote));
   const isDirectory = attributes.type === "directory";
   const names = new ArchiveNames();
-  // If the output is a file, writes are synchronous, and thousands of entries may be buffered already: without turns of
-  // the event loop no signal would be handled.
+  // If the output is a file, writes are synchronous, and thousands of entries may be buffered already. Without turns of
+  // the event loop, no signal would be handled.
   const turns = new EventLoopTurns();
   for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
     if (turns.isDue) await turns.next();

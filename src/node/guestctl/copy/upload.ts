@@ -134,7 +134,7 @@ export async function tarIn(context: CopyContext, remote: string, input: AsyncIt
   const how: WriteTreeOptions = { ...HOW, overwrite, failFast: options.failFast, onFailure };
   const fail = (name: Buffer, _: unknown, why: string): void =>
     context.report.skip(`:${posix.join(remote, name.toString())}`, why);
-  // One file at a time: an entry's content is in the stream and must be read before the next entry.
+  // Write one file at a time, because the content of an entry is in the stream and must be read before the next entry.
   const older = (): Promise<void> =>
     new GuestTarget(context, remote, NONE, fail).fill(
       archived(input, context, () => undefined),

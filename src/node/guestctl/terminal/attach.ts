@@ -162,7 +162,10 @@ export function exitObject({ usage, exitCode, signal, ...result }: CommandResult
 /** Signals that are forwarded to the command. */
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
 
-/** After this many SIGINTs guestctl exits: the command ignores them and the user does not want to wait longer. */
+/**
+ * Number of SIGINTs after which guestctl exits: the command has ignored them, and the user does not want to wait
+ * longer.
+ */
 const MAX_INTERRUPTS = 3;
 
 /** Signal forwarding, until it is disposed of. */

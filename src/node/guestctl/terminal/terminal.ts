@@ -89,8 +89,8 @@ function inputSize(host: NodeJS.Process): Size | undefined {
 }
 
 /**
- * Time that the stop signal may take to arrive. If it has not arrived by then, guestctl enters raw mode again: the
- * kernel ignores the signal in an orphaned process group.
+ * Time that the stop signal may take to arrive. If it has not arrived by then, guestctl enters raw mode again, because
+ * the kernel ignores the signal in an orphaned process group.
  */
 const STOP_MS = 100;
 
@@ -132,7 +132,7 @@ export function enterRawMode(host: NodeJS.Process): RawMode {
   return {
     suspend: () => {
       leave();
-      // Stop the whole process group, as the terminal would: the shell waits for all processes of a pipeline.
+      // Stop the whole process group, as the terminal would, because the shell waits for all processes of a pipeline.
       host.kill(0, "SIGTSTP");
       stopping = setTimeout(renew, STOP_MS);
     },

@@ -32,13 +32,14 @@ export async function nodeResources({ substrate, nodeId }: DaemonParts): Promise
     substrate.volumes(tags),
   ]);
   const all = [
-    // Ingresses first: an ingress routes to its instance by name, and a later instance may get the same name.
+    // Ingresses are first, because an ingress routes to its instance by name, and a later instance may get the same
+    // name.
     ...ingresses.map((each) => ({ ...each, kind: "ingress", remove: () => substrate.deleteIngress(each.id) }) as const),
     ...instances.map((each) => ({ ...each, kind: "instance", remove: () => deleteInstance(substrate, each) }) as const),
     ...snapshots.map(
       (each) => ({ ...each, kind: "snapshot", remove: () => substrate.deleteSnapshot(each.id) }) as const,
     ),
-    // Volumes last: the daemon refuses to delete a volume that an instance uses.
+    // Volumes are last, because the daemon refuses to delete a volume that an instance uses.
     ...volumes.map((each) => ({ ...each, kind: "volume", remove: () => deleteVolume(substrate, each.id) }) as const),
   ];
   return {

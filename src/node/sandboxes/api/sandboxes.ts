@@ -355,7 +355,7 @@ export class Sandboxes {
     );
   }
 
-  /** Rejects a taken name at once: if two operations waited for each other's names, they would deadlock. */
+  /** Rejects a taken name at once, because two operations that waited for each other's names would deadlock. */
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);

@@ -146,8 +146,8 @@ const USUAL_LIMITS = [
 ] as const;
 
 /**
- * Explains an internal error that probably comes from the daemon's own limits per instance: the daemon does not report
- * the reason (lib/instances/create.go:197-210).
+ * Explains an internal error that probably comes from the daemon's own limits per instance. The daemon itself does not
+ * report the reason (lib/instances/create.go:197-210).
  */
 function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec): unknown {
   if (!(error instanceof SandboxError) || error.code !== "SUBSTRATE_FAILED") return error;

@@ -2,7 +2,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { type Image, SandboxError } from "../substrate/index.ts";
 
-/** Longer than any conversion takes: an image that is still pending after this time has a problem. */
+/** This is longer than any conversion takes, so an image that is still pending after this time has a problem. */
 const LONG_MS = 10 * 60_000;
 const BLOCK_BYTES = 512;
 

@@ -2,7 +2,7 @@ import { request } from "node:http";
 import { messageOf } from "../../../shared/errors.ts";
 import { polled } from "../state/index.ts";
 
-/** Deadline of each attempt, even the last: with a shorter one, a slow answer would look like no answer. */
+/** Deadline of each attempt, even of the last one. With a shorter deadline, a slow answer would look like no answer. */
 const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
 /** How many bytes at the beginning of a response body are examined. */
@@ -52,7 +52,7 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
     answer = await get(host, listenPort, hostname);
   } catch (error) {
     const said = `its proxy at ${host}:${listenPort} does not answer: ${messageOf(error)}`;
-    // A timeout is not the proxy's fault: the proxy waits for the guest longer than this attempt does.
+    // A timeout is not the proxy's fault, because the proxy waits for the guest longer than this attempt does.
     return { isProxys: !isTimeout(error), said: isTimeout(error) ? "nothing has answered" : said };
   }
   const { status, isGuests, beginning } = answer;

@@ -207,7 +207,10 @@ export interface ResumeOptions extends RestoreChoices {
   readonly env?: Variables | undefined;
 }
 
-/** Resumes a suspended sandbox, runs missing restore steps, or boots a stopped one: then it resolves with undefined. */
+/**
+ * Resumes a suspended sandbox, runs missing restore steps, or boots a stopped sandbox. After a boot, resolves with
+ * undefined.
+ */
 export async function resume(
   node: NodeParts,
   entry: SandboxEntry,
@@ -252,7 +255,10 @@ export async function resume(
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 
-/** The error about variables for a sandbox that boots: its workload starts before they could be written. */
+/**
+ * Creates the error about variables for a sandbox that boots. The workload starts before the variables could be
+ * written.
+ */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
   const message = `${name} ${how}: its workload starts with the variables on its disk; only of a suspended sandbox can env replace the variables`;

@@ -31,7 +31,7 @@ export interface AgentVolume {
 interface KnownArchive extends AgentVolume {
   readonly path: string;
   readonly sizeBytes: number;
-  /** Identifies the file's version by device, inode, size and modification time: it changes when the file is replaced. */
+  /** Identifies the file's version by device, inode, size and modification time. These change when the file is replaced. */
   readonly mark: string;
 }
 

@@ -35,8 +35,8 @@ export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
 const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
 
 /**
- * The volumes of an instance: the agent's, which all instances share, and the sandbox's credentials, with a writable
- * overlay for those that later replace them.
+ * The volumes of an instance: the agent's, which all instances share, and the one with the sandbox's credentials. The
+ * latter has a writable overlay for the credentials that later replace them.
  */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
   return [

@@ -108,7 +108,7 @@ export function isUnknownOutcome(error: unknown): error is SandboxError {
 }
 
 /**
- * "Initializing" counts as running: the agent answers before the substrate notices that init has started the
+ * "Initializing" counts as running, because the agent answers before the substrate notices that init has started the
  * entrypoint.
  */
 export function isRunning(state: string): boolean {

@@ -33,7 +33,7 @@ export interface NodeOptions {
   readonly ingressHost?: string | undefined;
   /** How long an agent may take to answer, including the boot, in milliseconds. Default: 60 s. */
   readonly reachTimeoutMs?: number | undefined;
-  /** Timeout of each hook, in milliseconds. Default: the agent's, 30 s. */
+  /** Timeout of each hook, in milliseconds. Default: the agent's own default, 30 s. */
   readonly hookTimeoutMs?: number | undefined;
   /** Whether sessions are frozen for a suspension until the restore steps are done. Default: "on". */
   readonly freeze?: Freeze | undefined;

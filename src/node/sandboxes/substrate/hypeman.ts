@@ -106,8 +106,8 @@ class HypemanSubstrate {
       timeout: timeoutMs,
       // A read may be cancelled when this process ends; a call that changes something must not be.
       fetch: traced((url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init))),
-      // No retries: a repeated call could create two instances. If an answer is lost, the caller looks for the outcome
-      // by name or tags.
+      // Do not retry, because a repeated call could create two instances. If an answer is lost, the caller looks for
+      // the outcome by name or tags.
       maxRetries: 0,
       // Otherwise the client would write to the console of the program that uses this library.
       logLevel: "off",

@@ -11,7 +11,7 @@ export type IdleAction = "none" | "standby" | "stop";
 export interface SandboxSpec {
   /** Image reference, as the substrate knows it. */
   readonly image: string;
-  /** At most 48 lowercase letters, digits and dashes. Default: a random name. */
+  /** Name of the sandbox: at most 48 lowercase letters, digits and dashes. Default: a random name. */
   readonly name?: string | undefined;
   /**
    * The workload: `Process` as proto3 JSON. It may contain declared secrets. Default: no workload; the agent runs
@@ -59,7 +59,10 @@ const SIZE = /^\s*(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?\s*$/i;
 const SIZE_UNITS = ["", "K", "M", "G", "T"];
 const IDLE_ACTIONS: ReadonlySet<unknown> = new Set<IdleAction>(["none", "standby", "stop"]);
 
-/** The check of each field. Fields that are not in this table are rejected: the substrate would silently drop them. */
+/**
+ * The check of each field. Fields that are not in this table are rejected, because the substrate would silently drop
+ * them.
+ */
 const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (value: unknown) => boolean]>> = {
   image: ["an image reference", isText],
   name: ["lowercase letters, digits and dashes, at most 48", isName],

@@ -21,8 +21,8 @@ export type NodeEvent =
       readonly sandbox: string;
       readonly address: string;
       /**
-       * The directories with the credentials. There are several while credentials are being replaced: with the old
-       * ones, and with the new ones.
+       * The directories with the credentials. While credentials are being replaced, there are two: the directory of the
+       * old ones, and that of the new ones.
        */
       readonly credentials: readonly string[];
     }

@@ -81,7 +81,7 @@ export class EntrySender {
           isFinished = true;
           break;
         }
-        // Settled values are not awaited: a turn of the event loop per entry would take most of the time.
+        // Settled values are not awaited, because a turn of the event loop per entry would take most of the time.
         const added = this.#add(next.value, onContentFailure);
         if (added !== undefined) await added;
         if (isFirst || performance.now() - this.#begunMs >= LATE_MS) this.#flush();

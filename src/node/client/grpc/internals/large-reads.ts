@@ -6,8 +6,8 @@ import type { Socket } from "node:net";
  */
 export const READ_BYTES: number = 192 * 1024;
 /**
- * Smaller reads are copied into buffers of their size: a queue of mostly empty large buffers would use many times the
- * memory of its data.
+ * Smaller reads are copied into buffers of their size, because a queue of mostly empty large buffers would use many
+ * times the memory of its data.
  */
 const LARGE_BYTES = READ_BYTES / 4;
 /** Limit on free buffers that are kept: as many as a tunnel's queue can contain. */
