@@ -178,10 +178,7 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
 
-/**
- * Creates the `paused` error after a failed call. If the daemon has answered, it is not executing the call any more, so
- * `asked` is removed from the entry.
- */
+/** Creates the `paused` error after a failed call. If the daemon has answered, it does not execute the call any more. */
 async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
   if (isAnswered) await node.journal.put({ ...entry, asked: undefined });
@@ -207,10 +204,7 @@ export interface ResumeOptions extends RestoreChoices {
   readonly env?: Variables | undefined;
 }
 
-/**
- * Resumes a suspended sandbox, runs missing restore steps, or boots a stopped sandbox. After a boot, resolves with
- * undefined.
- */
+/** Resumes a suspended sandbox, or runs missing restore steps. If it boots a stopped one, resolves with undefined. */
 export async function resume(
   node: NodeParts,
   entry: SandboxEntry,
@@ -255,10 +249,7 @@ export async function resume(
   return { ...awakening, warnings: [...differing, ...awakening.warnings] };
 }
 
-/**
- * Creates the error about variables for a sandbox that boots. The workload starts before the variables could be
- * written.
- */
+/** Creates the error about variables for a sandbox that boots: its workload starts before they could be written. */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
   const message = `${name} ${how}: its workload starts with the variables on its disk; only of a suspended sandbox can env replace the variables`;
