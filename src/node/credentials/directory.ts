@@ -160,7 +160,10 @@ export async function readClientCredentials(directory: string): Promise<ClientCr
   return { caPem, certPem, keyPem, token };
 }
 
-/** Whether a private key belongs to a certificate. True if either cannot be read: the TLS layer says why. */
+/**
+ * Whether a private key belongs to a certificate. Also true if either cannot be read, because the TLS layer then says
+ * why.
+ */
 function isKeyOf(certPem: Buffer, keyPem: Buffer): boolean {
   try {
     return new X509Certificate(certPem).checkPrivateKey(createPrivateKey(keyPem));

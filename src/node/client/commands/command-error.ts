@@ -20,7 +20,7 @@ export class CommandError extends GuestError {
   readonly timedOut: boolean;
   /** Everything that the command wrote, if `run` collected it; otherwise empty. */
   readonly stdout: string | Buffer;
-  /** Everything that the command wrote; of a command that `start` started, only the end. */
+  /** Everything that the command wrote. For a command that `start` started, only the end. */
   readonly stderr: string | Buffer;
   /** The whole result. */
   readonly result: RunResult<string | Buffer>;
@@ -50,7 +50,7 @@ function failedMessage([program = ""]: readonly string[], result: RunResult<stri
       ? `failed with exit code ${exitCode}`
       : `was ended by ${signal}${oomKilled ? " (out of memory)" : ""}`;
   const all = result.stderr.toString().trimEnd();
-  // Cut at a line break, if there is one, so that the message does not begin within a word.
+  // Cut the text at a line break, if there is one, so that the message does not begin within a word.
   const end = all.slice(-SHOWN_CHARACTERS);
   const shown = all.length > end.length && end.includes("\n") ? end.slice(end.indexOf("\n") + 1) : end;
   return `${program} ${how}${shown === "" ? "" : `: ${shown}`}`;

@@ -226,7 +226,7 @@ export class KeptOutputs {
     return offset;
   }
 
-  /** Acknowledges read bytes: at once if there are many, after a short delay if there are few. */
+  /** Acknowledges read bytes at once if there are many, and after a short delay if there are few. */
   noteRead(): void {
     const read = this.advanceToRead();
     const { acknowledged } = this;

@@ -49,8 +49,8 @@ export class CopyEnd implements Disposable {
 }
 
 /**
- * How much later than the time limit a copy is ended. A call to the agent fails at the limit itself, and its error
- * explains more.
+ * Time between the time limit and the forced end of a copy. A call to the agent fails at the limit itself, and its
+ * error explains more.
  */
 const GRACE_MS = 1_000;
 /** The longest delay that Node's timers accept. */

@@ -72,7 +72,7 @@ async function* target(
   }
 }
 
-/** Whether the link's target is one of the directories above the link, which would recurse without end. */
+/** Whether the link's target is one of the directories above the link. Following such a link would recurse without end. */
 async function isAbove(
   guest: LinkedGuest,
   root: Buffer,

@@ -27,7 +27,10 @@ export interface WaitForPortOptions extends CallOptions {
 
 const WAIT: Names<WaitForPortOptions> = { ...CALL, timeoutMs: true };
 
-/** Equals the agent's default. The client needs the number as well, because its retries end at the same time. */
+/**
+ * Default time limit. It equals the agent's default. The client needs the number as well, because its retries end at
+ * the same time.
+ */
 const DEFAULT_WAIT_MS = 30_000;
 /** The agent's limit on the wait of one call. */
 const LONGEST_CALL_MS = 86_400_000;

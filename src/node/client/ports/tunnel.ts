@@ -32,8 +32,8 @@ type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]
 
 /**
  * A connection to a port or unix socket of the guest, with the interface of a net.Socket. `end()` closes one direction;
- * `destroy()` resets the connection. The process in the guest sees either. Errors are GuestErrors, by the `error`
- * event. Each tunnel has its own call, so that a slow tunnel does not block others.
+ * `destroy()` resets the connection. The process in the guest sees both. The `error` event reports errors as
+ * GuestErrors. Each tunnel has its own call, so that a slow tunnel does not block others.
  */
 export class GuestTunnel extends Duplex implements Disposable {
   /** Resolves once the connection in the guest is open. Rejects with GuestError. Earlier writes wait for it. */

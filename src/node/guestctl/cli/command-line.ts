@@ -44,7 +44,10 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly options: Own;
   /** The allowed number of positional arguments. Default: "nothing". With "anything", `run` checks the number itself. */
   readonly takes?: Takes;
-  /** Options whose values may be names that are not UTF-8 (raw-names.ts). If present, positional arguments may be, too. */
+  /**
+   * Options whose values may be names that are not UTF-8 (raw-names.ts). If it is present, positional arguments may
+   * also be such names.
+   */
   readonly takesRawNames?: readonly string[];
   /** What a shell completes for each positional argument; the last also applies to all further ones. Default: nothing. */
   readonly completes?: readonly Completes[];

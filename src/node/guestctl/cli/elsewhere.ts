@@ -5,8 +5,8 @@ const PORTS =
   '"guestctl forward 8080:80" forwards a local port to the sandbox, "guestctl connect 80" standard input and output';
 
 /**
- * Commands of docker, kubectl, incus, ssh, tmux and coreutils that have an equivalent here, or none. Words that are not
- * listed may be programs in a sandbox.
+ * Commands of docker, kubectl, incus, ssh, tmux and coreutils, with their equivalent in guestctl or the advice that
+ * there is none. Words that are not listed may be programs in a sandbox.
  */
 export const OTHER_COMMANDS: Answers = [
   // Sandboxes

@@ -34,7 +34,7 @@ function clauseOf(text: string): ModeChange | undefined {
   const everybody = who === "" || who.includes("a");
   const whose = everybody ? ALL : who.split("").reduce((bits, each) => bits | WHO[each as keyof typeof WHO], 0);
   return (mode, isDirectory) => {
-    // X is x for directories, and for files that already have an execute bit (chmod(1)).
+    // "X" means "x" for directories, and for files that already have an execute bit (chmod(1)).
     const isExecutable = isDirectory || (mode & 0o111) !== 0;
     const named = letters
       .split("")

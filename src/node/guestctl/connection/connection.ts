@@ -15,7 +15,7 @@ import { showConnecting } from "./connecting.ts";
 import type { SandboxTarget } from "../sandbox/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 
-/** Deadline of calls that do not wait for a command, including the connection. */
+/** Deadline of a call that does not wait for a command. It includes the time to connect. */
 export const ANSWER_TIMEOUT_MS = 10_000;
 
 /** The address of an agent, and the credentials for it. */
@@ -119,7 +119,7 @@ function whereOf({ address, bridge }: AgentTarget): string {
   return bridge === undefined ? wholeAddresses(address ?? "").join(", ") : `bridge ${bridge}`;
 }
 
-/** Asks the substrate for the current address of a sandbox. Any other target is returned unchanged. Throws SandboxError. */
+/** Asks the substrate for the current address of a sandbox. Returns any other target unchanged. Throws SandboxError. */
 async function targetNow(
   named: AgentTarget | SandboxTarget,
   host: NodeJS.Process,

@@ -97,7 +97,7 @@ async function upload(
     throw new CliError(
       `${local} is neither a file nor a directory; to copy the bytes that it provides, run: guestctl write ${remote} < ${local}`,
     );
-  // The total is only shown on a terminal, and all of the directory must be read to compute it.
+  // Read the whole directory to compute the total only for a terminal, because only a terminal shows the total.
   const ofDirectory =
     stats.isDirectory() && context.host.stderr.isTTY && !context.options.isQuiet
       ? await measureLocal(nameOf(local))

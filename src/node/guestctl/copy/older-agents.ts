@@ -33,8 +33,8 @@ export class GuestTarget {
   readonly #beneath: string;
   readonly #top: Buffer;
   /**
-   * Modes and times of directories, which are set at the end: writing into a directory changes its time, and its mode
-   * may forbid writing.
+   * Modes and times of directories, which are set at the end, because writing into a directory changes its time, and
+   * its mode may forbid writing.
    */
   readonly #directories: ({ readonly path: Buffer; readonly name: Buffer } & NewAttributes)[] = [];
   readonly #onFailure: OnFailure;

@@ -130,7 +130,7 @@ export class CopyReport {
 
 /** Delay before anything is shown, so that a short copy shows nothing. */
 const FIRST_AFTER_MS = 500;
-/** Interval at which the line is redrawn: also while nothing is transferred, because its seconds must advance. */
+/** Interval at which the line is redrawn, even while nothing is transferred, because the seconds in it must advance. */
 const EVERY_MS = 250;
 const BAR_WIDTH = 24;
 /** Assumed width of a terminal that does not report it. */

@@ -2,8 +2,8 @@ import { type GuestError, isConnectionLost } from "../../client/index.ts";
 import type { CopyContext } from "./report.ts";
 
 /**
- * The number of retries after a lost connection, and how long each waits for the agent; the same as for whole
- * directories (`Files.upload`).
+ * The number of retries after a lost connection, and how long each retry waits for the agent. Both are the same as for
+ * whole directories (`Files.upload`).
  */
 const RESUMES = 10;
 const REACH_TIMEOUT_MS = 30_000;

@@ -16,7 +16,7 @@ export const CLEAR_LINE = "\r\u001b[K";
 export interface ProgressOptions {
   /** Show the progress as JSON, one object per line. */
   readonly isForPrograms: boolean;
-  /** The command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
+  /** Whether the command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
   readonly isEndless: boolean;
   /** Whether --verbose prints lines. A redrawn line would be mixed with them too, so plain lines are used. */
   readonly isVerbose: boolean;

@@ -13,7 +13,10 @@ const NUDGE_MS = 50;
 /** How guestctl attaches to a kept command. */
 interface KeptAttachment {
   readonly name: string;
-  /** The command runs in the local terminal. Messages must then not leave the cursor in the middle of a line. */
+  /**
+   * Whether the command runs in the local terminal. If it does, messages must not leave the cursor in the middle of a
+   * line.
+   */
   readonly isTerminal: boolean;
   /** Report events only as lines of JSON. */
   readonly isForPrograms: boolean;

@@ -43,7 +43,10 @@ function issuedMs({ credentialsIssuedMs, createdMs }: SandboxEntry): number {
   return credentialsIssuedMs ?? createdMs;
 }
 
-/** Gives all running sandboxes of a node new credentials. The failure of one does not reject; it is in the report. */
+/**
+ * Gives all running sandboxes of a node new credentials. If one rotation fails, the call does not reject; the report
+ * has the failure.
+ */
 export async function rotateAll(
   node: NodeParts,
   { olderThanMs = 0, signal, onProgress }: RotateAllOptions,

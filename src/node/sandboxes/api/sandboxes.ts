@@ -194,7 +194,10 @@ export class Sandboxes {
     return new UsageReader(this);
   }
 
-  /** Where a sandbox's agent answers, for other programs. If it cannot answer, the error names the command to run. */
+  /**
+   * Returns where a sandbox's agent answers, for other programs. If the agent cannot answer, the error names the
+   * command to run.
+   */
   reach(name: string): Promise<Reach> {
     return asSandboxError(reach(this.#node, name));
   }
@@ -256,9 +259,9 @@ export class Sandboxes {
   }
 
   /**
-   * Creates a running sandbox from another sandbox or a snapshot, with its own credentials, random numbers and the
-   * current time. A running source is suspended meanwhile, and then resumed with its restore steps. Resolves with the
-   * new sandbox, and with how it and its source were resumed.
+   * Creates a running sandbox from another sandbox or a snapshot, with its own credentials and random numbers, and with
+   * the current time. A running source is suspended meanwhile, and then resumed with its restore steps. Resolves with
+   * the new sandbox, and with how it and its source were resumed.
    */
   async fork(from: string, options: ForkOptions = {}): Promise<ForkResult> {
     const own = this.#newName(options.name, "sandbox");

@@ -35,8 +35,8 @@ export function isInOrder(entry: JournalEntry, resources: NodeResources): boolea
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**
- * Finishes or removes what an earlier process left unfinished of an entry. Resolves with the sandbox and its instance
- * if the instance is running and its restore steps are not done. The caller must hold the entry's lock.
+ * Finishes or removes an entry that an earlier process left unfinished. Resolves with the sandbox and its instance if
+ * the instance is running and its restore steps are not done. The caller must hold the entry's lock.
  */
 export async function sweepEntry(
   node: NodeParts,

@@ -5,8 +5,8 @@ import { bounded } from "../state/index.ts";
 /** How many agents are asked concurrently. */
 const QUESTIONS_AT_A_TIME = 16;
 /**
- * Deadline for one agent's answer, including the connection. Prometheus gives a whole scrape 10 s, so one silent agent
- * must not use all of it.
+ * Deadline for one agent's answer, which includes the time to connect. Prometheus gives a whole scrape 10 s, so one
+ * silent agent must not use all of it.
  */
 const ANSWER_MS = 4_000;
 

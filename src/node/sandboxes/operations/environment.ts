@@ -26,7 +26,7 @@ export type Variables = Readonly<Record<string, string>>;
 /** The agent's size limit of a spec file. */
 const SPEC_LIMIT_BYTES = 2 ** 20;
 
-/** Throws SandboxError (INVALID_SPEC). The error names the variable, never its value. */
+/** Throws SandboxError (INVALID_SPEC) for an invalid variable. The error names the variable, but never its value. */
 export function checkVariables(env: Variables | undefined): void {
   for (const [name, value] of Object.entries(env ?? {})) {
     const shown = JSON.stringify(name.slice(0, 100));
@@ -95,8 +95,8 @@ export async function dutiesBeforeFiles(
 export interface BeforeFiles {
   readonly env: Variables | undefined;
   /**
-   * Whether to set the guest's clock. False if the credentials have expired: with the right time the agent would refuse
-   * them.
+   * Whether to set the guest's clock. False if the credentials have expired, because with the right time the agent
+   * would refuse them.
    */
   readonly hostTime: boolean;
   readonly signal: AbortSignal;

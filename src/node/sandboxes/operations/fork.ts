@@ -41,8 +41,8 @@ import { making } from "./removal.ts";
 import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
 
 /**
- * Creates a running sandbox from another sandbox or a snapshot, with its own credentials, random numbers and the
- * current time.
+ * Creates a running sandbox from another sandbox or a snapshot, with its own credentials and random numbers, and with
+ * the current time.
  */
 export async function fork(
   node: NodeParts,
@@ -106,7 +106,7 @@ export async function fork(
         await node.journal.put(rotated);
         // The daemon resumes the source itself, unless the fork's answer was lost.
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
-        // In parallel: neither sandbox should stay frozen while the other runs its restore steps.
+        // Do this in parallel, because neither sandbox should stay frozen while the other runs its restore steps.
         const awakening = node.guests.awaken("fork", rotated);
         const made = finished(forked);
         await Promise.allSettled([awakening, made]);

@@ -356,7 +356,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
   return new SandboxError("NOT_FROZEN", message, undefined, { remedy: kind && { kind, name } });
 }
 
-/** Checks like `running`, after init has finished: before that, the substrate refuses to suspend the instance. */
+/** Like `running`, but first waits for init to finish, because the substrate refuses to suspend the instance before. */
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {
@@ -366,7 +366,10 @@ export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise
   await running(node, entry);
 }
 
-/** Waits until the instance has left the given states, or the time is up. A busy hypervisor makes it "Unknown". */
+/**
+ * Waits until the instance has left the given states, or the time is up. Its state is "Unknown" while its hypervisor is
+ * busy.
+ */
 async function known(
   node: NodeParts,
   entry: SandboxEntry,

@@ -66,7 +66,7 @@ export async function whileUp<Value>(
   } catch (error) {
     if (!isAgents(error)) throw error;
     if (panic !== undefined) throw panicked(panic, error);
-    // An instance that refuses connections may be powering off: then AGENT_ENDED is the better error.
+    // An instance that refuses connections may be powering off. Then AGENT_ENDED is the better error.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
     await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
     over.abort();
@@ -171,7 +171,7 @@ async function offInstance(
     if (signal.aborted) return undefined;
     // If the daemon does not answer, the state of the instance is unknown.
     const found = await instance().catch(() => undefined);
-    // Read the console only at checks 1, 2, 4, 8, …: the daemon starts a process for each read.
+    // Read the console only at checks 1, 2, 4, 8, …, because the daemon starts a process for each read.
     const looksAtConsole = Number.isInteger(Math.log2(++looks));
     if (found === undefined || isOff(found) || !looksAtConsole) return found;
     const panic = await panicOf(substrate, found, agentPort, wholeConsole);

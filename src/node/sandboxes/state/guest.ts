@@ -24,7 +24,10 @@ const HOOK_TIMEOUT_MS = 30_000;
 const SUBSTRATE_CALL_MS = 60_000;
 /** The agent thaws a frozen session after this time at the latest. */
 const FREEZE_LIMIT_MS = 600_000;
-/** How much a freeze may delay the answer: two seconds for processes that are just starting, two for all to stop. */
+/**
+ * How much a freeze may delay the answer: two seconds for processes that are just starting, and two more until all
+ * processes have stopped.
+ */
 const FREEZE_WAIT_MS = 4_000;
 
 /**
@@ -78,15 +81,15 @@ export async function reached<Value>(
 }
 
 /**
- * Whether a session is frozen from before its suspension until its restore steps are done. "on": if possible; the
- * result is recorded. "required": the suspension fails if the session cannot be frozen. "off": the session runs until
- * it is suspended, and again as soon as it is resumed.
+ * Whether a session is frozen from before its suspension until its restore steps are done. With "on", it is frozen if
+ * possible, and the result is recorded. With "required", the suspension fails if the session cannot be frozen. With
+ * "off", the session runs until it is suspended, and again as soon as it is resumed.
  */
 export type Freeze = "on" | "required" | "off";
 
 /**
- * Runs the PRE_SNAPSHOT hook, whose failure is only recorded, and freezes the session. Rejects with GuestError; the
- * session may be frozen then.
+ * Runs the PRE_SNAPSHOT hook, whose failure is only recorded, and freezes the session. Rejects with GuestError. After a
+ * rejection, the session may be frozen.
  */
 export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<SuspendReport> {
   const { hookTimeoutMs } = patience;

@@ -46,9 +46,9 @@ interface VerbParts<Own extends Options> {
   readonly ignored?: readonly string[];
   readonly completes?: readonly Completes[];
   readonly takesCommand?: boolean;
-  /** The command changes nothing, so it opens the journal read-only and signals may end it at once. */
+  /** Whether the command changes nothing. If so, it opens the journal read-only, and signals may end it at once. */
   readonly isReading?: boolean;
-  /** The command runs until a signal ends it. */
+  /** Whether the command runs until a signal ends it. */
   readonly isEndless?: boolean;
   run(call: VerbCall<Own>): Promise<Answer | number>;
 }
