@@ -33,14 +33,34 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
   return { [Symbol.dispose]: () => signal.removeEventListener("abort", callback) };
 }
 
+/**
+ * Runs the task once after `delayMs`, and only after everything that has arrived by then was handled. The event loop
+ * runs the timers that are due before it polls: after a block, or in a guest that gets no processor time, a time limit
+ * would otherwise pass although its answer is there. Returns a function that cancels the task.
+ *
+ * @param keepsAlive whether the timer keeps the process alive
+ */
+export function afterArrivals(delayMs: number, task: () => void, keepsAlive = true): () => void {
+  let polled: NodeJS.Immediate | undefined;
+  const timer = setTimeout(() => {
+    // Immediates run after the poll of the same iteration.
+    polled = setImmediate(task);
+  }, delayMs);
+  if (!keepsAlive) timer.unref();
+  return () => {
+    clearTimeout(timer);
+    clearImmediate(polled);
+  };
+}
+
 /** Waits for the promise, but at most for `limitMs`. Rejects if the promise does. */
 export async function within(promise: Promise<unknown>, limitMs: number): Promise<void> {
   const { promise: timeUp, resolve } = Promise.withResolvers<void>();
-  const timer = setTimeout(resolve, limitMs);
+  const cancel = afterArrivals(limitMs, resolve);
   try {
     await Promise.race([promise, timeUp]);
   } finally {
-    clearTimeout(timer);
+    cancel();
   }
 }
 

@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
-import { reportInternalError } from "../domain/index.ts";
+import { afterArrivals, reportInternalError } from "../domain/index.ts";
 import { receiveAll, writeEach, writeJoined } from "../internals/index.ts";
 import { DEFAULT_HTTP2_LIMITS, type Http2Limits } from "./limits.ts";
 import type { SecretField } from "./hpack.ts";
@@ -95,7 +95,7 @@ export class Http2Connection {
   #endBeganMs = 0;
   /** Last time when the peer had read everything that was written. */
   #lastReadMs = 0;
-  #firstRequest: NodeJS.Timeout | undefined;
+  #cancelFirstRequest: (() => void) | undefined;
   #pings: NodeJS.Timeout | undefined;
   #pingSentMs: number | undefined;
 
@@ -152,7 +152,7 @@ export class Http2Connection {
       this.#events.failed(reason);
       this.close(reason);
     });
-    this.#firstRequest = setTimeout(late, firstRequestMs).unref();
+    this.#cancelFirstRequest = afterArrivals(firstRequestMs, late, false);
     if (pingIntervalMs !== undefined) {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
@@ -253,7 +253,7 @@ export class Http2Connection {
   #onRequest(stream: Http2Stream, fields: RequestFields): void {
     if (!this.#served) {
       this.#served = true;
-      clearTimeout(this.#firstRequest);
+      this.#cancelFirstRequest?.();
     }
     if (this.#deadline !== undefined && this.#state === "draining") {
       clearTimeout(this.#deadline);
@@ -392,7 +392,7 @@ export class Http2Connection {
   }
 
   #stopTimers(): void {
-    clearTimeout(this.#firstRequest);
+    this.#cancelFirstRequest?.();
     clearInterval(this.#pings);
   }
 }

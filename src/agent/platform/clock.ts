@@ -1,4 +1,4 @@
-import { type Clock, TIMER_LIMIT_MS, type Timers } from "../domain/index.ts";
+import { afterArrivals, type Clock, TIMER_LIMIT_MS, type Timers } from "../domain/index.ts";
 import type { Addon } from "../native/index.ts";
 
 export function guestClock(addon: Addon): Clock {
@@ -14,8 +14,5 @@ export function guestClock(addon: Addon): Clock {
  * once.
  */
 export const nodeTimers: Timers = {
-  after: (delayMs, task) => {
-    const timer = setTimeout(task, Math.min(delayMs, TIMER_LIMIT_MS));
-    return () => clearTimeout(timer);
-  },
+  after: (delayMs, task) => afterArrivals(Math.min(delayMs, TIMER_LIMIT_MS), task),
 };

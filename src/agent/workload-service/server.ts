@@ -1,6 +1,6 @@
 import type { Socket } from "node:net";
 import { messageOf } from "../../shared/errors.ts";
-import { Lazy, type Log, type WatchArrivals } from "../domain/index.ts";
+import { afterArrivals, Lazy, type Log, type WatchArrivals } from "../domain/index.ts";
 import { type AcceptedConnection, Acceptor } from "../listening/index.ts";
 import type { WorkloadHttp, WorkloadHttpOptions } from "./http.ts";
 import { DEFAULT_WORKLOAD_LIMITS, type WorkloadLimits } from "./limits.ts";
@@ -56,14 +56,13 @@ export class WorkloadServer {
   #accept(connection: AcceptedConnection): void {
     const { socket } = connection;
     const { headersTimeoutMs, requestTimeoutMs } = this.#limits;
-    const first = dropAfter(connection, headersTimeoutMs, "no request");
-    socket.once("close", () => clearTimeout(first));
+    const cancelFirst = dropAfter(connection, headersTimeoutMs, "no request");
+    socket.once("close", cancelFirst);
     sniffProtocol(socket, (protocol) => {
-      clearTimeout(first);
+      cancelFirst();
       connection.isHalfOpen = false;
       if (protocol === "http1") {
-        const whole = dropAfter(connection, requestTimeoutMs, "the request was not complete");
-        socket.once("close", () => clearTimeout(whole));
+        socket.once("close", dropAfter(connection, requestTimeoutMs, "the request was not complete"));
       }
       this.#serve(connection, protocol).catch((error: unknown) => {
         const task = "workload connection";
@@ -83,9 +82,9 @@ export class WorkloadServer {
   }
 }
 
-/** Drops the connection after `delayMs`, unless the timer is cleared. */
-function dropAfter(connection: AcceptedConnection, delayMs: number, problem: string): NodeJS.Timeout {
-  return setTimeout(() => connection.drop(`${problem} within ${delayMs} ms`), delayMs).unref();
+/** Drops the connection after `delayMs`, unless the returned function is called before. */
+function dropAfter(connection: AcceptedConnection, delayMs: number, problem: string): () => void {
+  return afterArrivals(delayMs, () => connection.drop(`${problem} within ${delayMs} ms`), false);
 }
 
 /** The first bytes that a client of HTTP/2 sends (RFC 9113, 3.4). */
