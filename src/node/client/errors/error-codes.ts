@@ -9,10 +9,10 @@ const CODES = {
   ADDRESS_UNREACHABLE: "check the address, and the network between this machine and the agent",
   BRIDGE_FAILED: "run the bridge command by hand: it must print nothing and wait for input",
   CONNECTION_CLOSED:
-    "the agent closes connections beyond its limit, and handshakes of more than 5 s: try again, or check the client certificate",
+    "the agent closes connections beyond its limit, and connections whose handshake takes more than 5 s: try again, or check the client certificate",
   CONNECTION_REFUSED: "check that the agent runs and that the address is right",
   CONNECT_TIMED_OUT: "the agent may be suspended or busy; if it is not, check the address and the network",
-  DIAL_FAILED: "connectOptions threw an error: see the cause",
+  DIAL_FAILED: "the function connectOptions threw an error: see the cause",
   NOT_AN_AGENT: "the program that listens there is not a guest agent; check the address",
   // Certificates.
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or check the guest's clock",

@@ -14,16 +14,16 @@ export const EXIT_STATUSES: readonly (readonly [status: string, meaning: string]
   ["0", 'guestctl succeeded. For "health", the sandbox is ready. For "exec" and "hook", the command exited with 0.'],
   [
     String(STATUS_NOT_AS_INTENDED),
-    'A part of the work failed: "health" found the sandbox not ready, "restore" or "restore-sequence" is degraded, "cp" skipped entries, "rm" left entries, "ls" could not read an entry, "sandbox" did not complete everything, or writing to standard output failed, for example because a disk is full. If a guest\'s clock is off by less than a second, that is not a failure.',
+    'A part of the work failed: "health" found the sandbox not ready, "restore" or "restore-sequence" could not complete every step, "cp" skipped entries, "rm" left entries, "ls" could not read an entry, "sandbox" did not complete everything, or writing to standard output failed, for example because a disk is full. A guest\'s clock that is off by less than a second is not a failure.',
   ],
   [
     String(STATUS_NOT_ISOLATED),
     '"sandbox" completed the operation, but isolation is not guaranteed: forks may share random numbers, keys or secrets.',
   ],
-  [String(STATUS_TIMED_OUT), 'For "exec" and "hook", the command was ended at --timeout.'],
+  [String(STATUS_TIMED_OUT), 'For "exec" and "hook", the command reached the limit of --timeout and was ended.'],
   [
     String(STATUS_FAILED),
-    'The command line is invalid, the connection failed, or guestctl or the agent reported an error. Or you disconnected by "~.", or another "attach" took over the command.',
+    'The command line is invalid, the connection failed, or guestctl or the agent reported an error. guestctl also exits with 125 if you disconnect by "~.", or if another "attach" takes over the command.',
   ],
   [String(STATUS_CANNOT_RUN), 'For "exec", the command exists but cannot be executed.'],
   [String(STATUS_NOT_FOUND), 'For "exec", the command does not exist.'],

@@ -11,7 +11,7 @@ export const COMMAND_GROUPS: readonly { readonly title: string; readonly command
       entry("attach", "attach to a kept command", async () => (await import("./attach.ts")).attach),
       entry("execs", "list kept commands", async () => (await import("./execs.ts")).execs),
       entry("ps", "list the processes of a sandbox", async () => (await import("./ps.ts")).ps),
-      entry("top", "show the processes that use most processor time", async () => (await import("./top.ts")).top),
+      entry("top", "show the processes that use the most processor time", async () => (await import("./top.ts")).top),
       entry("kill", "send a signal to a kept command or a process", async () => (await import("./kill.ts")).kill),
       entry("end", "end a kept command", async () => (await import("./end.ts")).end),
       entry("logs", "show the output of the workload", async () => (await import("./logs.ts")).logs),

@@ -28,11 +28,11 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
   options: {
     archive: {
       short: "a",
-      help: "keep hard links; keep modes regardless of the umask; keep owners by number if the receiving side is root; if SOURCE is a symbolic link, copy the link itself",
+      help: "keep hard links, and modes regardless of the umask; if the receiving side is root, also keep the numbers of owners and groups; if SOURCE is a symbolic link, copy the link itself",
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "give all copies this owner, a name or number of the receiving side, where this requires root; USER: also sets the user's own group",
+      help: "give all copies this owner, a name or number that the receiving side knows, which requires root there; with a colon but no group (USER:), they get the user's own group",
     },
     dereference: {
       short: "L",
@@ -53,11 +53,14 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     exclude: {
       argument: "PATTERN",
       multiple: true,
-      help: "leave out entries by their name anywhere (node_modules, *.log) or by their path (build/*.o); repeatable",
+      help: "do not copy entries that match this pattern, either by name at any depth (node_modules, *.log) or by path (build/*.o); repeatable",
     },
-    "one-file-system": { short: "x", help: "do not copy what is mounted in a directory from other file systems" },
-    quiet: { short: "q", help: "show no progress, and not how long it took" },
-    "fail-fast": { help: "end at the first entry that cannot be copied" },
+    "one-file-system": {
+      short: "x",
+      help: "do not copy the content of other file systems that are mounted below a directory",
+    },
+    quiet: { short: "q", help: "print neither the progress nor the duration of the copy" },
+    "fail-fast": { help: "end the copy at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
   notes: `At a terminal a long copy shows its progress and at the end how long it took, and at most 20 entries that were left out.

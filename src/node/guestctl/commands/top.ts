@@ -53,7 +53,7 @@ interface Sample {
 
 export const top: Command = defineCommand({
   usage: ["top [options] [NAME|PID...]"],
-  about: `Shows the processes of a sandbox, those that use most processor time first. At a terminal it shows them again and again,
+  about: `Shows the processes of a sandbox, those that use the most processor time first. At a terminal it shows them again and again,
 until q, SIGINT or SIGTERM; elsewhere it prints one table. NAME is that of a kept command, or "workload". Works in any
 image. Does not count as user activity.`,
   options: {

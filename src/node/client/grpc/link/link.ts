@@ -21,7 +21,7 @@ export interface Link {
 
 /** Options of every kind of connection. */
 interface Credentials {
-  /** The instance token as it is in its file; surrounding white space is ignored. */
+  /** The instance token, with the same text as in its file; surrounding white space is ignored. */
   readonly token: string;
   /**
    * Time limit until a connection is ready, in milliseconds. At the limit, calls that wait for the connection fail with
@@ -35,8 +35,7 @@ export interface TcpOptions extends Credentials {
   /**
    * `host:port`, with an IPv6 address in brackets; `vsock+unix:/path:port` for the unix socket of a VMM (Firecracker,
    * Cloud Hypervisor) and a vsock port of its guest; `vsock:CID:port`, which requires socat. Or a list of addresses of
-   * one agent: the client tries them in order, and divides the time that is left equally among the addresses that are
-   * left.
+   * one agent: the client tries them in order, and divides the remaining time equally among the remaining addresses.
    */
   readonly address: string | readonly string[];
   /** Certificate of the authority that issued the agent's certificate, in PEM. */
