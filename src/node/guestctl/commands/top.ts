@@ -53,9 +53,9 @@ interface Sample {
 
 export const top: Command = defineCommand({
   usage: ["top [options] [NAME|PID...]"],
-  about: `Shows the processes of a sandbox, those that use the most processor time first. At a terminal it shows them again and again,
-until q, SIGINT or SIGTERM; elsewhere it prints one table. NAME is that of a kept command, or "workload". Works in any
-image. Does not count as user activity.`,
+  about: `Shows the processes of a sandbox, those that use the most processor time first. At a terminal it updates the table
+until you press q or it gets SIGINT or SIGTERM; elsewhere it prints one table. NAME is the name of a kept command, or
+"workload". Works in any image. Does not count as user activity.`,
   options: {
     iterations: {
       short: "n",
