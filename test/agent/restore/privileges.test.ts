@@ -6,6 +6,7 @@ import type { DutiesResult } from "../../../src/node/client/index.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { clientOf } from "../../fixtures/guest-client.ts";
+import { IN_USER_NAMESPACE, needsUserNamespace } from "../../fixtures/namespaces.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 
 // No agent here may step the clock of this machine: it lacks the right, or the call only pretends to succeed.
@@ -68,10 +69,8 @@ describe("an agent without privileges", { skip: missing(WITHOUT_CLOCK) }, () => 
     assert.partialDeepStrictEqual(await dutiesThrough(["setpriv", "--bounding-set=-sys_admin,-sys_time"]), MIXED);
   });
 
-  const unshare = ["unshare", "--user", "--map-root-user"];
-  const NEEDS_IT = { skip: missing(unshare) };
-  it("an agent in a user namespace reports the same refused steps", NEEDS_IT, async () => {
-    assert.partialDeepStrictEqual(await dutiesThrough(unshare), MIXED);
+  it("an agent in a user namespace reports the same refused steps", needsUserNamespace(), async () => {
+    assert.partialDeepStrictEqual(await dutiesThrough(IN_USER_NAMESPACE), MIXED);
   });
 
   it("without permission to set the clock the other restore steps still run", NEEDS_CREDIT, async () => {

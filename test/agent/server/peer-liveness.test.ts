@@ -148,7 +148,17 @@ test("a client that is silent for 60 s loses its slot, alone", async () => {
 });
 
 test("a lost peer is detected, idle or with unsent data", { skip: noNamespaces() ?? false }, async () => {
-  const { stdout } = await promisify(execFile)("unshare", ["--net", "--fork", "--kill-child", ...script("lost-peer")]);
+  const { stdout } = await promisify(execFile)("unshare", [
+    "--net",
+    "--mount",
+    "--fork",
+    "--kill-child",
+    "sh",
+    "-c",
+    'mount -t sysfs sysfs /sys && exec "$@"',
+    "sh",
+    ...script("lost-peer"),
+  ]);
   const found = stdout
     .trim()
     .split("\n")

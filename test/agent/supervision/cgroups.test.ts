@@ -3,6 +3,7 @@ import { spawnSync } from "node:child_process";
 import { existsSync } from "node:fs";
 import { describe, it } from "node:test";
 import { type RunningAgent, startAgent } from "../../fixtures/agent.ts";
+import { until } from "../../fixtures/awake.ts";
 import { cgroupsOf } from "../../fixtures/footprint.ts";
 import { exec, ExecStream, execUntilTimeout } from "../../fixtures/exec-stream.ts";
 import {
@@ -61,7 +62,7 @@ describe("a command in a cgroup of its own", () => {
     await processGone(pid);
     // The first one returns the empty cgroup.
     await exec(agent, { args: ["true"] });
-    assert.equal(cgroupsOf(agent.pid).length, 1);
+    await until(() => cgroupsOf(agent.pid).length === 1, "only the cgroup that is kept ready is left");
   });
 
   it("each command gets a cgroup that no other command had", async (t) => {

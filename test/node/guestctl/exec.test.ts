@@ -3,6 +3,7 @@ import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { describe, test } from "node:test";
 import { execa } from "execa";
+import { testDirectory } from "../../fixtures/files.ts";
 import { processGone } from "../../fixtures/proc.ts";
 import {
   agentForAllTests,
@@ -96,8 +97,9 @@ describe("guestctl exec", () => {
   test("guestctl leaves a shared pipe blocking when a signal ends it", async () => {
     const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
     const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
-    const line = `cd "$(mktemp -d)" && mkfifo go && { ${writers}; } | { ${reader}; }`;
-    const { stdout } = await execa("sh", ["-c", line], { env, extendEnv: false });
+    const line = `mkfifo go && { ${writers}; } | { ${reader}; }`;
+    await using directory = await testDirectory();
+    const { stdout } = await execa("sh", ["-c", line], { env, extendEnv: false, cwd: directory.path });
     // O_WRONLY, and not O_NONBLOCK (04000).
     assert.match(stdout, /^flags:\s*01$/);
   });

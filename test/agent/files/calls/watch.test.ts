@@ -9,6 +9,7 @@ import { bindMount, testDirectory, tmpfsMount } from "../../../fixtures/files.ts
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { activityNs, clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
+import { IN_USER_NAMESPACE, needsUserNamespace } from "../../../fixtures/namespaces.ts";
 import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 
 const agent = forAllTests(await startAgent());
@@ -268,19 +269,12 @@ describe("the watches of an agent", () => {
     assert.equal(error.reason, "PATH_NOT_FOUND");
   });
 
-  it("Watch names fs.inotify.max_user_watches when that limit is reached", NEEDS_ROOT, async () => {
+  it("Watch names fs.inotify.max_user_watches when that limit is reached", needsUserNamespace(), async () => {
     await using directory = await testDirectory();
     for (let index = 0; index < 20; index++) await mkdir(directory.at(`directory-${index}`));
     // A user namespace of its own has its own limit (user_namespaces(7), /proc/sys/fs/inotify).
-    const through = [
-      "unshare",
-      "--user",
-      "--map-root-user",
-      "sh",
-      "-c",
-      'echo 10 > /proc/sys/user/max_inotify_watches && exec "$@"',
-      "sh",
-    ];
+    const limit = 'echo 10 > /proc/sys/user/max_inotify_watches && exec "$@"';
+    const through = [...IN_USER_NAMESPACE, "sh", "-c", limit, "sh"];
     await using limited = await startAgent({ through });
     using other = clientOf(limited);
     const { status, reason, message } = await failureOf(other.files.watch(directory.path, { recursive: true }).next());
