@@ -102,7 +102,7 @@ describe("guestctl cp", () => {
     ]);
     assertRefused(
       await runGuestctl(["cp", "--chown", "no-such-user", directory.at("src"), `:${directory.at("x")}`], env),
-      /\/etc\/passwd in the sandbox has no "no-such-user"; give its id/,
+      /\/etc\/passwd in the sandbox has no entry "no-such-user"; give a numeric id/,
     );
     assertRefused(
       await runGuestctl(["cp", "--chown", ":", "a", ":/b"], env),

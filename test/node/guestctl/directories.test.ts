@@ -139,7 +139,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     assert.deepEqual([uid, gid], [1, 12345]);
     assertRefused(
       await guestctl("chown", "nobody-here", directory.at("tree")),
-      /\/etc\/passwd in the sandbox has no "nobody-here"; give its id/,
+      /\/etc\/passwd in the sandbox has no entry "nobody-here"; give a numeric id/,
     );
   });
 

@@ -77,7 +77,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl sandbox create -it debian:12 sh", /unknown option -i; create starts the workload without a terminal/],
   [
     "guestctl sandbox create -d -p 8080:80 debian:12",
-    /unknown option -p; once it runs: guestctl forward --sandbox NAME/,
+    /unknown option -p; once the sandbox runs: guestctl forward --sandbox NAME/,
   ],
   [
     "guestctl sandbox create --rm debian:12",
@@ -85,7 +85,10 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ],
   ["guestctl sandbox kill box", /"guestctl sandbox stop NAME" shuts one down, "guestctl sandbox rm NAME" removes it/],
   // kubectl
-  ["guestctl logs -l app=web", /unknown option -l; there is one workload in a sandbox; logs NAME names the sandbox/],
+  [
+    "guestctl logs -l app=web",
+    /unknown option -l; a sandbox has one workload; NAME in "guestctl logs NAME" is the sandbox/,
+  ],
   ["guestctl exec -it box -c main -- sh", /\(127\)$/],
   [
     "guestctl exec -c main box -- sh",
@@ -118,7 +121,10 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl stats box", /"guestctl usage" shows memory/],
   ["guestctl sandbox list", /; "guestctl sandbox ls" lists sandboxes and snapshots /],
   ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes one/],
-  ["guestctl exec -c 'echo hi'", /exec requires a command; a whole line requires a shell: guestctl exec -- sh -c LINE/],
+  [
+    "guestctl exec -c 'echo hi'",
+    /exec requires a command; to run a whole line in a shell: guestctl exec -- sh -c LINE/,
+  ],
   // incus
   ["guestctl file push notes.txt box/srv/", /"guestctl cp" copies/],
   ["guestctl console box", /"guestctl exec -it -- sh" gives a shell/],
@@ -130,25 +136,25 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
   ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],
   ["guestctl cp -av site/ :$REMOTE/d", /^guestctl: address [^]* \(0\)$/],
-  ["guestctl cp -az --delete site/ :$REMOTE/e", /unknown option -z; nothing is compressed on the way; leave it out/],
+  ["guestctl cp -az --delete site/ :$REMOTE/e", /unknown option -z; cp does not compress; leave the option out/],
   ["guestctl rsync -a site/ :$REMOTE/f", /"guestctl cp -a DIR :\/DIR" copies/],
   ["guestctl cp -rp site :$REMOTE/g", /^(?:\d+% .*)? \(0\)$/], // a slow machine shows progress
   ["guestctl cp ':/etc/host*' .", /patterns are not expanded here/],
-  ["guestctl cp -l 1000 notes.txt :$REMOTE/", /nothing limits the speed; leave it out/],
-  ["guestctl cp -a --dry-run site/ :$REMOTE/h", /show what would be copied with: tar -cvf/],
+  ["guestctl cp -l 1000 notes.txt :$REMOTE/", /cp cannot limit its speed; leave the option out/],
+  ["guestctl cp -a --dry-run site/ :$REMOTE/h", /to list what would be copied: tar -cvf/],
   ["guestctl cp -a notes.txt ':~/'", /only a shell expands ~; write the path of the home directory/],
   // ssh and tmux
   ["guestctl ssh root@box", /"guestctl exec -it -- sh" gives a shell/],
   [
     "guestctl exec 'echo $HOME | wc -c'",
-    /a whole line requires one: guestctl exec -- sh -c 'echo \$HOME \| wc -c' \(127\)$/,
+    /to run a whole line in one: guestctl exec -- sh -c 'echo \$HOME \| wc -c' \(127\)$/,
   ],
   ["guestctl exec -tt stty size", /^50 400 \(0\)$/],
   ["guestctl -L 8080:localhost:80 exec sh", /"guestctl forward 8080:80" forwards a local port/],
   ["guestctl exec -l nobody id -u", /-u USER runs as another user/],
   ["guestctl 10.0.0.7 uptime", /give an address with -H, .*guestctl -H 10\.0\.0\.7 exec -- COMMAND/],
   ["guestctl -t box top", /"guestctl exec -it -- COMMAND" runs one in a terminal/],
-  ["guestctl forward 8080:localhost:80", /its ports are those of the sandbox itself, without a host/],
+  ["guestctl forward 8080:localhost:80", /PORT is a port of the sandbox itself, so write it without a host/],
   ["guestctl ls -lh /etc/hostname", /^-[rwx-]{9} .* \d+(?:\.\d)? (?:B|KiB) .*\/etc\/hostname \(0\)$/],
   ["guestctl rmdir /srv/old", /"guestctl rm PATH" removes an empty directory/],
   ["guestctl ssh-keygen -t ed25519", /"guestctl issue DIR" makes the credentials/],
@@ -162,13 +168,13 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   // coreutils
   [
     "guestctl cat -n /etc/hostname",
-    /unknown option -n; a file is printed as it is; for more: guestctl cat PATH \| cat -n/,
+    /unknown option -n; cat prints files unchanged; pipe the output: guestctl cat PATH \| cat -n/,
   ],
   ["guestctl tail -f /var/log/syslog", /"guestctl exec -- tail -f PATH" follows it/],
   ["guestctl head -n 3 /etc/passwd", /"guestctl cat PATH \| head" prints the first lines/],
   ["guestctl tee /tmp/teed", /"guestctl write PATH" writes standard input to a file/],
-  ["guestctl stat -c %s /etc/hostname", /jq selects attributes: guestctl stat --json PATH \| jq \.size/],
-  ["guestctl mkdir $REMOTE", /it already exists .*-p accepts a directory that exists/],
+  ["guestctl stat -c %s /etc/hostname", /to select attributes, use jq: guestctl stat --json PATH \| jq \.size/],
+  ["guestctl mkdir $REMOTE", /it already exists .*with -p, a directory that exists is not an error/],
   ["guestctl rm -Rf $REMOTE/none", /^ \(0\)$/],
   ["guestctl ls --color -A /etc/hostname", /^\/etc\/hostname \(0\)$/],
   ["guestctl cp -Rf site :$REMOTE/i", /\(0\)$/],
@@ -179,7 +185,10 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl chmod -R go-rwx $REMOTE", /^ \(0\)$/],
   ["guestctl chown -R $(id -u):$(id -g) $REMOTE", /^ \(0\)$/],
   ["guestctl write $REMOTE/m < notes.txt; guestctl mv -f $REMOTE/m $REMOTE/n", /^ \(0\)$/],
-  ["guestctl write --append $REMOTE/n", /unknown option --append; a file is replaced as a whole; guestctl exec -i/],
+  [
+    "guestctl write --append $REMOTE/n",
+    /unknown option --append; write replaces the whole file; to append, run: guestctl exec -i/,
+  ],
   ["guestctl vim /etc/motd", /"guestctl exec -it -- vi FILE" edits a file/],
   ["guestctl tar c /srv", /"guestctl cp :\/DIR -" writes a tar archive/],
   ["guestctl nc 80", /"guestctl connect PORT" connects/],

@@ -138,7 +138,7 @@ const COMMANDS: readonly Lasting[] = [
     args: ["forward", `0:${server.port}`],
     works: (_guest, output) => until(() => echoes(forwardedPort(output())), output),
     use: async (output) => void (await echoes(forwardedPort(output()))),
-    lost: /^guestctl: a connection to \d+ failed: .*; the next connection dials again$/gm,
+    lost: /^guestctl: a connection to \d+ failed: .*; the next connection tries again$/gm,
     reconnected: /^guestctl: connections to \d+ succeed again$/gm,
   },
 ];

@@ -335,7 +335,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const unknown = await sandbox(...args);
     assert.deepEqual(
       [unknown.exitCode, unknown.stdout],
-      [0, `web.example.com:${listen} -> ${port} of box; --wait checks that it is served\n`],
+      [0, `web.example.com:${listen} -> ${port} of box; --wait checks that the ingress serves it\n`],
       unknown.stderr,
     );
     const waited = await sandbox(...args, "--wait", "1ms");

@@ -104,7 +104,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     using node = await openNode(partsOf(substrate), { credentialLifetimeMs: 10 * DAY_MS });
     await node.create(SPEC);
     const { stdout } = await runGuestctl(["sandbox", "status", "box"], guestctlVariablesOf(substrate));
-    assert.match(stdout, /, valid until .*: in 9 days; guestctl sandbox rotate box\n/);
+    assert.match(stdout, /, valid until .* \(in 9 days\); to renew them: guestctl sandbox rotate box\n/);
     const { expiring } = await node.status();
     assert.deepEqual(
       expiring.map(({ name }) => name),

@@ -175,7 +175,7 @@ export function portOrPath(text: string, given: string): number | string {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (port >= 1 && port <= LAST_PORT) return port;
   throw new UsageError(
-    `${given} is neither a port from 1 to ${LAST_PORT} nor an absolute path${text.includes(":") ? "; the host is the sandbox" : ""}`,
+    `${given} is neither a port from 1 to ${LAST_PORT} nor an absolute path${text.includes(":") ? "; the host is always the sandbox" : ""}`,
   );
 }
 

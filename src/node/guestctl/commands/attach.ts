@@ -5,11 +5,11 @@ import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],
   about: `Attaches to a command that was started with "exec --name", running or ended, and detaches any other client. The output
-begins with the oldest output that the agent still has. Of a command in a terminal only new output is shown, and the
-program is asked to redraw its screen.`,
+begins with the oldest output that the agent still has. If the command runs in a terminal, guestctl shows only new
+output, and makes the program redraw its screen.`,
   options: {
-    interactive: { short: "i", help: "connect standard input (the default from a terminal to a terminal)" },
-    tty: { short: "t", help: "accepted for compatibility: the command has the terminal it was started with" },
+    interactive: { short: "i", help: "connect standard input (default if it is a terminal and the command has one)" },
+    tty: { short: "t", help: "accepted for compatibility: a command has a terminal if it was started with one" },
     "no-input": { help: "do not connect standard input, even if it is a terminal" },
     from: {
       argument: "WHERE",
@@ -30,7 +30,7 @@ With --json, the same events as those of "exec --name --json".`,
   ignored: ["-q --quiet"],
   elsewhere: [
     ["--sig-proxy", "signals are always forwarded to the command"],
-    ["-d", "an attached client is always detached"],
+    ["-d", "attach always detaches the previous client; leave the option out"],
     ["--detach-keys", "--escape-char ^] sets the escape key"],
     ["--no-stdin", "--no-input does not connect standard input"],
   ],

@@ -5,7 +5,7 @@ export const cat: Command = defineCommand({
   usage: ["cat [options] PATH..."],
   about: 'Prints files of a sandbox, byte for byte. A path may begin with a colon, as in "cp".',
   options: {
-    offset: { argument: "BYTES", help: "begin at this byte" },
+    offset: { argument: "BYTES", help: "begin at this byte offset" },
     length: { argument: "BYTES", help: "print at most this many bytes of each file" },
     ...CONNECTION_OPTIONS,
   },
@@ -17,7 +17,10 @@ export const cat: Command = defineCommand({
   completes: ["path"],
   ignored: ["-u"],
   elsewhere: [
-    ["-n -A -e -b -s -E -T -t --number --show-all", "a file is printed as it is; for more: guestctl cat PATH | cat -n"],
+    [
+      "-n -A -e -b -s -E -T -t --number --show-all",
+      "cat prints files unchanged; pipe the output: guestctl cat PATH | cat -n",
+    ],
     ["-f --follow", '"guestctl exec -- tail -f PATH" follows a file, "guestctl logs -f" the output of the workload'],
   ],
   async run({ values, positionals }, host) {

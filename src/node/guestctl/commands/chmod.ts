@@ -4,17 +4,19 @@ import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
 export const chmod: Command = defineCommand({
   usage: ["chmod [-R] MODE PATH..."],
-  about: `Sets the permissions of files and directories of a sandbox, in any image. MODE is octal, or symbolic as with chmod(1):
-u+x, go-w, a=rX. A link given as PATH is followed; with -R, links below a directory are not changed.`,
+  about: `Sets the permissions of files and directories of a sandbox. MODE is octal, or symbolic as with chmod(1): u+x, go-w,
+a=rX. A link given as PATH is followed; with -R, links below a directory are not changed. Requires no program in the
+image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 if all were changed, 1 if some below a directory could not be (they are named), 125 if guestctl failed.",
+  statuses:
+    "0 if all were changed, 1 if an entry below a directory could not be (it is shown), 125 if guestctl failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
   takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
   elsewhere: [
-    ["--changes", "--json names each"],
+    ["--changes", "--json lists each changed path"],
     ["--reference", '"guestctl stat PATH" shows the mode of another file'],
   ],
   ignored: ["-f --silent --quiet", "--preserve-root"],

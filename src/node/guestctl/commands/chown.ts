@@ -5,18 +5,19 @@ import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
 export const chown: Command = defineCommand({
   usage: ["chown [-R] OWNER[:GROUP] PATH...", "chown [-R] :GROUP PATH..."],
-  about: `Sets the owner and group of files and directories of a sandbox, in any image. OWNER and GROUP are ids, or names from
-the sandbox's /etc/passwd and /etc/group. "OWNER:" also sets the owner's group. A link given as PATH is followed; with
--R, links below a directory are not changed.`,
+  about: `Sets the owner and group of files and directories of a sandbox. OWNER and GROUP are ids, or names from the sandbox's
+/etc/passwd and /etc/group. "OWNER:" also sets the owner's group. A link given as PATH is followed; with -R, links below
+a directory are not changed. Requires no program in the image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
-  statuses: "0 if all were changed, 1 if some below a directory could not be (they are named), 125 if guestctl failed.",
+  statuses:
+    "0 if all were changed, 1 if an entry below a directory could not be (it is shown), 125 if guestctl failed.",
   examples: ["chown app:app /srv/data", "chown -R 1000:1000 :/srv/www"],
   takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
   elsewhere: [
-    ["--changes", "--json names each"],
+    ["--changes", "--json lists each changed path"],
     ["--no-dereference -P -L", "a link given as PATH is followed; links below a directory are not changed"],
     ["--reference --from", '"guestctl stat PATH" shows the owner of another file'],
   ],

@@ -21,7 +21,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
     options: {
       of: {
         argument: "SHELL",
-        help: "used by the scripts: print what can complete the last word",
+        help: "for the completion scripts: print the possible completions of the last word",
       },
     },
     notes: 'With --json, one object: "shell" and "script"; or "kind" and "offers".',
@@ -31,7 +31,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
     completes: [SHELLS, "nothing"],
     async run({ values, positionals: [first, ...more] }, host) {
       if (values.of === undefined) {
-        if (more.length > 0) throw new UsageError("completion requires one shell");
+        if (more.length > 0) throw new UsageError("completion accepts only one name of a shell");
         const shell = first ?? basename(host.env["SHELL"] ?? "");
         const script = parseWord(shell, SCRIPTS, "which shell");
         return { text: script, json: { shell, script } };

@@ -8,7 +8,7 @@ function targetOf(values: ConnectionValues, sandbox: string | undefined): Connec
   const other = (["sandbox", "address", "bridge"] as const).find((name) => (values[name] ?? sandbox) !== sandbox);
   if (other === undefined) return { ...values, sandbox };
   throw new UsageError(
-    `the paths name the sandbox ${sandbox}, but --${other} another agent; write the paths of that agent as :/PATH`,
+    `the paths name the sandbox ${sandbox}, but --${other} names another agent; write the paths of that agent as :/PATH`,
   );
 }
 
@@ -20,11 +20,12 @@ export const cp: Command = defineCommand({
     "cp [options] [NAME]:SOURCE -",
   ],
   about: `Copies files and directories to or from a sandbox. :/PATH is an absolute path in the sandbox. NAME:/PATH is a path in
-the sandbox NAME of this node, as with --sandbox NAME (write a local file of such a name as ./NAME:/PATH). An entry that
-cannot be copied is named, and the others are copied. Modes and times are kept. In the sandbox every file is replaced
-atomically, and new files belong to the workload's user. Directories can be copied in any image. On the way out of the
-sandbox, setuid bits are not copied, the umask applies to new modes, and zeros become holes. "-" is a tar archive on
-standard input or output. Extended attributes, capabilities of files and ACLs are not copied, not even with -a.`,
+the sandbox NAME of this node, as with --sandbox NAME; if a local file has such a name, write ./NAME:/PATH. "-" is a tar
+archive on standard input or output. Requires no program in the image.
+If an entry cannot be copied, cp reports it and copies the others. Modes and times are kept. A copy into the sandbox
+replaces every file atomically, and new files belong to the workload's user. A copy out of the sandbox drops setuid
+bits, applies the umask to new modes, and turns blocks of zeros into holes. Extended attributes, file capabilities and
+ACLs are not copied, not even with -a.`,
   options: {
     archive: {
       short: "a",
@@ -37,7 +38,7 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     dereference: {
       short: "L",
       also: ["follow-link"],
-      help: "copy the targets of symbolic links instead of the links; a link without a target, or to a directory that contains the link, cannot be copied",
+      help: "copy the targets of symbolic links instead of the links; fails for a dangling link, and for a link to a directory that contains the link",
     },
     "no-clobber": {
       short: "n",
@@ -63,11 +64,12 @@ standard input or output. Extended attributes, capabilities of files and ACLs ar
     "fail-fast": { help: "end the copy at the first entry that cannot be copied" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `At a terminal a long copy shows its progress and at the end how long it took, and at most 20 entries that were left out.
-After a lost connection the copy reconnects, up to ten times, each for up to 30 s; the copy of an archive fails instead.
-With --json, one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and "duration_ms"; not
-for an archive on standard output.`,
-  statuses: "0 if everything was copied, 1 if something was left out (it is named), 125 if guestctl failed.",
+  notes: `At a terminal, a long copy shows its progress, and at the end how long it took and up to 20 of the entries that were
+left out. After a lost connection the copy reconnects up to ten times, and tries for up to 30 s each time; the copy of
+an archive fails instead.
+With --json, one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and "duration_ms". An
+archive on standard output excludes --json.`,
+  statuses: "0 if everything was copied, 1 if something was left out (cp reports it), 125 if guestctl failed.",
   examples: [
     "cp app.py :/srv/app.py",
     "cp --parents site/ :/srv/www",
@@ -80,40 +82,40 @@ for an archive on standard output.`,
   completes: ["either"],
   ignored: ["-f --force"],
   elsewhere: [
-    ["-3", "guestctl cp ONE:/PATH - | guestctl cp - OTHER:/DIR copies between two"],
-    ["-C -z --compress", "nothing is compressed on the way; leave it out"],
+    ["-3", "to copy between two sandboxes: guestctl cp ONE:/PATH - | guestctl cp - OTHER:/DIR"],
+    ["-C -z --compress", "cp does not compress; leave the option out"],
     [
       "-P --no-dereference -d",
-      "the port is part of the address: -H HOST:PORT; links below a directory are copied as links, with -a all",
+      "the port is part of the address: -H HOST:PORT; links below a directory are copied as links, and with -a also a SOURCE that is a link",
     ],
     ["-e -u --update", 'rsync -e "guestctl rsh" copies only what differs'],
-    ["-l --bwlimit", "nothing limits the speed; leave it out"],
-    ["--dry-run", "show what would be copied with: tar -cvf /dev/null SOURCE"],
+    ["-l --bwlimit", "cp cannot limit its speed; leave the option out"],
+    ["--dry-run", "to list what would be copied: tar -cvf /dev/null SOURCE"],
     ["--progress", "a long copy shows its progress at a terminal"],
-    ["--delete", "cp removes nothing; first: guestctl rm -r DIR"],
+    ["--delete", "cp removes nothing; first run: guestctl rm -r DIR"],
     [
       "-T --no-target-directory -t --target-directory",
-      "the destination is the last path; a directory that exists there receives the copies",
+      "the destination is the last path; if it is a directory, the copies are placed in it",
     ],
     [
       "-i --interactive",
-      "nothing is asked; -n leaves existing files unchanged; credentials are in a directory: -c DIR",
+      "cp never asks for confirmation; -n leaves existing files unchanged; -c DIR names the directory with the credentials",
     ],
     ["-b --backup --suffix", "no backups are made; -n leaves existing files unchanged"],
     ["-s --symbolic-link --link", 'no links are made; "guestctl exec -- ln" makes one in the sandbox'],
-    ["--reflink --sparse -S", "zeros in a file become holes anyway; leave it out"],
+    ["--reflink --sparse -S", "zeros in a file become holes anyway; leave the option out"],
     ["-o -F -J -D -O", 'no options of ssh are needed; "guestctl help connection" explains how to reach an agent'],
     ["-g -G --no-owner --no-group", "without -a, copies belong to the user who writes them"],
-    ["--no-preserve", "without -a and -p the umask applies; leave it out"],
-    ["--retries", "an interrupted copy is continued for up to 30 s anyway"],
-    ["--include --filter --files-from --exclude-from", "--exclude PATTERN leaves out entries; repeat it"],
+    ["--no-preserve", "without -a and -p the umask applies; leave the option out"],
+    ["--retries", "cp reconnects up to ten times anyway; leave the option out"],
+    ["--include --filter --files-from --exclude-from", "--exclude PATTERN leaves out entries, and can be repeated"],
   ],
   async run({ values, positionals }, host) {
     const order = parseOrder(positionals);
     const chown = values.chown === undefined ? undefined : parseChown(values.chown);
     if (order.direction === "tar out" && values.json === true)
       throw new UsageError(
-        "--json cannot be used here: standard output is the archive; 2> FILE saves the names of what is left out",
+        "--json cannot be used here, because standard output is the archive; 2> FILE saves the names of entries that are left out",
       );
     using client = await openClient(targetOf(values, order.sandbox), host);
     const report = new CopyReport(host.stderr, values.json === true);

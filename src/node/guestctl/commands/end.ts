@@ -23,8 +23,9 @@ a warning says so.`,
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": how
-many processes of a command that had already ended were ended ("leftovers_unknown": the agent does not know them).`,
+  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": the
+number of ended processes that an already ended command had left running ("leftovers_unknown" if the agent cannot find
+such processes).`,
   statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
@@ -43,7 +44,10 @@ many processes of a command that had already ended were ended ("leftovers_unknow
     const warning = leftoversWarning(name, response);
     if (warning !== undefined) host.stderr.write(`guestctl: warning: ${printable(warning)}\n`);
     const { leftoversEnded = 0 } = response;
-    const leftovers = leftoversEnded === 0 ? "" : `; processes that it had left running, now ended: ${leftoversEnded}`;
+    const leftovers =
+      leftoversEnded === 0
+        ? ""
+        : `; ended ${leftoversEnded} ${leftoversEnded === 1 ? "process" : "processes"} that it had left running`;
     const text = `ended: code ${exit?.exitCode ?? "unknown"}, signal ${exit?.signal === undefined ? 0 : signalNumber(exit.signal)}${leftovers}\n`;
     const json = { ...keptObject(EndExecResponseSchema, response), duration_ms: durationMs };
     return { text: withDuration(text, durationMs, host), json };
@@ -54,7 +58,7 @@ many processes of a command that had already ended were ended ("leftovers_unknow
 function leftoversWarning(name: string, { leftoversEnded, leftoversUnknown }: EndedCommand): string | undefined {
   const ways = `"guestctl ps" lists all processes, "guestctl kill PID" signals one`;
   if (leftoversUnknown)
-    return `processes that ${name} left running continue, if there are any: the agent has no cgroups to find them; ${ways}`;
+    return `if ${name} left processes running, they continue, because the agent has no cgroups to find them; ${ways}`;
   if (leftoversEnded !== undefined) return undefined;
-  return `if ${name} had ended before, processes that it left running continue: the agent is older than 0.4.0; ${ways}`;
+  return `if ${name} had already ended, processes that it left running continue, because the agent is older than 0.4.0; ${ways}`;
 }

@@ -31,7 +31,7 @@ const OPTIONS = {
   tty: {
     short: "t",
     multiple: true,
-    help: "run in a terminal, which with -i is connected to the local one; -tt forces a terminal even if stdin is not one",
+    help: "run in a pseudo-terminal, connected to the local terminal with -i; -tt forces it even if standard input is not a terminal",
   },
   ...ESCAPE_OPTION,
   env: {
@@ -76,7 +76,7 @@ const OPTIONS = {
   },
   linger: {
     argument: "DURATION",
-    help: "kept command: how long its output and exit status stay after its end (default 10m)",
+    help: "kept command: how long its output and exit status stay available after it has ended (default 10m)",
   },
   replace: { help: "kept command: replace a command of the same name that has ended" },
   ...CONNECTION_OPTIONS,
@@ -84,20 +84,21 @@ const OPTIONS = {
 
 export const exec: Command = defineCommand({
   usage: ["exec [options] [--] COMMAND [ARG...]"],
-  about: "Runs a command in the session of a sandbox's workload. It is not run by a shell, unless COMMAND is one.",
+  about: "Runs a command in the session of a sandbox's workload. No shell is involved, unless COMMAND is one.",
   options: OPTIONS,
   notes: `With -it, type the escape character at the start of a line, and then a key: "." disconnects, Ctrl-Z suspends guestctl,
-"?" lists the keys, and a second escape character sends it to the command. When guestctl disconnects, the agent sends
-SIGHUP to the command. A command with --name continues instead, also when the connection is lost, for example by a
-snapshot: guestctl then reconnects. "guestctl attach NAME" attaches to it from anywhere.
+"?" lists the keys, and the escape character again sends it to the command. When guestctl disconnects, the agent sends
+SIGHUP to the command. A command with --name continues instead; if the connection is lost, for example by a snapshot,
+guestctl reconnects. "guestctl attach NAME" attaches to it from anywhere.
 guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. The third SIGINT, a
 SIGHUP, and with -t a SIGTERM end guestctl instead; the agent then sends SIGHUP to the command.
 With --json, one object a line. "event" is started ("pid"), stdout or stderr ("data" in base64), and finally exit
 ("exit_code", "signal", "core_dumped", "timed_out", "oom_killed", "output_complete", "duration_ms", and "usage", the
 schema's CommandUsage). With --name, started also has "exec_id", and there are disconnected ("message"), reconnected,
 and gap ("stream", "offset", "bytes"). With -d there is one object: "name", "exec_id" and "pid".`,
-  statuses: `the command's own; 128 + N if signal N ended it; 124 if --timeout ended it; 125 if guestctl or the agent
-failed, or the escape key disconnected; 126 if the command cannot be run; 127 if there is no such command.`,
+  statuses: `the command's own status; 128 + N if signal N ended it; 124 if --timeout ended it; 125 if guestctl or the
+agent failed, or the escape key disconnected; 126 if the command cannot be run; 127 if there is no such
+command.`,
   examples: [
     "exec -- uname -a",
     "exec --sandbox box -- uname -a",
@@ -108,7 +109,7 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     "exec -d -- ./server",
     "exec -it --name shell --attach-or-start -- bash",
   ],
-  takes: { some: "a command; a whole line requires a shell: guestctl exec -- sh -c LINE" },
+  takes: { some: "a command; to run a whole line in a shell: guestctl exec -- sh -c LINE" },
   takesCommand: true,
   elsewhere: [
     ["--detach-keys", "--escape-char ^] sets the escape key"],
@@ -117,9 +118,9 @@ failed, or the escape key disconnected; 126 if the command cannot be run; 127 if
     ["-f --filename", "--sandbox NAME chooses a sandbox; COMMAND follows the options"],
     ["--pod-running-timeout", "--connect-timeout DURATION limits the wait for a connection"],
     ["--cap-add --cap-drop", "a command has the capabilities of the agent; -u USER runs it as another user"],
-    ["-p", "a port needs no option: guestctl forward 8080:80"],
+    ["-p", "to forward a port: guestctl forward 8080:80"],
     ["-n", "without -i standard input is /dev/null; --sandbox NAME chooses a sandbox"],
-    ["-q --quiet", "leave it out: nothing is printed besides the output of the command, unless something fails"],
+    ["-q --quiet", "leave the option out: exec prints only the command's output, unless something fails"],
     ["--privileged", "a command has the capabilities of the agent; -u root runs it as root"],
     ["--rm", "a command that has ended leaves nothing behind anyway"],
   ],
@@ -215,7 +216,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
   // EACCES counts too: if the user has no access to a directory in PATH, every unknown name fails with it.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
   if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
-    return `it is not run by a shell; a whole line requires one: guestctl exec -- sh -c ${quoted(command)}`;
+    return `exec does not start a shell; to run a whole line in one: guestctl exec -- sh -c ${quoted(command)}`;
   }
   const meant = args[args.indexOf("--") + 1];
   // kubectl accepts the kind of an object before its name, such as pod/NAME.

@@ -11,10 +11,10 @@ were not removed with "end". Does not count as user activity.`,
   options: { quiet: { short: "q", help: "print names only" }, ...CONNECTION_OPTIONS },
   notes: `With --json, one object a line, the fields of the schema (KeptExec): "name", "exec_id", "pid", "started",
 "attached", "terminal", "stdout_offset", "stderr_offset", "stdin_offset", "held_bytes" and "awake_left_ms" (text),
-"stdin_closed"; once it has ended "exit", with the fields of "guestctl exec --json".`,
+"stdin_closed", and, once the command has ended, "exit" with the fields of "guestctl exec --json".`,
   statuses: "0 if they were listed, 125 if guestctl failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
-  elsewhere: [["-a --all", "all are listed, those that have ended too"]],
+  elsewhere: [["-a --all", "execs always lists all kept commands, also those that have ended"]],
   async run({ values }, host) {
     using client = await openClient(values, host);
     const kept = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });

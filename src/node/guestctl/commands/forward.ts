@@ -32,8 +32,8 @@ on 127.0.0.1 and ::1.`,
     ...CONNECTION_OPTIONS,
   },
   notes: `Prints a line for each port on which guestctl listens. Failed connections are reported on standard error; the others
-continue. When the agent no longer accepts the credentials, for example after a restore, they and the sandbox's address
-are read again.
+continue. When the agent no longer accepts the credentials, for example after a restore, guestctl reads the credentials
+and the sandbox's address again.
 With --json, one object a line: "host", "port" and "target"; failures have "error".`,
   statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed.",
   examples: [
@@ -44,12 +44,12 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   takes: { some: "a port" },
   ignored: ["-N", "-q --quiet", "-T -n"],
   elsewhere: [
-    ["-L", "give the ports alone: guestctl forward 8080:80"],
-    ["-f", "a shell runs it in the background: guestctl forward 8080:80 &"],
+    ["-L", "write the ports without -L: guestctl forward 8080:80"],
+    ["-f", "to run it in the background: guestctl forward 8080:80 &"],
     ["-g --gateway-ports", "to listen on all addresses, write 0.0.0.0:8080:80"],
     ["-R", 'a sandbox cannot reach a port of this host; "forward" goes the other way'],
     ["-D", "there is no SOCKS proxy; name each port: guestctl forward 8080:80"],
-    ["-p", "give the ports alone: guestctl forward 8080:80; the agent's port is part of -H HOST:PORT"],
+    ["-p", "write the ports without -p: guestctl forward 8080:80; the agent's port is part of -H HOST:PORT"],
     ["--pod-running-timeout", "--wait --timeout DURATION waits for the sandbox's ports"],
     ["-W", "guestctl connect PORT connects standard input and output to a port"],
   ],
@@ -77,7 +77,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
         const isKnown = isLost;
         isLost = isTransient(error);
         if (isLost && isKnown) return;
-        const next = isLost ? "; the next connection dials again" : "";
+        const next = isLost ? "; the next connection tries again" : "";
         const line = `guestctl: a connection to ${target} failed: ${printable(error.message)}${next}\n`;
         host.stderr.write(isForPrograms ? jsonLine({ target, ...failureObject(error) }) : line);
       };
@@ -135,7 +135,7 @@ function mappingOf(text: string): Mapping {
   if (guest === undefined) {
     const advice = /^[a-z][\w/-]*$/i.test(text)
       ? `if that is a sandbox: guestctl forward --sandbox ${text.split("/").at(-1)} 8080:80`
-      : "its ports are those of the sandbox itself, without a host";
+      : "PORT is a port of the sandbox itself, so write it without a host";
     throw new UsageError(`${text} is not [[HOST:]LOCAL:]PORT or PATH, such as 8080:80; ${advice}`);
   }
   const target = portOrPath(guest, text);
@@ -153,7 +153,7 @@ ProxyCommand of ssh(1).`,
   statuses: "0 if both sides have ended, 125 if guestctl failed.",
   examples: ["connect 5432", "connect /run/app.sock < request", "--sandbox box connect 22"],
   takes: { one: "one port or path" },
-  elsewhere: [["-W", "give the port alone: guestctl connect 22"]],
+  elsewhere: [["-W", "write the port without -W: guestctl connect 22"]],
   async run({ values, positionals: [target = ""] }, host) {
     if (values.json === true) throw new UsageError("connect transfers bytes, and has no --json");
     const place = portOrPath(target, target);

@@ -33,11 +33,12 @@ the current address and credentials, until SIGINT or SIGTERM. Does not count as 
     ...CONNECTION_OPTIONS,
   },
   notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
-"guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and "idle_declared" once there has
-been one. Of several addresses, or one of vsock, "address_in_use" is the one that answers. With --watch, an object a
-line for each check: "time" and "state"; up with "round_trip_ms", "clock_error_ms" (guest minus host), "agent_version",
-"address_in_use" and "health", lost with "error".`,
-  statuses: "0 if it is ready, 1 if not, 125 if it did not answer. With --watch, the last check decides.",
+"guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and "idle_declared" once the
+workload has declared itself idle. With several addresses, or with a vsock address, "address_in_use" is the one that
+answers.
+With --watch, one object a line for each check: "time" and "state". If "state" is "up", also "round_trip_ms",
+"clock_error_ms" (guest minus host), "agent_version", "address_in_use" and "health"; if it is "lost", "error".`,
+  statuses: "0 if it is ready, 1 if not, 125 if it did not answer. With --watch, the last check determines the status.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",
     "health --sandbox box",

@@ -9,9 +9,9 @@ const SIGNALS = ["HUP", "INT", "QUIT", "KILL", "USR1", "USR2", "TERM", "CONT", "
 export const kill: Command = defineCommand({
   usage: ["kill [options] NAME|PID [SIGNAL]"],
   about: `Sends a signal to NAME, a kept command ("exec --name"): all processes of its process group get the signal, whether a
-client is attached or not. Or sends it to the single process PID, as "guestctl ps" shows it, if that belongs to the
-sandbox's workload or commands. The processes may ignore the signal; "guestctl end" ends a kept command with everything
-that it has started.`,
+client is attached or not. With PID, only that process gets the signal; it must belong to the sandbox's workload or
+commands, as listed by "guestctl ps". The processes may ignore the signal; "guestctl end" ends a kept command with
+everything that it has started.`,
   options: {
     signal: {
       short: "s",
@@ -21,8 +21,8 @@ that it has started.`,
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `A number is a process id. Its process is looked up first and identified by its start time, too, so that a later process
-with the same id never gets the signal.
+  notes: `A number is a process id. guestctl first looks up the start time of that process, so that a later process with the same
+id never gets the signal.
 With --json, one object: "name", or "pid" and "start_ticks".`,
   statuses: "0 if the signal was sent, 125 if guestctl failed.",
   examples: ["kill server HUP", "kill -9 build", "kill -s TERM 4711"],
@@ -30,7 +30,8 @@ With --json, one object: "name", or "pid" and "start_ticks".`,
   completes: ["exec", "nothing"],
   elsewhere: [["-l -L --list --table", "signals have the names and numbers of signal(7): HUP, INT, TERM, KILL, …"]],
   rewrite: (args) => args.flatMap(signalOption),
-  advice: (error) => (error.reason === "EXEC_UNKNOWN" ? '"guestctl execs" lists them' : processAdvice(error)),
+  advice: (error) =>
+    error.reason === "EXEC_UNKNOWN" ? '"guestctl execs" lists the kept commands' : processAdvice(error),
   async run({ values, positionals }, host) {
     const [target, signal = values.signal ?? "TERM", ...more] = positionals;
     if (target === undefined || more.length > 0)

@@ -14,10 +14,14 @@ export const logs: Command = defineCommand({
 activity.`,
   options: {
     follow: { short: "f", help: "also show new output, until the workload ends, SIGINT or SIGTERM" },
-    tail: { short: "n", argument: "N", help: "begin with the last N lines; all or -1: with everything that is kept" },
+    tail: {
+      short: "n",
+      argument: "N",
+      help: 'begin with the last N lines; "all" or -1 begins with everything that is kept',
+    },
     "from-offset": {
       argument: "OFFSET",
-      help: "begin at this byte of standard output, or of standard output and error: 1200,34",
+      help: "begin standard output at this byte offset; 1200,34 also begins standard error, at byte 34",
     },
     stream: {
       argument: "STREAM",
@@ -26,8 +30,8 @@ activity.`,
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `After a lost connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. Ended by a
-signal, -f prints the offsets at which to continue.
+  notes: `After a lost connection guestctl reconnects: at a terminal without a time limit, otherwise for ten minutes. If a signal
+ends it, -f prints the offsets at which to continue.
 With --json, an object a line: "started"; "stdout" and "stderr" with "offset" and "data" (base64); "gap",
 "disconnected", "reconnected"; at the end "exit" or "left" with both offsets.`,
   statuses: "0 if the output was shown, also if SIGINT or SIGTERM ended guestctl; 125 if guestctl failed.",
@@ -37,7 +41,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
   elsewhere: [
     [
       "-l --selector --all-containers --all-pods --prefix --max-log-requests",
-      "there is one workload in a sandbox; logs NAME names the sandbox",
+      'a sandbox has one workload; NAME in "guestctl logs NAME" is the sandbox',
     ],
     ["--limit-bytes", "pipe the output: guestctl logs | head -c BYTES"],
     [
@@ -49,7 +53,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     ["-t --timestamps", "the agent does not record when output was written"],
     [
       "--since --until --since-time",
-      "the agent does not record when output was written; --tail N shows the last N lines, --from-offset the output from a byte on",
+      "the agent does not record when output was written; --tail N shows the last N lines, --from-offset the output after that offset",
     ],
   ],
   rewrite: (args) =>

@@ -33,38 +33,38 @@ const TYPE_LETTERS: Readonly<Record<FileType, string>> = {
 
 export const ls: Command = defineCommand({
   usage: ["ls [options] PATH..."],
-  about: `Lists directories of a sandbox, sorted by name, in any image. A path may begin with a colon, as in "cp". A path that is
-not a directory is listed itself.`,
+  about: `Lists directories of a sandbox, sorted by name. A path may begin with a colon, as in "cp". A path that is not a
+directory is listed itself. Requires no program in the image.`,
   options: {
     long: { short: "l", help: "show mode, links, owner, group, size and modification time" },
     recursive: { short: "R", help: "also list everything below; links and mount points are not entered" },
     unsorted: {
       short: "U",
-      help: "print entries unsorted as they arrive, with whole paths: for directories with millions of entries",
+      help: "print entries as they arrive, unsorted and with whole paths, for example in directories with millions of entries",
     },
-    human: { help: "with --long: print sizes in KiB, MiB and so on, as ls -lh" },
-    "one-column": { short: "1", help: "accepted for compatibility: every name has a line of its own" },
-    all: { short: "a", help: "accepted for compatibility: names with a dot are always listed" },
+    human: { help: "with --long: print sizes in KiB, MiB and so on, as ls -lh does" },
+    "one-column": { short: "1", help: "accepted for compatibility: ls always prints one name a line" },
+    all: { short: "a", help: "accepted for compatibility: names that begin with a dot are always listed" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, one object a line, as it comes: "path", "raw_path" (base64, where the path is not UTF-8), "errno" (where it
-cannot be read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
-Bytes of a name that are not UTF-8, and characters that control a terminal, are printed as \\xe9. Every command accepts
-that form in a path of the sandbox.`,
-  statuses: "0 if everything was listed, 1 if something could not be read (it is named), 125 if guestctl failed.",
+  notes: `With --json, one object a line: "path", "raw_path" (base64, if the path is not UTF-8), "errno" (if the entry cannot be
+read), "mount_point", and the fields of the schema (StatPathResponse), as in "stat".
+Bytes of a name that are not UTF-8, and characters that control a terminal, are printed as escapes such as \\xe9. Every
+command accepts such escapes in a path of the sandbox.`,
+  statuses: "0 if everything was listed, 1 if something could not be read (ls reports it), 125 if guestctl failed.",
   examples: ["ls /srv", "ls -lR :/etc/ssl", "ls -U --json /var/cache | jq -r .path"],
   takesRawNames: [],
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
   ignored: ["-A --almost-all", "--color", "-C -x -v -G --group-directories-first"],
   elsewhere: [
-    ["-S -r -t --sort --reverse -X -u", "ls sorts by name; --json and jq sort by anything"],
+    ["-S -r -t --sort --reverse -X -u", "ls sorts by name; to sort differently, use --json and jq"],
     [
       "-F -p --classify -i --inode -s --size -n --numeric-uid-gid -g -o -Z --full-time --time-style",
       "-l shows mode, owner, size and time, --json all attributes",
     ],
     ["-L --dereference", '"guestctl stat -L PATH" follows a link'],
-    ["-I --ignore --hide -B", "all names are listed; filter them: guestctl ls PATH | grep -v PATTERN"],
+    ["-I --ignore --hide -B", "ls lists all names; to filter them: guestctl ls PATH | grep -v PATTERN"],
     ["-d", '"guestctl stat PATH" describes the directory itself'],
   ],
   rewrite: (args) => args.flatMap(humanOption),

@@ -3,9 +3,9 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, openClient } from "../connection
 
 export const mkdir: Command = defineCommand({
   usage: ["mkdir [options] PATH..."],
-  about: "Creates directories in a sandbox, in any image. They belong to the workload's user.",
+  about: "Creates directories in a sandbox. They belong to the workload's user. Requires no program in the image.",
   options: {
-    parents: { short: "p", help: "create missing parent directories; it is no error if a directory exists" },
+    parents: { short: "p", help: "create missing parent directories; a directory that exists is not an error" },
     mode: { short: "m", argument: "MODE", help: "permissions in octal; default: 0755" },
     ...CONNECTION_OPTIONS,
   },
@@ -15,7 +15,7 @@ export const mkdir: Command = defineCommand({
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
-  advice: ({ code }) => (code === "ALREADY_EXISTS" ? "-p accepts a directory that exists" : undefined),
+  advice: ({ code }) => (code === "ALREADY_EXISTS" ? "with -p, a directory that exists is not an error" : undefined),
   async run({ values, positionals }, host) {
     const parents = values.parents === true;
     const mode = parseMode(values.mode, "--mode");

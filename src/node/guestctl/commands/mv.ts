@@ -5,11 +5,11 @@ import { statIfThere } from "../copy/index.ts";
 
 export const mv: Command = defineCommand({
   usage: ["mv [options] SOURCE... DESTINATION"],
-  about: `Renames files and directories of a sandbox, in any image: into DESTINATION if that is a directory, otherwise to that
-path. Each is renamed atomically, within one file system.`,
+  about: `Renames files and directories of a sandbox, or moves them into DESTINATION if that is a directory. Each rename is
+atomic, and works only within one file system. Requires no program in the image.`,
   options: {
     exclusive: { short: "n", also: ["no-clobber"], help: "fail if the destination exists, instead of replacing it" },
-    force: { short: "f", help: "accepted for compatibility: an existing file is replaced without a question" },
+    force: { short: "f", help: "accepted for compatibility: mv never asks before it replaces a file" },
     ...CONNECTION_OPTIONS,
   },
   notes: 'With --json, one object a line: "path" and "new_path".',
@@ -19,15 +19,17 @@ path. Each is renamed atomically, within one file system.`,
   takes: { some: "sources and a destination" },
   completes: ["path"],
   elsewhere: [
-    ["-i --interactive", "nothing is asked; -n fails if the destination exists"],
-    ["-u --update -b --backup -S", "an existing file is replaced; -n fails instead"],
+    ["-i --interactive", "mv never asks for confirmation; -n fails if the destination exists"],
+    ["-u --update -b --backup -S", "mv always replaces an existing file; with -n it fails instead"],
     [
       "-t --target-directory -T --no-target-directory",
-      "the destination is the last path; into it if it is a directory",
+      "the destination is the last path; if it is a directory, the sources are moved into it",
     ],
   ],
   advice: ({ reason }) =>
-    reason === "CROSS_DEVICE" ? "move it in the sandbox, which copies it: guestctl exec -- mv SOURCE DEST" : undefined,
+    reason === "CROSS_DEVICE"
+      ? "run mv in the sandbox, which can copy to another file system: guestctl exec -- mv SOURCE DEST"
+      : undefined,
   async run({ values, positionals }, host) {
     const paths = positionals.map(guestPath);
     const [destination = ""] = paths.slice(-1);
@@ -36,7 +38,7 @@ path. Each is renamed atomically, within one file system.`,
     using client = await openClient(values, host);
     const isInto = (await statIfThere(client, destination))?.type === "directory";
     if (sources.length > 1 && !isInto)
-      throw new CliError(`${destination} is not a directory, which several sources require`);
+      throw new CliError(`${destination} must be a directory, because there are several sources`);
     const moved: object[] = [];
     for (const path of sources) {
       const newPath = isInto ? posix.join(destination, posix.basename(path)) : destination;

@@ -16,19 +16,24 @@ const SCOPES: Readonly<Record<PortScope, readonly [words: string, name: string]>
 
 export const ports: Command = defineCommand({
   usage: ["ports [options]"],
-  about: `Lists the TCP ports on which processes of a sandbox listen, and from where each can be reached. "guestctl forward" also
-reaches ports of the sandbox's loopback, "guestctl sandbox publish" does not. Does not count as user activity.`,
+  about: `Lists the TCP ports on which processes of a sandbox listen, and from where each can be reached. Ports on the sandbox's
+loopback can be reached with "guestctl forward", but not with "guestctl sandbox publish". Does not count as user
+activity.`,
   options: {
-    watch: { short: "w", help: "also report ports that open and close, within a second, until SIGINT or SIGTERM" },
+    watch: {
+      short: "w",
+      help: "then report, within a second, each port that opens or closes, until SIGINT or SIGTERM",
+    },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --watch, a line for each port that opens (+), closes (-) or has another process (+ again).
-With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line. One with
-"full" replaces everything before it, for example after a restore. "scope" is loopback, any, or address (only that
-one).`,
+  notes: `With --watch, a line for each port that opens (+) or closes (-); a port that another process takes over is printed again
+with +.
+With --json, the fields of the schema: one ListPortsResponse, or with --watch one WatchPortsResponse a line. A response
+with "full" replaces all earlier ones, for example after a restore. "scope" is "loopback", "any", or "address" if the
+port can be reached at that address only.`,
   statuses: "0 if they were listed, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["ports", "ports --watch --json"],
-  elsewhere: [["-l -t -n -p --listening --tcp", "it lists only TCP ports that listen, with their processes"]],
+  elsewhere: [["-l -t -n -p --listening --tcp", "ports always lists the listening TCP ports with their processes"]],
   async run({ values }, host) {
     if (values.watch === true) {
       return watchUntilSignal(

@@ -20,16 +20,17 @@ const TITLES = ["PID", "PPID", "USER", "STATE", "STARTED", "CPU TIME", "MEMORY",
 export const ps: Command = defineCommand({
   usage: ["ps [options] [NAME|PID...]"],
   about: `Lists the processes of a sandbox: of its workload and commands, with everything that they have started, even if the
-command itself has ended. NAME is that of a kept command, or "workload". Works in any image, because the agent reads
-/proc. Does not count as user activity.`,
+command itself has ended. NAME is the name of a kept command, or "workload". Requires no program in the image. Does not
+count as user activity.`,
   options: {
     quiet: { short: "q", help: "print process ids only" },
     "no-trunc": { help: "do not cut lines to the width of the terminal" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `STATE is that of ps(1): R running, S sleeping, D waiting in the kernel, T stopped, Z ended but not reaped. A command
-that is not kept belongs to the client that runs it, shown by its address. "-" is a hook, ready_cmd, or what a command
-left behind when it ended. A process without a command line has its name in brackets: it has ended, or it is stuck.
+  notes: `STATE has the letters of ps(1): R running, S sleeping, D waiting in the kernel, T stopped, Z ended but not reaped. A
+command that is not kept belongs to the client that runs it, shown by its address. "-" stands for a hook, ready_cmd, or
+processes that a command left behind when it ended. A process without a command line is shown by its name in brackets:
+it has ended, or it is stuck.
 With --json, one object a line, the fields of the schema (SessionProcess): "pid", "start_ticks", "parent_pid", "uid",
 "user", "state", "cpu_us", "rss_bytes", "started", "name", "args", "command_line_truncated", and "command" with "kind"
 (workload, kept, attached), "name", "exec_id", "pid" and "client".`,

@@ -34,7 +34,7 @@ import { RestoreDutiesResponseSchema } from "../../../shared/gen/svc/guest/v1alp
 
 const FREEZE = {
   argument: "DURATION",
-  help: "freeze the session for a snapshot, until the restore steps or for this long (pre-snapshot only, at most 10m)",
+  help: "freeze the session for a snapshot until the restore steps, but no longer than this (pre-snapshot only; at most 10m)",
 } as const;
 
 const KINDS: Readonly<Record<string, HookKind>> = {
@@ -54,8 +54,8 @@ export const hook: Command = defineCommand({
   notes: `With --json, the fields of the schema (RunHookResponse): "ran", "timed_out", "exit_code", "stdout_tail", "stderr_tail",
 "oom_killed", "usage", and with --freeze "frozen", "frozen_processes", "freeze_pending", "freeze_problem"; and
 "duration_ms".`,
-  statuses: `the hook's own, 0 if none is configured, 124 if it was killed at its time limit,
-125 if guestctl failed, or --freeze could not freeze the session.`,
+  statuses: `the hook's own status; 0 if no hook is configured; 124 if it was killed at its time limit; 125 if guestctl
+failed or --freeze could not freeze the session.`,
   examples: ["hook pre-snapshot --timeout 10s", "hook pre-snapshot --freeze 90s", "hook post-restore --json"],
   takes: { one: "pre-snapshot or post-restore" },
   completes: [Object.keys(KINDS), "nothing"],
@@ -95,8 +95,8 @@ function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, 
 
 /** Options that `restore` and `restore-sequence` share. */
 const DUTIES_OPTIONS = {
-  "no-time": { help: "leave the guest's clock alone" },
-  wait: { argument: "DURATION", help: "how long to try to reach the agent (default 10s)" },
+  "no-time": { help: "do not set the guest's clock" },
+  wait: { argument: "DURATION", help: "time limit for reaching the agent (default 10s)" },
 } as const;
 
 /** Parses the shared options. Throws UsageError. */
@@ -106,9 +106,9 @@ function dutiesOptions(values: Parsed<typeof DUTIES_OPTIONS>["values"]): DutiesO
 
 export const restore: Command = defineCommand({
   usage: ["restore [options]"],
-  about: `Makes the agent of a restored guest do its restore steps: reseed the random number generators from this host's, set the
-clock to this host's time, reload the credentials, and close every other connection. "restore-sequence" does everything
-that is needed after a restore.`,
+  about: `Makes the agent of a restored guest do its restore steps: reseed the random number generators with random bytes of this
+host, set the clock to this host's time, reload the credentials, and close every other connection. "restore-sequence"
+does everything that is needed after a restore.`,
   options: {
     timeout: {
       argument: "DURATION",
@@ -119,8 +119,8 @@ that is needed after a restore.`,
   },
   notes: `With --json, the fields of the schema (RestoreDutiesResponse): "entropy_bytes_mixed", "entropy_credited",
 "clock_drift_ms" (text), "clock_stepped", "degraded", "frozen", "thawed_without_duties"; and "duration_ms".`,
-  statuses: `0 every step is done; 1 some could not be done ("degraded", see docs/agent/operations.md), or the session
-ran before them; 125 guestctl failed.`,
+  statuses: `0 if every step was done; 1 if a step could not be done ("degraded", see docs/agent/operations.md), or the
+session ran before the steps; 125 if guestctl failed.`,
   examples: ["restore --timeout 10s", "restore --no-time --json"],
   async run({ values }, host) {
     const options = { ...dutiesOptions(values), dutiesTimeoutMs: parseDurationMs(values.timeout, "--timeout") };
@@ -142,10 +142,11 @@ export const restoreSequence: Command = defineCommand({
     "Health. If the guest's clock is then off by more than 50 ms, the restore steps are repeated.",
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
   notes: `With --json, one object: "duties" (the restore steps, as for "restore"), "thawed_without_duties" (the session was
-frozen, and ran before them), "repeated" (null, or the repeated "duties", and the "clock_error_ms" before them), "hook"
-(as for "hook"), "health" (as for "health"), "clock_error_ms" (guest minus host, at the end) and "duration_ms".`,
-  statuses: `0 everything succeeded; 1 a restore step failed, the session ran before the restore steps, the clock is
-off by more than 100 ms, the hook failed, or the workload is not ready; 125 guestctl failed.`,
+frozen, but ran before the restore steps), "repeated" (null, or the repeated "duties" with the "clock_error_ms" before
+them), "hook" (as for "hook"), "health" (as for "health"), "clock_error_ms" (guest minus host, at the end) and
+"duration_ms".`,
+  statuses: `0 if everything succeeded; 1 if a restore step failed, the session ran before the restore steps, the clock
+is off by more than 100 ms, the hook failed, or the workload is not ready; 125 if guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],
   async run({ values }, host) {
     const options = dutiesOptions(values);

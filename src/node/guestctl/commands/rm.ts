@@ -14,25 +14,25 @@ import { CONNECTION_OPTIONS, openClient } from "../connection/index.ts";
 
 export const rm: Command = defineCommand({
   usage: ["rm [options] PATH..."],
-  about: `Removes files, links and directories of a sandbox, in any image. Links are not followed, and mount points below a
-directory are left and named.`,
+  about: `Removes files, links and directories of a sandbox. Links are not followed. Mount points below a directory are not
+removed, but reported. Requires no program in the image.`,
   options: {
     recursive: { short: "r", also: ["R"], help: "remove directories with everything in them" },
     force: { short: "f", help: "a path that does not exist is not an error" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `At a terminal a long removal shows its seconds.
+  notes: `At a terminal, a long removal shows the seconds that have passed.
 With --json, one object a line: "path", "removed" and "left" (numbers), "left_entries" ("path", "errno"; 100 at most),
 "duration_ms".`,
-  statuses: "0 if all was removed, 1 if something was left (it is named), 125 if guestctl failed.",
+  statuses: "0 if everything was removed, 1 if something was left (rm reports it), 125 if guestctl failed.",
   examples: ["rm /tmp/app.pid", "rm -r :/srv/old"],
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
   ignored: ["-d --dir", "--preserve-root", "--one-file-system"],
   elsewhere: [
-    ["-i -I --interactive", "nothing is asked; leave it out"],
-    ["--no-preserve-root", "the root directory is never removed; name what is in it"],
+    ["-i -I --interactive", "rm never asks for confirmation; leave the option out"],
+    ["--no-preserve-root", "the root directory is never removed; give the paths of its entries instead"],
     ["--volumes --link", '"guestctl sandbox rm NAME" removes a sandbox with its disk'],
   ],
   advice: ({ reason }) => (reason === "FOLDER_NOT_EMPTY" ? "rm -r removes it with everything in it" : undefined),
@@ -76,7 +76,10 @@ function pathToRemove(argument: string): string {
     );
   }
   const path = guestPath(argument);
-  if (/^\/+$/.test(path)) throw new UsageError(`${path} is all of the sandbox; name what is in it`);
+  if (/^\/+$/.test(path))
+    throw new UsageError(
+      `${path} is the root directory, which cannot be removed; give the paths of its entries instead`,
+    );
   return path;
 }
 

@@ -28,8 +28,12 @@ scp and sftp take it with -S FILE, where FILE is a script: exec guestctl rsh "$@
 HOST is a sandbox of this node. It is ignored if --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
 chooses the agent.`,
   options: {
-    login: { short: "l", argument: "USER", help: "user that runs it: name or id (default: the workload's)" },
-    tty: { short: "t", multiple: true, help: "run in a terminal if standard input is one; -tt: always" },
+    login: {
+      short: "l",
+      argument: "USER",
+      help: "name or id of the user that runs the command (default: the workload's)",
+    },
+    tty: { short: "t", multiple: true, help: "run in a terminal if standard input is one; -tt does so always" },
     "no-tty": { short: "T", help: "do not run in a terminal" },
     "no-input": { short: "n", help: "do not read standard input" },
     ...ESCAPE_OPTION,
@@ -52,14 +56,14 @@ chooses the agent.`,
     identity: { short: "i", multiple: true, argument: "FILE", help: IGNORED },
     subsystem: {
       short: "s",
-      help: "COMMAND is the name of a subsystem, such as sftp; its program in the image is run",
+      help: "COMMAND is the name of a subsystem, such as sftp, whose program in the image is run",
     },
     ...CONNECTION_OPTIONS,
   },
   notes: `The words of COMMAND are joined by spaces, and the user's shell runs the line in the user's home. Without COMMAND a
 login shell is run, in a terminal if standard input is one. The sandbox needs /bin/sh.
 Signals end guestctl, and the agent then sends SIGHUP to the command.`,
-  statuses: "the command's own; 128 + N if signal N ended it; 255 if guestctl or the agent failed.",
+  statuses: "the command's own status; 128 + N if signal N ended it; 255 if guestctl or the agent failed.",
   examples: ["rsh box make -C /srv check", "rsh -l app box 'cd project && ./run'", "rsh -t box top"],
   takes: "anything",
   takesCommand: true,
@@ -75,8 +79,8 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
       '"guestctl help connection" explains how to reach an agent; --bridge COMMAND dials through a program',
     ],
     ["-X -Y", "there is no X11 in a sandbox"],
-    ["-M -S -O", "connections are not shared; leave it out"],
-    ["-E -I -m -G -Q -P", "leave it out; -v reports how the agent is reached"],
+    ["-M -S -O", "rsh does not share connections; leave the option out"],
+    ["-E -I -m -G -Q -P", "leave the option out; -v reports how the agent is reached"],
   ],
   completes: ["sandbox", "nothing"],
   statusOfFailure: STATUS_RSH_FAILED,
@@ -88,9 +92,7 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     }
     const [destination, ...rest] = positionals;
     if (destination === undefined)
-      throw new UsageError(
-        "rsh requires a host; if an option or a variable chooses the agent, any word can stand for it",
-      );
+      throw new UsageError("rsh requires a host; if an option or a variable chooses the agent, give any word");
     const words = rest[0] === "--" ? rest.slice(1) : rest;
     const at = destination.lastIndexOf("@");
     const [userOfHost, name] = [destination.slice(0, Math.max(at, 0)), destination.slice(at + 1)];

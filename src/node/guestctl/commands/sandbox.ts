@@ -41,15 +41,15 @@ const COMMANDS: ReadonlyMap<string, Subcommand> = new Map(
 
 export const sandbox: Command = defineGroup({
   name: "sandbox",
-  about: `Creates sandboxes that contain the agent, and manages them. After a restore it runs the restore steps, it gives each
-fork its own credentials, and it runs hooks and idle actions. "sweep" removes what interrupted commands left. All other
-commands of guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
+  about: `Creates sandboxes that contain the agent, and manages them. It runs the restore steps after a restore, gives each fork
+its own credentials, and runs hooks and idle actions. "sweep" removes what interrupted commands left. All other commands
+of guestctl find a sandbox by its name: "guestctl exec --sandbox NAME".`,
   commands: COMMANDS,
-  notes: `Each step is a line on standard error; a terminal shows the current step in one line. With --json, steps are
+  notes: `Each step is printed as a line on standard error; at a terminal, one line shows the current step. With --json, steps are
 objects with "progress", and the result is one object on standard output, with "duration_ms" if the command changed
-something. Errors have a "code". Every node of a substrate needs a node id and a state directory of its own.`,
-  statuses: `0 done; 1 not everything succeeded (see the warnings); 3 done, but isolation is not guaranteed: clones may
-share random numbers, keys or secrets; 125 guestctl failed.`,
+something. Errors have a "code". Every node of a substrate requires its own node id and state directory.`,
+  statuses: `0 if it was done; 1 if not everything succeeded (see the warnings); 3 if it was done, but isolation is not
+guaranteed: clones may share random numbers, keys or secrets; 125 if guestctl failed.`,
   examples: [
     "sandbox create --name box --agent guest-agent.tar.gz debian:12 sleep 1000",
     "sandbox standby box",

@@ -29,12 +29,15 @@ export const stat: Command = defineCommand({
   takes: { some: "a path" },
   completes: ["path"],
   elsewhere: [
-    ["-f --file-system --format --printf -t --terse", "jq selects attributes: guestctl stat --json PATH | jq .size"],
+    [
+      "-f --file-system --format --printf -t --terse",
+      "to select attributes, use jq: guestctl stat --json PATH | jq .size",
+    ],
   ],
   async run({ values, positionals }, host) {
     // Users of stat(1) may type -c for a format.
     if (values.credentials?.includes("%") === true)
-      throw new UsageError("-c is --credentials; jq selects attributes: guestctl stat --json PATH | jq .size");
+      throw new UsageError("-c is --credentials; to select attributes, use jq: guestctl stat --json PATH | jq .size");
     using client = await openClient(values, host);
     const options = { requestTimeoutMs: ANSWER_TIMEOUT_MS };
     for (const path of positionals.map(guestPath)) {

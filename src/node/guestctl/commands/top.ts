@@ -54,16 +54,16 @@ interface Sample {
 export const top: Command = defineCommand({
   usage: ["top [options] [NAME|PID...]"],
   about: `Shows the processes of a sandbox, those that use the most processor time first. At a terminal it updates the table
-until you press q or it gets SIGINT or SIGTERM; elsewhere it prints one table. NAME is the name of a kept command, or
-"workload". Works in any image. Does not count as user activity.`,
+until you press q or it gets SIGINT or SIGTERM; otherwise it prints one table. NAME is the name of a kept command, or
+"workload". Requires no program in the image. Does not count as user activity.`,
   options: {
     iterations: {
       short: "n",
       argument: "N",
-      help: "print N tables, one below the other, then exit (default 1; at a terminal no limit)",
+      help: "print N tables, one below the other, and exit (default: 1, or no limit at a terminal)",
     },
     interval: { short: "d", argument: "DURATION", help: "time between two tables (default 2s, at least 500ms)" },
-    batch: { short: "b", help: "at a terminal: print one table below the other" },
+    batch: { short: "b", help: "at a terminal: print the tables one below the other instead of redrawing the screen" },
     ...CONNECTION_OPTIONS,
   },
   notes: `CPU % is the share of one processor that all threads of the process have used since the previous

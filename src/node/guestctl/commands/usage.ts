@@ -24,15 +24,16 @@ count as user activity.`,
   options: {
     watch: { short: "w", help: "report repeatedly, until SIGINT or SIGTERM" },
     interval: { argument: "DURATION", help: "with --watch: time between two reports, 1s to 24h (default 5s)" },
-    metrics: { help: "print Prometheus' text form" },
+    metrics: { help: "print in Prometheus' text format" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --watch, "processors" also has the share of all processors that was busy since the report before.
-With --json, one object a report, the fields of the schema (GuestUsage): counters since boot. With --watch, each report
-but the first also has that share as "cpu_busy_percent". Values that the guest does not know are absent.`,
+  notes: `With --watch, "processors" also shows the share of time that all processors together were busy since the previous
+report.
+With --json, one object a report, with the fields of the schema (GuestUsage): counters since boot. With --watch, each
+report but the first also has that share as "cpu_busy_percent". Values that the guest does not know are absent.`,
   statuses: "0 if it was shown, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
-  elsewhere: [["--no-stream", "one report is the default"]],
+  elsewhere: [["--no-stream", "usage prints one report, unless --watch is given"]],
   async run({ values }, host) {
     const intervalMs = parseDurationMs(values.interval, "--interval");
     if (intervalMs !== undefined && values.watch !== true) throw new UsageError("--interval is for --watch");

@@ -9,21 +9,28 @@ export const watch: Command = defineCommand({
   about: `Prints a line for each change in a directory of a sandbox, until SIGINT or SIGTERM. A path may begin with a colon, as in
 "cp". Does not count as user activity.`,
   options: {
-    recursive: { short: "r", help: "all directories below it too; not over links or into mount points" },
-    name: { argument: "PATTERN", multiple: true, help: "only what has this name (*.ts) or path (src/**); repeatable" },
+    recursive: {
+      short: "r",
+      help: "also watch all directories below it, except through links and in mounted file systems",
+    },
+    name: {
+      argument: "PATTERN",
+      multiple: true,
+      help: "report only entries with this name (*.ts) or path (src/**); repeatable",
+    },
     ignore: {
       argument: "PATTERN",
       multiple: true,
-      help: "ignore what has this name (node_modules) or path, and what is below it; repeatable",
+      help: "ignore entries with this name (node_modules) or path, and everything below them; repeatable",
     },
     ...CONNECTION_OPTIONS,
   },
-  notes: `A line is what happened (created, modified, closed, attributes, removed, moved, rescan) and the path. After "moved",
-the new path follows the old one. "closed" says that a file that was open for writing was closed. "rescan" says that
+  notes: `Each line has an event (created, modified, closed, attributes, removed, moved, rescan) and a path. After "moved", the
+new path follows the old one. "closed" means that a file that was open for writing was closed. "rescan" means that
 changes below a directory were not reported one by one, for example while the connection was lost: list this directory
-again. With --json, one object a line: "event", "path", "new_path", "directory" and, where changes below it cannot be
-reported, "errno"; "raw_path" and "raw_new_path" (base64) if they are not UTF-8. The first one is "ready": the watch is
-active.`,
+again. With --json, one object a line: "event", "path", "new_path", "directory" and, if changes below a directory cannot
+be reported, "errno"; "raw_path" and "raw_new_path" (base64) if a path is not UTF-8. The first event is "ready": the
+watch is active.`,
   statuses: "0 if SIGINT or SIGTERM ended it, 125 if guestctl failed or the directory was removed.",
   examples: ["watch -r :/srv/app", "watch -r --ignore node_modules --name '*.ts' --json :/srv/app"],
   takes: { one: "the path of one directory" },

@@ -17,7 +17,9 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
   takesRawNames: [],
   takes: { one: "one path" },
   ignored: ["-i --ignore-interrupts"],
-  elsewhere: [["-a --append", "a file is replaced as a whole; guestctl exec -i -- sh -c 'cat >> \"$0\"' PATH appends"]],
+  elsewhere: [
+    ["-a --append", "write replaces the whole file; to append, run: guestctl exec -i -- sh -c 'cat >> \"$0\"' PATH"],
+  ],
   completes: ["path", "nothing"],
   async run({ values, positionals }, host) {
     const path = guestPath(positionals[0] ?? "");

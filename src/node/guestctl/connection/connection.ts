@@ -160,7 +160,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     short: "H",
     argument: "ADDRESS",
-    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several in order with commas (or GUESTCTL_ADDRESS)` as string,
+    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several with commas, tried in this order (or GUESTCTL_ADDRESS)` as string,
   },
   bridge: {
     topic: "connection",
@@ -172,7 +172,7 @@ export const CONNECTION_OPTIONS = {
     short: "c",
     argument: "DIR",
     completes: "directory",
-    help: 'directory made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge only need its token',
+    help: 'directory made by "guestctl issue" (or GUESTCTL_CREDENTIALS); unix: and --bridge require only the token in it',
   },
   "server-name": {
     topic: "connection",
@@ -193,7 +193,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     argument: "DIR",
     completes: "directory",
-    help: 'with a sandbox: its node\'s journal, as for "guestctl sandbox" (or GUESTCTL_STATE)',
+    help: 'with a sandbox: directory of its node\'s journal, as for "guestctl sandbox" (or GUESTCTL_STATE)',
   },
   api: {
     topic: "connection",

@@ -42,7 +42,7 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
     : (await stat(nameOf(destination)).catch(() => undefined))?.isDirectory() === true;
   const intoDirectory = isDirectoryThere || (await madeDirectory(order, context));
   if (sources.length > 1 && !intoDirectory)
-    throw new CliError(`${destination} is not a directory; several sources need one`);
+    throw new CliError(`${destination} must be a directory, because there are several sources`);
   for (const source of sources) {
     const name = basename(source);
     // As in cp(1), the content of `..` goes into the directory itself, not above it.
@@ -71,7 +71,9 @@ async function madeDirectory({ direction, sources, destination }: CopyOrder, con
   // As in cp(1), a single directory is copied under the new name.
   if (isDirectory && sources.length === 1) return false;
   if (!options.makesParents)
-    throw new CliError(`there is no directory ${destination}${isUpload ? " in the sandbox" : ""}; --parents makes it`);
+    throw new CliError(
+      `there is no directory ${destination}${isUpload ? " in the sandbox" : ""}; --parents creates it`,
+    );
   if (isUpload) await client.files.mkdir(nameOf(destination), { recursive: true });
   else await locally(destination, mkdir(nameOf(destination), { recursive: true }));
   return true;
@@ -188,7 +190,7 @@ export function parseOrder(paths: readonly string[]): CopyOrder {
       `${named} is not a path in a sandbox; write ${name}${remoteForm(path)}, or -H and ${remoteForm(path)}`,
     );
   }
-  const within = remote > 0 && isRemote(destination) ? '; within it: "guestctl exec -- cp"' : "";
+  const within = remote > 0 && isRemote(destination) ? '; to copy within it: "guestctl exec -- cp"' : "";
   throw new UsageError(
     `cp copies either to or from the sandbox, whose paths begin with a colon, as in :/etc/hosts${within}`,
   );
@@ -227,7 +229,9 @@ function parseStream(sources: readonly string[], destination: string): Omit<Copy
   if (more.length === 0 && source === STREAM && isRemote(destination)) {
     return { direction: "tar in", sources, destination: remotePath(destination) };
   }
-  throw new UsageError("- is a tar archive, either of one path, as in :/srv -, or for one directory, as in - :/srv");
+  throw new UsageError(
+    '"-" is a tar archive: ":/srv -" writes one from a path, and "- :/srv" unpacks one into a directory',
+  );
 }
 
 function remotePath(argument: string): string {

@@ -66,7 +66,7 @@ async function entryOf({ what, read }: Destination, path: string, name: string):
     .map((line) => line.split(":"))
     .find((each) => each[isNumber ? 2 : 0] === name);
   if (fields === undefined || !/^\d+$/.test(fields[2] ?? ""))
-    throw new CliError(`${path} ${what} has no ${JSON.stringify(name)}; give its id`);
+    throw new CliError(`${path} ${what} has no entry ${JSON.stringify(name)}; give a numeric id`);
   return fields;
 }
 

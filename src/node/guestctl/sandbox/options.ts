@@ -6,7 +6,7 @@ export const ENVIRONMENT_OPTIONS = {
     short: "e",
     multiple: true,
     argument: "NAME=value",
-    help: "set a variable; NAME alone copies it from guestctl's environment (other users of this host can read arguments)",
+    help: "set a variable; NAME alone copies it from guestctl's environment, which keeps it out of arguments that other users can read",
   },
   "env-file": {
     multiple: true,
@@ -34,7 +34,7 @@ export const FREEZE_OPTION = {
   freeze: {
     argument: "HOW",
     completes: ["on", "off", "required"],
-    help: "freeze the session for the snapshot: on (default), off, or required, with which the command fails if it cannot freeze",
+    help: "freeze the session for the snapshot: on (default), off, or required (the command fails if it cannot freeze)",
   },
 } as const;
 

@@ -203,9 +203,9 @@ export function sweepText({ removed, orphans, awakened, late, warnings, complete
 /** Describes what a sweep would work on. */
 export function planText({ restore, unfinished, orphans }: SweepPlan): string {
   const lines = [
-    ...restore.map((name) => `${name}: would do its restore steps, if it runs without them\n`),
+    ...restore.map((name) => `${name}: would do its restore steps, if it is running without having done them\n`),
     ...unfinished.map((name) => `${name}: would be finished or removed\n`),
-    ...orphans.map(({ kind, name }) => `${kind} ${name}: would be removed: the journal does not have it\n`),
+    ...orphans.map(({ kind, name }) => `${kind} ${name}: would be removed, because the journal does not have it\n`),
   ];
   return lines.length === 0 ? "nothing to sweep\n" : lines.join("");
 }

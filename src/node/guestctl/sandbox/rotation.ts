@@ -22,7 +22,7 @@ export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string 
   const leftMs = credentialsExpireMs - Date.now();
   if (leftMs > SOON_MS) return until;
   const when = leftMs <= 0 ? "expired" : `in ${Math.floor(leftMs / DAY_MS)} days`;
-  return `${until}: ${when}; guestctl sandbox rotate ${name}`;
+  return `${until} (${when}); to renew them: guestctl sandbox rotate ${name}`;
 }
 
 /** The line of `sandbox node` about credentials that expire soon; no line if there are none. */
@@ -30,6 +30,6 @@ export function credentialLines({ expiring }: Pick<NodeStatus, "expiring">): Rep
   if (expiring.length === 0) return [];
   const [first] = expiring;
   const day = new Date(first?.expireMs ?? 0).toISOString().slice(0, 10);
-  const words = `${expiring.length} expire within 30 days, first ${first?.name} on ${day}; guestctl sandbox rotate --all`;
+  const words = `${expiring.length} expire within 30 days, the first (${first?.name}) on ${day}; to renew them: guestctl sandbox rotate --all`;
   return [["credentials", words]];
 }

@@ -108,7 +108,7 @@ export function parseEscapeChar(text: string = DEFAULT_ESCAPE): number | undefin
   const [, control, plain] = /^(?:\^([@-_a-z])|([!-~]))$/.exec(text) ?? [];
   if (control !== undefined) return control.charCodeAt(0) & CONTROL_BITS;
   if (plain !== undefined) return plain.charCodeAt(0);
-  throw new UsageError("--escape-char requires one character such as ~, one with Ctrl such as ^], or none");
+  throw new UsageError('--escape-char requires a character such as ~, a control character such as ^], or "none"');
 }
 
 /** An escape character in readable form. */

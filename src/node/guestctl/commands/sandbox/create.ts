@@ -17,19 +17,29 @@ it is the workload's command. Without a command, --process or the image says wha
     process: {
       argument: "FILE",
       completes: "file",
-      help: "the workload as a Process message in proto3 JSON; COMMAND and --env are added to it",
+      help: "file that describes the workload: a Process message in proto3 JSON; COMMAND and --env are added to it",
     },
-    hooks: { argument: "FILE", completes: "file", help: "its hooks as a Hooks message in proto3 JSON" },
+    hooks: {
+      argument: "FILE",
+      completes: "file",
+      help: "file that describes the hooks: a Hooks message in proto3 JSON",
+    },
     tag: { multiple: true, argument: "KEY=VALUE", also: ["label", "l"], help: "add a tag to the instance" },
     vcpus: { argument: "N", also: ["cpus"], help: "number of virtual processors" },
-    memory: { argument: "SIZE", short: "m", help: "memory, such as 1GB" },
-    "overlay-size": { argument: "SIZE", help: "limit of what it writes to its disk, such as 20GB" },
-    hypervisor: { argument: "NAME", help: "qemu, or another one that the daemon supports" },
-    ttl: { argument: "DURATION", help: "let watch remove it when its user has been inactive for this long" },
+    memory: { argument: "SIZE", short: "m", help: "size of the memory, such as 1GB" },
+    "overlay-size": {
+      argument: "SIZE",
+      help: "limit of the data that the sandbox can write to its disk, such as 20GB",
+    },
+    hypervisor: { argument: "NAME", help: "hypervisor: qemu, or another one that the daemon supports" },
+    ttl: {
+      argument: "DURATION",
+      help: 'let "guestctl sandbox watch" remove the sandbox after its user has been inactive for this long',
+    },
     "idle-action": {
       argument: "ACTION",
       completes: ["none", "standby", "stop"],
-      help: "what watch does when the workload has declared itself idle: none, standby or stop (default none)",
+      help: 'what "guestctl sandbox watch" does when the workload declares itself idle: none, standby or stop (default none)',
     },
     ...AGENT_OPTION,
     "agent-port": { argument: "PORT", help: `the agent's port in the sandbox (default ${DEFAULT_PORT})` },
@@ -45,13 +55,13 @@ it is the workload's command. Without a command, --process or the image says wha
   elsewhere: [
     [
       "-i -t --interactive --tty",
-      "create starts the workload without a terminal; then: guestctl exec -it --sandbox NAME -- sh",
+      "create starts the workload without a terminal; for a shell, then run: guestctl exec -it --sandbox NAME -- sh",
     ],
     [
       "-p -P --publish --publish-all --expose",
-      'once it runs: guestctl forward --sandbox NAME 8080:80, or "guestctl sandbox publish" for a hostname',
+      'once the sandbox runs: guestctl forward --sandbox NAME 8080:80, or "guestctl sandbox publish" for a hostname',
     ],
-    ["--rm", '--ttl DURATION lets "guestctl sandbox watch" remove it, "guestctl sandbox rm NAME" does at once'],
+    ["--rm", '--ttl DURATION lets "guestctl sandbox watch" remove it later, "guestctl sandbox rm NAME" removes it now'],
     [
       "--volume --mount --tmpfs --volumes-from",
       'no directory of the host is mounted in a sandbox; "guestctl cp" copies files',
@@ -62,7 +72,7 @@ it is the workload's command. Without a command, --process or the image says wha
     ],
     ["--entrypoint", "the words after IMAGE are the workload's whole command"],
     ["-c --cpu-shares --cpuset-cpus", "--vcpus N sets the number of virtual processors"],
-    ["--memory-swap --shm-size --storage-opt", "--memory SIZE sets its memory, --overlay-size SIZE its disk"],
+    ["--memory-swap --shm-size --storage-opt", "--memory SIZE sets the memory, --overlay-size SIZE limits the disk"],
     [
       "--hostname --network --net --ip --dns --add-host --link --mac-address",
       "the substrate chooses the network of a sandbox",

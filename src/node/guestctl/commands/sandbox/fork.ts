@@ -15,8 +15,8 @@ import { defineVerb, RESTORE_STATUSES, variablesOf } from "./verb.ts";
 export const fork: Subcommand = defineVerb({
   summary: "make another sandbox from a sandbox or a snapshot",
   usage: ["fork NAME [--name FORK] [-e NAME=value]..."],
-  about: `Makes another sandbox from a sandbox or a snapshot. The fork has credentials and random numbers of its own, and may have
-variables of its own. A running source is suspended for that and resumed after it.`,
+  about: `Makes another sandbox from a sandbox or a snapshot. The fork has its own credentials and random numbers, and may have
+its own variables. A running source is suspended during the fork, and resumed afterwards.`,
   options: {
     name: { argument: "FORK", help: "name of the fork (default: a random one)" },
     ...ENVIRONMENT_OPTIONS,

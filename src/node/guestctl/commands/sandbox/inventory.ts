@@ -18,12 +18,12 @@ export const images: Subcommand = defineVerb({
   summary: "list the images from which sandboxes can be created",
   usage: ["images [--daemon-folder DIR]"],
   about:
-    "Lists all images of the daemon, also those that other nodes use. For each image that is not ready, says what to do.",
+    "Lists all images of the daemon, also those that other nodes use, and says for each image that is not ready what to do.",
   options: {
     "daemon-folder": {
       argument: "DIR",
       completes: "directory",
-      help: "data directory of the daemon, to measure the disk space of images (default /var/lib/hypeman)",
+      help: "data directory of the daemon, in which the disk space of images is measured (default /var/lib/hypeman)",
     },
   },
   examples: ["images"],

@@ -16,16 +16,20 @@ const DEFAULT_HOST = "127.0.0.1";
 export const metrics: Subcommand = defineVerb({
   summary: "print the usage of all running sandboxes for Prometheus",
   usage: ["metrics [--listen [HOST:]PORT]"],
-  about:
-    "Prints what all running sandboxes use in Prometheus' text form, or serves it over HTTP until a signal ends it.",
+  about: `Prints the resource usage of all running sandboxes in Prometheus' text format, or serves it over HTTP until a signal
+ends it.`,
   options: {
-    listen: { argument: "[HOST:]PORT", help: "serve it at http://HOST:PORT/metrics (default HOST 127.0.0.1)" },
+    listen: {
+      argument: "[HOST:]PORT",
+      help: "serve the metrics at http://HOST:PORT/metrics (HOST is 127.0.0.1 by default)",
+    },
   },
   examples: ["metrics", "metrics --listen 9100"],
   takes: "nothing",
   isReading: true,
   async run({ node, values: { listen, json: asJson }, host }) {
-    if (listen !== undefined && asJson === true) throw new UsageError("--listen serves the text form only, not --json");
+    if (listen !== undefined && asJson === true)
+      throw new UsageError("--listen serves only Prometheus' text format, so it cannot be combined with --json");
     using reader = node.usageReader();
     if (listen !== undefined) return await serve(reader, addressOf(listen), host);
     const usages = await reader.read();
@@ -44,7 +48,7 @@ function textOf(usages: readonly SandboxUsage[]): string {
     usage === undefined ? [] : [{ usage, labels: { sandbox: name } }],
   );
   const up = usages.map(({ name, usage }) => `guest_up{sandbox="${name}"} ${usage === undefined ? 0 : 1}\n`);
-  const head = "# HELP guest_up 1: the sandbox's agent reported its usage.\n# TYPE guest_up gauge\n";
+  const head = "# HELP guest_up 1 if the sandbox's agent reported its usage, otherwise 0.\n# TYPE guest_up gauge\n";
   return `${up.length === 0 ? "" : head}${up.join("")}${usageMetrics(reports)}`;
 }
 

@@ -3,21 +3,21 @@ import { listenOf, portOf, publicationObject, publicationWords } from "../../san
 import { defineVerb } from "./verb.ts";
 
 const LISTEN_OPTION = {
-  listen: { argument: "PORT", help: "port of the host on which it is served (default 80)" },
+  listen: { argument: "PORT", help: "port of the host at which the ingress serves the hostname (default 80)" },
 } as const;
 
 export const publish: Subcommand = defineVerb({
   summary: "route a hostname to a port of a sandbox",
   usage: ["publish NAME PORT HOSTNAME [--listen PORT] [--wait DURATION]"],
-  about: `Routes a hostname to a port of a sandbox, by the substrate's ingress, until it is unpublished or the sandbox is
-removed.`,
+  about: `Makes the substrate's ingress route a hostname to a port of a sandbox, until the hostname is unpublished or the sandbox
+is removed.`,
   options: {
     ...LISTEN_OPTION,
     "ingress-host": {
       argument: "ADDRESS",
-      help: "address of the daemon's ingress, to check whether it serves (default 127.0.0.1)",
+      help: "address of the daemon's ingress, for checking that it serves the hostname (default 127.0.0.1)",
     },
-    wait: { argument: "DURATION", help: "wait until it is served, at most this long" },
+    wait: { argument: "DURATION", help: "wait until the ingress serves the hostname, for at most this long" },
   },
   statuses: "0 if it is published, 1 if it is published with a warning, 125 if guestctl failed.",
   examples: ["publish box 3000 web.example.com --wait 30s"],
@@ -31,7 +31,7 @@ removed.`,
       timeoutMs,
     });
     const warning = made.warning === undefined ? "" : `; ${printable(made.warning)}`;
-    const rest = timeoutMs === undefined ? warning || "; --wait checks that it is served" : "";
+    const rest = timeoutMs === undefined ? warning || "; --wait checks that the ingress serves it" : "";
     const status = made.warning === undefined ? 0 : STATUS_NOT_AS_INTENDED;
     return { text: `${publicationWords(made)} of ${name}${rest}\n`, json: publicationObject(made), status };
   },

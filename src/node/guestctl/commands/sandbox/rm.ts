@@ -4,9 +4,9 @@ import { defineVerb } from "./verb.ts";
 export const rm: Subcommand = defineVerb({
   summary: "remove sandboxes and snapshots",
   usage: ["rm [-f] NAME..."],
-  about: `Removes sandboxes and snapshots with their disks and credentials. A running sandbox gets two seconds to clean up. All
-names are tried, also after a failure.`,
-  options: { force: { short: "f", help: "a name that does not exist is not a failure" } },
+  about: `Removes sandboxes and snapshots with their disks and credentials. A running sandbox gets two seconds to clean up. If one
+cannot be removed, rm continues with the next.`,
+  options: { force: { short: "f", help: "do not fail for a name that does not exist" } },
   statuses: "0 if all were removed, 1 if some could not be, 125 if none could.",
   examples: ["rm box twin", "rm -f box"],
   ignored: ["--volumes", "--now", "--wait"],

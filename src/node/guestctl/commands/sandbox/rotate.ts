@@ -9,7 +9,10 @@ export const rotate: Subcommand = defineVerb({
 interrupted is completed by the next one, or by a sweep.`,
   options: {
     all: { help: "rotate the credentials of all running sandboxes" },
-    "older-than": { argument: "DURATION", help: "with --all, only credentials that are older, such as 30d" },
+    "older-than": {
+      argument: "DURATION",
+      help: "with --all, rotate only credentials that are older than this, such as 30d",
+    },
     ...WAIT_OPTION,
   },
   statuses: "0 if all were rotated, 1 if some could not be, 125 if guestctl failed.",

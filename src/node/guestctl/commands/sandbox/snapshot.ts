@@ -14,8 +14,8 @@ import { defineVerb, RESTORE_STATUSES } from "./verb.ts";
 export const snapshot: Subcommand = defineVerb({
   summary: "keep the state of a sandbox; the sandbox continues",
   usage: ["snapshot NAME [--name SNAPSHOT] [--freeze on|off|required]"],
-  about: `Takes a snapshot of a sandbox, with its memory and disk, from which "guestctl sandbox fork" makes others. A running
-sandbox is suspended for that and resumed after it.`,
+  about: `Takes a snapshot of a sandbox, with its memory and disk, from which "guestctl sandbox fork" makes other sandboxes. A
+running sandbox is suspended during the snapshot, and resumed afterwards.`,
   options: {
     name: { argument: "SNAPSHOT", help: "name of the snapshot (default: a random one)" },
     ...FREEZE_OPTION,

@@ -12,12 +12,12 @@ export const sweep: Subcommand = defineVerb({
   summary: "finish or remove what interrupted commands left",
   usage: ["sweep [--dry-run] [--take-over]"],
   about: `Finishes or removes what interrupted commands left: sandboxes that were restored and have not done their restore steps
-(those first whose freeze ends first), half-made sandboxes and snapshots, and everything at the daemon that has this
-node's tag and no entry in its journal. Run it when a node starts.`,
+(in the order in which their freezes end), half-made sandboxes and snapshots, and everything at the daemon that has this
+node's tag but no entry in this node's journal. Run it when a node starts.`,
   options: {
-    "dry-run": { short: "n", help: "only report what a sweep would work on" },
+    "dry-run": { short: "n", help: "only report what a sweep would do" },
     "take-over": {
-      help: "also remove what another journal with the same node id created; only if no other node uses this id",
+      help: "also remove what another journal with the same node id created; use it only if no other node uses this id",
     },
     ...AGENT_OPTION,
     ...TIMEOUT_OPTION,
