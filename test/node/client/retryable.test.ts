@@ -28,16 +28,19 @@ async function leaving() {
 }
 
 /**
- * Serves HTTP/2 over a unix socket as an agent at its limits does: accepts no stream, and ends the connection with a
- * GOAWAY whose last stream is 0 (RFC 9113, 6.8: such streams were not processed). The client cannot have sent the
- * message yet, because the window of its stream is 0 (6.5.2).
+ * Serves HTTP/2 over a unix socket, and answers each request with one frame. A client with a window of 0 for its
+ * streams cannot have sent its message yet (RFC 9113, 6.5.2).
  */
-async function serveGoaway(path: string): Promise<AsyncDisposable> {
+async function serveFrame(
+  path: string,
+  windowBytes: number,
+  answer: (stream: number) => Buffer,
+): Promise<AsyncDisposable> {
   const server = createServer((socket) => {
-    socket.write(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, 0)));
+    socket.write(frame(FRAME.settings, 0, 0, setting(INITIAL_WINDOW_SIZE, windowBytes)));
     socket.on("error", () => {});
-    const takeFrame = (_frame: Buffer, type: number): void => {
-      if (type === FRAME.headers) socket.write(frame(FRAME.goaway, 0, 0, uint32(0, CODE.none)));
+    const takeFrame = (whole: Buffer, type: number): void => {
+      if (type === FRAME.headers) socket.write(answer(whole.readUInt32BE(5)));
     };
     socket.on("data", frameReader(takeFrame, PREFACE.length));
   });
@@ -92,15 +95,24 @@ describe("error.retryable", () => {
     assert.deepEqual([refused.code, refused.retryable], ["CONNECTION_REFUSED", true]);
   });
 
-  test("a call that the agent's GOAWAY did not accept is retryable", async () => {
-    await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-goaway-"));
-    const address = join(scratch.path, "agent.sock");
-    await using _server = await serveGoaway(address);
-    using client = connect({ address: `unix:${address}`, token: "token" });
-    const { status, code, retryable, message } = await failureOf(client.run(["true"]));
-    assert.deepEqual([status, code, retryable], ["UNAVAILABLE", "CONNECTION_CLOSED", true]);
-    assert.match(message, /^the agent closed the connection before it accepted the call/);
-  });
+  // A GOAWAY whose last stream is 0, as of an agent at its limits: such streams were not processed (RFC 9113, 6.8).
+  const goaway = (): Buffer => frame(FRAME.goaway, 0, 0, uint32(0, CODE.none));
+  // Nor was such a stream (RFC 9113, 8.7).
+  const refusal = (stream: number): Buffer => frame(FRAME.reset, 0, stream, uint32(CODE.refusedStream));
+  for (const [what, windowBytes, answer] of [
+    ["that the agent's GOAWAY did not accept", 0, goaway],
+    ["whose stream was refused", 65_535, refusal],
+    ["whose stream was refused before its message was sent", 0, refusal],
+  ] as const)
+    test(`a call ${what} is retryable`, async () => {
+      await using scratch = await mkdtempDisposable(join(tmpdir(), "guest-agent-refused-"));
+      const address = join(scratch.path, "agent.sock");
+      await using _server = await serveFrame(address, windowBytes, answer);
+      using client = connect({ address: `unix:${address}`, token: "token" });
+      const { status, code, retryable, message } = await failureOf(client.run(["true"]));
+      assert.deepEqual([status, code, retryable], ["UNAVAILABLE", "CONNECTION_CLOSED", true]);
+      assert.match(message, /^the agent closed the connection before it accepted the call/);
+    });
 
   test("an invalid or aborted call is not retryable", async () => {
     await using agent = await startAgent();

@@ -17,10 +17,12 @@ export interface Cause {
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
 /**
- * The text of grpc-js 1.14 (subchannel-call.ts) if the server's GOAWAY does not accept the stream of a call whose first
- * message waits for the stream's window. Such a call was not processed (RFC 9113, 6.8 and 8.7).
+ * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM: with the first one, the
+ * call's first message was waiting for the stream's window. Such a call was not processed, whether the server refused
+ * its stream or its GOAWAY does not accept it (RFC 9113, 6.8 and 8.7). Node ends streams in the same way that it cannot
+ * send because their connection closes.
  */
-const NOT_ACCEPTED = /^Write error: Stream closed with error code NGHTTP2_REFUSED_STREAM$/;
+const NOT_ACCEPTED = /^(?:Write error: Stream closed with error code NGHTTP2_REFUSED_STREAM|Stream refused by server)$/;
 
 /** Error texts of failed connections. The first pattern that matches wins. */
 const CAUSES: readonly (readonly [pattern: RegExp, code: ErrorCode])[] = [
