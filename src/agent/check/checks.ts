@@ -35,11 +35,11 @@ function isAtLeast(release: string, { major, minor }: typeof NEWEST): boolean {
 const CAPABILITIES: readonly (readonly [name: string, bit: number, without: string])[] = [
   ["CAP_CHOWN", 0, "WriteFile cannot set the owner"],
   ["CAP_DAC_OVERRIDE", 1, "files of other users may not be accessible"],
-  ["CAP_FOWNER", 3, "WriteFile cannot set the mode of others' files"],
+  ["CAP_FOWNER", 3, "WriteFile cannot set the mode of files of other users"],
   ["CAP_KILL", 5, "commands of other users cannot be ended"],
   ["CAP_SETGID", 6, "commands cannot run as another user"],
   ["CAP_SETUID", 7, "commands cannot run as another user"],
-  ["CAP_SYS_ADMIN", 21, "entropy is not credited, and cgroups need a mount"],
+  ["CAP_SYS_ADMIN", 21, "entropy is not credited, and commands get cgroups only if cgroup2 is mounted"],
   ["CAP_SYS_NICE", 23, "a busy workload slows the agent down"],
   ["CAP_SYS_TIME", 25, "the clock is not stepped"],
 ];
@@ -65,7 +65,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "kernel",
       !isAtLeast(kernel, NEWEST),
       kernel,
-      "has everything that the agent uses",
+      "this kernel has every feature that the agent uses",
       "older than 5.14: a command's processes are found by walking /proc, so a process that detaches completely is not killed",
     ),
     // Seccomp filters of older container runtimes refuse newer system calls.
@@ -80,8 +80,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "user",
       uid !== 0,
       `${uid}${isInit ? ", PID 1" : ""}`,
-      "the agent has the guest's own root",
-      "commands run and files are accessed as this user",
+      "the agent runs as root",
+      "the agent runs commands and accesses files as this user",
     ),
     capabilities === undefined
       ? {
@@ -108,8 +108,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       ok: true,
       found: hasVsock ? "there" : "none",
       meaning: hasVsock
-        ? "the host can reach SVC_GUEST_VSOCK_PORT if the VMM gives the guest a device"
-        : "SVC_GUEST_VSOCK_PORT would fail: the kernel needs CONFIG_VSOCKETS and the transport of the VMM",
+        ? "the host can reach SVC_GUEST_VSOCK_PORT if the VMM gives the guest a vsock device"
+        : "the agent cannot listen on SVC_GUEST_VSOCK_PORT: the kernel needs CONFIG_VSOCKETS and the VMM's vsock transport",
     },
     check(
       "/proc",
@@ -117,15 +117,15 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "there",
       "processes can be found",
       cgroups.refusal === undefined
-        ? "commands that look for it fail; the agent finds processes by their cgroup"
-        : "only the process group of a command can be ended, not processes that left it. Mount /proc",
+        ? "programs that read /proc fail; the agent finds processes by their cgroup"
+        : "the agent can end only the process group of a command, not processes that left the group. Mount /proc",
     ),
     check(
       "/dev/null",
       devices["/dev/null"],
       "there",
-      "commands without input read from it",
-      "commands without input get an empty pipe; shells and many programs require the device. Give the image a /dev",
+      "commands without input read from /dev/null",
+      "commands without input get an empty pipe; shells and many programs require /dev/null. Create it in the image",
     ),
     check(
       "terminal",
@@ -138,14 +138,14 @@ export function checkGuest(facts: GuestFacts): Check[] {
       name: "/etc/passwd",
       ok: true,
       found: hasAccounts ? "there" : "none",
-      meaning: hasAccounts ? "users can be named" : "users can be given by number only; HOME is /",
+      meaning: hasAccounts ? "users can be given by name" : "users can be given only by number; HOME is /",
     },
     check(
       "cgroups",
       cgroups.refusal,
       `version 2${cgroups.controllers.length > 0 ? `: ${cgroups.controllers.join(" ")}` : ", no controllers"}`,
-      `each command has its own, and is killed with all it started; oom_killed is ${cgroups.controllers.includes("memory") ? "" : "not "}reported`,
-      "processes of a command are found by walking /proc; daemons escape. Mount cgroup2 writable, or give CAP_SYS_ADMIN",
+      `each command has its own cgroup, so all of its processes can be killed; oom_killed is ${cgroups.controllers.includes("memory") ? "" : "not "}reported`,
+      "a command's processes are found by walking /proc, which misses daemons. Mount cgroup2 writable, or give the agent CAP_SYS_ADMIN",
     ),
     check(
       "memory",
@@ -160,7 +160,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       openFiles < ENOUGH_OPEN_FILES,
       String(openFiles),
       "enough for 256 commands at once",
-      "fewer than 256 commands at once; raise the hard RLIMIT_NOFILE to 2048",
+      "fewer than 256 commands can run at once; raise the hard RLIMIT_NOFILE to 2048",
     ),
     check(
       "/dev/urandom",
@@ -175,8 +175,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "can be credited",
       "the restore steps credit the entropy that the host sends, and make the kernel reseed its random generator",
       entropy.open === undefined
-        ? "the host's entropy is mixed in but not credited, and the kernel is not forced to reseed. Give CAP_SYS_ADMIN in the first user namespace"
-        : "RunRestoreDuties reports entropy_open, because only the agent's own random generator is reseeded. Give the guest /dev/urandom",
+        ? "the host's entropy is mixed in but not credited, and the kernel is not forced to reseed. Give the agent CAP_SYS_ADMIN in the initial user namespace"
+        : "RunRestoreDuties reports entropy_open, because only the agent's own random generator is reseeded. Create /dev/urandom in the guest",
     ),
     check(
       "reseed",
@@ -190,7 +190,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       clockStep,
       "can be stepped",
       "the restore steps set the clock",
-      "the restore steps do not set the clock, and RunRestoreDuties reports clock_set. Give CAP_SYS_TIME in the first user namespace",
+      "the restore steps cannot set the clock, and RunRestoreDuties reports clock_set. Give the agent CAP_SYS_TIME in the initial user namespace",
     ),
   ];
 }

@@ -181,7 +181,8 @@ function jsonProblems(message: DescMessage, json: unknown, path = ""): string[] 
   }
   for (const { fields } of message.oneofs) {
     const given = fields.filter(({ name, jsonName }) => isObject(json[name] ?? json[jsonName]));
-    if (given.length > 1) problems.push(`${path}: has ${given.map(({ name }) => name).join(" and ")}; give one`);
+    if (given.length > 1)
+      problems.push(`${path}: has ${given.map(({ name }) => name).join(" and ")}; set only one of them`);
   }
   return problems;
 }

@@ -32,7 +32,7 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     return undefined;
   };
   const cert = parsed("SVC_TLS_CERT_FILE", files.cert, firstCertificate, "is not a PEM certificate");
-  const key = parsed("SVC_TLS_KEY_FILE", files.key, createPrivateKey, "is not a PEM private key without a passphrase");
+  const key = parsed("SVC_TLS_KEY_FILE", files.key, createPrivateKey, "is not an unencrypted PEM private key");
   if (cert !== undefined && key !== undefined && !cert.value.checkPrivateKey(key.value))
     faults.push({ variable: "SVC_TLS_KEY_FILE", problem: "does not belong to the certificate of SVC_TLS_CERT_FILE" });
   const ca = parsed("SVC_TLS_CLIENT_CA_FILE", files.clientCa, firstCertificate, "is not a PEM certificate");
@@ -44,7 +44,9 @@ export function tlsFaults(files: ReadTlsFiles): BootstrapFault[] {
     return hasAuthority(ca.bytes) ? faults : [{ variable: "SVC_TLS_CLIENT_CA_FILE", problem: NO_AUTHORITY }];
   } catch (error) {
     const code = error instanceof Error && "code" in error ? ` (${String(error.code)})` : "";
-    return [{ variable: "SVC_TLS_CERT_FILE", problem: `OpenSSL refuses the three TLS files together${code}` }];
+    return [
+      { variable: "SVC_TLS_CERT_FILE", problem: `OpenSSL rejects the combination of the three TLS files${code}` },
+    ];
   }
 }
 

@@ -170,7 +170,7 @@ function rejectOther({ kind }: ExecInput): undefined {
     case "signal":
       throw invalidField(
         kind,
-        "is not possible for the workload: this call only reads its output; run kill(1) with the pid of `started`",
+        "is not possible for the workload: this call only reads its output; run kill(1) with the pid from the `started` frame",
       );
     case "forget":
       throw invalidField(

@@ -213,7 +213,8 @@ export class Acceptor {
         const socket: (Socket & SocketWithConnection) | undefined = cid === HOST_CID ? socketOver(fd) : undefined;
         if (socket === undefined) {
           closeSync(fd);
-          const reason = cid === HOST_CID ? "this Node cannot read vsock" : "the peer is not the host (CID 2)";
+          const reason =
+            cid === HOST_CID ? "this version of Node cannot read vsock sockets" : "the peer is not the host (CID 2)";
           this.#logRefused("connection_refused", address, reason);
           return;
         }

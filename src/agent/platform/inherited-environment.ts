@@ -41,7 +41,7 @@ function descriptor(environment: NodeJS.ProcessEnv, name: string): number | unde
   delete environment[name];
   const fd = Number(text);
   if (!Number.isInteger(fd) || fd < 3)
-    throw new Error(`${name} must be a descriptor number; the launcher sets it, so remove it`);
+    throw new Error(`${name} must be a descriptor number, which only the launcher sets; remove the variable`);
   return fd;
 }
 

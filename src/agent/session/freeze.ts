@@ -156,8 +156,8 @@ export class SessionFreeze {
       this.#state.kind === "frozen" && this.#state.specRefused
         ? `the session is frozen because the restore steps rejected a spec file, and will be killed in ${leftMs} ms: ` +
           `replace the file that the agent's log names (process_env_refused) and run the restore steps again`
-        : `the session is frozen for a snapshot, for ${leftMs} ms more unless RunRestoreDuties thaws it: ` +
-          `run the restore steps, or wait`;
+        : `the session is frozen for a snapshot: call RunRestoreDuties, which thaws it, ` +
+          `or wait until it thaws in ${leftMs} ms`;
     throw new AgentError("FAILED_PRECONDITION", "SESSION_FROZEN", message, { leftMs: String(leftMs) });
   }
 

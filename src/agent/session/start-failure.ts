@@ -24,13 +24,15 @@ const LIMIT_ERRNOS: ReadonlySet<string> = new Set(["EAGAIN", "ENOMEM", "EMFILE",
 
 /** Errors of execve(2), with what each means for the command. */
 const EXECVE: Readonly<Record<string, Failure>> = {
-  ENOENT: notFound("no such command (or the interpreter that it names is missing); check its name and PATH"),
+  ENOENT: notFound("no such command, or its interpreter is missing; check its name and PATH"),
   ENOTDIR: notFound("a component of the command's path is not a directory"),
   ELOOP: notFound("too many symbolic links on the command's path"),
   ENAMETOOLONG: ["INVALID_ARGUMENT", "EXEC_NOT_FOUND", "the command's path is too long"],
   EACCES: denied("the command is a directory, is not executable, or is in a directory that its user may not access"),
   EPERM: denied("the guest's kernel does not permit executing the command"),
-  ENOEXEC: badFormat("not a program for this machine (a script needs a #! line; no shell is tried)"),
+  ENOEXEC: badFormat(
+    "not a program for this machine (a script needs a #! line, because the agent does not try a shell)",
+  ),
   ELIBBAD: badFormat("its interpreter is not an executable program"),
   EINVAL: badFormat("not a valid program"),
   ETXTBSY: [

@@ -87,7 +87,7 @@ export function userSyntaxProblem(spec: string): string | undefined {
   if (spec.startsWith(":")) return "has no name before the colon; use user, uid, user:group or uid:gid";
   if (parts.length > 2) return "has more than one colon; use user, uid, user:group or uid:gid";
   for (const part of parts) {
-    if (/^-?[0-9]+$/.test(part) && idOf(part) === undefined) return `has an id that is not in 0 to ${MAX_ID}`;
+    if (/^-?[0-9]+$/.test(part) && idOf(part) === undefined) return `has an id that is not from 0 to ${MAX_ID}`;
   }
   return undefined;
 }

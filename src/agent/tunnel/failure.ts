@@ -32,7 +32,7 @@ export function portFailure(error: unknown, port: number, hint = ""): unknown {
 
 /** The error for a port on which nothing listened in time. `elsewhere` is the address for `otherAddressHint`. */
 export function notListening(port: number, limitMs: number, elsewhere: string | undefined): AgentError {
-  const message = `nothing listens on port ${port} of the guest's loopback after ${limitMs} ms${otherAddressHint(elsewhere)}`;
+  const message = `nothing listened on port ${port} of the guest's loopback interface within ${limitMs} ms${otherAddressHint(elsewhere)}`;
   return new AgentError("DEADLINE_EXCEEDED", "PORT_NOT_LISTENING", message, { port: String(port) });
 }
 

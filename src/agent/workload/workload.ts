@@ -102,7 +102,7 @@ export class Workload {
     } catch (error) {
       if (!signal.aborted) throw error;
       log.warn("workload_start_abandoned", { signal: Number(signal.reason) });
-      this.#endDescription = "the workload was not started: a signal asked the agent to stop before";
+      this.#endDescription = "the workload was not started: a signal asked the agent to stop first";
       this.#status.resolve(128 + Number(signal.reason));
     }
     return { ended: this.#status.promise };

@@ -92,7 +92,7 @@ describe("SVC_PROCESS_SPEC", () => {
       "stop_grace_ms: must be a whole number from 0 to 4294967295",
       "user: must be a string",
       "output.keep.buffer_bytes: must be a whole number from 0 to 4294967295",
-      "output: has inherit and keep; give one",
+      "output: has inherit and keep; set only one of them",
     ]);
   });
 
@@ -168,7 +168,7 @@ describe("SVC_HOOKS_SPEC", () => {
       "pre_snapshot.cwd: must be an absolute path",
       "pre_snapshot.user: has no name before the colon; use user, uid, user:group or uid:gid",
       'post_restore.env["A"]: contains a NUL byte',
-      "post_restore.user: has an id that is not in 0 to 2147483647",
+      "post_restore.user: has an id that is not from 0 to 2147483647",
     ]);
   });
 });

@@ -101,7 +101,7 @@ describe("guestctl forward", () => {
     running.kill("SIGINT");
     assert.equal(await running.ended, 0);
     const late = await runGuestctl(["forward", "--wait", "--timeout", "100ms", `0:${await freePort()}`], env);
-    assertRefused(late, /^guestctl: nothing listens on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
+    assertRefused(late, /^guestctl: nothing listened on port \d+ .*\[DEADLINE_EXCEEDED, PORT_NOT_LISTENING\]/);
   });
 
   test("forward reports and resets a failed connection, then continues", async () => {

@@ -73,18 +73,18 @@ const FAILURES: Readonly<Record<string, Failure>> = {
 const UNMAPPED = notPossible("the guest's user namespace does not map this user or group id");
 const NOT_OWNER = denied("the agent may not change the owner: this requires CAP_CHOWN");
 const NO_PARENT = notFound(
-  "its directory does not exist (create_parents creates it), or its file system allows no new files, like /proc",
+  "its directory does not exist (set create_parents to create it), or its file system does not allow new files, as in /proc",
   "create_parents",
 );
 const NO_LINKS = notPossible(
-  "the file system does not support exclusive creation; write it without exclusive",
+  "the file system does not support exclusive creation; write the file without `exclusive`",
   "exclusive",
 );
 const NOT_DURABLE = broken(
   "the file was written, but may not survive a crash of the guest: syncing its directory failed",
 );
 const ESCAPES = escapes(
-  "it leaves the directory given as beneath, or follows an absolute link, which is not allowed there",
+  "it leaves the directory `beneath`, or follows an absolute link, which `beneath` does not allow",
   "beneath",
 );
 const OVER_A_LINK = escapes("it contains a symbolic link, and no_symlinks is set", "no_symlinks");
@@ -97,16 +97,23 @@ const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure
     ENOSPC: [
       "RESOURCE_EXHAUSTED",
       "TOO_MANY_DIRECTORIES",
-      "fs.inotify.max_user_watches of the guest is reached; raise it with sysctl, or ignore some directories",
+      "the guest's limit fs.inotify.max_user_watches is reached; raise it with sysctl, or ignore some directories",
     ],
-    EMFILE: tooMany("fs.inotify.max_user_instances of the guest is reached, or the agent has too many open files"),
-    ENOSYS: ["UNIMPLEMENTED", "UNIMPLEMENTED", "the guest has no /proc, and does not permit unshare(2) to the agent"],
+    EMFILE: tooMany("the guest's limit fs.inotify.max_user_instances is reached, or the agent has too many open files"),
+    ENOSYS: [
+      "UNIMPLEMENTED",
+      "UNIMPLEMENTED",
+      "the guest has no /proc, and does not permit the agent to call unshare(2)",
+    ],
   },
   remove: { EBUSY: MOUNTED, EXDEV: MOUNTED, ENOTEMPTY: FULL, EEXIST: FULL },
   rename: {
     EBUSY: MOUNTED,
     ENOTEMPTY: FULL,
-    EXDEV: failed("CROSS_DEVICE", "the new path is on another file system or mount; copy it there, and remove it here"),
+    EXDEV: failed(
+      "CROSS_DEVICE",
+      "the new path is on another file system or mount; copy the entry there, and remove the original",
+    ),
     ENOTDIR: failed("NOT_A_FOLDER", "a directory can only replace an empty directory"),
     EISDIR: failed("NOT_A_REGULAR_FILE", "the new path is a directory, but the old one is not"),
     EINVAL: failed("FILE_ERROR", "a directory cannot be moved into itself, or the file system rejects the names"),
@@ -114,7 +121,7 @@ const CHANGES: Readonly<Partial<Record<FileStep, Readonly<Record<string, Failure
 };
 const LOWER_LAYER = failed(
   "CROSS_DEVICE",
-  "it came with the image, and overlayfs cannot rename such a directory; mv in the guest copies and removes it",
+  "the directory is part of the image, and overlayfs cannot rename it; copy it and remove the original, as mv in the guest does",
 );
 const UNKNOWN = broken("refused by the guest's kernel");
 

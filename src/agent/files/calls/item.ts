@@ -102,7 +102,7 @@ function isInside(path: FilePath): boolean {
 
 /** The error for a hole in a file that is not sparse. */
 export function notSparse({ path }: TreeItem): AgentError {
-  return invalidField("hole", `is of ${JSON.stringify(pathText(path))}, whose item is not sparse`);
+  return invalidField("hole", `belongs to ${JSON.stringify(pathText(path))}, whose item does not have sparse set`);
 }
 
 /** The error for more bytes than the declared size. */

@@ -68,7 +68,7 @@ const FATAL: ReadonlySet<string> = new Set(["ENOSPC", "EMFILE", "ENFILE", "ENOME
 /** Serves FileTree.Watch, within the limits for the watches and directories of all clients together. */
 export class Watches {
   readonly #parts: { readonly fileSystem: FileSystem; readonly timers: Timers };
-  readonly #watchers = new Watchers(WATCH_CALL_LIMIT, "end one, or watch a directory that holds both recursively");
+  readonly #watchers = new Watchers(WATCH_CALL_LIMIT, "end one, or watch a common parent directory recursively");
   readonly #directories = new Map<Watch, number>();
 
   constructor(parts: { readonly fileSystem: FileSystem; readonly timers: Timers }) {
@@ -105,7 +105,7 @@ export class Watches {
     const all = this.#directories.values().reduce((sum, size) => sum + size, 0);
     if (directories <= WATCHED_DIRECTORIES_LIMIT && all <= ALL_WATCHED_DIRECTORIES_LIMIT) return;
     const limits = `${WATCHED_DIRECTORIES_LIMIT} directories, and all calls together ${ALL_WATCHED_DIRECTORIES_LIMIT}`;
-    const message = `a call watches at most ${limits}; ignore some, such as "node_modules", or watch fewer`;
+    const message = `a call watches at most ${limits}; ignore some directories, such as "node_modules", or watch fewer directories`;
     throw new AgentError("RESOURCE_EXHAUSTED", "TOO_MANY_DIRECTORIES", message, {
       limit: String(WATCHED_DIRECTORIES_LIMIT),
     });

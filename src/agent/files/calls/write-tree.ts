@@ -127,7 +127,7 @@ export class TreeWriter implements AsyncDisposable {
   /** Appends bytes to the last item. Resolves when their memory is no longer used. Throws AgentError. */
   async data(bytes: Uint8Array): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("data without an incomplete item");
+    if (large === undefined) throw frameOrder("unexpected data message: no item is waiting for content");
     if (BigInt(bytes.length) > large.leftBytes) throw tooLong(large.item);
     await this.#append(large, BigInt(bytes.length), (file) => file.write([bytes]));
   }
@@ -135,7 +135,7 @@ export class TreeWriter implements AsyncDisposable {
   /** Appends a hole to the last item. Throws AgentError. */
   async hole(bytes: bigint): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("hole without an incomplete item");
+    if (large === undefined) throw frameOrder("unexpected hole message: no item is waiting for content");
     if (bytes > large.leftBytes) throw tooLong(large.item);
     if (!large.item.sparse) throw notSparse(large.item);
     await this.#append(large, bytes, (file) => file.skip(Number(bytes)));
@@ -144,7 +144,7 @@ export class TreeWriter implements AsyncDisposable {
   /** The client cannot send the rest of the last item: drops what was written of it. Throws AgentError. */
   async itemFailed(): Promise<void> {
     const large = this.#large;
-    if (large === undefined) throw frameOrder("item_failure without an incomplete item");
+    if (large === undefined) throw frameOrder("unexpected item_failure message: no item is waiting for content");
     this.#large = undefined;
     if (large.file === undefined) return;
     await large.file.dispose();
@@ -229,7 +229,7 @@ export class TreeWriter implements AsyncDisposable {
         if (below === undefined || !(error instanceof FileSystemError)) throw error;
         return Array.from({ length: end - from }, () => error);
       });
-      if (errors.length === 0) throw new Error("the addon created no entry of a batch");
+      if (errors.length === 0) throw new Error("the native addon processed none of the entries that it was given");
       for (const error of errors) this.#finished(records, from++, error);
     }
   }

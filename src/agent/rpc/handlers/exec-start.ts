@@ -61,7 +61,7 @@ function checkLimits({ args, env }: ExecStart, messageBytes: number): void {
   for (const argument of args) stringsBytes += Buffer.byteLength(argument);
   for (const [name, value] of variables) stringsBytes += Buffer.byteLength(`${name}=${value}`);
   if (stringsBytes <= EXEC_STRINGS_LIMIT_BYTES) return;
-  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes in all, where each counts 9 bytes more (its NUL and a pointer)`;
+  const problem = `exceed ${EXEC_STRINGS_LIMIT_BYTES} bytes in all; each string counts 9 bytes more, for its NUL and a pointer`;
   throw tooLong(problem, EXEC_STRINGS_LIMIT_BYTES);
 }
 
@@ -99,6 +99,6 @@ function tooManyEntries(): AgentError {
 }
 
 function tooLong(problem: string, limit: number): AgentError {
-  const message = `start.args and start.env ${problem}; pass large data by stdin or a file`;
+  const message = `start.args and start.env ${problem}; pass large data through stdin or a file`;
   return new AgentError("RESOURCE_EXHAUSTED", "EXEC_ARGS_TOO_LONG", message, { limit: String(limit) });
 }

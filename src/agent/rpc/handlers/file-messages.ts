@@ -99,7 +99,7 @@ export function decodeData(message: Uint8Array): WriteData {
   if (content.case === "data") return { bytes: content.value, last };
   throw frameOrder(
     content.case === "header"
-      ? "second header; a call writes one file"
+      ? "second header, but a call writes only one file"
       : "empty message, or a message that this agent does not know",
   );
 }

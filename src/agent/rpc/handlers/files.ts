@@ -34,7 +34,7 @@ function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBy
     let isComplete = false;
     each(
       (message) => {
-        if (isComplete) throw frameOrder("a message after the one with `last`");
+        if (isComplete) throw frameOrder("a message after the message with `last`");
         const { bytes, last } = decodeData(message.bytes);
         isComplete = last;
         return take({ bytes, release: () => message.release() });

@@ -98,7 +98,7 @@ async function take(writer: TreeWriter, message: Uint8Array): Promise<void> {
   else if (part.case === "data") await writer.data(part.value);
   else if (part.case === "hole") await writer.hole(part.value);
   else if (part.case === "itemFailure") await writer.itemFailed();
-  else throw frameOrder(part.case === "header" ? "second header; a call writes one tree" : "empty message");
+  else throw frameOrder(part.case === "header" ? "second header, but a call writes only one tree" : "empty message");
 }
 
 function treeItem(item: ItemMessage): TreeItem {

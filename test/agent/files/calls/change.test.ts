@@ -173,7 +173,7 @@ describe("a rename on an overlayfs", () => {
     try {
       const moving = calls.rename({ path: mount.at("merged/app"), newPath: mount.at("merged/app.old") });
       const { message } = await failsWith(moving, status.FAILED_PRECONDITION, "CROSS_DEVICE", { errno: "EXDEV" });
-      assert.match(message, /it came with the image, and overlayfs cannot rename such a directory/);
+      assert.match(message, /the directory is part of the image, and overlayfs cannot rename it/);
     } finally {
       spawnSync("umount", [mount.at("merged")]);
     }

@@ -55,7 +55,7 @@ describe("refused WriteFile calls", () => {
   it("WriteFile below /proc fails with NOT_FOUND and explains why", async () => {
     const writing = files.writeMessages([headerMessage({ path: "/proc/version" }), data("x")]);
     const { message } = await failsWith(writing, status.NOT_FOUND, "PATH_NOT_FOUND");
-    assert.match(message, /or its file system allows no new files, like \/proc/);
+    assert.match(message, /or its file system does not allow new files, as in \/proc/);
   });
 
   const EMPTY = create(WriteFileRequestSchema);
