@@ -70,5 +70,5 @@ function failure(error: unknown): number {
   return STATUS_SOFTWARE;
 }
 
-// Not `await`: the bundle is CommonJS, which has no top-level await.
+// `await` is not used, because the bundle is CommonJS, which has no top-level await.
 void main(process.argv.slice(2)).then((status) => process.exit(status));

@@ -159,7 +159,10 @@ const EXAMPLES: Readonly<Record<string, string>> = {
   [HooksSchema.typeName]: '{"pre_snapshot": {"args": ["sync"]}}',
 };
 
-/** Where JSON.parse stopped. The error's message must not be shown: it quotes the text, which may contain secrets. */
+/**
+ * Describes where JSON.parse stopped. The error's message must not be shown: it quotes the text, which may contain
+ * secrets.
+ */
 function positionOf(error: unknown): string {
   const position = error instanceof Error ? /at position (\d+)/.exec(error.message)?.[1] : undefined;
   return position === undefined ? "" : ` (at character ${position})`;

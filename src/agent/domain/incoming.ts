@@ -1,4 +1,4 @@
-/** Bytes in memory that is owned by something else. */
+/** Bytes in memory that has another owner, such as a buffer pool. */
 export interface LentBytes {
   readonly bytes: Uint8Array;
   /** Returns the memory to its owner. */

@@ -2,16 +2,16 @@
 
 /** Largest gRPC message, in both directions. */
 export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
-/** Concurrent commands. */
+/** Limit for concurrent commands. */
 export const EXEC_LIMIT = 256;
-/** Kept commands, including ended ones that linger. */
+/** Limit for kept commands, including ended ones that linger. */
 export const KEPT_COMMAND_LIMIT = 64;
 /** Output buffer of one kept command: maximum and default. */
 export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
 export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
-/** Concurrent calls that read the workload's output. */
+/** Limit for concurrent calls that read the workload's output. */
 export const WORKLOAD_READERS_LIMIT = 32;
-/** Output buffers of all kept commands together. */
+/** Limit for the output buffers of all kept commands together. */
 export const KEPT_BUFFERS_LIMIT_BYTES: number = 32 * 1024 * 1024;
 /** How long output and exit of a kept command are available after its end, by default. */
 export const DEFAULT_LINGER_MS = 600_000;
@@ -21,20 +21,23 @@ export const END_GRACE_LIMIT_MS = 600_000;
 export const TIMER_LIMIT_MS: number = 2 ** 31 - 1;
 /** Longest time for which a kept command may count as user activity by itself: 24 hours. */
 export const AWAKE_LIMIT_MS = 86_400_000;
-/** Concurrent ReadFile and WriteFile calls. Each holds descriptors, and it holds memory while its client is slow. */
+/**
+ * Limit for concurrent ReadFile and WriteFile calls. Each holds descriptors, and it holds memory while its client is
+ * slow.
+ */
 export const FILE_CALL_LIMIT = 256;
-/** Concurrent ReadFile and WriteFile calls of one connection. */
+/** Limit for concurrent ReadFile and WriteFile calls of one connection. */
 export const CONNECTION_FILE_CALL_LIMIT = 64;
-/** Concurrent List and Remove calls. Each holds up to 16 descriptors. */
+/** Limit for concurrent List and Remove calls. Each holds up to 16 descriptors. */
 export const DIRECTORY_CALL_LIMIT = 64;
-/** Concurrent List and Remove calls of one connection. */
+/** Limit for concurrent List and Remove calls of one connection. */
 export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
-/** Concurrent FileTree.Watch calls. */
+/** Limit for concurrent FileTree.Watch calls. */
 export const WATCH_CALL_LIMIT = 16;
-/** Directories that one Watch call may watch, and all calls together. Each takes about 200 bytes of memory. */
+/** How many directories one Watch call may watch, and all Watch calls together. Each takes about 200 bytes of memory. */
 export const WATCHED_DIRECTORIES_LIMIT = 65_536;
 export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIMIT;
-/** Glob patterns of one Watch call. */
+/** Limit for the glob patterns of one Watch call. */
 export const WATCH_PATTERN_LIMIT = 64;
 /**
  * Limit for changes that wait for the client of one Watch call, and for the bytes of their paths. Together they fit
@@ -42,18 +45,18 @@ export const WATCH_PATTERN_LIMIT = 64;
  */
 export const WATCH_CHANGES_LIMIT = 4_096;
 export const WATCH_CHANGES_LIMIT_BYTES: number = 1024 * 1024;
-/** Bytes of all requests that were received but not yet taken by a handler, including incomplete messages. */
+/** Limit for the bytes of all requests that were received but not yet taken by a handler, including incomplete messages. */
 export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 /** Limit for the number of arguments and variables of one command together. */
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
- * Size of the arguments and variables of one command on the new process's stack, including NULs and pointers. It is a
- * quarter of the default stack limit, which is the kernel's own limit (execve(2)).
+ * Limit for the size of the arguments and variables of one command on the new process's stack, including NULs and
+ * pointers. It is a quarter of the default stack limit, which is the kernel's own limit (execve(2)).
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */
 export const SOCKET_PATH_LIMIT_BYTES = 107;
-/** Connections per listener. */
+/** Limit for connections per listener. */
 export const CONNECTION_LIMIT = 64;
 /** Deadline for a TLS handshake. The headers of the first request then have a deadline of the same length. */
 export const HANDSHAKE_TIMEOUT_MS = 5_000;
@@ -66,7 +69,7 @@ export const TERM_GRACE_MS = 2_000;
 export const HANGUP_GRACE_MS = 5_000;
 /** Longest wait after SIGKILL, since a process that hangs in the kernel must not block the agent. */
 export const KILL_WAIT_MS = 10_000;
-/** Pipes of ended commands that the agent keeps reading because a background process writes to them. */
+/** Limit for pipes of ended commands that the agent keeps reading because a background process writes to them. */
 export const KEPT_PIPES_LIMIT = 256;
 /** Default grace period of the workload's tree between SIGTERM and SIGKILL. */
 export const DEFAULT_STOP_GRACE_MS = 10_000;
@@ -74,7 +77,7 @@ export const DEFAULT_STOP_GRACE_MS = 10_000;
 export const DEFAULT_READY_INTERVAL_MS = 1_000;
 /** Default timeout of ready_cmd. */
 export const DEFAULT_READY_TIMEOUT_MS = 5_000;
-/** Largest entropy in RunRestoreDuties. */
+/** Limit for the entropy in RunRestoreDuties. */
 export const ENTROPY_LIMIT_BYTES: number = 64 * 1024;
 /** Default timeout of a hook. */
 export const DEFAULT_HOOK_TIMEOUT_MS = 30_000;
@@ -89,7 +92,7 @@ export const FREEZE_LIMIT_MS = 600_000;
 export const FREEZE_WAIT_MS = 2_000;
 /** How many of the last bytes of each output stream of a hook are kept. */
 export const HOOK_TAIL_BYTES: number = 16 * 1024;
-/** Concurrent tunnels. Each holds a socket. */
+/** Limit for concurrent tunnels. Each holds a socket. */
 export const TUNNEL_LIMIT = 256;
 /** Deadline for connecting a tunnel inside the guest. */
 export const TUNNEL_CONNECT_LIMIT_MS = 10_000;
@@ -104,23 +107,23 @@ export const PORT_WAIT_LIMIT_MS = 86_400_000;
 /** Poll interval for listeners: while WaitForPort waits, and for WatchPorts. */
 export const PORT_POLL_MS = 50;
 export const PORT_WATCH_POLL_MS = 500;
-/** Processes in an answer of ListProcesses. Each takes some 100 bytes in addition to its command line. */
+/** Limit for the processes in an answer of ListProcesses. Each takes some 100 bytes in addition to its command line. */
 export const PROCESSES_LISTED = 4_096;
 /** Limit for the command line of one process, and for all command lines in an answer together. */
 export const COMMAND_LINE_LIMIT_BYTES = 4_096;
 export const COMMAND_LINES_LIMIT_BYTES: number = 2 * 1024 * 1024;
-/** Concurrent Tunnel.WatchPorts calls, and listeners in each list that they send. */
+/** Limits for concurrent Tunnel.WatchPorts calls, and for the listeners in each list that they send. */
 export const PORT_WATCH_LIMIT = 8;
 export const PORTS_LISTED = 512;
-/** Concurrent UsageService.WatchUsage calls. */
+/** Limit for concurrent UsageService.WatchUsage calls. */
 export const USAGE_WATCH_LIMIT = 8;
 
-/** Concurrent grpc.health.v1.Health.Watch calls. */
+/** Limit for concurrent grpc.health.v1.Health.Watch calls. */
 export const HEALTH_WATCH_LIMIT = 8;
 /** Interval of WatchUsage: minimum, default and maximum. */
 export const LEAST_USAGE_INTERVAL_MS = 1_000;
 export const DEFAULT_USAGE_INTERVAL_MS = 5_000;
 export const USAGE_INTERVAL_LIMIT_MS = 86_400_000;
-/** File systems and network interfaces in an answer of UsageService. */
+/** Limits for the file systems and network interfaces in an answer of UsageService. */
 export const FILE_SYSTEMS_LISTED = 64;
 export const NETWORKS_LISTED = 32;

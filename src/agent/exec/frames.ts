@@ -28,7 +28,7 @@ export interface KeepRequest {
   /** 0 means the default. */
   readonly lingerMs: number;
   readonly replaceEnded: boolean;
-  /** 0: the command counts as user activity only while a call is attached. */
+  /** If it is 0, the command counts as user activity only while a call is attached. */
   readonly awakeForMs: number;
 }
 
@@ -56,7 +56,7 @@ export interface EndRequest extends KeptName {
   readonly signal: number;
   /** 0 means the default. */
   readonly graceMs: number;
-  /** Free its name and buffer once it has ended. */
+  /** Whether to free the command's name and buffer once it has ended. */
   readonly forget: boolean;
   /** Whether to end the processes that the command left running, if it has already ended. */
   readonly leftovers: boolean;

@@ -96,7 +96,7 @@ export class KeptCommand {
   #lingered = false;
   #linger: NodeJS.Timeout | undefined;
   #isFree = false;
-  /** Ends the time for which the command counts as activity by itself. */
+  /** From now on, the running command no longer counts as user activity by itself. */
   #endAwake: () => void = () => {};
   #awakeUntilMs = 0;
 

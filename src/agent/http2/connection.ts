@@ -17,7 +17,7 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_CLOSE_MS = 1_000;
 /** A closing connection is destroyed this long after closing began, whatever its peer does. */
 const MAX_CLOSE_MS = 5_000;
-/** If a peer has closed its sending side: interval of checks whether it still reads, and limit for not reading. */
+/** Interval of checks whether a peer that has closed its sending side still reads, and limit for not reading. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
@@ -186,7 +186,7 @@ export class Http2Connection {
     this.#state = "draining";
     this.#events.closing();
     this.#machine.goAway(false);
-    // Two PINGs, because the client may send requests before it processes the answer to the first one.
+    // Sends two PINGs, because the client may send requests before it processes the answer to the first one.
     this.#machine.ping(() => {
       this.#machine.ping(() => {
         this.#isEndAcknowledged = true;

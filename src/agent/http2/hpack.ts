@@ -6,7 +6,7 @@ const TABLE_LIMIT_BYTES = 4_096;
 /** Overhead per entry (RFC 7541, 4.1). */
 const ENTRY_OVERHEAD_BYTES = 32;
 
-/** RFC 7541, Appendix A. Index 1 is the first entry. */
+/** The static table of RFC 7541, Appendix A. Index 1 is the first entry. */
 const STATIC_TABLE: readonly (readonly [name: string, value: string])[] = [
   ["", ""],
   [":authority", ""],

@@ -227,7 +227,10 @@ export class Http2Stream {
     return heldBytes;
   }
 
-  /** Whether the stream is paused. A method, because any callback of the consumer may pause or end the stream. */
+  /**
+   * Whether the stream is paused. This is a method and not a property, because any callback of the consumer may pause
+   * or end the stream.
+   */
   #isPaused(): boolean {
     return this.#paused || this.closed;
   }

@@ -236,16 +236,16 @@ export interface Addon {
    */
   timesOf(directory: number, path: Uint8Array, flags: number): Promise<Buffer | number>;
   /**
-   * Reads a batch of directory entries from a position on (8 bytes; empty: the start), with their attributes or only
-   * their types. Leaves out `.` and `..`. directories.c defines the format.
+   * Reads a batch of directory entries from a position on (8 bytes, or empty for the start), with their attributes or
+   * only their types. Leaves out `.` and `..`. directories.c defines the format.
    */
   entriesIn(directory: number, position: Uint8Array, describes: boolean): Promise<Buffer | number>;
   /**
    * Removes entries. `names` has for each entry a byte (`/` for a directory, which must be empty), the name and a NUL.
-   * Resolves with a 32-bit errno for each entry that was tried in one time slice; 0: removed.
+   * Resolves with a 32-bit errno for each entry that was tried in one time slice; 0 means that it was removed.
    */
   removeEach(directory: number, names: Uint8Array): Promise<Buffer | number>;
-  /** Creates a non-blocking inotify(7) instance. -EMFILE: also if fs.inotify.max_user_instances is reached. */
+  /** Creates a non-blocking inotify(7) instance. The result is -EMFILE also if fs.inotify.max_user_instances is reached. */
   openInotify(): number;
   /** Removes the watch of a directory. -EINVAL: the watch no longer exists. */
   unwatch(inotify: number, watch: number): number;

@@ -13,7 +13,10 @@ const OOM_SCORE_DISTANCE = 900;
  */
 const COMMAND_DISTANCE = 500;
 const MAX_OOM_SCORE_ADJ = 1000;
-/** Lowest score for a child. A process with -1000 is never killed, and if only such are left, the kernel panics. */
+/**
+ * Lowest score for a child. A process with -1000 is never killed, and if only such processes are left, the kernel
+ * panics.
+ */
 const LEAST_CHILD_SCORE_ADJ = -999;
 const OOM_SCORE_FILE = "/proc/self/oom_score_adj";
 /**
@@ -26,7 +29,7 @@ const PRIORITY = -5;
 export interface ChildPriority {
   /** Higher than the agent's score; undefined if unknown. */
   readonly workloadOomScoreAdj: number | undefined;
-  /** For commands, hooks and ready_cmd: higher than the workload's. */
+  /** Score for commands, hooks and ready_cmd: higher than the workload's. */
   readonly commandOomScoreAdj: number | undefined;
   /** The agent's priority before the agent raised it; undefined if the agent did not raise it. */
   readonly priority: number | undefined;

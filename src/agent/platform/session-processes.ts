@@ -67,7 +67,7 @@ export function sessionProcesses({ addon, cgroup, launcher, readStart }: Session
       try {
         return await readStart(`/proc/${pid}/cmdline`, limitBytes);
       } catch (error) {
-        // The hung read occupies a thread until it returns, so this call must not end before.
+        // The hung read occupies a thread until it returns, so this call must not end before that.
         if (error instanceof FileSystemHung) await error.returned;
         return undefined;
       }

@@ -59,7 +59,7 @@ export function stderrLines(addon: Pick<Addon, "BackgroundWriter">): LineOutput 
   return { write: (line) => writer.write(line), flush: () => void writer.drain(FLUSH_LIMIT_MS) };
 }
 
-/** RFC 3339 in UTC, with milliseconds. */
+/** Formats a time as RFC 3339 specifies, in UTC with milliseconds. */
 function timeOf(wallNs: bigint): string {
   return new Date(Number(wallNs / 1_000_000n)).toISOString();
 }

@@ -1,6 +1,6 @@
 import { Budget, type Clock, type Log } from "../domain/index.ts";
 
-/** Number of uncaught errors that are tolerated in a burst, and per second. More mean that errors occur in a loop. */
+/** Number of uncaught errors that are tolerated in a burst, and per second. If there are more, errors occur in a loop. */
 const ERRORS_BURST = 50;
 const ERRORS_PER_SECOND = 1;
 

@@ -18,7 +18,7 @@ const SIGNAL_MAX = 64;
 /** A command of the session, used to find the command that a process belongs to (message ProcessCommand). */
 export interface CommandProcess {
   readonly kind: "workload" | "kept" | "attached";
-  /** Pid of its first process. Undefined after the end of that process, because pids are reused. */
+  /** Pid of the command's first process. Undefined after the end of that process, because pids are reused. */
   readonly pid: number | undefined;
   /** The command's cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;

@@ -29,7 +29,7 @@ const REQUEST_END_WAIT_MS = 1_000;
 const SHORTEST_DEADLINE_MS = 1;
 /** A call that has transferred more than this is large. */
 const LARGE_CALL_BYTES = 1024 * 1024;
-/** A unary request of more than this size can only consist mostly of unknown fields. */
+/** A larger unary request is unusual: it consists mostly of unknown fields. */
 const LARGE_MESSAGE_BYTES = 128 * 1024;
 
 /** The request of a call, and the limits and memory that it shares with other calls. */

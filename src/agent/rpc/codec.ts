@@ -110,7 +110,7 @@ function writeLength(frame: Uint8Array, length: number): void {
 }
 
 const NS_PER_SECOND = 1_000_000_000n;
-/** Years 1 to 9999, the range of a timestamp (google/protobuf/timestamp.proto). */
+/** First and last second of a timestamp: the years 1 to 9999 (google/protobuf/timestamp.proto). */
 const FIRST_SECOND = -62_135_596_800n;
 const LAST_SECOND = 253_402_300_799n;
 const NANOS_LIMIT = 1_000_000_000;

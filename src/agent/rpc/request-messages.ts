@@ -5,7 +5,7 @@ import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
 
 /** Reading pauses at this many bytes while the handler does not read. */
 const PAUSE_AT_BYTES = 64 * 1024;
-/** Counted for each buffered message in addition to its bytes, so that a flood of empty messages is limited, too. */
+/** Each buffered message counts this many bytes more than it has, so that a flood of empty messages is limited, too. */
 const MESSAGE_OVERHEAD_BYTES = 64;
 /**
  * Messages of more than this size count against the limit until they are released, because a handler may keep them for

@@ -94,7 +94,7 @@ export async function warmUp(
   } finally {
     clearTimeout(timer);
     await within(Promise.all(open.map((stream) => ended(stream))), CLOSE_LIMIT_MS);
-    // Node completes the end of TLS in a later tick, which must also pass before the snapshot.
+    // Node finishes closing TLS in a later tick.
     if (isRehearsal) await delay(1);
   }
 }

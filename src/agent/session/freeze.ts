@@ -88,7 +88,7 @@ type State =
        * guest before the next RunRestoreDuties call.
        */
       keptForFiles: boolean;
-      /** Whether the last RunRestoreDuties call found, while `keptForFiles` was set, an invalid spec file. */
+      /** Whether, since `keptForFiles` was set, the last RunRestoreDuties call found an invalid spec file. */
       specRefused: boolean;
     };
 

@@ -110,9 +110,9 @@ export class PortWatch {
   }
 
   /**
-   * An address that tunnels do not reach and on which something listens on the port, whatever the number of listening
-   * ports. Undefined if there is none, or if the kernel does not report it. Read by a poll that starts after this
-   * call.
+   * Finds an address on which something listens on the port, but which tunnels do not reach. Resolves with undefined if
+   * there is none, or if the kernel does not report it. There is no limit for the number of listening ports. Uses a
+   * poll that starts after this call.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();

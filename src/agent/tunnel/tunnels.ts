@@ -28,11 +28,11 @@ export type TunnelTarget = { readonly port: number } | { readonly path: string }
 
 export interface TunnelsParts {
   readonly sockets: Sockets;
-  /** Rejects with FileSystemError, also if the file system of the path does not respond. */
+  /** Rejects with FileSystemError on failure, also if the file system of the path does not respond. */
   readonly fileSystem: { stat(path: Uint8Array, noFollow: boolean): Promise<{ readonly type: string }> };
   readonly activity: ActivityClock;
   readonly timers: Timers;
-  /** Throws SESSION_FROZEN while the session is frozen, because no process of it could answer. */
+  /** Throws SESSION_FROZEN while the session is frozen, because none of its processes could answer. */
   readonly checkSession: () => void;
   /** The agent's own TCP port. */
   readonly ownPort: number | undefined;

@@ -35,7 +35,7 @@ export interface UsageParts {
 
 /** The client of a WatchUsage call. */
 export interface UsageWatcher {
-  /** Whether the last report was not sent to the client yet, because it reads too slowly. */
+  /** Whether the last report was not sent to the client yet, because the client reads too slowly. */
   readonly isBehind: () => boolean;
   readonly send: (report: UsageReport) => void;
   /** Aborted when the client disconnects. */

@@ -80,7 +80,7 @@ export class Http1Reader {
       this.#line = "";
       if (!line.endsWith("\r\n") || !this.#next(line.slice(0, -2))) return false;
     }
-    // Refuses bytes that cannot become a request line at once, without waiting for the end of the line.
+    // Refuses bytes as soon as they cannot become a request line, without waiting for the end of the line.
     return this.#method !== "" || /^(?:[A-Z\r]|$)/.test(this.#line);
   }
 

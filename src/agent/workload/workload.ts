@@ -47,7 +47,7 @@ export class Workload {
   #ending: EndedByAgent;
   #running = false;
   #ended: (ProcessEnd & CommandAccounts) | undefined;
-  /** How it ended, for the last line of the log. */
+  /** How the workload ended, for the last line of the log. */
   #endDescription = "the workload has not ended";
 
   constructor(parts: WorkloadParts) {
@@ -65,7 +65,7 @@ export class Workload {
     return this.#parts.spec.args.length > 0;
   }
 
-  /** Whether it was started and has not ended. */
+  /** Whether the workload was started and has not ended. */
   get running(): boolean {
     return this.#running;
   }
@@ -75,7 +75,7 @@ export class Workload {
     return this.#endDescription;
   }
 
-  /** Grace period of its whole tree between SIGTERM and SIGKILL, in milliseconds. */
+  /** Grace period of the workload's whole tree between SIGTERM and SIGKILL, in milliseconds. */
   get graceMs(): number {
     return this.#parts.spec.stopGraceMs;
   }

@@ -36,7 +36,7 @@ export interface SpawnBlock {
   readonly args: Uint8Array;
   /** Entries of the form `NAME=value`. */
   readonly env: Uint8Array;
-  /** A single string. */
+  /** A single packed string. */
   readonly cwd: Uint8Array;
   /** If undefined, the child has the agent's own identity. */
   readonly identity: Identity | undefined;
@@ -132,7 +132,7 @@ export interface CommandUsage {
   readonly cpuScope: UsageScope;
   readonly cpuUserUs: number;
   readonly cpuSystemUs: number;
-  /** Undefined: unknown. */
+  /** Undefined if unknown. */
   readonly peakMemory: { readonly scope: UsageScope; readonly bytes: number } | undefined;
 }
 
@@ -140,7 +140,7 @@ export interface CommandUsage {
 export interface CommandAccounts {
   /** Whether a process in its cgroup was OOM-killed; undefined if unknown. */
   readonly oomKilled: boolean | undefined;
-  /** Undefined: unknown. */
+  /** Undefined if unknown. */
   readonly usage: CommandUsage | undefined;
 }
 
@@ -326,8 +326,8 @@ export interface ByteReceiver {
 /** Memory into which a ByteSource reads directly, so that nothing is copied. */
 export interface ByteStore {
   /**
-   * Number of bytes that fit into `bytes` at `position`. 0: the source waits for `resume`, and the writer blocks
-   * meanwhile.
+   * Number of bytes that fit into `bytes` at `position`. If it is 0, the source waits for `resume`, and the writer
+   * blocks.
    */
   room(): number;
   readonly bytes: Uint8Array;

@@ -13,7 +13,10 @@ export class SocketError extends Error {
 
 /** Receives the data of a socket, with backpressure. */
 export interface SocketReceiver extends ByteReceiver {
-  /** Bytes that the receiver accepts now. A chunk may be 64 KiB longer. At 0 or less the socket waits for `resume`. */
+  /**
+   * Bytes that the receiver accepts now. A chunk may exceed this by 64 KiB. If the number is 0 or less, the socket
+   * waits for `resume`.
+   */
   room(): number;
   /**
    * The connection is broken, and everything received was delivered. Called once, as the last callback, possibly after

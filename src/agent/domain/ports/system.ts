@@ -48,7 +48,10 @@ export interface Kernel {
 
 /** The random generators of the agent's own process: OpenSSL's, and Node's caches of their output. */
 export interface ProcessRandomness {
-  /** Reseeds them from the kernel and `seed`, and discards numbers that were generated before. Returns what failed. */
+  /**
+   * Reseeds the generators from the kernel and `seed`, and discards numbers that were generated before. Returns what
+   * failed.
+   */
   reseed(seed: Uint8Array): "no_symbols" | "failed" | undefined;
 }
 

@@ -40,7 +40,7 @@ export interface FileSystemSpace {
   readonly freeBytes: number;
   /** Free space that unprivileged users can use. */
   readonly availableBytes: number;
-  /** 0: the number of inodes is not fixed. */
+  /** 0 if the number of inodes is not fixed. */
   readonly inodes: number;
   readonly freeInodes: number;
 }

@@ -46,7 +46,7 @@ export type DirectoryIdentity = string;
 const HEAD_BYTES = 24;
 const ENTRY_BYTES = 96;
 const POSITION_BYTES = 8;
-/** The errno that marks a mount point: the addon did not stat what is mounted there. */
+/** The errno for a mount point. The addon does not stat the mounted directory, because it may hang. */
 const MOUNTED = "EXDEV";
 const NS_PER_SECOND = 1_000_000_000n;
 

@@ -21,9 +21,9 @@ const HERE = Buffer.from(".");
 const NONE = Buffer.alloc(0);
 
 export interface Commit {
-  /** Fail with EEXIST if the name is taken, instead of replacing. */
+  /** Fail with EEXIST if the name is taken, instead of replacing the file. */
   readonly exclusive: boolean;
-  /** Sync the file and its directory before `commit` resolves. False for a tree, which is synced as a whole. */
+  /** Whether to sync the file and its directory before `commit` resolves. False for a tree, which is synced as a whole. */
   readonly syncs: boolean;
   /** If the signal is aborted before the file gets its name, the creation fails with the signal's reason. */
   readonly signal: AbortSignal;

@@ -74,7 +74,10 @@ export class HungMounts {
     return this.#unresponsive.size > 0;
   }
 
-  /** Number of detections so far. A waiting operation compares it to notice that another file system hangs. */
+  /**
+   * How often a hung file system was detected so far. A waiting operation compares this number to notice that another
+   * file system hangs.
+   */
   get found(): number {
     return this.#found;
   }

@@ -24,7 +24,7 @@ export interface Work<Value> {
   readonly path?: FollowedPath;
   /** The mount at a name that the operation looks up: that mount may hang while the directory itself does not. */
   readonly mount?: Mount | undefined;
-  /** If it is aborted while the operation waits for a thread, the wait ends and its reason is thrown. */
+  /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
   /** A probe searches for the mount that hangs. It never waits for a thread, and it counts as hung after 2 s. */
   readonly isProbe?: boolean;

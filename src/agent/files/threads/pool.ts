@@ -115,7 +115,7 @@ export class ThreadPool {
     return alike >= share;
   }
 
-  /** Whether any running sync is not slow. It will soon release its thread, so waiting syncs wait for that. */
+  /** Whether any running sync is not slow. Such a sync will soon release its thread, so waiting syncs wait for it. */
   #anySyncProgressing(): boolean {
     for (const { isExtra, ticks: looks, work } of this.running)
       if (isExtra && looks < SLOW_AFTER_TICKS && isSync(work)) return true;

@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 
 #ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452 /* Linux 6.6, the same number on all architectures */
+#define SYS_fchmodat2 452 /* number in Linux 6.6, the same on all architectures */
 #endif
 
 enum { RAW_BYTES = 1024, STEP_SHIFT = 16 };
@@ -227,7 +227,7 @@ static int give_name(const struct place *place, const char *name, int fd) {
 int commit_entry(const struct place *place, const char *name, const struct entry *entry, int fd, int stages) {
   if ((stages & APPLY) != 0) {
     struct stat made;
-    /* Nobody else could change a file without a name since make_entry wrote its content. */
+    /* No other process could change the file since make_entry wrote its content, because the file has no name. */
     bool is_whole = place->kind == UNNAMED && entry->data_bytes > 0 && entry->data_bytes == entry->size;
     if (!is_whole && fstat(fd, &made) < 0) return fail_at(WRITE_STEP);
     if (!is_whole && made.st_size != entry->size) {

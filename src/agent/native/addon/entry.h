@@ -43,7 +43,7 @@ enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STE
 
 /* Adds the step to errno and returns -1. */
 int fail_at(int step);
-/* Whether errno is this error of this step. */
+/* Whether errno contains this error and this step. */
 bool has_failed_at(int step, int error);
 
 /* A directory in which entries are created, and how. */

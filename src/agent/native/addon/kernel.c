@@ -35,7 +35,7 @@ napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info) {
   return from_result(env, clock_settime(CLOCK_REALTIME, &time));
 }
 
-/* A tick of 0 is invalid, so the clock is not changed. */
+/* This tick of 0 is invalid, so the call does not change the clock. */
 long agent_probe_clock_step(void) {
   struct timex change = {.modes = ADJ_TICK, .tick = 0};
   return clock_adjtime(CLOCK_REALTIME, &change);
@@ -75,7 +75,7 @@ napi_value agent_credit_entropy(napi_env env, napi_callback_info info) {
 
 long agent_reseed_crng(int fd) { return ioctl(fd, RNDRESEEDCRNG, 0); }
 
-/* A negative count is invalid, so nothing is credited. */
+/* This negative count is invalid, so the call credits nothing. */
 long agent_probe_credit_entropy(int fd) {
   struct rand_pool_info none = {.entropy_count = -1, .buf_size = 0};
   return ioctl(fd, RNDADDENTROPY, &none);

@@ -35,7 +35,7 @@ struct spawn_job {
   bool joins_cgroup; /* the child must move itself into that cgroup */
   bool resets_priority;
   int priority;
-  char oom_score[16]; /* what the child writes to oom_score_adj; empty: nothing */
+  char oom_score[16]; /* what the child writes to oom_score_adj; empty if nothing */
   struct rlimit open_files;
   bool has_identity;
   uid_t uid;
@@ -50,7 +50,7 @@ struct spawn_job {
   /* The outcome. The child shares the agent's memory until execve, so the child itself writes step and error. */
   const char *volatile step; /* the current step, named as in the port */
   volatile int candidate;    /* index in `files` of the file that execve tries */
-  volatile int error;        /* errno of the failed step; 0: none failed */
+  volatile int error; /* errno of the failed step; 0 if none has failed */
   /* the child may lack the permission to write its OOM score; the agent then writes it after execve */
   volatile bool parent_sets_oom_score;
   atomic_int pid;            /* written by the kernel before the child runs (CLONE_PARENT_SETTID) */

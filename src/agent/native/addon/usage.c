@@ -19,7 +19,7 @@ static napi_value to_numbers(napi_env env, const double *numbers, size_t count) 
 
 static double to_us(struct timeval time) { return (double)time.tv_sec * 1e6 + (double)time.tv_usec; }
 
-/* Calls the system call directly: its fifth argument (rusage) is missing in the C library's function. */
+/* Calls the system call directly, because the C library's function lacks the fifth argument (rusage). */
 napi_value agent_used_by(napi_env env, napi_callback_info info) {
   napi_value pid;
   siginfo_t end = {0};

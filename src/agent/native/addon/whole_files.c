@@ -74,8 +74,8 @@ static int open_file(const char *path) {
 }
 
 /*
- * Appends header and content of an open file; -1: out of memory. The content is left out if the file is not regular, is
- * empty, or exceeds the limit.
+ * Appends header and content of an open file. Returns -1 if there is no memory. The content is left out if the file is
+ * not regular, is empty, or exceeds the limit.
  */
 static int append_open(struct argument *answer, int fd, int64_t limit) {
   struct state state = state_of_open(fd);

@@ -9,7 +9,7 @@ struct bundle {
   char loader[PATH_MAX];
   char libraries[PATH_MAX];
   char program[PATH_MAX];
-  /* Empty if the loader cannot preload it. */
+  /* Path of the addon; empty if the loader cannot preload it. */
   char addon[PATH_MAX];
   char openssl_config[PATH_MAX];
 };

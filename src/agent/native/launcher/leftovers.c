@@ -39,7 +39,10 @@
 #define SEARCH_PAUSE_FACTOR 9
 #define UNOPENED (-2)
 
-/* Processes that got SIGTERM. They get no second one, which many programs treat as "exit immediately". */
+/*
+ * Processes that got SIGTERM. They do not get a second SIGTERM, because many programs then exit immediately, without
+ * cleaning up.
+ */
 static process_set sigtermed;
 
 static long now_ms(void) {

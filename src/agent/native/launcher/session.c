@@ -33,7 +33,7 @@ static DIR *open_directory(int directory, const char *name) {
   return entries;
 }
 
-/* Reads a file of a process. False if it does not exist. */
+/* Reads a file of a process. Returns false if it does not exist. */
 static bool read_of(DIR *proc, const char *process, const char *name, char *text, size_t size) {
   char path[64];
   snprintf(path, sizeof path, "%.32s/%.16s", process, name);

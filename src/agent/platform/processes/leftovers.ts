@@ -16,7 +16,7 @@ export type Reopen = () => Cgroup | "removed" | "unreadable";
 /**
  * The processes in the cgroup of an ended command. Cgroup names are not reused, so the cgroup contains only processes
  * of this command. The command's pid and process group id, however, may have been reused. Therefore each process is
- * identified by pid and start time when it is signalled, and no process group is.
+ * identified by pid and start time when it is signalled, and no process group is signalled.
  */
 export class CgroupLeftovers implements LeftoverProcesses {
   readonly #addon: Addon;

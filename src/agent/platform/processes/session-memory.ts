@@ -10,7 +10,7 @@ const RESERVE_BYTES = 16 * 2 ** 20;
 /** How often to poll the guest's memory, which a balloon or hotplug may change. */
 const POLL_EVERY_MS = 1_000;
 
-/** Functions of node:os: available bytes (MemAvailable of proc_meminfo(5)) and total bytes. */
+/** Functions of node:os that return the available bytes (MemAvailable of proc_meminfo(5)) and the total bytes. */
 type GuestMemory = Readonly<Record<"freemem" | "totalmem", () => number>>;
 
 /**

@@ -49,7 +49,7 @@ export class WalkedProcesses implements ProcessSet {
   readonly #sessionClock: TimeOf | undefined;
   /** Members found so far. They stay members even if the processes between them and the leader have died. */
   readonly #known: Map<number, ProcessRow> = new Map();
-  /** Members that the agent may not signal (EPERM); it does not wait for them. */
+  /** Members that the agent may not signal (EPERM). The agent does not wait for them. */
   readonly #immune: Map<number, ProcessRow> = new Map();
   /** There are no pidfds. */
   #onlyGroup = false;

@@ -196,7 +196,10 @@ export class FdSource implements ByteSource {
     return this.#state !== "ended" && this.#state !== "closed";
   }
 
-  /** Leaves the state "reading", or closes. A drain in progress is complete only if the stream has ended. */
+  /**
+   * Leaves the state "reading", or closes the source. A drain in progress resolves with true only if the stream has
+   * ended.
+   */
   #stop(state: "stopped" | "ended" | "closed"): void {
     this.#state = state;
     this.#rearm();
