@@ -37,7 +37,7 @@ const CASES: Readonly<Record<string, (context: CaseContext) => Promise<void>>> =
     assert.equal((await client.health()).alive, true);
   },
   "a command echoes many MiB unchanged": async ({ client, bulkBytes }) => {
-    const command = client.start(["cat"], { stdin: true });
+    const command = client.start(["cat"], { stdin: true, encoding: "buffer" });
     const sent = randomBytes(bulkBytes);
     command.stdin.end(sent);
     const [exit, received] = await Promise.all([command.wait(), buffer(command.stdout)]);

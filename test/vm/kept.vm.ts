@@ -85,8 +85,8 @@ async function sha256InGuest(client: GuestClient, path: string): Promise<string>
   return stdout.split(" ")[0] ?? "";
 }
 
-const start = (client: GuestClient, name: string, script: string, options?: KeptOptions): KeptProcess =>
-  client.start(["/bin/busybox", "sh", "-c", script], { stdin: true, keep: { name }, ...options });
+const start = (client: GuestClient, name: string, script: string, options?: KeptOptions): KeptProcess<Buffer> =>
+  client.start(["/bin/busybox", "sh", "-c", script], { stdin: true, encoding: "buffer", keep: { name }, ...options });
 
 /** Whole lines: a client that leaves a workload that continues to write may leave in the middle of one. */
 function wholeLines(bytes: Buffer): Buffer {
@@ -118,16 +118,26 @@ describe("kept commands, and the workload's kept output", () => {
     const build = start(client, "build", BUILD, options);
     const [out, err] = [new Sink(build.stdout), new Sink(build.stderr)];
     const terminal = { cols: 80, rows: 24 };
-    const shell = client.start(["/bin/busybox", "sh"], { terminal, keep: { name: "shell" }, ...options });
+    const shell = client.start(["/bin/busybox", "sh"], {
+      encoding: "buffer",
+      terminal,
+      keep: { name: "shell" },
+      ...options,
+    });
     const screen = new Sink(shell.stdout);
     const keep = { name: "pipe", bufferBytes: 16 * 1024, whenFull: "block" } as const;
-    const pipe = client.start(["/bin/busybox", "tee", "/tmp/copy"], { stdin: true, keep, ...options });
+    const pipe = client.start(["/bin/busybox", "tee", "/tmp/copy"], {
+      encoding: "buffer",
+      stdin: true,
+      keep,
+      ...options,
+    });
     const source = new Source();
     Readable.from(source.pieces()).pipe(pipe.stdin);
     const copied = createHash("sha256");
     pipe.stdout.on("data", (bytes: Buffer) => copied.update(bytes));
     pipe.stderr.resume();
-    const workload = client.commands.workloadOutput({ ...options, failOnGap: true });
+    const workload = client.commands.workloadOutput({ encoding: "buffer", ...options, failOnGap: true });
     const [workloadOut, workloadErr] = [new Sink(workload.stdout), new Sink(workload.stderr)];
     await Promise.all([build.attached, shell.attached, pipe.attached, workload.attached]);
 
@@ -140,7 +150,7 @@ describe("kept commands, and the workload's kept output", () => {
         // Frozen: what is held can be read all the same.
         using frozen = stage.client();
         assert.equal((await frozen.snapshots.prepare({ freezeMs: REACH_MS })).frozen, true);
-        const held = frozen.commands.workloadOutput();
+        const held = frozen.commands.workloadOutput({ encoding: "buffer" });
         held.stderr.resume();
         await new Sink(held.stdout).until("out 0\n");
         await held.detach();
@@ -226,13 +236,21 @@ describe("kept commands, and the workload's kept output", () => {
       await stage.replaceMachine(() => stage.guest.start(snapshot));
       await restoreSequence(() => stage.client(), { reachTimeoutMs: REACH_MS });
       using client = stage.client();
-      const build = client.commands.attach("build", { ...buildAt, stderrOffset: 0 });
+      const build: KeptProcess<Buffer> = client.commands.attach("build", {
+        encoding: "buffer",
+        ...buildAt,
+        stderrOffset: 0,
+      });
       const out = new Sink(build.stdout, stored.out);
       const err = new Sink(build.stderr);
-      const pipe = client.commands.attach("pipe", { ...pipeAt, failOnGap: true });
+      const pipe: KeptProcess<Buffer> = client.commands.attach("pipe", {
+        encoding: "buffer",
+        ...pipeAt,
+        failOnGap: true,
+      });
       const copied = new Sink(pipe.stdout, stored.copied);
       assert.equal((await pipe.attached).stdinOffset, pipeAt.stdinOffset);
-      const workload = client.commands.workloadOutput({ ...at, failOnGap: true });
+      const workload = client.commands.workloadOutput({ encoding: "buffer", ...at, failOnGap: true });
       const [workloadOut, workloadErr] = [new Sink(workload.stdout, saidOut), new Sink(workload.stderr, saidErr)];
       const { stdoutEnd } = await workload.attached;
       await until(() => workloadOut.bytes.length > stdoutEnd, "the workload of the fork has written on");

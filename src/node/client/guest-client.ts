@@ -4,7 +4,7 @@ import { Lifecycle, StopResponseSchema } from "../../shared/gen/svc/guest/v1alph
 import { UsageService } from "../../shared/gen/svc/guest/v1alpha1/usage_pb.ts";
 import { checkOptions, fromArguments, wholeMilliseconds } from "./arguments.ts";
 import type { CallOptions, Channel } from "./grpc/channel.ts";
-import { Commands, type KeptStartOptions, type StartOptions } from "./commands/commands.ts";
+import { type AnyStartOptions, Commands, type KeptStartOptions, type StartOptions } from "./commands/commands.ts";
 import { type KeptOptions, redialOf } from "./commands/keep.ts";
 import type { KeptProcess } from "./commands/kept-process.ts";
 import type { GuestProcess } from "./commands/process.ts";
@@ -98,13 +98,18 @@ export class GuestClient {
     return this.commands.run(args, options as RunOptions);
   }
 
+  /** Starts a command that outlives its connection, and whose output is bytes. The same as `commands.start`. */
+  start(
+    args: readonly string[],
+    options: KeptStartOptions<Buffer> & { readonly encoding: "buffer" },
+  ): KeptProcess<Buffer>;
   /** Starts a command that outlives its connection. The same as `commands.start`. */
   start(args: readonly string[], options: KeptStartOptions): KeptProcess;
-  /** Starts a command, whose callbacks receive bytes. The same as `commands.start`. */
-  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess;
+  /** Starts a command whose output is bytes. The same as `commands.start`. */
+  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess<Buffer>;
   /** Starts a command. The same as `commands.start`. */
   start(args: readonly string[], options?: StartOptions): GuestProcess;
-  start(args: readonly string[], options?: StartOptions | StartOptions<Buffer> | KeptStartOptions): GuestProcess {
+  start(args: readonly string[], options?: AnyStartOptions): GuestProcess | GuestProcess<Buffer> {
     return this.commands.start(args, options as StartOptions);
   }
 

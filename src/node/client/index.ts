@@ -30,6 +30,7 @@ export type {
 } from "./commands/keep.ts";
 export type { KeptProcess, WorkloadOutput } from "./commands/kept-process.ts";
 export type { GuestProcess, LinesOptions, WebStreams } from "./commands/process.ts";
+export type { OutputReadable } from "./commands/streams.ts";
 export { CommandError, type RunResult } from "./commands/command-error.ts";
 export type { RunOptions, RunSettings } from "./commands/run.ts";
 export type { OutputListeners, Stdio, StdioOption, StdioOptions } from "./commands/stdio.ts";

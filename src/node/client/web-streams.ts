@@ -4,9 +4,9 @@ import type { Readable, Writable } from "node:stream";
  * Converts a Node stream to a web stream that reads only on demand. Cancelling it destroys the Node stream. It is used
  * instead of toWeb(), because Node 20's toWeb() treats a stream that has already failed as ended.
  */
-export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
-  const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Uint8Array, unknown, undefined>;
-  return new ReadableStream<Uint8Array>(
+export function readableStream<Chunk = Uint8Array>(stream: Readable): ReadableStream<Chunk> {
+  const chunks = stream[Symbol.asyncIterator]() as AsyncIterator<Chunk, unknown, undefined>;
+  return new ReadableStream<Chunk>(
     {
       async pull(controller): Promise<void> {
         const next = await chunks.next();
@@ -25,8 +25,8 @@ export function readableStream(stream: Readable): ReadableStream<Uint8Array> {
  * Creates a web stream that writes to a Node stream. Closing the web stream ends the Node stream; aborting it destroys
  * the Node stream with the reason.
  */
-export function writableStream(stream: Writable): WritableStream<Uint8Array> {
-  return new WritableStream<Uint8Array>({
+export function writableStream(stream: Writable): WritableStream<Uint8Array | string> {
+  return new WritableStream<Uint8Array | string>({
     write: (chunk) => settled((done) => stream.write(chunk, done)),
     close: () => settled((done) => stream.end(done)),
     abort(reason: unknown): void {

@@ -1,5 +1,6 @@
 export {
   type Capacity,
+  checkApiToken,
   checkBaseUrl,
   connectHypeman,
   type DaemonFacts,

@@ -95,6 +95,19 @@ describe("arguments", () => {
       [/IPv6 address in brackets/, () => connect({ address: "::1:7071", token, ...pem })],
       [/keyPem is not PEM/, () => connect({ address: "127.0.0.1:1", token, ...pem, keyPem: "" })],
       [/is not valid PEM/, () => connect({ address: "127.0.0.1:1", token, ...pem })],
+      [/^serverName requires a name/, () => connect({ address: "127.0.0.1:1", token, ...pem, serverName: "a\nb" })],
+      [
+        /^serverName requires a name/,
+        () => connect({ address: "127.0.0.1:1", token, ...pem, serverName: anything(5) }),
+      ],
+      [/^address contains a NUL/, () => connect({ address: "unix:/a\0b", token })],
+      [/^bridge\[1\] contains a NUL/, () => connect({ bridge: ["nc", "a\0"], token })],
+      [/^bridge\[0\] is not text/, () => connect({ bridge: anything([5]), token })],
+      [
+        /^the value of KEY in env contains a NUL character$/,
+        () => connect({ bridge: ["nc"], env: { KEY: "x\0" }, token }),
+      ],
+      [/^the value of KEY in env is not text$/, () => connect({ bridge: ["nc"], env: anything({ KEY: 5 }), token })],
       [/needs caPem, certPem and keyPem/, () => connect({ address: "127.0.0.1:1", token })],
       [/must be a list with the command/, () => connect({ bridge: [], token })],
       ...["unix://host/path", "unix:path", "unix:", "unix:/", "unix://"].map(

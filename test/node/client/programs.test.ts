@@ -65,13 +65,13 @@ describe("programs of a user", () => {
     const socket = new EventEmitter<{ message: [text: string] }>();
     let screen = "";
     const serve = async (send: (text: string) => void): Promise<number> => {
-      await using shell = client.start(["sh"], { terminal: { cols: 80, rows: 24 }, encoding: "utf8" });
+      await using shell = client.start(["sh"], { terminal: { cols: 80, rows: 24 } });
       socket.on("message", (message) => {
         const { keys, size } = JSON.parse(message) as { keys?: string; size?: { cols: number; rows: number } };
         if (keys !== undefined) shell.stdin.write(keys);
         if (size !== undefined) shell.resize(size.cols, size.rows);
       });
-      for await (const text of shell.stdout as AsyncIterable<string>) send(text);
+      for await (const text of shell.stdout) send(text);
       return (await shell.wait()).exitCode;
     };
     const served = serve((text) => (screen += text));

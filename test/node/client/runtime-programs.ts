@@ -49,11 +49,11 @@ async function project(): Promise<unknown> {
 
 /** A terminal that is resized and typed into. */
 async function terminal(): Promise<unknown> {
-  await using shell = client.start(["sh"], { terminal: { cols: 80, rows: 24 }, encoding: "utf8" });
+  await using shell = client.start(["sh"], { terminal: { cols: 80, rows: 24 } });
   shell.resize(100, 30);
   shell.stdin.write("stty size; exit 3\n");
   let screen = "";
-  for await (const text of shell.stdout as AsyncIterable<string>) screen += text;
+  for await (const text of shell.stdout) screen += text;
   return [(await shell.wait()).exitCode, screen.includes("30 100\r\n")];
 }
 

@@ -129,8 +129,8 @@ describe("guestctl kill", () => {
     assert.deepEqual([exitCode, sent?.["pid"], typeof sent?.["start_ticks"]], [0, child, "string"]);
     const attached = client.commands.attach("job");
     let seen = "";
-    for await (const bytes of attached.stdout.iterator({ destroyOnReturn: false }) as AsyncIterable<Buffer>) {
-      seen += bytes.toString();
+    for await (const text of attached.stdout.iterator({ destroyOnReturn: false }) as AsyncIterable<string>) {
+      seen += text;
       if (seen.includes("\n")) break;
     }
     assert.equal(seen, "137\n");

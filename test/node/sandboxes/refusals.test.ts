@@ -106,6 +106,16 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
+  test("connectHypeman refuses a token that no header can have, and does not print it", async () => {
+    for (const apiToken of ["secret\nvalue", "secret\0", "sec ret", "secret\u{20ac}", " \n", 5 as never]) {
+      const { message } = await assertRefused(connectHypeman({ apiToken }), "INVALID_SPEC");
+      assert.match(message, /^apiToken (?:may contain only visible ASCII|is empty|is not text)/);
+      assert.doesNotMatch(message, /sec/);
+    }
+    // A file ends with a line break.
+    await connectHypeman({ apiToken: "secret\n" });
+  });
+
   test("SUBSTRATE_UNAUTHORIZED names the token's missing scope and all required scopes", async () => {
     substrate.rules.scopes = ALL_SCOPES.difference(new Set(["volume:write"]));
     const { code, message, nextStep } = await failureOf(node.create(SPEC));

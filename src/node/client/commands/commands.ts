@@ -27,7 +27,7 @@ import { KeptProcess, type WorkloadOutput } from "./kept-process.ts";
 import type { RunResult } from "./command-error.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 import { type RunOptions, type RunSettings, runToEnd } from "./run.ts";
-import { type OutputListeners, readersOf, type StdioOptions, stdioOf } from "./stdio.ts";
+import { isTextIn, type OutputListeners, readersOf, type StdioOptions, stdioOf } from "./stdio.ts";
 import { ExecCall } from "./wire.ts";
 
 /** Options of a command that `start` starts. */
@@ -50,15 +50,17 @@ interface ProcessOptions extends StdioOptions {
 export interface StartOptions<Output extends string | Buffer = string>
   extends CommandOptions, CallOptions, ProcessOptions, OutputListeners<Output> {
   /**
-   * "utf8": the output streams yield text. "buffer": they yield bytes. Default: the streams yield bytes, as those of
-   * node:child_process, and callbacks receive text, as those of `run`.
+   * "utf8" (default): the output streams and the callbacks receive text, in which U+FFFD replaces invalid bytes;
+   * characters are never split. "buffer": they receive bytes.
    */
   readonly encoding?: (Output extends string ? "utf8" : "buffer") | undefined;
   readonly keep?: undefined;
 }
 
-/** Options of `start` for a command that outlives its client's connection. Callbacks receive text. */
-export interface KeptStartOptions extends CommandOptions, KeptOptions, ProcessOptions, OutputListeners {
+/** Options of `start` for a command that outlives its client's connection. */
+export interface KeptStartOptions<Output extends string | Buffer = string>
+  extends CommandOptions, KeptOptions, ProcessOptions, OutputListeners<Output> {
+  readonly encoding?: StartOptions<Output>["encoding"];
   readonly keep: KeepOptions;
 }
 
@@ -86,10 +88,20 @@ export interface SignalCommandOptions extends CallOptions {
   readonly execId?: string | undefined;
 }
 
+/** The options of any kind of `start`. */
+export type AnyStartOptions = StartOptions | StartOptions<Buffer> | KeptStartOptions | KeptStartOptions<Buffer>;
+
 const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
 const PROCESS: Names<ProcessOptions> = { stdin: true, input: true, check: true, stdio: true };
 const START: Names<StartOptions> = { ...COMMAND, ...CALL, ...PROCESS, ...LISTENERS, encoding: true, keep: true };
-const KEPT_START: Names<KeptStartOptions> = { ...COMMAND, ...KEPT, ...PROCESS, ...LISTENERS, keep: true };
+const KEPT_START: Names<KeptStartOptions> = {
+  ...COMMAND,
+  ...KEPT,
+  ...PROCESS,
+  ...LISTENERS,
+  encoding: true,
+  keep: true,
+};
 const RUN: Names<RunOptions> = {
   ...COMMAND,
   ...KEPT,
@@ -112,7 +124,7 @@ const END: Names<EndCommandOptions> = {
 const SIGNAL: Names<SignalCommandOptions> = { ...CALL, execId: true };
 
 /** Whether a command is to outlive its connection. `keep: undefined` means the same as no `keep`. */
-function isKept(options: StartOptions | StartOptions<Buffer> | KeptStartOptions | null): options is KeptStartOptions {
+function isKept(options: AnyStartOptions | null): options is KeptStartOptions | KeptStartOptions<Buffer> {
   return options?.keep !== undefined;
 }
 
@@ -145,52 +157,62 @@ export class Commands {
   ): Promise<RunResult<string | Buffer>> {
     checkOptions("the options of run", options, RUN);
     const { check: _, encoding: _1, maxOutputBytes: _2, onStdout: _3, onStderr: _4, ...start } = options;
-    return runToEnd(args, (readers) => this.#start(args, start, { readers }), options);
+    return runToEnd(args, (readers) => this.#start(args, start, { readers, isText: false }), options);
   }
 
+  /** Starts a command that outlives its connection, and whose output is bytes. */
+  start(
+    args: readonly string[],
+    options: KeptStartOptions<Buffer> & { readonly encoding: "buffer" },
+  ): KeptProcess<Buffer>;
   /** Starts a command that outlives its connection. The returned process has the command's streams and result. */
   start(args: readonly string[], options: KeptStartOptions): KeptProcess;
-  /** Starts a command, whose callbacks receive bytes. */
-  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess;
+  /** Starts a command whose output is bytes. */
+  start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess<Buffer>;
   /**
    * Starts a command. The returned process has the command's streams and result. The array has the program and its
    * arguments; no shell is involved. Throws GuestError if the command cannot be sent.
    */
   start(args: readonly string[], options?: StartOptions): GuestProcess;
-  start(args: readonly string[], options: StartOptions | StartOptions<Buffer> | KeptStartOptions = {}): GuestProcess {
+  start(args: readonly string[], options: AnyStartOptions = {}): GuestProcess | GuestProcess<Buffer> {
     checkOptions("the options of start", options, isKept(options) ? KEPT_START : START);
-    const { check = false, onStdout: _, onStderr: _1, ...others } = options;
-    const { encoding, ...start } = { encoding: undefined, ...others };
-    const readers = readersOf(options, encoding === "buffer");
-    const process = this.#start(args, start, { readers, checked: check ? args : undefined });
-    if (encoding === "utf8")
-      for (const name of ["stdout", "stderr"] as const)
-        if (readers[name] === undefined) process[name].setEncoding("utf8");
-    return process;
+    const { check = false, encoding, onStdout: _, onStderr: _1, ...start } = options;
+    const isText = isTextIn(encoding);
+    return this.#start(args, start, {
+      readers: readersOf(options, !isText),
+      isText,
+      checked: check ? args : undefined,
+    });
   }
 
+  /** Attaches to a kept command, and reads its output as bytes. */
+  attach(name: string, options: AttachOptions & { readonly encoding: "buffer" }): KeptProcess<Buffer>;
   /**
    * Attaches to a kept command, running or ended. If another call was attached to the command, that call fails with
    * ABORTED and EXEC_TAKEN_OVER.
    */
-  attach(name: string, options: AttachOptions = {}): KeptProcess {
+  attach(name: string, options?: AttachOptions & { readonly encoding?: "utf8" | undefined }): KeptProcess;
+  attach(name: string, options: AttachOptions = {}): KeptProcess | KeptProcess<Buffer> {
     checkOptions("the options of attach", options, ATTACH);
     const first = { case: "attach", value: attachMessage(name, options) } as const;
-    return this.#kept({ name, first, options }, { hasStdin: true });
+    return this.#kept({ name, first, options }, { hasStdin: true, isText: isTextIn(options.encoding) });
   }
 
+  /** Reads the workload's output as bytes. */
+  workloadOutput(options: WorkloadOutputOptions & { readonly encoding: "buffer" }): WorkloadOutput<Buffer>;
   /**
    * Reads the workload's output, if its `Process.output` makes the agent keep it; otherwise fails with
    * WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the
    * same time. A slow reader never slows the workload down.
    */
-  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput {
+  workloadOutput(options?: WorkloadOutputOptions & { readonly encoding?: "utf8" | undefined }): WorkloadOutput;
+  workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput | WorkloadOutput<Buffer> {
     checkOptions("the options of workloadOutput", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
     // `acknowledge()` is never called here, because it would change nothing: the agent drops the oldest output anyway.
     return this.#kept(
       { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
-      { hasStdin: false },
+      { hasStdin: false, isText: isTextIn(options.encoding) },
     );
   }
 
@@ -254,7 +276,7 @@ export class Commands {
   #start(
     args: readonly string[],
     options: (RunSettings | KeptStartOptions) & ProcessOptions,
-    how: Pick<ProcessParts, "readers" | "checked">,
+    how: Pick<ProcessParts, "readers" | "isText" | "checked">,
   ): GuestProcess {
     const { env, cwd, user, terminal, timeoutMs, keep, stdin = false, input, stdio, ...call } = options;
     const source = input !== undefined || stdin ? "pipe" : stdioOf(stdio)[0];

@@ -105,6 +105,8 @@ export interface AttachOptions extends KeptOptions {
   readonly stderrOffset?: number | undefined;
   /** Receive only output from now on. */
   readonly fromNow?: boolean | undefined;
+  /** "utf8" (default): the output streams yield text. "buffer": they yield bytes. */
+  readonly encoding?: "utf8" | "buffer" | undefined;
   /** Size of the command's terminal from now on; ignored for a command without a terminal. */
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
@@ -149,10 +151,11 @@ const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   stdinOffset: true,
   fromNow: true,
 };
-export const ATTACH: Names<AttachOptions & KeptPosition> = { ...KEPT, ...FROM, terminal: true };
+export const ATTACH: Names<AttachOptions & KeptPosition> = { ...KEPT, ...FROM, encoding: true, terminal: true };
 export const WORKLOAD_OUTPUT: Names<WorkloadOutputOptions & KeptPosition> = {
   ...CALL,
   ...FROM,
+  encoding: true,
   resume: true,
   onEvent: true,
   failOnGap: true,

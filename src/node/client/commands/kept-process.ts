@@ -3,23 +3,25 @@ import type { Attachment, KeptPosition } from "./keep.ts";
 import { KeptCall, type KeptParts } from "./kept-call.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 
-/**
- * How long `detach()` waits for the agent to receive the written input. The agent takes longer only if the command does
- * not read its input.
- */
-const INPUT_TAKEN_MS = 1_000;
+/** How long `detach()` waits for the agent to receive more of the written input: a command may not read its input. */
+const INPUT_QUIET_MS = 1_000;
+/** How long `detach()` waits in all, if the command reads its input slowly. */
+const INPUT_TAKEN_MS = 10_000;
 /** How long the disposal waits for the agent to answer the start. */
 const ANSWER_MS = 10_000;
 
 /** The workload's output, read-only. `wait()` resolves with the workload's exit. */
-export type WorkloadOutput = Pick<KeptProcess, "stdout" | "stderr" | "attached" | "position" | "detach" | "wait">;
+export type WorkloadOutput<Output extends string | Buffer = string> = Pick<
+  KeptProcess<Output>,
+  "stdout" | "stderr" | "attached" | "position" | "detach" | "wait"
+>;
 
 /**
  * A command that outlives its connection (ExecStart.keep), or an attachment to one. Keeps input of `stdin` until the
  * agent has received it. `detach()`, an aborted signal and a lost connection only detach: the command continues to
  * run.
  */
-export class KeptProcess extends GuestProcess {
+export class KeptProcess<Output extends string | Buffer = string> extends GuestProcess<Output> {
   /** The command that the call is attached to. Rejects with GuestError if it cannot be attached. */
   readonly attached: Promise<Attachment>;
   readonly #wire: KeptCall;
@@ -43,13 +45,13 @@ export class KeptProcess extends GuestProcess {
   }
 
   /**
-   * Detaches from the command, once the agent has received the written input or after one second. Resolves with the
-   * position to continue from; `wait()` then rejects with CANCELLED. Rejects with GuestError if the call was never
-   * attached.
+   * Detaches from the command, once the agent has received the written input, or has received no more of it for one
+   * second, or after ten seconds. Resolves with the position to continue from; `wait()` then rejects with CANCELLED.
+   * Rejects with GuestError if the call was never attached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
-    await this.#wire.input.allTaken(INPUT_TAKEN_MS);
+    await this.#wire.input.allTaken(INPUT_QUIET_MS, INPUT_TAKEN_MS);
     const { position } = this;
     super.cancel();
     return position;

@@ -40,19 +40,27 @@ export class KeptInput {
   #waiting: { readonly below: number; readonly done: () => void }[] = [];
   /** Sends a frame on the attached call; undefined while there is none. */
   #send: ((frame: Frame) => void) | undefined;
+  #onTaken: (() => void) | undefined;
 
   /** Offset up to which the agent has acknowledged input. */
   get takenOffset(): number {
     return this.#offset ?? 0;
   }
 
-  /** Resolves when the agent has acknowledged all input, when the command accepts no more input, or at the time limit. */
-  async allTaken(limitMs: number): Promise<void> {
+  /**
+   * Resolves when the agent has acknowledged all input, when the command accepts no more input, when the agent has
+   * acknowledged nothing for `quietMs`, or at the time limit.
+   */
+  async allTaken(quietMs: number, limitMs: number): Promise<void> {
     const { promise, resolve } = deferred<undefined>();
     const timer = setTimeout(resolve, limitMs, undefined);
+    const quiet = setTimeout(resolve, quietMs, undefined);
+    this.#onTaken = () => quiet.refresh();
     this.#whenBelow(1, () => resolve(undefined));
     await promise;
     clearTimeout(timer);
+    clearTimeout(quiet);
+    this.#onTaken = undefined;
   }
 
   /**
@@ -105,6 +113,7 @@ export class KeptInput {
       throw failure("ABORTED", "INPUT_LOST", `${had}: the rest is lost, as by a rollback`);
     }
     this.#offset = offset;
+    if (takenBytes > 0) this.#onTaken?.();
     this.#forget(takenBytes);
     this.#flush();
   }

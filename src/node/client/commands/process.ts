@@ -1,4 +1,4 @@
-import type { Readable, Writable } from "node:stream";
+import type { Writable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
@@ -8,18 +8,18 @@ import { readableStream, writableStream } from "../web-streams.ts";
 import { type CommandResult, resultOf, type SignalName, signalNumber } from "./command.ts";
 import { CommandError } from "./command-error.ts";
 import { inheritInput, type OutputReaders, readThrough } from "./stdio.ts";
-import { inputStream, OutputStream } from "./streams.ts";
+import { inputStream, type OutputReadable, OutputStream } from "./streams.ts";
 import type { ExecWire } from "./wire.ts";
 
 type Outputs = Readonly<Record<"stdout" | "stderr", OutputStream>>;
 
 /** A command's streams as web streams. */
-export interface WebStreams {
-  /** Aborting this stream cancels the command. */
-  readonly stdin: WritableStream<Uint8Array>;
+export interface WebStreams<Output extends string | Buffer = string> {
+  /** Text is sent as UTF-8. Aborting this stream cancels the command. */
+  readonly stdin: WritableStream<Uint8Array | string>;
   /** Cancelling this stream drops the rest of the output. */
-  readonly stdout: ReadableStream<Uint8Array>;
-  readonly stderr: ReadableStream<Uint8Array>;
+  readonly stdout: ReadableStream<Output>;
+  readonly stderr: ReadableStream<Output>;
 }
 
 /** Limit on the standard error that is kept for a CommandError. */
@@ -33,6 +33,8 @@ export interface ProcessParts {
   readonly inheritsInput?: boolean | "terminal" | undefined;
   /** Readers of the outputs; the caller reads those that have none. */
   readonly readers?: OutputReaders | undefined;
+  /** Whether the outputs that the caller reads yield text. */
+  readonly isText: boolean;
   /** The command, if `wait` is to reject with CommandError unless the exit code is 0. */
   readonly checked?: readonly string[] | undefined;
 }
@@ -42,12 +44,13 @@ export interface ProcessParts {
  * the other one, and the command. Leaving a `for await` loop over an output before its end ends the command, as
  * `cancel` does; use `stdout.iterator({ destroyOnReturn: false })` to leave it running. `await using` ends it, too.
  */
-export class GuestProcess {
+export class GuestProcess<Output extends string | Buffer = string> {
   /** Standard input; ended from the start if the command has none. */
   readonly stdin: Writable;
-  readonly stdout: Readable;
+  /** Yields text, or bytes with `encoding: "buffer"`. */
+  readonly stdout: OutputReadable<Output>;
   /** Standard error; empty for a command in a terminal. */
-  readonly stderr: Readable;
+  readonly stderr: OutputReadable<Output>;
   /** Process ID in the guest. Rejects with GuestError if the command could not be started. */
   readonly started: Promise<number>;
   /** The agent's first answer. Rejects with GuestError if there is none. */
@@ -56,7 +59,7 @@ export class GuestProcess {
   readonly #outputs: Outputs;
   readonly #start = deferred<ExecStarted>();
   readonly #end = deferred<CommandResult>();
-  #web: WebStreams | undefined;
+  #web: WebStreams<Output> | undefined;
   #exit: ExecExit | undefined;
   #failed = false;
   /** Why this side has ended the command. */
@@ -68,14 +71,16 @@ export class GuestProcess {
   #result: Promise<CommandResult> | undefined;
 
   /** @throws GuestError if the call cannot be made */
-  constructor(wire: ExecWire, { hasStdin, inheritsInput = false, readers, checked }: ProcessParts) {
+  constructor(wire: ExecWire, { hasStdin, inheritsInput = false, readers, isText, checked }: ProcessParts) {
     this.#checked = checked;
     this.#wire = wire;
     const resumeIfRoom = (): void => this.#resumeIfRoom();
     const parts = { onRoom: resumeIfRoom, onRead: wire.onRead, onLeft: () => this.onLeft() };
-    this.#outputs = { stdout: new OutputStream(parts), stderr: new OutputStream(parts) };
-    this.stdout = this.#outputs.stdout;
-    this.stderr = this.#outputs.stderr;
+    const outputOf = (name: "stdout" | "stderr"): OutputStream =>
+      new OutputStream({ ...parts, isText: isText && readers?.[name] === undefined });
+    this.#outputs = { stdout: outputOf("stdout"), stderr: outputOf("stderr") };
+    this.stdout = this.#outputs.stdout as unknown as OutputReadable<Output>;
+    this.stderr = this.#outputs.stderr as unknown as OutputReadable<Output>;
     this.answered = this.#start.promise;
     this.started = this.answered.then(({ pid }) => pid);
     // Callers need not await these promises, so mark their rejections as handled.
@@ -86,7 +91,7 @@ export class GuestProcess {
       frame: (frame) => this.#receive(frame),
       ended: () => this.#ended(),
       failed: (error) => this.#fail(this.#abandoned === undefined ? error : this.#abandoned.error),
-      unread: (output) => this.#outputs[output].readableLength,
+      unread: (output) => this.#outputs[output].unreadBytes,
     });
     if (!hasStdin) this.stdin.end();
     this.#read = Promise.all([this.#readBy(readers, "stdout"), this.#readBy(readers, "stderr")]);
@@ -95,7 +100,7 @@ export class GuestProcess {
   }
 
   /** The command's streams as web streams. Use either these or the Node streams. */
-  get web(): WebStreams {
+  get web(): WebStreams<Output> {
     this.#web ??= {
       stdin: writableStream(this.stdin),
       stdout: readableStream(this.stdout),
@@ -224,8 +229,8 @@ export class GuestProcess {
       this.#fail(failure("INTERNAL", "EXIT_MISSING", message));
       return;
     }
-    this.#outputs.stdout.push(null);
-    this.#outputs.stderr.push(null);
+    this.#outputs.stdout.end();
+    this.#outputs.stderr.end();
     this.stdin.destroy();
     this.#end.resolve(resultOf(this.#exit));
   }

@@ -6,6 +6,7 @@ import { CommandError, type RunResult } from "./command-error.ts";
 import type { KeepOptions, KeptOptions } from "./keep.ts";
 import type { GuestProcess } from "./process.ts";
 import {
+  isTextIn,
   type OutputListeners,
   type OutputReader,
   type OutputReaders,
@@ -49,7 +50,7 @@ export async function runToEnd(
   options: RunOptions | RunOptions<Buffer>,
 ): Promise<RunResult<string | Buffer>> {
   const { encoding, check, maxOutputBytes = DEFAULT_MAX_OUTPUT_BYTES, stdio } = options;
-  const isText = encoding !== "buffer";
+  const isText = isTextIn(encoding);
   const limitBytes =
     maxOutputBytes === Number.POSITIVE_INFINITY ? maxOutputBytes : wholeNumber(maxOutputBytes, "maxOutputBytes");
   const [input, ...outputs] = stdioOf(stdio);

@@ -24,6 +24,13 @@ export interface StdioOptions {
   readonly stdio?: StdioOption | undefined;
 }
 
+/** Whether output is text. Throws GuestError (INVALID_ARGUMENT) for an encoding other than "utf8" and "buffer". */
+export function isTextIn(encoding: "utf8" | "buffer" | undefined = "utf8"): boolean {
+  const given: unknown = encoding;
+  if (given === "utf8" || given === "buffer") return given === "utf8";
+  throw invalidOption("encoding", `encoding is ${JSON.stringify(given)}; give "utf8" for text or "buffer" for bytes`);
+}
+
 /** Callbacks for the output of a command. */
 export interface OutputListeners<Output extends string | Buffer = string> {
   /**

@@ -45,8 +45,15 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
   return stream;
 }
 
-/** Callbacks of an output stream. */
+/** A stream of a command's output, whose pieces are text or bytes. */
+export interface OutputReadable<Output extends string | Buffer> extends Readable {
+  [Symbol.asyncIterator](): NodeJS.AsyncIterator<Output, undefined>;
+}
+
+/** Parameters of an output stream. */
 interface OutputParts {
+  /** Whether the stream yields text (UTF-8) instead of bytes. */
+  readonly isText: boolean;
   readonly onRoom: () => void;
   readonly onRead: (() => void) | undefined;
   readonly onLeft: () => void;
@@ -60,6 +67,7 @@ export class OutputStream extends Readable {
   readonly #onRoom: () => void;
   readonly #onRead: (() => void) | undefined;
   readonly #onLeft: () => void;
+  readonly #text: TextPieces | undefined;
   #full = false;
 
   /**
@@ -68,8 +76,10 @@ export class OutputStream extends Readable {
    *   its reader has read
    * @param parts.onLeft called when the reader leaves a loop over the stream before its end
    */
-  constructor({ onRoom, onRead, onLeft }: OutputParts) {
+  constructor({ isText, onRoom, onRead, onLeft }: OutputParts) {
     super({ highWaterMark: 256 * 1024 });
+    if (isText) super.setEncoding("utf8");
+    this.#text = isText ? new TextPieces(onRead !== undefined) : undefined;
     this.#onRoom = onRoom;
     this.#onRead = onRead;
     this.#onLeft = onLeft;
@@ -82,17 +92,34 @@ export class OutputStream extends Readable {
     return this.#full && !this.destroyed;
   }
 
+  /** Number of received bytes that the reader has not read. */
+  get unreadBytes(): number {
+    return this.#text === undefined ? this.readableLength : this.#text.unreadBytes(this.readableLength);
+  }
+
   /** Adds the next received bytes. */
   accept(bytes: Uint8Array): void {
-    if (!this.destroyed) this.#full = !this.push(bytes);
+    if (!this.destroyed) this.#add(this.#text === undefined ? bytes : this.#text.write(bytes));
     // A flowing stream has passed the bytes to its reader already.
     this.#onRead?.();
   }
 
-  /** Throws GuestError for a kept command, because the stream would count characters, but positions count bytes. */
+  /** Must be called after the last bytes. */
+  end(): void {
+    const rest = this.#text?.end() ?? "";
+    if (!this.destroyed) this.#add(rest);
+    this.push(null);
+  }
+
+  /** Throws GuestError if the encoding would not apply: to text, or to a kept command, whose positions count bytes. */
   override setEncoding(encoding: BufferEncoding): this {
-    if (this.#onRead === undefined) return super.setEncoding(encoding);
-    const message = "the output of a kept command must be read as bytes: use lines(), or a StringDecoder of your own";
+    const isUtf8 = /^utf-?8$/i.test(encoding);
+    if (this.#text !== undefined && isUtf8) return this;
+    if (this.#text === undefined && this.#onRead === undefined) return super.setEncoding(encoding);
+    const message =
+      this.#text === undefined
+        ? `the output of a kept command with encoding: "buffer" is bytes; omit that option to read text`
+        : `the output is text (UTF-8) already; for ${encoding}, start the command with encoding: "buffer"`;
     throw invalidOption("encoding", message);
   }
 
@@ -112,6 +139,10 @@ export class OutputStream extends Readable {
     };
   }
 
+  #add(piece: Uint8Array | string): void {
+    if (piece.length > 0) this.#full = !(typeof piece === "string" ? this.push(piece, "utf8") : this.push(piece));
+  }
+
   override read(size?: number): unknown {
     const bytes: unknown = super.read(size);
     if (bytes !== null) this.#onRead?.();
@@ -128,4 +159,86 @@ export class OutputStream extends Readable {
     this.#onRoom();
     callback(error);
   }
+}
+
+/**
+ * Decodes the pieces of an output (UTF-8). A character of which only the first bytes have arrived waits for the others,
+ * and counts as unread.
+ */
+class TextPieces {
+  /** Whether `unreadBytes` will be called. */
+  readonly #isCounted: boolean;
+  /** The first bytes of an incomplete character. */
+  #held: Buffer = Buffer.alloc(0);
+  /** Pieces that the reader has not read to their end. */
+  readonly #pieces: { readonly text: string; readonly bytes: number }[] = [];
+  #bytes = 0;
+  #characters = 0;
+
+  constructor(isCounted: boolean) {
+    this.#isCounted = isCounted;
+  }
+
+  write(bytes: Uint8Array): string {
+    const all = this.#held.length === 0 ? bufferOf(bytes) : Buffer.concat([this.#held, bytes]);
+    const end = completeEnd(all);
+    // A copy: the rest must not keep the memory of a whole frame.
+    this.#held = Buffer.from(all.subarray(end));
+    return this.#piece(all.toString("utf8", 0, end), end);
+  }
+
+  /** Returns U+FFFD for an incomplete character at the end, like every decoder. */
+  end(): string {
+    const rest = this.#held;
+    this.#held = Buffer.alloc(0);
+    return this.#piece(rest.toString(), rest.length);
+  }
+
+  /** @param unread number of characters (UTF-16 code units) that the reader has not read */
+  unreadBytes(unread: number): number {
+    for (;;) {
+      const [first] = this.#pieces;
+      if (first === undefined) return this.#bytes + this.#held.length;
+      const read = this.#characters - unread;
+      if (read < first.text.length) return this.#bytes - readBytes(first, read) + this.#held.length;
+      this.#pieces.shift();
+      this.#characters -= first.text.length;
+      this.#bytes -= first.bytes;
+    }
+  }
+
+  #piece(text: string, bytes: number): string {
+    if (!this.#isCounted || bytes === 0) return text;
+    this.#pieces.push({ text, bytes });
+    this.#bytes += bytes;
+    this.#characters += text.length;
+    return text;
+  }
+}
+
+/**
+ * Number of bytes of the first characters of a piece. If bytes of the piece were not UTF-8, that cannot be told from
+ * its text; then returns 0, so that the whole piece counts as unread.
+ */
+function readBytes({ text, bytes }: { readonly text: string; readonly bytes: number }, characters: number): number {
+  if (characters === 0 || Buffer.byteLength(text) !== bytes) return 0;
+  const first = text.slice(0, characters);
+  // Half of a surrogate pair is not a character.
+  return Buffer.byteLength(/[\uD800-\uDBFF]$/.test(first) ? first.slice(0, -1) : first);
+}
+
+/** Where the last complete character ends. Bytes that are not UTF-8 count as complete. */
+function completeEnd(bytes: Buffer): number {
+  for (let at = bytes.length - 1; at >= 0 && at > bytes.length - 4; at--) {
+    const byte = bytes[at] ?? 0;
+    if ((byte & 0xc0) === 0x80) continue;
+    // Length of the sequence that this byte begins (RFC 3629, 3).
+    const length = byte >= 0xf8 ? 1 : byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return at + length > bytes.length ? at : bytes.length;
+  }
+  return bytes.length;
+}
+
+function bufferOf({ buffer, byteOffset, byteLength }: Uint8Array): Buffer {
+  return Buffer.from(buffer, byteOffset, byteLength);
 }

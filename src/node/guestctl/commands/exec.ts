@@ -143,7 +143,8 @@ command.`,
       stdin: isInteractive,
       terminal: isTerminal ? terminalOf(host) : undefined,
       timeoutMs: parseDurationMs(values.timeout, "--timeout"),
-    };
+      encoding: "buffer",
+    } as const;
     const connection = await connector(values, host);
     using client = connection.connect();
     const isForPrograms = values.json === true;
@@ -226,7 +227,7 @@ function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly str
 }
 
 /** Detaches from a command as soon as it is running, and returns its name and id for the output. */
-async function detach(process: KeptProcess, name: string): Promise<Answer> {
+async function detach(process: KeptProcess<Buffer>, name: string): Promise<Answer> {
   const { execId, pid } = await process.attached;
   await process.detach();
   return started({ name, execId, pid });

@@ -75,7 +75,8 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
       if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) tell(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
-    const output = client.commands.workloadOutput({ stdoutOffset: stdout, stderrOffset: stderr, resume, onEvent });
+    const offsets = { stdoutOffset: stdout, stderrOffset: stderr };
+    const output = client.commands.workloadOutput({ ...offsets, encoding: "buffer", resume, onEvent });
     return await show(output, shown, { tail, follow }, host);
   },
 });
@@ -101,7 +102,7 @@ function placeOf(
 
 /** Shows the buffered output, and with `follow` also new output. Resolves with the exit status. */
 async function show(
-  output: WorkloadOutput,
+  output: WorkloadOutput<Buffer>,
   shown: OutputWriter,
   { tail, follow }: { readonly tail: number | undefined; readonly follow: boolean },
   host: NodeJS.Process,
@@ -130,7 +131,7 @@ async function show(
 }
 
 /** Shows the chunks of a stream as they arrive, so that the order of both streams is kept. Resolves at EOF. */
-async function copy(output: WorkloadOutput, stream: Stream, shown: OutputWriter): Promise<void> {
+async function copy(output: WorkloadOutput<Buffer>, stream: Stream, shown: OutputWriter): Promise<void> {
   output[stream].on("data", (bytes: Buffer) => {
     const full = shown.output(stream, bytes);
     if (full === undefined) return;

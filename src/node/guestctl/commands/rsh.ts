@@ -114,7 +114,7 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const terminal = isTerminal ? terminalOf(host) : undefined;
     // Do not start in the workload's directory, because it may have been removed, or be inaccessible to the user.
-    const process = client.start(args, { user, cwd: "/", stdin: isInteractive, terminal });
+    const process = client.start(args, { user, cwd: "/", stdin: isInteractive, terminal, encoding: "buffer" });
     return await runAttached({ process, isInteractive, isTerminal, escape, endsBySignals: true }, false, host);
   },
 });

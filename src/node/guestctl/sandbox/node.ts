@@ -1,6 +1,14 @@
 import { homedir, hostname } from "node:os";
 import { isAbsolute, join, resolve } from "node:path";
-import { checkBaseUrl, connectHypeman, type Freeze, noSandbox, type Reach, Sandboxes } from "../../sandboxes/index.ts";
+import {
+  checkApiToken,
+  checkBaseUrl,
+  connectHypeman,
+  type Freeze,
+  noSandbox,
+  type Reach,
+  Sandboxes,
+} from "../../sandboxes/index.ts";
 import { type Host, parseCount, parseDurationMs, parseWaitMs, setting, UsageError } from "../cli/index.ts";
 import { type Reporter, reporterOf } from "../verbose/index.ts";
 import type { SandboxProgress } from "./progress.ts";
@@ -56,6 +64,7 @@ export async function openNode(
   await Sandboxes.checkRuntime();
   const apiToken = env["HYPEMAN_API_KEY"] ?? "";
   if (apiToken === "") throw new UsageError("no token for the substrate's daemon; set HYPEMAN_API_KEY");
+  checkApiToken(apiToken, "HYPEMAN_API_KEY");
   const baseUrl = setting(values.api, env["HYPEMAN_BASE_URL"]);
   if (baseUrl !== undefined) checkBaseUrl(baseUrl, "--api");
   const archive = setting(values.agent, env["GUESTCTL_AGENT"]);

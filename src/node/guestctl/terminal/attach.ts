@@ -17,7 +17,7 @@ import { followSize, handleSignals } from "./terminal.ts";
 
 /** A command and how guestctl is connected to it. */
 interface Attachment {
-  readonly process: GuestProcess;
+  readonly process: GuestProcess<Buffer>;
   /** Whether to send the local standard input to the command. */
   readonly isInteractive: boolean;
   readonly isTerminal: boolean;
@@ -28,7 +28,7 @@ interface Attachment {
   /** Do not forward signals: they end guestctl, and thereby the command. */
   readonly endsBySignals?: boolean;
   /** The name and the call of a kept command; undefined if the command is not kept. */
-  readonly kept?: { readonly name: string; readonly process: KeptProcess } | undefined;
+  readonly kept?: { readonly name: string; readonly process: KeptProcess<Buffer> } | undefined;
 }
 
 /**

@@ -32,8 +32,8 @@ export function openKept(
   { name, isTerminal, isForPrograms }: KeptAttachment,
   { redial }: Connector,
   host: NodeJS.Process,
-  open: (options: KeptOptions) => KeptProcess,
-): KeptProcess {
+  open: (options: KeptOptions) => KeptProcess<Buffer>,
+): KeptProcess<Buffer> {
   const isWatched = isTerminal && host.stdin.isTTY;
   const resume = { ...(isWatched && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
   const tell = eventTeller(name, isWatched, isForPrograms, host);
@@ -72,7 +72,7 @@ export function eventTeller(
 }
 
 /** Makes the program redraw the terminal by changing the size for a moment, as dtach(1) does. */
-function redraw(process: KeptProcess, host: NodeJS.Process): void {
+function redraw(process: Pick<KeptProcess, "resize">, host: NodeJS.Process): void {
   const size = localSize(host);
   if (size === undefined) return;
   process.resize(size.cols, size.rows > 1 ? size.rows - 1 : size.rows + 1);
@@ -135,6 +135,7 @@ export async function takeUp(
   const process = openKept({ name, isTerminal, isForPrograms }, connection, host, (options) =>
     client.commands.attach(name, {
       ...options,
+      encoding: "buffer",
       fromNow: fromNow ?? runsInTerminal,
       execId: exec.execId,
       terminal: localSize(host),

@@ -11,7 +11,7 @@ export interface Keyboard extends Disposable {
 
 /** The command, and how the keyboard is connected to it. */
 interface Typed {
-  readonly process: GuestProcess;
+  readonly process: GuestProcess<Buffer>;
   readonly isTerminal: boolean;
   readonly escape: number | undefined;
   /** Text for messages, about what happens to the command when the user disconnects. */

@@ -34,7 +34,7 @@ export function localSize(host: NodeJS.Process): Size | undefined {
 }
 
 /** Resizes a command's terminal with the local one until disposed of. */
-export function followSize(process: GuestProcess, host: NodeJS.Process): Disposable {
+export function followSize(process: Pick<GuestProcess, "resize">, host: NodeJS.Process): Disposable {
   const output = outputTerminal(host);
   const follow = (): void => {
     const size = localSize(host);

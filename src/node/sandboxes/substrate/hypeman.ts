@@ -69,6 +69,24 @@ export function checkBaseUrl(baseUrl: string, name = "baseUrl"): void {
   }
 }
 
+/**
+ * Throws SandboxError (INVALID_SPEC) unless the token can be sent in an HTTP header. The error of fetch would contain
+ * the token.
+ *
+ * @param name of the option that the message names
+ */
+export function checkApiToken(apiToken: string, name = "apiToken"): void {
+  const what =
+    typeof (apiToken as unknown) !== "string"
+      ? "is not text"
+      : apiToken.trim() === ""
+        ? "is empty"
+        : /^[\x21-\x7e]+$/.test(apiToken.trim())
+          ? undefined
+          : "may contain only visible ASCII characters, without spaces and line breaks";
+  if (what !== undefined) throw new SandboxError("INVALID_SPEC", `${name} ${what}`);
+}
+
 /** The part of the substrate's API that sandboxes need. A program that has another client of the API can implement it. */
 export type Substrate = Pick<HypemanSubstrate, keyof HypemanSubstrate>;
 
@@ -93,6 +111,7 @@ class HypemanSubstrate {
   static async connect(options: HypemanOptions): Promise<HypemanSubstrate> {
     const { baseUrl, apiToken, timeoutMs = DEFAULT_TIMEOUT_MS } = options;
     if (baseUrl !== undefined) checkBaseUrl(baseUrl);
+    checkApiToken(apiToken);
     let sdk;
     try {
       sdk = await import("@onkernel/hypeman");
@@ -101,7 +120,7 @@ class HypemanSubstrate {
       throw new SandboxError("MISSING_PACKAGE", message, error);
     }
     const client = new sdk.Hypeman({
-      apiKey: apiToken,
+      apiKey: apiToken.trim(),
       baseURL: baseUrl ?? null,
       timeout: timeoutMs,
       // A read may be cancelled when this process ends; a call that changes something must not be.

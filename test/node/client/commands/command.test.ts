@@ -1,9 +1,11 @@
 import assert from "node:assert/strict";
-import { randomUUID } from "node:crypto";
+import { randomBytes, randomUUID } from "node:crypto";
+import { writeFile } from "node:fs/promises";
 import { describe, test } from "node:test";
 import { CommandError, type GuestProcess } from "../../../../src/node/client/index.ts";
 import { GuestAgent } from "../../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { startAgent } from "../../../fixtures/agent.ts";
+import { testDirectory } from "../../../fixtures/files.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { clientOf, failureOf, thrownBy } from "../../../fixtures/guest-client.ts";
 import { processGone } from "../../../fixtures/proc.ts";
@@ -38,12 +40,30 @@ describe("output of a command", () => {
     assert.deepEqual(Buffer.concat(bytes), Buffer.from("c3a4c3", "hex"));
   });
 
-  test("a started command's streams yield bytes, and text with encoding utf8", async () => {
-    const bytes = client.start(["printf", "ä"]);
-    assert.deepEqual(await bytes.stdout.toArray(), [Buffer.from("ä")]);
-    const text = client.start(["sh", "-c", HALVES], { encoding: "utf8", stdin: true });
+  test("a started command's streams yield text, and bytes with encoding buffer", async () => {
+    const text = client.start(["sh", "-c", HALVES], { stdin: true });
     text.stdin.end("\n");
-    assert.equal((await text.stdout.toArray()).join(""), "ä\nend");
+    const pieces = await Array.fromAsync(text.stdout);
+    assert.deepEqual([pieces.join(""), pieces.includes("\ufffd")], ["ä\nend", false]);
+    const bytes = client.start(["printf", "ä"], { encoding: "buffer" });
+    assert.deepEqual(await Array.fromAsync(bytes.stdout), [Buffer.from("ä")]);
+    const web = client.start(["sh", "-c", "echo ä >&2"]).web;
+    assert.deepEqual(await Array.fromAsync(web.stderr as AsyncIterable<string>), ["ä\n"]);
+  });
+
+  test("text of any bytes is the same however they arrive", async () => {
+    await using directory = await testDirectory();
+    const path = directory.at("random");
+    // Many beginnings of characters, whole characters and wrong bytes.
+    const alphabet = [...Buffer.from("aäभ😀"), 0xff, 0xc0];
+    const bytes = Buffer.from(Array.from(randomBytes(512 * 1024), (byte) => alphabet[byte % alphabet.length] ?? 0));
+    await writeFile(path, bytes);
+    const slowly = ["dd", `if=${path}`, "bs=1021", "status=none"];
+    for (const process of [client.start(slowly), client.start(slowly, { keep: { name: randomUUID() } })]) {
+      process.stderr.resume();
+      assert.ok((await Array.fromAsync(process.stdout)).join("") === bytes.toString());
+      await process.wait();
+    }
   });
 
   test("lines yields whole lines across pieces, without line ends", async () => {
@@ -55,14 +75,62 @@ describe("output of a command", () => {
     assert.deepEqual(await Array.fromAsync(client.start(["true"])), []);
   });
 
-  test("setEncoding is rejected for the streams of a kept command", async () => {
+  test("positions of a kept command count bytes while its reader gets text", async () => {
     const name = randomUUID();
     const kept = client.start(["sh", "-c", HALVES], { keep: { name }, stdin: true });
-    assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /must be read as bytes: use lines\(\)/);
-    kept.stdin.end("\n");
-    assert.deepEqual(await Array.fromAsync(kept.lines()), ["ä", "end"]);
-    assert.equal(kept.position.stdoutOffset, 6);
+    kept.stderr.resume();
+    // The first byte of "ä" has arrived, but it is not read: the next client gets it again.
+    while ((await client.commands.list()).find((each) => each.name === name)?.heldBytes !== 1);
+    await client.health();
+    const position = await kept.detach();
+    assert.equal(position.stdoutOffset, 0);
+    const again = client.commands.attach(name, position);
+    again.stdin.end("\n");
+    assert.deepEqual(await Array.fromAsync(again.lines()), ["ä", "end"]);
+    assert.equal(again.position.stdoutOffset, 6);
+    await again.wait();
+  });
+
+  test("a position is exact after each character that read returns", async () => {
+    const text = "aä€😀".repeat(50);
+    const kept = client.start(["printf", text], { keep: { name: randomUUID() }, forget: false });
+    kept.stderr.resume();
+    await new Promise((resolve) => kept.stdout.once("readable", resolve));
+    let read = "";
+    for (let size = 1; read.length < 200; size = (size % 5) + 1) {
+      read += String(kept.stdout.read(size) ?? assert.fail("nothing to read"));
+      // Half of a surrogate pair is unread.
+      const whole = /[\ud800-\udbff]$/.test(read) ? read.slice(0, -1) : read;
+      assert.equal(kept.position.stdoutOffset, Buffer.byteLength(whole), JSON.stringify(read));
+    }
+    kept.stdout.resume();
     await kept.wait();
+    assert.equal(kept.position.stdoutOffset, Buffer.byteLength(text));
+    await kept.forget();
+  });
+
+  test("an encoding that cannot apply is rejected", async () => {
+    const kept = client.start(["true"], { keep: { name: randomUUID() }, encoding: "buffer" });
+    assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /kept command .* is bytes; omit that option/);
+    const text = client.start(["true"]);
+    assert.equal(text.stdout.setEncoding("utf8"), text.stdout);
+    assert.match(thrownBy(() => text.stdout.setEncoding("hex")).message, /for hex, start the command with encoding/);
+    const hex = client.start(["printf", "ä"], { encoding: "buffer" });
+    hex.stdout.setEncoding("hex");
+    assert.deepEqual(await hex.stdout.toArray(), ["c3a4"]);
+    for (const process of [kept, text, hex]) for (const stream of [process.stdout, process.stderr]) stream.resume();
+    await Promise.all([kept.wait(), text.wait(), hex.wait()]);
+    const encoding = "hex" as never;
+    for (const call of [
+      () => client.start(["true"], { encoding }),
+      () => client.commands.attach("any", { encoding }),
+      () => client.commands.workloadOutput({ encoding }),
+    ])
+      assert.deepEqual(
+        [thrownBy(call).option, thrownBy(call).message],
+        ["encoding", 'encoding is "hex"; give "utf8" for text or "buffer" for bytes'],
+      );
+    assert.equal((await failureOf(client.run(["true"], { encoding }))).option, "encoding");
   });
 });
 

@@ -65,6 +65,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     const events = new Map<string, number>();
     const command = client.start(["tee", copy], {
       stdin: true,
+      encoding: "buffer",
       keep: { name: "resumed", bufferBytes: BUFFER_BYTES, whenFull: "block" },
       resume: true,
       onEvent: ({ kind }) => events.set(kind, (events.get(kind) ?? 0) + 1),
@@ -73,7 +74,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     cutting();
     Readable.from(pieces()).pipe(command.stdin);
     const output = createHash("sha256");
-    for await (const bytes of command.stdout as AsyncIterable<Buffer>) output.update(bytes);
+    for await (const bytes of command.stdout) output.update(bytes);
     assert.equal((await command.wait()).exitCode, 0);
     assert.equal(output.digest("hex"), sha256(input), "what came out");
     assert.equal(sha256(await readFile(copy)), sha256(input), "what the command got");
@@ -97,6 +98,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
     for (let code: number | undefined; code === undefined; clients++) {
       using client = through();
       const command = client.commands.attach("stored", {
+        encoding: "buffer",
         stdoutOffset: storedBytes,
         stderrOffset: 0,
         acknowledge: "manual",
@@ -129,7 +131,7 @@ describe(`a pipe that is cut at ${CUTS} random bytes (seed ${SEED})`, () => {
 });
 
 /** Writes the rest of the input, from where the agent has it. A client that dies leaves the others to go on. */
-async function writeFrom(command: KeptProcess, input: Buffer): Promise<void> {
+async function writeFrom(command: KeptProcess<Buffer>, input: Buffer): Promise<void> {
   try {
     const { stdinOffset, stdinClosed } = await command.attached;
     if (stdinClosed) return;

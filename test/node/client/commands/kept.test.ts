@@ -155,7 +155,7 @@ describe("a kept command", () => {
     const command = client.start(args, { keep, acknowledge: "manual" });
     command.stderr.resume();
     let received = 0;
-    for await (const bytes of command.stdout as AsyncIterable<Buffer>) {
+    for await (const bytes of command.stdout) {
       received += bytes.length;
       if (received % keep.bufferBytes > 0) continue;
       assert.equal(Number((await stateOf("blocked"))?.stdoutOffset), received, "nothing is let go of unasked");

@@ -23,7 +23,7 @@ const client = forAllTests(clientOf(agent));
 describe("the streams of a command", () => {
   test("a command's web streams carry every byte", async () => {
     const input = randomBytes(5 * MEBIBYTE + 1);
-    const process = client.start(["sh", "-c", "cat; echo err >&2"], { stdin: true });
+    const process = client.start(["sh", "-c", "cat; echo err >&2"], { stdin: true, encoding: "buffer" });
     const { stdin, stdout, stderr } = process.web;
     assert.equal(process.web.stdout, stdout);
     const source = new Blob([input]).stream() as ReadableStream<Uint8Array>;

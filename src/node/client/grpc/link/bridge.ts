@@ -32,6 +32,9 @@ export class BridgeLink implements Link {
   constructor({ bridge, env }: Omit<BridgeOptions, "token">) {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
     if (!program) throw invalidOption("bridge", "bridge must be a list with the command and its arguments");
+    for (const [index, word] of [program, ...args].entries()) checkWord(word, "bridge", `bridge[${index}]`);
+    // The message must not have the value of a variable, which may be a secret.
+    for (const [name, value = ""] of Object.entries(env ?? {})) checkWord(value, "env", `the value of ${name} in env`);
     this.#directory = privateDirectory();
     const path = join(this.#directory, "bridge.sock");
     this.target = `unix:${path}`;
@@ -191,4 +194,10 @@ function startFailure({ program }: BridgeCommand, error: unknown): string {
 function failureWords({ program }: BridgeCommand, what: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
   return `the bridge command ${program} ${what}${said === "" ? "" : `: ${said}`}`;
+}
+
+/** Throws GuestError (INVALID_ARGUMENT) for a word that cannot be passed to a command (execve(2)). */
+function checkWord(word: unknown, option: string, what: string): void {
+  if (typeof word !== "string") throw invalidOption(option, `${what} is not text`);
+  if (word.includes("\0")) throw invalidOption(option, `${what} contains a NUL character`);
 }

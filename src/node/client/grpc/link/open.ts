@@ -120,6 +120,7 @@ function endpointOf(address: string, options: Exclude<ConnectOptions, { readonly
   const reserved = reservedTransport(address);
   if (reserved !== undefined)
     throw invalidOption("address", `the address ${reserved}; use host:port, unix:/path or a bridge command`);
+  if (address.includes("\0")) throw invalidOption("address", "address contains a NUL character");
   const path = UNIX_ADDRESS.exec(address)?.[1];
   if (path !== undefined) return { address, to: { path } };
   if (/^vsock[:+]/.test(address)) return { ...vsockEndpoint(address), tls: tlsOf(options) };
@@ -156,7 +157,11 @@ function vsockEndpoint(address: string): Endpoint {
 /** TLS settings of an endpoint; undefined if the options have no certificates. */
 function tlsOf(options: ConnectOptions): Endpoint["tls"] {
   if (!("caPem" in options)) return undefined;
-  return { context: secureContext(options), serverName: options.serverName ?? DEFAULT_SERVER_NAME };
+  const { serverName = DEFAULT_SERVER_NAME } = options;
+  // It is sent as a header, too.
+  if (typeof (serverName as unknown) !== "string" || !/^[\x21-\x7e]+$/.test(serverName))
+    throw invalidOption("serverName", "serverName requires a name of visible ASCII characters, such as guest-agent");
+  return { context: secureContext(options), serverName };
 }
 
 function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeof createSecureContext> {

@@ -32,7 +32,6 @@ describe("a bridge command", () => {
       ["UNAVAILABLE", "cannot start the bridge command /no/such/bridge: ENOENT"],
     );
     assert.match(error.nextStep ?? "", /run the bridge command by hand/);
-    assert.doesNotMatch((await failureOver("a\0b", "secret-argument")).message, /secret/);
   });
 
   test("a failed bridge command is quoted without its arguments", async () => {
