@@ -40,7 +40,10 @@ export class Agent {
   /** Aborted at the first call. That call loads the code that calls need, so the warm-up is no longer necessary. */
   readonly #called = new AbortController();
   readonly #exitRequested = Promise.withResolvers<number>();
-  /** A termination signal came before the workload ran, so it could not be forwarded. The agent shuts down instead. */
+  /**
+   * Whether a termination signal came before the workload ran, so that it could not be forwarded. The agent shuts down
+   * instead.
+   */
   #isShuttingDown = false;
   /** Why an agent without a workload ended, for the last line of the log. */
   #endWithoutWorkload = "the agent was asked to stop and had no workload";

@@ -26,14 +26,14 @@ export interface Platform {
   /** The clock for timeouts and grace periods of processes. It stops while the session is frozen. */
   readonly sessionClock: SessionClock;
   readonly processes: NativeProcesses;
-  /** If undefined, commands do not have their own cgroups. */
+  /** Creates the cgroups of commands. If undefined, commands do not have their own cgroups. */
   readonly cgroups: Cgroups | undefined;
   /** The cgroup of everything that `processes` starts. Undefined without cgroups. */
   readonly sessionGroup: SessionGroup | undefined;
   readonly fileSystem: FileSystem;
   readonly signals: readonly Signals[];
   readonly memory: MemoryKeeper;
-  /** Undefined if the agent was started without the launcher. */
+  /** The channel to the launcher; undefined if the agent was started without the launcher. */
   readonly launcher: LauncherChannel | undefined;
 }
 

@@ -43,7 +43,7 @@ export interface Services extends Omit<Capabilities, "stop"> {
   /** Ends the tunnels and watches, if any were opened. */
   readonly shutDownStreams: (reason: AgentError) => void;
   readonly freeze: SessionFreeze;
-  /** Undefined without a ready_cmd. */
+  /** Runs ready_cmd; undefined if none is configured. */
   readonly readiness: ReadinessLoop | undefined;
 }
 

@@ -70,7 +70,10 @@ export class Credentials {
     return this.files.has("SVC_INSTANCE_TOKEN_FILE");
   }
 
-  /** Undefined if no TLS listener is configured. Stays the same object until a reload finds other bytes in the files. */
+  /**
+   * The TLS material in use; undefined if no TLS listener is configured. Stays the same object until a reload finds
+   * other bytes in the files.
+   */
   get tls(): TlsMaterial | undefined {
     return this.#material.tls;
   }

@@ -19,7 +19,7 @@ export interface AllowanceOptions {
   readonly limit: number;
   /** Limit for one owner. Default: the same as `limit`. */
   readonly ownerLimit?: number;
-  /** Only a share without progress for this long may be evicted. Default: a minute. */
+  /** Only a share without progress for this time may be evicted. Default: a minute. */
   readonly patienceMs?: number;
   readonly clock: Pick<Clock, "monotonicMs">;
   /**

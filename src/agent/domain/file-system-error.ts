@@ -45,7 +45,7 @@ export interface Mount {
 
 /** A file system does not respond. The memory of the hung operation must not be reused until `returned` resolves. */
 export class FileSystemHung extends FileSystemError {
-  /** Undefined if unknown. */
+  /** The mount that does not respond; undefined if it is unknown. */
   readonly mount: Mount | undefined;
   /**
    * Resolves when the operation has returned. Undefined if it was not started because hung operations occupy all

@@ -18,7 +18,7 @@ export interface GuestFacts {
   readonly devices: Readonly<Record<string, string | undefined>>;
   /** Why no terminal can be opened; undefined if one can be opened. */
   readonly terminal: Errno | undefined;
-  /** The kernel has the vsock device or protocol. */
+  /** Whether the kernel has the vsock device or protocol. */
   readonly hasVsock: boolean;
   readonly cgroups: CgroupFacts;
   /** Why the clock cannot be stepped; undefined if it can be stepped. */

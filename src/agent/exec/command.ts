@@ -18,7 +18,7 @@ export interface ExecResult extends ProcessEnd {
 
 export interface CommandParts {
   readonly child: ChildProcess;
-  /** 0 means no limit. */
+  /** Timeout of the command; 0 means no timeout. */
   readonly timeoutMs: number;
   /** The clock for timeout and duration. It stops while the session is frozen. */
   readonly sessionClock: SessionClock;

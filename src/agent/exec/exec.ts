@@ -37,7 +37,7 @@ export interface ExecParts {
   readonly activity: ActivityClock;
   readonly clock: Clock;
   readonly sessionClock: SessionClock;
-  /** Undefined if the workload's output is not kept. */
+  /** The output of the workload; undefined if it is not kept. */
   readonly workloadOutput: WorkloadOutput | undefined;
 }
 
@@ -54,7 +54,10 @@ export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "si
 export interface EndedExec {
   readonly result: ExecResult;
   readonly forgotten: boolean;
-  /** Undefined if it was not requested, or is not known. */
+  /**
+   * Number of remaining processes that were ended; undefined if ending them was not requested, or if they are not
+   * known.
+   */
   readonly leftoversEnded: number | undefined;
   readonly leftoversUnknown: boolean;
 }

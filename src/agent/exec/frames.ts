@@ -12,30 +12,30 @@ import type { Offsets, WhenFull } from "./output-log.ts";
 
 /** What to run and how (message ExecStart). */
 export interface ExecRequest extends Command {
-  /** 0 means no limit. */
+  /** Timeout of the command; 0 means no timeout. */
   readonly timeoutMs: number;
-  /** If undefined, the command ends with its call. */
+  /** How to keep the command. If undefined, the command ends with its call. */
   readonly keep: KeepRequest | undefined;
 }
 
 /** How to keep a command (message ExecKeep). */
 export interface KeepRequest {
   readonly name: string;
-  /** 0 means the default. */
+  /** Size of the output buffer; 0 means the default. */
   readonly bufferBytes: number;
-  /** Undefined if the agent does not know the value. */
+  /** What happens if the buffer is full; undefined for a value that the agent does not know. */
   readonly whenFull: WhenFull | undefined;
-  /** 0 means the default. */
+  /** How long the command is kept after its end; 0 means the default. */
   readonly lingerMs: number;
   readonly replaceEnded: boolean;
-  /** If it is 0, the command counts as user activity only while a call is attached. */
+  /** How long the running command counts as user activity without an attached call. 0 means that it does not count. */
   readonly awakeForMs: number;
 }
 
 /** Identifies a kept command in a request. */
 interface KeptName {
   readonly name: string;
-  /** If empty, the command that currently has the name. */
+  /** Id of the command. If empty, the command that currently has the name is meant. */
   readonly execId: string;
 }
 
@@ -52,9 +52,9 @@ export interface AttachRequest extends KeptName {
 
 /** Which kept command to end (message EndExecRequest). */
 export interface EndRequest extends KeptName {
-  /** 0 means SIGTERM. */
+  /** The first signal; 0 means SIGTERM. */
   readonly signal: number;
-  /** 0 means the default. */
+  /** Grace period before SIGKILL; 0 means the default. */
   readonly graceMs: number;
   /** Whether to free the command's name and buffer once it has ended. */
   readonly forget: boolean;
@@ -164,7 +164,7 @@ function checkTerminalSize(field: string, cols: number, rows: number): void {
 /** Checks the order and the values of frames after a start frame. */
 export class ExecInputOrder {
   readonly hasTerminal: boolean;
-  /** The client may send input. */
+  /** Whether the client may send input. */
   readonly hasStdin: boolean;
   readonly #isKept: boolean;
   #stdinClosed = false;

@@ -29,7 +29,7 @@ export interface KeptParts extends Pick<CommandParts, "child" | "timeoutMs" | "s
 /** A command and its first process, used to find the command that a process belongs to (message ProcessCommand). */
 export interface CommandLeader {
   readonly kind: "kept" | "attached";
-  /** Undefined if the process has ended. */
+  /** The pid of the command's first process; undefined if the process has ended. */
   readonly pid: number | undefined;
   /** The command's cgroup (`ChildProcess.cgroup`). */
   readonly cgroup: string | undefined;
@@ -87,9 +87,9 @@ export class KeptCommand {
   readonly #released = Promise.withResolvers<void>();
   #attached: AttachedCall | undefined;
   #stdinOffset = 0;
-  /** Set when the process has ended. */
+  /** How the command ended. Set when its process has ended. */
   #result: ExecResult | undefined;
-  /** All output of the command is in the log. */
+  /** Whether all output of the command is in the log. */
   #isDrained = false;
   #endedByAgent = false;
   #forgotten = false;

@@ -13,11 +13,11 @@ export interface KeptSlot {
   readonly name: string;
   readonly execId: string;
   readonly bufferBytes: number;
-  /** Undefined while the command is starting. */
+  /** The command; undefined while it is starting. */
   command: KeptCommand | undefined;
   /** The ended command that keeps the name until this slot's command runs. */
   replaces: KeptSlot | undefined;
-  /** The command's process has not ended. */
+  /** Whether the command's process has not ended. */
   isRunning: boolean;
   /** Resolves when `command` is set, or the start has failed and the name is free again. */
   readonly started: PromiseWithResolvers<void>;

@@ -33,7 +33,7 @@ export interface FileAttributes extends FileOwner {
   readonly changedNs: bigint;
   readonly inode: bigint;
   readonly links: bigint;
-  /** The file has fewer blocks than its size requires, so it has holes. Set only for open files. */
+  /** Whether the file has holes, because it has fewer blocks than its size requires. Set only for open files. */
   readonly hasHoles?: boolean;
 }
 

@@ -13,11 +13,11 @@ export interface HealthReport {
   readonly readyCommandExit: number;
   readonly lastUserActivityNs: bigint;
   readonly guestTimeNs: bigint;
-  /** Undefined if DeclareIdle was never called. */
+  /** Time of the last DeclareIdle; undefined if it was never called. */
   readonly idleDeclaredNs: bigint | undefined;
-  /** The session is frozen for a snapshot. */
+  /** Whether the session is frozen for a snapshot. */
   readonly frozen: boolean;
-  /** The session was thawed without restore steps, and no restore steps have run since. */
+  /** Whether the session was thawed without restore steps, and no restore steps have run since. */
   readonly thawedWithoutDuties: boolean;
   /** 1 at the start; incremented each time that the agent begins to use a changed spec file. */
   readonly processEnvVersion: number;

@@ -28,7 +28,7 @@ export type HookKind = "pre_snapshot" | "post_restore";
 /** Which hook to run (message RunHookRequest). */
 export interface HookRequest {
   readonly kind: HookKind;
-  /** 0 means 30 s; at most 10 minutes. */
+  /** Timeout of the hook, at most 10 minutes; 0 means 30 s. */
   readonly timeoutMs: number;
   /** How long the session is frozen after a PRE_SNAPSHOT hook, at most 10 minutes; 0 means that it is not frozen. */
   readonly freezeMs: number;
@@ -36,7 +36,7 @@ export interface HookRequest {
 
 /** How a hook ended (message RunHookResponse). */
 export interface HookOutcome {
-  /** False if the hook is not configured. The other fields are empty in this case. */
+  /** Whether the hook ran. False if it is not configured; the other fields are then empty. */
   readonly ran: boolean;
   readonly timedOut: boolean;
   /** 128 + n if signal n ended the hook. */
@@ -86,7 +86,7 @@ interface Running {
   readonly kind: HookKind;
   /** Ends the hook with its whole tree, even while it is starting. The reason is an Ending; only the first abort counts. */
   readonly stop: AbortController;
-  /** The restore steps killed the hook, because it was started before the snapshot. */
+  /** Whether the restore steps killed the hook, because it was started before the snapshot. */
   isKilledStale: boolean;
   /** Never rejects. */
   readonly ended: Promise<unknown>;

@@ -77,18 +77,18 @@ export class Http2Connection {
   readonly #limits: ConnectionLimits;
   readonly #nowMs: () => number;
   readonly #machine: Http2Machine;
-  /** The peer was authenticated, so it may make requests. */
+  /** Whether the peer was authenticated, so that it may make requests. */
   #isAuthenticated: boolean;
-  /** Undefined once input is no longer throttled. */
+  /** Throttles the input; undefined once input is no longer throttled. */
   #input: ThrottledInput | undefined;
   #state: "serving" | "draining" | "closing" | "gone" = "serving";
   #served = false;
-  /** The machine is processing input. Output is not flushed before all of this input is processed. */
+  /** Whether the machine is processing input. Output is not flushed before all of this input is processed. */
   #receiving = false;
   #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
-  /** By answering a PING, the peer has confirmed that it knows that no more requests are accepted. */
+  /** Whether the peer has confirmed, by answering a PING, that it knows that no more requests are accepted. */
   #isEndAcknowledged = false;
   #halfClosed = false;
   #deadline: NodeJS.Timeout | undefined;

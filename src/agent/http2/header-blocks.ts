@@ -16,11 +16,11 @@ const NO_BYTES = Buffer.alloc(0);
 type BlockLimits = Pick<Http2Limits, "headerListBytes" | "continuationFrames" | "rememberedBlocks">;
 
 export interface DecodedBlock {
-  /** The header list exceeded the limit and was dropped. */
+  /** Whether the header list exceeded the limit and was dropped. */
   readonly tooLarge: boolean;
   /** The decoded request fields; undefined if they are not valid in a request. */
   readonly fields: RequestFields | undefined;
-  /** The fields are valid as trailers. */
+  /** Whether the fields are valid as trailers. */
   readonly trailers: boolean;
 }
 
@@ -28,7 +28,7 @@ export interface DecodedBlock {
 export interface HeaderBlock {
   readonly streamId: number;
   readonly endStream: boolean;
-  /** The stream depends on itself (RFC 7540, 5.3.1), which is malformed although priorities are ignored. */
+  /** Whether the stream depends on itself (RFC 7540, 5.3.1), which is malformed although priorities are ignored. */
   readonly dependsOnItself: boolean;
   readonly decoded: DecodedBlock;
 }

@@ -44,9 +44,9 @@ export class Http2Machine implements FrameHandler, StreamOwner {
   #lastStreamId = 0;
   /** Largest stream id that the agent still accepts. Lower than LAST_STREAM_ID after a GOAWAY. */
   #acceptUpTo = LAST_STREAM_ID;
-  /** The peer announced (GOAWAY) that it sends no more requests. */
+  /** Whether the peer announced (GOAWAY) that it sends no more requests. */
   peerIsLeaving = false;
-  /** A response was completed since the last call of `take`. */
+  /** Whether a response was completed since the last call of `take`. */
   hasAnswer = false;
   readonly #ended = new EndedStreams();
   /** Stream of the DATA frame that is being read. */

@@ -61,12 +61,12 @@ export class Http2Stream {
   /** Must be set before the request's handler returns. */
   consumer: StreamConsumer | undefined;
   headersSent = false;
-  /** Nothing more is sent or received. */
+  /** Whether nothing more is sent or received. */
   closed = false;
 
   // --- request (modified by the machine)
 
-  /** The client has sent the complete request. */
+  /** Whether the client has sent the complete request. */
   remoteEnded = false;
   /** Bytes that the client may still send in the current flow-control window. */
   receiveWindowBytes: number;
@@ -87,7 +87,7 @@ export class Http2Stream {
   sendWindowBytes: number;
   /** Bytes of the response that are not in the output yet. */
   queuedBytes = 0;
-  /** The response is complete. */
+  /** Whether the response is complete. */
   ended = false;
   trailers: Fields | undefined;
   readonly #queue: Queued[] = [];

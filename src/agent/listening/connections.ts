@@ -24,7 +24,7 @@ export interface Connection {
   readonly peer: {
     /** `address:port`, `vsock:CID:port`, or "unix". */
     readonly address: string;
-    /** Undefined on a connection without TLS. */
+    /** The client's certificate; undefined on a connection without TLS. */
     readonly certificate: PeerCertificate | undefined;
   };
 }
@@ -40,9 +40,12 @@ export class AcceptedConnection implements Connection {
   readonly closing: () => void;
   readonly #log: (connection: AcceptedConnection, reason: string) => void;
   #isLogged = false;
-  /** The connection is not established yet; with TLS this means that its handshake is not complete. */
+  /** Whether the connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
-  /** A new connection must not replace this one, unless the client has been silent for long (`evictAfterSilentMs`). */
+  /**
+   * Whether a new connection must not replace this one, unless the client has been silent for long
+   * (`evictAfterSilentMs`).
+   */
   isKept = false;
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
   silentMs: () => number = () => 0;
@@ -127,7 +130,7 @@ export interface AcceptorOptions {
   readonly surplus?: number;
   readonly log: Log;
   readonly clock: Clock;
-  /** If undefined, connections that are lost because no descriptor is left are not logged. */
+  /** Detects connections that are lost because no descriptor is left. If undefined, they are not logged. */
   readonly watchArrivals?: WatchArrivals | undefined;
 }
 

@@ -55,7 +55,7 @@ export class MemoryKeeper {
    * enabled.
    */
   #unoptimizedLeft: number | undefined;
-  /** A snapshot was announced, and there was no call since. */
+  /** Whether a snapshot was announced, and there was no call since. */
   #awaitsSnapshot = false;
 
   /** @param pages the pages of the bundle's programs; undefined if the agent does not run from a bundle */

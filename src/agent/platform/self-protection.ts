@@ -27,7 +27,7 @@ const PRIORITY = -5;
 
 /** OOM scores and scheduling priority for the agent's children. */
 export interface ChildPriority {
-  /** Higher than the agent's score; undefined if unknown. */
+  /** OOM score of the workload. It is higher than the agent's score; undefined if unknown. */
   readonly workloadOomScoreAdj: number | undefined;
   /** Score for commands, hooks and ready_cmd: higher than the workload's. */
   readonly commandOomScoreAdj: number | undefined;

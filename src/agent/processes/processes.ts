@@ -33,7 +33,7 @@ export interface CommandProcess {
 export interface ListedProcess extends SessionProcess {
   /** Nanoseconds since 1970. */
   readonly startedNs: bigint;
-  /** Undefined if the user id has no name. */
+  /** The user name; undefined if the user id has no name. */
   readonly user: string | undefined;
   readonly commandLine: { readonly bytes: Uint8Array; readonly truncated: boolean };
   /** The command that the process belongs to; undefined if it belongs to none. */

@@ -7,7 +7,10 @@ export interface RestoreRequest {
   readonly entropy: Uint8Array;
   /** Time of the host in nanoseconds since 1970; if undefined, the clock is not changed. */
   readonly hostTimeNs: bigint | undefined;
-  /** Keep a frozen session frozen: another RunRestoreDuties call will follow. The time limit freeze_ms continues to run. */
+  /**
+   * Whether to keep a frozen session frozen, because another RunRestoreDuties call will follow. The time limit
+   * freeze_ms continues to run.
+   */
   readonly keepFrozen?: boolean;
 }
 
@@ -15,7 +18,7 @@ export interface RestoreRequest {
 export interface RestoreReport extends DutiesThaw {
   /** Bytes that the kernel accepted. */
   readonly entropyBytesMixed: number;
-  /** True if all bytes were also credited. */
+  /** Whether all bytes were also credited. */
   readonly entropyCredited: boolean;
   /** Guest time minus host time when the call arrived, before any step; 0 without host time. */
   readonly clockDriftMs: bigint;

@@ -28,7 +28,7 @@ export class RequestMessages {
   #paused = true;
   #ended = false;
   #discarded = false;
-  /** The request must have exactly one message, which is delivered at the end of the request. */
+  /** Whether the request must have exactly one message, which is delivered at the end of the request. */
   #isSingle = false;
   #failure: Error | undefined;
   #wake: (() => void) | undefined;

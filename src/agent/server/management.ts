@@ -38,11 +38,11 @@ export interface ManagementServerOptions {
   readonly onConnection?: () => void;
   readonly log: Log;
   readonly clock: Clock;
-  /** If undefined, connections that are lost because no descriptor is left are not logged. */
+  /** Detects connections that are lost because no descriptor is left. If undefined, they are not logged. */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * If undefined, a lost TCP peer is detected only by keepalive. The kernel sends no keepalive probes while sent data
-   * is unacknowledged.
+   * Detects lost TCP peers. If undefined, they are detected only by keepalive. The kernel sends no keepalive probes
+   * while sent data is unacknowledged.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;

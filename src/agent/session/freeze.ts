@@ -38,9 +38,9 @@ export interface DutiesThaw {
 
 /** Whether the restore steps leave a frozen session frozen. */
 export interface DutiesEnd {
-  /** The caller has requested this (RestoreDutiesRequest.keep_frozen). */
+  /** Whether the caller has requested this (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
-  /** A spec file is invalid. A thawed session would run with variables that may belong to another guest. */
+  /** Whether a spec file is invalid. A thawed session would run with variables that may belong to another guest. */
   readonly specRefused: boolean;
 }
 
@@ -58,7 +58,7 @@ export interface FreezeRequest {
 }
 
 export interface SessionFreezeParts {
-  /** Undefined if the session has no cgroup and therefore cannot be frozen. */
+  /** The session's processes; undefined if the session has no cgroup and therefore cannot be frozen. */
   readonly group: SessionGroup | undefined;
   readonly sessionClock: SessionClock;
   readonly timers: Timers;

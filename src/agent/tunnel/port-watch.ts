@@ -21,7 +21,7 @@ import { changesOf, PortListBuilder, type PortChanges, type PortList } from "./p
 /** A request to wait until something listens on a port. */
 export interface WaitRequest {
   readonly port: number;
-  /** 0 means the default. */
+  /** Timeout of the wait; 0 means the default. */
   readonly timeoutMs: number;
 }
 
@@ -33,7 +33,7 @@ interface Waiter {
   readonly fail: (error: unknown) => void;
   /** Result of the last poll: an address with a listener on this port, which tunnels cannot reach. */
   otherAddress: string | undefined;
-  /** The time limit of this wait is over. The wait fails after one more poll, which begins now. */
+  /** Whether the time limit of this wait is over. The wait fails after one more poll, which begins now. */
   isExpired: boolean;
 }
 
@@ -74,7 +74,7 @@ export class PortWatch {
   readonly #asking: PromiseWithResolvers<PortList>[] = [];
   #list: PortList | undefined;
   #isPolling = false;
-  /** A caller needs a poll without delay. */
+  /** Whether a caller needs a poll without delay. */
   #isUrgent = false;
   #cancelPause: (() => void) | undefined;
   #pauseMs = 0;

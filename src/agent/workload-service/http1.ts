@@ -44,7 +44,7 @@ export class Http1Reader {
   /** Number of bytes left of the body, or of the current chunk. */
   #leftBytes = 0;
   #isChunked = false;
-  /** The request is complete: bytes after it are not read. */
+  /** Whether the request is complete. Bytes after it are not read. */
   isComplete = false;
 
   constructor(events: Http1Events) {

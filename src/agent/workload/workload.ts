@@ -32,7 +32,7 @@ export interface WorkloadParts {
   readonly starter: CommandStarter;
   readonly spec: ProcessSpec;
   readonly log: Log;
-  /** If undefined, the workload writes to the agent's own streams. */
+  /** Keeps the workload's output. If undefined, the workload writes to the agent's own streams. */
   readonly output: OutputKeeper | undefined;
 }
 

@@ -22,7 +22,7 @@ export type StdioPlan =
       readonly rows: number;
       /** Value of TERM for a command whose environment does not set it. */
       readonly term?: string;
-      /** The terminal's line editing treats input as UTF-8. */
+      /** Whether the terminal's line editing treats input as UTF-8. */
       readonly iutf8?: boolean;
     };
 
@@ -38,7 +38,7 @@ export interface SpawnBlock {
   readonly env: Uint8Array;
   /** A single packed string. */
   readonly cwd: Uint8Array;
-  /** If undefined, the child has the agent's own identity. */
+  /** User and groups of the child. If undefined, the child has the agent's own identity. */
   readonly identity: Identity | undefined;
   readonly stdio: StdioPlan;
 }
@@ -132,7 +132,7 @@ export interface CommandUsage {
   readonly cpuScope: UsageScope;
   readonly cpuUserUs: number;
   readonly cpuSystemUs: number;
-  /** Undefined if unknown. */
+  /** Peak memory, and what it includes; undefined if it is unknown. */
   readonly peakMemory: { readonly scope: UsageScope; readonly bytes: number } | undefined;
 }
 
@@ -140,7 +140,7 @@ export interface CommandUsage {
 export interface CommandAccounts {
   /** Whether a process in its cgroup was OOM-killed; undefined if unknown. */
   readonly oomKilled: boolean | undefined;
-  /** Undefined if unknown. */
+  /** The resource usage; undefined if it is unknown. */
   readonly usage: CommandUsage | undefined;
 }
 
@@ -230,7 +230,7 @@ export interface SessionProcess {
   readonly session: number;
   /** Effective user id. */
   readonly uid: number;
-  /** One letter of proc_pid_stat(5). */
+  /** The state of the process as one letter (proc_pid_stat(5)). */
   readonly state: string;
   readonly cpuUs: number;
   readonly rssBytes: number;
@@ -244,7 +244,7 @@ export interface SessionProcess {
 export interface SessionReading {
   /** The processes, sorted by pid. */
   readonly processes: readonly SessionProcess[];
-  /** There are more processes than `processes` contains. */
+  /** Whether there are more processes than `processes` contains. */
   readonly truncated: boolean;
   /** Time since boot, for `startTicks`. */
   readonly uptimeUs: number;

@@ -53,7 +53,7 @@ export interface Listener {
   readonly inode: number;
   readonly port: number;
   readonly family: 4 | 6;
-  /** Text, such as "127.0.0.1". */
+  /** The IP address as text, such as "127.0.0.1". */
   readonly address: string;
   readonly scope: ListenerScope;
   /** Whether `connectPort` would reach this listener. */

@@ -48,7 +48,7 @@ export interface FileSystemSpace {
 /** A list that may have been truncated. */
 export interface Listed<Item> {
   readonly items: readonly Item[];
-  /** There are more items. */
+  /** Whether there are more items. */
   readonly truncated: boolean;
 }
 

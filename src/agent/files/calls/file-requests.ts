@@ -19,13 +19,13 @@ export interface ReadRequest extends FileLocation {
 export interface WriteRequest extends FileLocation, GivenAttributes {
   readonly sizeBytes: bigint | undefined;
   readonly sha256: Uint8Array | undefined;
-  /** The client does not need the SHA-256 of the content. */
+  /** Whether the client does not need the SHA-256 of the content. */
   readonly skipSha256: boolean;
   readonly createParents: boolean;
   readonly exclusive: boolean;
   /** Modification time in nanoseconds since 1970; the current time if undefined. */
   readonly modifiedNs: bigint | undefined;
-  /** Turn blocks of zeros into holes. */
+  /** Whether to turn blocks of zeros into holes. */
   readonly sparse: boolean;
 }
 

@@ -29,7 +29,7 @@ export interface FilesParts {
 
 export interface PathReport {
   readonly attributes: FileAttributes;
-  /** Set for a symbolic link that was not followed. */
+  /** Target of the link, if the path is a symbolic link that was not followed. */
   readonly linkTarget: Uint8Array | undefined;
 }
 

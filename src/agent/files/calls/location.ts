@@ -11,7 +11,7 @@ const MAX_MODE = 0o7777;
 
 /** A path, and the rules for its lookup. */
 export interface FileLocation {
-  /** Absolute, or relative to `beneath`. */
+  /** The path: absolute, or relative to `beneath`. */
   readonly path: FilePath;
   /** The directory that the path may not leave; if it is empty, there is no restriction. */
   readonly beneath: FilePath;

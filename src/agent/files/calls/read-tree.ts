@@ -31,7 +31,7 @@ export interface TreeOutput {
    * incomplete, a failure of this item means that the rest of it is never sent.
    */
   readonly failures: ((entries: readonly FailedEntry[]) => Promise<void>) | undefined;
-  /** If undefined, the zeros of holes are sent as data. */
+  /** Receives the size of each hole. If undefined, the zeros of holes are sent as data. */
   readonly hole: ((bytes: bigint) => Promise<void>) | undefined;
 }
 
@@ -42,7 +42,7 @@ export interface ReadTreeParts {
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
-  /** Further names of a file are sent as hard links to its first name, also with `crossMounts`. */
+  /** Whether to send further names of a file as hard links to its first name, also with `crossMounts`. */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;

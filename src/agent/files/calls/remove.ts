@@ -36,7 +36,7 @@ class RemoveState implements WalkState {
   last: DirectoryPosition | undefined;
   next: DirectoryPosition | undefined;
   isAtEnd = false;
-  /** An entry below this directory cannot be removed, so the directory stays as well. */
+  /** Whether an entry below this directory cannot be removed. In this case the directory stays as well. */
   isKept = false;
 
   constructor(name: FilePath, pass: number) {

@@ -7,7 +7,7 @@ import type { TreeOptions } from "./write-tree.ts";
 export interface ListRequest extends FileLocation {
   /** Number of directory levels; 0 means 1. */
   readonly depth: number;
-  /** 0 means no limit. */
+  /** Largest number of entries to list; 0 means no limit. */
   readonly maxEntries: bigint;
   readonly crossMounts: boolean;
 }
@@ -34,7 +34,7 @@ export interface RenameRequest extends FileLocation {
 
 /** Where and how to write a tree. */
 export interface WriteTreeRequest extends FileLocation, TreeOptions {
-  /** Create the directory and its missing parents. */
+  /** Whether to create the directory and its missing parents. */
   readonly parents: boolean;
 }
 

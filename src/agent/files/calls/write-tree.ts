@@ -26,12 +26,12 @@ const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
 /** Options of a tree (message WriteTreeHeader). */
 export interface TreeOptions {
-  /** Follow no symbolic link below the root directory. */
+  /** Whether to follow no symbolic link below the root directory. */
   readonly followsNone: boolean;
   readonly overwrite: boolean;
   readonly specialBits: boolean;
   readonly failFast: boolean;
-  /** Sync everything to disk before the result is sent. */
+  /** Whether to sync everything to disk before the result is sent. */
   readonly syncs: boolean;
 }
 
@@ -46,7 +46,7 @@ export interface TreeProgress {
 /** A file whose content is still arriving. */
 interface LargeFile {
   readonly item: TreeItem;
-  /** Undefined if the file could not be created. Its remaining bytes are then ignored. */
+  /** The new file; undefined if it could not be created. Its remaining bytes are then ignored. */
   readonly file: NewFile | undefined;
   leftBytes: bigint;
 }

@@ -8,7 +8,7 @@ const writePieces = promisify(writev);
 const setSize = promisify(ftruncate);
 
 export interface NewFileOptions {
-  /** Turn blocks of zeros into holes. */
+  /** Whether to turn blocks of zeros into holes. */
   readonly sparse: boolean;
   readonly sha256: boolean;
 }

@@ -13,11 +13,11 @@ export interface DirectoryEntry {
    * (`errno`).
    */
   readonly attributes: FileAttributes | undefined;
-  /** Set for symbolic links. */
+  /** Target of a symbolic link; undefined for other types. */
   readonly linkTarget: Uint8Array | undefined;
   /** Why the attributes could not be read. */
   readonly errno: Errno | undefined;
-  /** The entry is a mount point. Known only if attributes were requested. */
+  /** Whether the entry is a mount point. Known only if attributes were requested. */
   readonly isMountPoint: boolean;
   /** Position after this entry. */
   readonly position: DirectoryPosition;

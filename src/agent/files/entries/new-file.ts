@@ -21,7 +21,7 @@ const HERE = Buffer.from(".");
 const NONE = Buffer.alloc(0);
 
 export interface Commit {
-  /** Fail with EEXIST if the name is taken, instead of replacing the file. */
+  /** Whether to fail with EEXIST if the name is taken, instead of replacing the file. */
   readonly exclusive: boolean;
   /** Whether to sync the file and its directory before `commit` resolves. False for a tree, which is synced as a whole. */
   readonly syncs: boolean;
@@ -90,7 +90,7 @@ function makeFile(
 export class NewFile {
   readonly #directory: OpenDirectory;
   readonly #file: Descriptor;
-  /** Undefined if the file was created together with its content. */
+  /** Writes the content of the file; undefined if the file was created together with its content. */
   readonly #writer: FileWriter | undefined;
   /** The temporary name, while the file has one. */
   #temporary: Buffer | undefined;

@@ -28,9 +28,12 @@ export interface NewEntry extends GivenAttributes {
   readonly type: EntryType;
   /** Default owner of a new entry. Ignored for `attributes` records, which set only the ids that are given. */
   readonly owner?: FileOwner | undefined;
-  /** The mode has only permission bits. An existing directory keeps its setuid, setgid and sticky bits. */
+  /**
+   * Whether the mode has only permission bits. In this case an existing directory keeps its setuid, setgid and sticky
+   * bits.
+   */
   readonly hasPlainMode?: boolean;
-  /** If the path is a symbolic link to a directory of the tree, accept it as the directory. */
+  /** Whether to accept a symbolic link to a directory of the tree as the directory. */
   readonly followsLink?: boolean;
   /** Modification time in nanoseconds since 1970; the current time if undefined. */
   readonly modifiedNs?: bigint | undefined;

@@ -5,7 +5,7 @@ export class WatchedDirectory {
   name = "";
   /** Number of the round (see WatchedTree) in which the directory was last listed. */
   round = 0;
-  /** Something in the directory, or below it, changed while its path was not known. */
+  /** Whether something in the directory, or below it, changed while its path was not known. */
   hasChanged = false;
   /**
    * Undefined if there are no children. Most directories have none, and an empty map takes more memory than the other

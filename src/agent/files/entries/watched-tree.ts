@@ -36,7 +36,7 @@ interface Move {
   readonly change: HeldMove | undefined;
   /** The directory that is renamed, if it is watched. */
   readonly directory: WatchedDirectory | undefined;
-  /** The client knows the entries of the directory. */
+  /** Whether the client knows the entries of the directory. */
   readonly isReported: boolean;
   isOld: boolean;
 }
@@ -80,11 +80,11 @@ export class WatchedTree {
   readonly #missing = new Set<Place>();
   #root: WatchedDirectory | undefined;
   #round = 1;
-  /** Events were dropped, so a rescan is reported at the end of this round. */
+  /** Whether events were dropped, so that a rescan is reported at the end of this round. */
   #hasDropped = false;
   #strays = 0;
   #unwatched: number[] = [];
-  /** The watched directory was removed or renamed. */
+  /** Whether the watched directory was removed or renamed. */
   isGone = false;
 
   constructor(parts: WatchedTreeParts) {

@@ -39,7 +39,7 @@ export type DirectoryUse = "read" | "reach" | "change";
 export class OpenDirectory implements AsyncDisposable {
   readonly descriptor: Descriptor;
   readonly work: FileWork;
-  /** The directory is open for reading, so it can be synced. */
+  /** Whether the directory is open for reading, so that it can be synced. */
   readonly isReadable: boolean;
   #knowsMounts = false;
 

@@ -22,7 +22,7 @@ type How = Pick<Work<never>, "step" | "isProbe">;
  */
 export class Paths {
   readonly #work: FileWork;
-  /** If undefined, paths are absolute. */
+  /** The directory from which paths are followed. If undefined, paths are absolute. */
   readonly #base: Descriptor | undefined;
 
   constructor(work: FileWork, base?: Descriptor) {

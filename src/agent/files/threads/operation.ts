@@ -39,9 +39,9 @@ export interface Running {
   readonly reject: (error: FileSystemHung) => void;
   /** Number of timer ticks (TICK_MS) since the operation started. */
   ticks: number;
-  /** The operation occupies an extra thread, either from the start or since it became slow. */
+  /** Whether the operation occupies an extra thread, either from the start or since it became slow. */
   isExtra: boolean;
-  /** The operation is known to hang, and a probe is searching for its mount. */
+  /** Whether the operation is known to hang, and a probe is searching for its mount. */
   isDiagnosed: boolean;
   isAbandoned: boolean;
   /** The unresponsive mount that a probe found. */

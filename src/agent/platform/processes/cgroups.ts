@@ -42,7 +42,10 @@ export class Cgroups {
     this.memory = new SessionMemory(session);
   }
 
-  /** Undefined if the agent cannot create cgroups: not delegated, not privileged, or Linux before 5.14. */
+  /**
+   * Opens the agent's cgroup. Returns undefined if the agent cannot create cgroups in it: it is not delegated, the
+   * agent is not privileged, or Linux is older than 5.14.
+   */
   static open(calls: Addon): Cgroups | undefined {
     const base = openOwnCgroup(calls);
     if (base === undefined) return undefined;

@@ -38,7 +38,7 @@ export class Descendants {
     this.#ancestor = ancestor;
   }
 
-  /** Undefined if there is no usable /proc. */
+  /** Returns undefined if there is no usable /proc. */
   scan(): DescendantScan | undefined {
     const slept = this.#ancestorSleeps();
     const rows = this.#addon.processSessions();
@@ -91,7 +91,10 @@ export class Descendants {
     return undefined;
   }
 
-  /** Undefined if the process was reaped. A zombie still has its parent, so it causes no further scan. */
+  /**
+   * Whether the process descends from the ancestor; undefined if it was reaped. A zombie still has its parent, so it
+   * causes no further scan.
+   */
   #descends(pid: number, known: Map<number, boolean>): boolean | undefined {
     for (let retry = 0; retry < RETRIES; retry++) {
       const passed: number[] = [];

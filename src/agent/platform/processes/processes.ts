@@ -26,7 +26,7 @@ import { walkedSession, walkedTree } from "./walked-processes.ts";
 export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   /** OOM score and scheduling priority. */
   readonly childPriority?: ChildPriority;
-  /** If undefined, commands do not get cgroups. */
+  /** Creates the cgroups of commands. If undefined, commands do not get cgroups. */
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods. */
   readonly sessionClock?: SessionClock;

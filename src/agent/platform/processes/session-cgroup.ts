@@ -46,7 +46,7 @@ export interface SessionCgroupParts {
 interface ExternalCgroup {
   readonly path: string;
   readonly directory: CgroupDirectory;
-  /** The guest itself had frozen the cgroup before, so `thaw` must leave it frozen. */
+  /** Whether the guest itself had frozen the cgroup before, so that `thaw` must leave it frozen. */
   readonly frozenByGuest: boolean;
 }
 

@@ -51,11 +51,11 @@ export class WalkedProcesses implements ProcessSet {
   readonly #known: Map<number, ProcessRow> = new Map();
   /** Members that the agent may not signal (EPERM). The agent does not wait for them. */
   readonly #immune: Map<number, ProcessRow> = new Map();
-  /** There are no pidfds. */
+  /** Whether only the process group can be signalled, because there are no pidfds. */
   #onlyGroup = false;
-  /** The last scan found no usable /proc. */
+  /** Whether the last scan found no usable /proc. */
   #isBlind = false;
-  /** The last scan found no new member. */
+  /** Whether the last scan found no new member. */
   #isSettled = false;
   #released = false;
 

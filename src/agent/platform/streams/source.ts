@@ -54,9 +54,9 @@ interface Drain {
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
-  /** All bytes of the process are delivered, and the source polls for EOF in case no other writer is left. */
+  /** Whether all bytes of the process are delivered, and the source polls for EOF in case no other writer is left. */
   isPolling: boolean;
-  /** Children that were starting when the drain began are still starting. */
+  /** Whether children that were starting when the drain began are still starting. */
   startsInFlight: boolean;
 }
 
@@ -74,7 +74,7 @@ export class FdSource implements ByteSource {
   #state: State = "idle";
   #receiver: ByteReceiver | undefined;
   #store: ByteStore | undefined;
-  /** The store was full and has not called `resume` since. */
+  /** Whether the store was full and has not called `resume` since. */
   #storeIsFull = false;
   readonly #held: HeldChunks;
   #scheduled = false;

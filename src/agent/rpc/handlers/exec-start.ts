@@ -82,7 +82,7 @@ const WHEN_FULL: Readonly<Record<ExecWhenFull, WhenFull>> = {
 };
 
 function keepRequest({ name, bufferBytes, whenFull, lingerMs, replaceEnded, awakeForMs }: ExecKeep): KeepRequest {
-  // Undefined for a value that this agent does not know.
+  // The result is undefined for a value that this agent does not know.
   const known: WhenFull | undefined = WHEN_FULL[whenFull];
   return {
     name,

@@ -62,14 +62,14 @@ export function readRequest(request: ReadFileRequest): ReadRequest {
 /** The first message of a WriteFile call. */
 export interface WriteHeader {
   readonly request: WriteRequest;
-  /** The client marks the last message, so that incomplete content is detected. */
+  /** Whether the client marks the last message, so that incomplete content is detected. */
   readonly marksLast: boolean;
 }
 
 /** A chunk of a WriteFile call. */
 export interface WriteData {
   readonly bytes: Uint8Array;
-  /** The client has marked this message as the last one. */
+  /** Whether the client has marked this message as the last one. */
   readonly last: boolean;
 }
 
