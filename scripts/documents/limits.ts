@@ -93,7 +93,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
     `${duration(limits.DEFAULT_PORT_WAIT_MS)} by default, at most ${duration(limits.PORT_WAIT_LIMIT_MS)}`,
   ],
   [
-    "unread requests: incomplete messages, and complete ones over 256 KiB",
+    "unread requests: incomplete messages, and complete messages of more than 256 KiB",
     `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, the agent uses 188 MB of memory, 150 MB of it for such messages`,
   ],
   [

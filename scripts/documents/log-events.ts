@@ -74,7 +74,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
   workload_ended:
     "The workload ended, and the agent will exit with `status`. If `oom_killed` is missing, the guest has no memory controller that counts out-of-memory kills.",
   workload_killed:
-    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. The `outcome` `left` means that SIGKILL failed too.",
+    "The agent sent SIGKILL, because processes of the workload still ran after the grace period. If `outcome` is `left`, SIGKILL failed too.",
   workload_socket_listening: "The socket of `WorkloadService` accepts connections.",
   workload_start_abandoned: "A signal asked the agent to stop while the workload was being started.",
   workload_started: "The workload runs.",
