@@ -107,7 +107,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "before the first authenticated call of a connection",
-    "The agent reads at most 256 KiB from the connection, in at most 1,000 reads. It accepts a burst of 100 calls, and after that 10 calls a second; if the client makes more, it closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
+    "The agent reads at most 256 KiB from the connection, in at most 1,000 reads. It accepts a burst of 100 calls, and after that 10 calls a second; if the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
   ],
   ["headers of a call", bytes(http2.headerListBytes)],
   ["CONTINUATION frames of a header block", `${http2.continuationFrames} frames ${CALM}`],
