@@ -55,7 +55,7 @@ export function bootInstall(
 ): Promise<number> {
   return runSubcommand(addon, async () => {
     if (from === undefined) {
-      printError("install: only the built agent can be installed: npm run build");
+      printError("install: only a built agent can be installed; build it with: npm run build");
       return STATUS_USAGE;
     }
     try {

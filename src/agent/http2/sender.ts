@@ -94,7 +94,7 @@ export class Sender {
   fill(limitBytes: number): void {
     for (const stream of this.#ready) {
       if (this.#output.sizeBytes >= limitBytes) return;
-      // An unfinished stream is added at the end of the set again, where this loop reaches it.
+      // An unfinished stream is moved to the end of the set, where this loop reaches it again.
       this.#ready.delete(stream);
       this.#sendRound(stream);
     }

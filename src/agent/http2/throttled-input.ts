@@ -36,7 +36,7 @@ export class ThrottleQueue {
   #tick(): void {
     this.#scheduled = false;
     let left = TICK_BYTES;
-    // A connection with more input is added at the end of the set again, where this loop reaches it.
+    // A connection that has more input is moved to the end of the set, where this loop reaches it again.
     try {
       for (const input of this.#waiting) {
         this.#waiting.delete(input);

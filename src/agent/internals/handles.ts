@@ -15,7 +15,7 @@ export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: 
   return fd === undefined || fd < 0 ? undefined : fd;
 }
 
-/** Stops reading below TLS. Without it a rejected client may see a reset instead of the alert, as with plain Node. */
+/** Stops reading below TLS. Without this, a rejected client may see a reset instead of the alert, as with plain Node. */
 export function stopReading(socket: Socket & Handled<{ readonly readStop?: () => void }>): void {
   socket._handle?.readStop?.();
 }

@@ -116,7 +116,7 @@ const PROBLEMS: Readonly<Record<string, ListenProblem>> = {
   EAFNOSUPPORT: [
     "FAILED_PRECONDITION",
     "UNIMPLEMENTED",
-    "cannot be listened on: this kernel does not support such sockets; load the module or remove the variable",
+    "cannot be listened on: this kernel does not support such sockets; load the kernel module for them, or unset the variable",
   ],
   EROFS: ["PERMISSION_DENIED", "PATH_PERMISSION_DENIED", "is on a read-only file system"],
   EEXIST: NO_DIRECTORY,

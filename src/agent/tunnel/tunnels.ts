@@ -118,7 +118,7 @@ export class Tunnels {
     if (Buffer.byteLength(path) > SOCKET_PATH_LIMIT_BYTES) {
       throw invalidField(
         "path",
-        `exceeds the ${SOCKET_PATH_LIMIT_BYTES} bytes of a unix socket's path; create a link to it`,
+        `exceeds ${SOCKET_PATH_LIMIT_BYTES} bytes, the limit for the path of a unix socket; create a symbolic link to it`,
       );
     }
   }

@@ -223,7 +223,7 @@ export interface Processes {
 /** A process of the session at one moment (message SessionProcess). */
 export interface SessionProcess {
   readonly pid: number;
-  /** Clock ticks (1/100 s) since boot. Pid and start time identify a process, while pids alone are reused. */
+  /** Clock ticks (1/100 s) since boot. Pid and start time together identify a process; a pid alone may be reused. */
   readonly startTicks: number;
   readonly parent: number;
   /** Session id, which is the pid of the session's leader (setsid(2)). */

@@ -66,7 +66,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
   ENOMEM: tooMany("the guest is out of memory; try again later"),
   ENOBUFS: tooMany("the guest is out of memory; try again later"),
   EIO: broken("I/O error of the underlying disk"),
-  ESTALE: broken("stale file handle: the file system's server no longer knows it"),
+  ESTALE: broken("stale file handle: the file system's server no longer has the file"),
   ENOTCONN: broken("the file system's server is not connected"),
 };
 
@@ -135,7 +135,7 @@ function hung({ step, mount, returned }: FileSystemHung): Failure {
     returned === undefined
       ? "all file threads are blocked by file systems that do not respond; unmount these, or try again when they respond"
       : `${where} does not respond; unmount it, or try again when it responds`;
-  const unsure = AFTER_NAMING.has(step) ? "; the file may still be written" : "";
+  const unsure = AFTER_NAMING.has(step) ? "; the file may be written nevertheless" : "";
   return failed("FILE_SYSTEM_HUNG", problem + unsure);
 }
 

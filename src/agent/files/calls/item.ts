@@ -107,7 +107,7 @@ export function notSparse({ path }: TreeItem): AgentError {
 
 /** The error for more bytes than the declared size. */
 export function tooLong({ path, sizeBytes }: TreeItem): AgentError {
-  const message = `received more bytes of ${JSON.stringify(pathText(path))} than its declared ${sizeBytes}`;
+  const message = `received more bytes of ${JSON.stringify(pathText(path))} than the declared ${sizeBytes}`;
   return new AgentError("DATA_LOSS", "SIZE_MISMATCH", message, { path: pathText(path), declared: String(sizeBytes) });
 }
 

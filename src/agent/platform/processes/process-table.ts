@@ -13,7 +13,7 @@ export interface ProcessRow {
   readonly group: number;
   readonly session: number;
   readonly alive: boolean;
-  /** Start time. Pid and start time identify a process uniquely, while pids alone are reused. */
+  /** Start time. Pid and start time together identify a process; a pid alone may be reused. */
   readonly start: number;
 }
 
