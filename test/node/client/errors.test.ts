@@ -55,6 +55,18 @@ describe("guestError", () => {
     assert.match(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded").nextStep ?? "", /more time/);
   });
 
+  test("a deadline is reported without the internal steps of grpc-js", () => {
+    for (const [details, message] of [
+      [
+        "Deadline exceeded after 2.003s,LB pick: 0.018s,remote_addr=127.0.0.1:7071",
+        "no answer from the agent within 2.0 s",
+      ],
+      ["Deadline exceeded after 0.050s", "no answer from the agent within 50 ms"],
+      ["Deadline exceeded after 10.141s,name resolution: 4.481s,Waiting for LB pick", "no connection within 10.1 s"],
+    ] as const)
+      assert.equal(failed(status.DEADLINE_EXCEEDED, details).message, message);
+  });
+
   test("mayConnect depends on the failure, not on names in its text", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],

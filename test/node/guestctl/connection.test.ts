@@ -31,6 +31,15 @@ describe("the agent that a command line selects", () => {
     assert.match(stdout, /^alive: +yes$/m, stderr);
   });
 
+  test("guestctl refuses an address whose zone is not a network interface", async () => {
+    const { stderr, exitCode } = await runGuestctl(["health", "-H", `[::1%nowhere]:${agent.port}`], rest);
+    assert.match(
+      stderr,
+      /the zone "nowhere": no network interface that is up has this name \[UNAVAILABLE, ADDRESS_UNREACHABLE\]/,
+    );
+    assert.equal(exitCode, 125);
+  });
+
   test("flags override the environment, each setting on its own", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
     assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);

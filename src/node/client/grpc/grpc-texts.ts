@@ -66,7 +66,12 @@ export function withoutNoise(details: string): string {
     .replace(/^Protocol error \(.*\)$/, "the program that answers there does not speak HTTP/2")
     .replace(/^Client network socket disconnected before secure TLS.*$/s, "the connection was closed in its handshake")
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
-    .replace(NOT_ACCEPTED, "the agent closed the connection before it accepted the call");
+    .replace(NOT_ACCEPTED, "the agent closed the connection before it accepted the call")
+    .replace(DEADLINE, (details, seconds: string) => {
+      const time =
+        Number(seconds) < 1 ? `${Math.round(Number(seconds) * 1_000)} ms` : `${Number(seconds).toFixed(1)} s`;
+      return `${UNCONNECTED.test(details) ? "no connection" : "no answer from the agent"} within ${time}`;
+    });
 }
 
 /** The agent's TLS alerts about a client certificate (RFC 8446, 6.2), as OpenSSL names them. */
@@ -119,6 +124,8 @@ export function isRefusedConnection({ details }: ServiceError): boolean {
   return details === "Protocol not secure enough" || details.endsWith("Session closed with error code 12");
 }
 
+/** grpc-js 1.14 appends its own steps, such as "LB pick: 0.018s" (deadline.ts). */
+const DEADLINE = /^Deadline exceeded after ([\d.]+)s(?:,.*)?$/s;
 const UNCONNECTED = /^Deadline exceeded after [^,]+,(?:.*,)?(?:Waiting for LB pick|waiting for name resolution)$/;
 
 /**

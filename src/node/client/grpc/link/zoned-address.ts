@@ -1,4 +1,5 @@
-import { type ChannelOptions, experimental } from "@grpc/grpc-js";
+import { networkInterfaces } from "node:os";
+import { type ChannelOptions, experimental, Metadata, status } from "@grpc/grpc-js";
 import { DEFAULT_SERVER_NAME } from "./link.ts";
 
 /** A grpc-js target with this scheme is `[ADDRESS%ZONE]:PORT`, an IPv6 address with its zone (RFC 4007). */
@@ -25,8 +26,15 @@ class ZonedResolver implements experimental.Resolver {
 
   updateResolution(): void {
     const [, host = "", port = ""] = TARGET.exec(this.#path) ?? [];
+    const zone = host.slice(host.indexOf("%") + 1);
+    const isKnown = /^\d+$/.test(zone) || zone in networkInterfaces();
     const addresses = [{ host, port: Number(port) }];
-    queueMicrotask(() => this.#listener(experimental.statusOrFromValue([{ addresses }]), {}, null, ""));
+    // Without this check, Node would connect to the address without its zone (uv_ip6_addr).
+    const details = `Name resolution failed for the zone "${zone}": no network interface that is up has this name`;
+    const resolved = isKnown
+      ? experimental.statusOrFromValue([{ addresses }])
+      : experimental.statusOrFromError<[]>({ code: status.UNAVAILABLE, details, metadata: new Metadata() });
+    queueMicrotask(() => this.#listener(resolved, {}, null, ""));
   }
 
   destroy(): void {
