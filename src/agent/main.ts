@@ -33,7 +33,7 @@ async function main(args: readonly string[]): Promise<number> {
   if (!runs && !bridges && !checks && !installs) {
     // The message does not quote the arguments: a substrate may pass on an image's command line, which may hold a
     // secret.
-    printError("takes no such arguments; the workload's command goes into SVC_PROCESS_SPEC (try --help)");
+    printError("does not accept these arguments; set the workload's command in SVC_PROCESS_SPEC (try --help)");
     return STATUS_USAGE;
   }
   try {

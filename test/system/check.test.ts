@@ -76,7 +76,7 @@ describe("guest-agent's own commands", { skip: refused ?? false }, () => {
     ]) {
       const { status, stdout, stderr } = run("empty", { args });
       assert.deepEqual([status, stdout], [64, ""]);
-      assert.match(stderr, /^guest-agent: takes no such arguments; .* SVC_PROCESS_SPEC \(try --help\)\n$/);
+      assert.match(stderr, /^guest-agent: does not accept these arguments; .* SVC_PROCESS_SPEC \(try --help\)\n$/);
     }
   });
 

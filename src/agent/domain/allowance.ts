@@ -114,7 +114,7 @@ export class Allowance {
     for (const held of idle) {
       held.isEvicted = true;
       this.#update(held, 0);
-      held.onEvict(refusal("this call had been idle longest and was ended to make room for another call"));
+      held.onEvict(refusal("this call was idle for the longest time and was ended to make room for another call"));
     }
   }
 }

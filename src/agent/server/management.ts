@@ -206,7 +206,8 @@ export class ManagementServer {
     if (tls !== this.#credentials) this.#notAfter = new X509Certificate(tls.cert).validToDate;
     this.#credentials = tls;
     if (BigInt(this.#notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
-    const consequence = "clients that check it refuse the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
+    const consequence =
+      "clients that check its dates reject the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
     log.warn("server_certificate_expired", { not_after: this.#notAfter.toISOString(), consequence });
   }
 

@@ -27,7 +27,7 @@ function because({ code, signal }: ProcessEnd, oomKilled: boolean | undefined, e
   if (oomKilled === true) {
     return signal === Signal.KILL
       ? ": out of memory (killed by the kernel's OOM killer)"
-      : ", after the kernel's OOM killer killed a process in it";
+      : ", after the kernel's OOM killer killed one of its processes";
   }
   if (ending === "kill_frozen") return `: ${KILLED_FROZEN}`;
   if (ending === "stop")

@@ -138,7 +138,7 @@ test("describeEnd names the cause of a workload's end as far as known", () => {
   for (const [said, ...of] of [
     ["exited with status 0", exit(0), false, undefined],
     ["exited with status 3", exit(3), undefined, undefined],
-    ["exited with status 3, after the kernel's OOM killer killed a process in it", exit(3), true, undefined],
+    ["exited with status 3, after the kernel's OOM killer killed one of its processes", exit(3), true, undefined],
     ["was killed by SIGKILL: out of memory (killed by the kernel's OOM killer)", death(9), true, undefined],
     ["was killed by SIGKILL: by a process in the guest, not by the OOM killer", death(9), false, undefined],
     [

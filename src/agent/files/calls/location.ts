@@ -35,7 +35,8 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
   if (path.includes(0)) throw invalidField(field, "contains a NUL byte");
   if (beneath.length === 0) {
     if (path[0] !== SLASH) throw invalidField(field, "must be absolute");
-    if (noSymlinks) throw invalidField("no_symlinks", "requires beneath, the directory below which links are refused");
+    if (noSymlinks)
+      throw invalidField("no_symlinks", "requires beneath, the directory below which symbolic links are rejected");
     return;
   }
   if (path[0] === SLASH) throw invalidField(field, "must be relative, because beneath is set");
