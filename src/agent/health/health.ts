@@ -19,7 +19,7 @@ export interface HealthReport {
   readonly frozen: boolean;
   /** Whether the session was thawed without restore steps, and no restore steps have run since. */
   readonly thawedWithoutDuties: boolean;
-  /** 1 at the start; incremented each time that the agent begins to use a changed spec file. */
+  /** Version of the spec files: 1 at the start, incremented each time that the agent begins to use a changed file. */
   readonly processEnvVersion: number;
 }
 

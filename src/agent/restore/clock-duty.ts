@@ -13,7 +13,7 @@ export interface ValidityWindow {
 
 type ClockResult = Pick<RestoreReport, "clockDriftMs" | "clockStepped" | "degraded">;
 
-/** The beginning of 2020. A clock before this time was never set, whatever the caller's certificate says. */
+/** The beginning of 2020. A clock that shows an earlier time was never set, whatever the caller's certificate says. */
 const EARLIEST_SET_NS = 1_577_836_800_000_000_000n;
 
 export interface ClockDutyParts {
@@ -62,7 +62,7 @@ export class ClockDuty {
   }
 }
 
-/** A clock before this time was never set. */
+/** A clock that shows an earlier time than this was never set. */
 function setSince(validity: ValidityWindow | undefined): bigint {
   const notBeforeNs = BigInt(validity?.notBeforeMs ?? 0) * BigInt(NS_PER_MS);
   return notBeforeNs > EARLIEST_SET_NS ? notBeforeNs : EARLIEST_SET_NS;

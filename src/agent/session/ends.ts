@@ -15,14 +15,11 @@ export interface Ending {
   readonly graceMs: number;
 }
 
-/** How the process tree of a command is ended at its timeout, and how all processes are ended when the agent shuts down. */
+/** How to end the process tree of a command at its timeout, and all processes when the agent shuts down. */
 export const TERMINATE: Ending = { signal: Signal.TERM, graceMs: TERM_GRACE_MS };
-/**
- * How the session of a command is ended whose client has disconnected. The kernel does the same when a terminal
- * disconnects.
- */
+/** How to end the session of a disconnected client's command. The kernel does the same when a terminal disconnects. */
 export const HANG_UP: Ending = { signal: Signal.HUP, graceMs: HANGUP_GRACE_MS };
-/** How processes are killed that must not run any longer. */
+/** How to kill processes that must not run any longer. */
 export const KILL: Ending = { signal: Signal.KILL, graceMs: 0 };
 
 /** The result of ending processes. */

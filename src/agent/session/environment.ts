@@ -134,7 +134,7 @@ export class SessionEnvironment {
     this.#session = withVariables(this.#inherited, this.#processEnv);
   }
 
-  /** 1 at the start; increases by 1 with each `renew` (HealthResponse.process_env_version). */
+  /** Version of the environment: 1 at the start, and 1 more after each `renew` (HealthResponse.process_env_version). */
   get version(): number {
     return this.#version;
   }

@@ -171,7 +171,7 @@ export interface ChildProcess {
   readonly pid: number;
   /** Name of the child's own cgroup, below the session's cgroup. Names are never reused. Undefined if it has none. */
   readonly cgroup: string | undefined;
-  /** Present with a terminal, and with pipes if stdin was requested. */
+  /** Present if there is a terminal, or if there are pipes and stdin was requested. */
   readonly stdin: ByteSink | undefined;
   /** Present if there is a terminal, or if the outputs are pipes. */
   readonly stdout: ByteSource | undefined;

@@ -185,7 +185,7 @@ export class FileWork {
     const mount = running.unresponsive ?? (await this.#probe(running, false));
     if (!this.#pool.running.has(running)) return;
     running.isAbandoned = true;
-    // A probe does not count as proof: a file system that does not answer it within 2 s may only be slow.
+    // An unanswered probe does not prove a hang: a file system that does not answer within 2 s may only be slow.
     if (work.isProbe !== true) this.hung.report(mount, returned, true);
     running.reject(new FileSystemHung(work.step, mount, returned));
   }

@@ -139,8 +139,8 @@ export class WalkedProcesses implements ProcessSet {
   }
 
   /**
-   * For a guest without a usable /proc, where only the leader's exit is visible. If the leader has exited, kills the
-   * rest of its process group and returns true.
+   * Used in a guest without a usable /proc, where only the leader's exit is visible. If the leader has exited, kills
+   * the rest of its process group and returns true.
    */
   #endGroupOfLeader(): boolean {
     if (!this.#isBlind || this.#addon.peekEnd(this.#leader) === 0) return false;
