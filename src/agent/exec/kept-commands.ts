@@ -27,7 +27,7 @@ export interface KeptSlot {
 export class KeptCommands {
   readonly #slots = new Map<string, KeptSlot>();
   /**
-   * Forgotten commands that calls are still reading, oldest first. They have no name any more, and they are evicted if
+   * Forgotten commands that calls are still reading, oldest first. They no longer have a name, and they are evicted if
    * their buffers are needed for new commands.
    */
   readonly #forgotten = new Set<KeptSlot>();

@@ -42,7 +42,7 @@ export class HealthWatches {
         }
       });
     } finally {
-      // Tells the client that the agent is not ready any more, before the call ends with the reason of `leave`.
+      // Tells the client that the agent is no longer ready, before the call ends with the reason of `leave`.
       if (this.#watchers.left && sent === true) void send(false);
     }
   }

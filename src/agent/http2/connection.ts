@@ -55,7 +55,7 @@ export interface ConnectionEvents {
   failed(reason: string): void;
   /** Bytes were written to the socket. */
   sent?(): void;
-  /** The connection accepts no new requests any more. */
+  /** The connection no longer accepts requests. */
   closing(): void;
   /** The socket is closed. */
   gone(): void;
@@ -276,7 +276,7 @@ export class Http2Connection {
       return;
     }
     this.#stopTimers();
-    // The peer cannot answer a PING any more.
+    // The peer can no longer answer a PING.
     this.#pingSentMs = undefined;
     this.#lastReadMs = this.#nowMs();
     this.#machine.peerIsLeaving = true;

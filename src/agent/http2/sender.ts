@@ -64,7 +64,7 @@ export class Sender {
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }
 
-  /** Whether the stream cannot end unless the peer sends more: the rest of its request, or a WINDOW_UPDATE. */
+  /** Whether the stream can end only after the peer has sent more: the rest of its request, or a WINDOW_UPDATE. */
   needsPeer(stream: Http2Stream): boolean {
     if (!stream.remoteEnded) return true;
     return stream.queuedBytes > 0 && Math.min(this.#windowBytes, stream.sendWindowBytes) <= 0;

@@ -43,7 +43,7 @@ export class AcceptedConnection implements Connection {
   /** Whether the connection is not established yet; with TLS this means that its handshake is not complete. */
   isHalfOpen = true;
   /**
-   * Whether a new connection must not replace this one, unless the client has been silent for long
+   * Whether this connection is protected: a new one may replace it only if its client was silent for long
    * (`evictAfterSilentMs`).
    */
   isKept = false;

@@ -143,7 +143,7 @@ export interface Addon {
   bytesAvailable(fd: number): number;
   /** Sets the capacity of a pipe and returns it. -EPERM: it exceeds the user's limit (pipe(7)). */
   widenPipe(fd: number, sizeBytes: number): number;
-  /** True if a pipe has no writer any more. The pipe may still contain bytes. */
+  /** True if a pipe no longer has a writer. The pipe may still contain bytes. */
   hungUp(fd: number): boolean;
   /** Opens a terminal: a non-blocking master and a blocking slave. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;

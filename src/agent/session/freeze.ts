@@ -53,7 +53,7 @@ export interface FreezeRequest {
   readonly freezeMs: number;
   /** Aborted when the caller disconnects. An abort before the freeze prevents it. */
   readonly signal: AbortSignal;
-  /** Called just before the freeze, when no command is being started any more. */
+  /** Called just before the freeze, when no command is starting. */
   readonly prepare: () => Promise<void>;
 }
 

@@ -39,8 +39,8 @@ type Scan =
   | { readonly kind: "only_group" };
 
 /**
- * A set of processes that is found by walking /proc. As long as a known member lives, the set is known not to be empty
- * without a scan. Without /proc or pidfds, only the leader's process group can be signalled.
+ * A set of processes that is found by walking /proc. As long as a known member lives, no scan is needed to know that
+ * the set is not empty. Without /proc or pidfds, only the leader's process group can be signalled.
  */
 export class WalkedProcesses implements ProcessSet {
   readonly #addon: Addon;
@@ -233,7 +233,7 @@ export function walkedTree(
 
 /**
  * Rows of members that were started after the table was read. The members are read again after the rows: a pid that is
- * not among them any more has ended, so its row may be that of another process.
+ * no longer among them has ended, so its row may be that of another process.
  */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));
