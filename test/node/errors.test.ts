@@ -95,7 +95,7 @@ const ROWS: readonly Row[] = [
       return guestctl(["exec", "--name", "cwd", "--json", "--", "true"]);
     },
     /^command "cwd" already exists \(ended\); forget it, or set --replace$/,
-    /^"guestctl attach" takes it up, "guestctl end" ends it and frees its name$/,
+    /^"guestctl attach" attaches to the command with this name, "guestctl end" ends it and frees its name$/,
   ],
   [
     "library: a file's directory is missing",
@@ -160,7 +160,7 @@ const ROWS: readonly Row[] = [
       return library({ certPem: `${cert}\n`.repeat(9), keyPem: key });
     },
     /decode error/,
-    /^remove certificates from the client's chain, the root first: the agent accepts four, 5\.5 KiB in all$/,
+    /^remove certificates from the client's chain, beginning with the root: the agent accepts at most four, with 5\.5 KiB in all$/,
   ],
   [
     "library: the client certificate has another CA",

@@ -23,7 +23,7 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
  * before grpc-js fails with an error that contains the token.
  */
 export function tokenOf(given: string): string {
-  if (typeof given !== "string") throw invalidOption("token", "token is not text; read its file as UTF-8");
+  if (typeof given !== "string") throw invalidOption("token", "token is not a string; read its file as UTF-8");
   const token = given.trim();
   if (token === "") throw invalidOption("token", "token is empty");
   if (token.length > TOKEN_LIMIT_CHARACTERS)
@@ -31,7 +31,7 @@ export function tokenOf(given: string): string {
   if (!/^[\x21-\x7e]+$/.test(token)) {
     throw invalidOption(
       "token",
-      "token may contain only visible ASCII characters, without spaces; check that it is the right file",
+      "token may contain only visible ASCII characters without spaces; check that the right file was read",
     );
   }
   return token;

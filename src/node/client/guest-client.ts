@@ -34,7 +34,7 @@ const WATCH_NAMES = { ...CALL, intervalMs: true } as const;
  * connects at its first call. Throws GuestError (INVALID_ARGUMENT) if the options are invalid.
  */
 export function connect(options: ConnectOptions): GuestClient {
-  return fromArguments("the options of connect are not valid", () => new GuestClient(options));
+  return fromArguments("the options of connect() are not valid", () => new GuestClient(options));
 }
 
 /**
@@ -57,7 +57,7 @@ export class GuestClient {
 
   /** Throws if the options are invalid. */
   constructor(options: ConnectOptions) {
-    checkOptions("the options of connect", options, CONNECT);
+    checkOptions("the options of connect()", options, CONNECT);
     const channel = openChannel(options);
     this.#channel = channel;
     this.#options = options;
@@ -83,7 +83,7 @@ export class GuestClient {
 
   /** Returns liveness, readiness, last user activity, guest time and the idle declaration. */
   async health(options?: CallOptions): Promise<Health> {
-    checkOptions("the options of health", options, CALL);
+    checkOptions("the options of health()", options, CALL);
     return plain(HealthResponseSchema, await this.#channel.question(GuestAgent.method.health, {}, options));
   }
 
@@ -115,13 +115,13 @@ export class GuestClient {
 
   /** Returns the guest's current use of memory, processors, file systems and network. */
   async usage(options?: CallOptions): Promise<GuestUsage> {
-    checkOptions("the options of usage", options, CALL);
+    checkOptions("the options of usage()", options, CALL);
     return guestUsageOf(await this.#channel.question(UsageService.method.getUsage, {}, options));
   }
 
   /** Yields a report at once and then at intervals, until the caller leaves the loop or the connection is lost. */
   watchUsage(options: WatchUsageOptions = {}): AsyncIterableIterator<GuestUsage, undefined, undefined> {
-    checkOptions("the options of watchUsage", options, WATCH_NAMES);
+    checkOptions("the options of watchUsage()", options, WATCH_NAMES);
     const { intervalMs = 0, ...call } = options;
     const request = { intervalMs: wholeMilliseconds(intervalMs, "intervalMs") };
     return received(this.#channel, UsageService.method.watchUsage, request, call, {
@@ -135,7 +135,7 @@ export class GuestClient {
    * the shutdown had begun before.
    */
   async stop(options?: CallOptions): Promise<StopResult> {
-    checkOptions("the options of stop", options, CALL);
+    checkOptions("the options of stop()", options, CALL);
     return plain(StopResponseSchema, await this.#channel.unary(Lifecycle.method.stop, {}, options));
   }
 

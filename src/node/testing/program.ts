@@ -18,14 +18,14 @@ export function agentProgram(given: string | undefined, named: string | undefine
       `the agent runs on Linux only, and this is ${process.platform}: test there, or in a container`,
     );
   }
-  if (given !== undefined) return checked(given, "the option agent");
+  if (given !== undefined) return checked(given, 'the option "agent"');
   if (named !== undefined && named !== "") return checked(named, `the variable ${AGENT_VARIABLE}`);
   const beside = resolve(PACKAGE_DIRECTORY, "..", `linux-${process.arch}`, "guest-agent");
   if (isProgram(beside)) return beside;
   throw new TestAgentError(
     "AGENT_NOT_FOUND",
-    `there is no agent to start: set ${AGENT_VARIABLE}, or the option agent, to the program guest-agent in the ` +
-      `directory that the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz holds`,
+    `there is no agent to start: set ${AGENT_VARIABLE}, or the option "agent", to the path of the program guest-agent, ` +
+      `which is in the release's archive guest-agent-VERSION-linux-${process.arch}.tar.gz`,
   );
 }
 
@@ -36,7 +36,7 @@ function checked(path: string, source: string): string {
     "AGENT_NOT_FOUND",
     isDirectory
       ? `${source} names a directory, ${path}: name the program in it, ${join(path, "guest-agent")}`
-      : `${source} names ${path}, which is not an executable program; set it to the path of the file guest-agent of a release`,
+      : `${source} names ${path}, which is not an executable program; set it to the path of the program guest-agent of a release`,
   );
 }
 

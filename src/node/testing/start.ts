@@ -62,7 +62,7 @@ export async function startTestAgent(options: TestAgentOptions = {}): Promise<Te
   if (options.process !== undefined && "args" in options.process)
     throw new TestAgentError(
       "INVALID_OPTION",
-      "give the workload's command as the option workload, not as process.args",
+      'give the workload\'s command in the option "workload", not in process.args',
     );
   const program = agentProgram(options.agent, process.env[AGENT_VARIABLE]);
   const directory = await mkdtemp(join(tmpdir(), "guest-agent-test-"));

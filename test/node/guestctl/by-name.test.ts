@@ -77,7 +77,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     await assert.rejects(readFile(join(state, "journal.sqlite")), "looking makes no journal");
     await refused(["health", "--sandbox", "box"], /set HYPEMAN_API_KEY/, { HYPEMAN_API_KEY: "" });
     const away = ["health", "--sandbox", "box", "--api", "http://127.0.0.1:1"];
-    await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
+    await refused(away, /\[SUBSTRATE_UNAVAILABLE\]; check that the daemon runs/);
   });
 
   test("errors for suspended, stopped and unrestored sandboxes name the next command", async () => {

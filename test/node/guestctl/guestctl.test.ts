@@ -104,7 +104,7 @@ describe("guestctl", () => {
       [["exec", "--tmeout", "5s", "ls"], "unknown option --tmeout; did you mean --timeout?"],
       [["exec", "--timeout", "5", "ls"], "--timeout 5 has no unit; write 5s or 5ms"],
       [["-H", "x"], "no command given"],
-      [["-a", "x", "health"], 'unknown option "-a" before the command; the address is -H'],
+      [["-a", "x", "health"], 'unknown option "-a" before the command; give the address with -H'],
       [["completion", "basch"], "say which shell: bash, zsh or fish; did you mean bash?"],
       [["--adress", "x", "health"], 'unknown option "--adress" before the command; did you mean --address?'],
       [

@@ -42,7 +42,7 @@ describe("guestctl logs", () => {
     const lost = await logs("--from-offset", "0");
     assert.match(
       lost.stderr,
-      new RegExp(`^guestctl: ${ALL.length - HELD.length} bytes of stdout from offset 0 on`, "m"),
+      new RegExp(`^guestctl: ${ALL.length - HELD.length} bytes of stdout, beginning at offset 0`, "m"),
     );
     const [started, first, ...rest] = jsonLines((await logs("--json", "--tail", "2")).stdout);
     assert.deepEqual(Object.keys(started ?? {}), ["event", "pid", "exec_id"]);

@@ -112,7 +112,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.match(listed, /^NAME +STATUS +APPARENT +ALLOCATED +DIGEST\n\S+debian:12 +ready +- +- +sha256:1+\n/);
     assert.match(
       listed,
-      /\n\S+broken:1 is failed: its conversion has failed, and the API does not say why; the daemon's journal/,
+      /\n\S+broken:1 is failed: its conversion has failed, and the API does not report the reason; read the reason in/,
     );
     const images = (await json("images"))["images"] as Json[];
     assert.deepEqual([images[1]?.["status"], images[1]?.["apparent_bytes"]], ["failed", null]);
@@ -136,10 +136,10 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     substrate.machines.complaint = undefined;
     assert.match(
       unsuitable.stderr,
-      /\[IMAGE_UNSUITABLE\]; use an image with \/bin\/sh, .*\n {2}console: .*failed to start entrypoint.*\n$/,
+      /\[IMAGE_UNSUITABLE\]; use an image that has \/bin\/sh, .*\n {2}console: .*failed to start entrypoint.*\n$/,
     );
     const away = await runGuestctl(["sandbox", "sweep", "--api", "http://127.0.0.1:1"], env);
-    assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; check whether the daemon runs/);
+    assert.match(away.stderr, /\[SUBSTRATE_UNAVAILABLE\]; check that the daemon runs/);
     for (const [args, said] of [
       [["toString"], /unknown sandbox command "toString"; available: create, ls, /],
       [["statsu"], /unknown sandbox command "statsu"; did you mean status\?/],
@@ -163,7 +163,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["publish", "box", "3000"], /requires a name, a port of the sandbox and a hostname/],
       [["publish", "box", "http", "web.a"], /the port must be a whole number/],
       [["publish", "box", "3000", "web.a", "--listen", "65536"], /--listen requires a number from 1 to 65535/],
-      [["publish", "box", "3000", "*.a"], /hostname requires a name in lowercase/],
+      [["publish", "box", "3000", "*.a"], /hostname must be a name in lowercase/],
       [["unpublish", "box"], /requires a name and a hostname/],
       [["create", "--idle-action", "hibernate", IMAGE], /idleAction requires none, standby or stop/],
       [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
@@ -258,12 +258,12 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(made.exitCode, 0, made.stderr);
     assert.match(made.stderr, /guestctl: POST \/instances: 201 after \d+ ms\n/);
     const credentials = join(state, "credentials/told");
-    assert.ok(made.stderr.includes(`; credentials in ${credentials}\n`), made.stderr);
+    assert.ok(made.stderr.includes(`; credentials from ${credentials}\n`), made.stderr);
     assert.match(made.stderr, /guestctl: told: address 127\.[\d.]+:\d+; /);
     assert.match(made.stderr, /guestctl: connected after \d+ ms\n/);
     secrets.push((await readFile(join(credentials, "token"), "utf8")).trim(), "unseen");
     const rotated = await sandbox("rotate", "told", "--verbose", "--json");
-    assert.match(rotated.stderr, /\{"verbose":"told: address \S+; credentials in \/\S+\/told or \/\S+"\}\n/);
+    assert.match(rotated.stderr, /\{"verbose":"told: address \S+; credentials from \/\S+\/told and \/\S+"\}\n/);
     for (const line of rotated.stderr.trim().split("\n")) JSON.parse(line);
     secrets.push((await readFile(join(credentials, "token"), "utf8")).trim());
     const run = await runGuestctl(["-v", "exec", "--sandbox", "told", "true"], env);
@@ -290,7 +290,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     }
     assert.equal(await create.ended, 0, printed);
     const requests = "(?:guestctl: GET .+\\n)*";
-    const dialled = "guestctl: late: address 127\\.[\\d.]+:\\d+; credentials in /\\S+/late\\nguestctl: connecting\\n";
+    const dialled = "guestctl: late: address 127\\.[\\d.]+:\\d+; credentials from /\\S+/late\\nguestctl: connecting\\n";
     const failed = `${dialled}guestctl: no connection after \\d+ ms.*\\n${requests}guestctl: trying again: .+\\n`;
     assert.match(
       printed,

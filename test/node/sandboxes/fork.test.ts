@@ -76,9 +76,9 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
 
   test("fork rejects an invalid env before copying, without showing its values", async () => {
     for (const [env, words] of [
-      [{ "A=B": SOURCES }, /env: "A=B" is not a name of a variable/],
-      [{ "": SOURCES }, /env: "" is not a name/],
-      [{ KEY: `${SOURCES}\0` }, /the value of "KEY" is not text without NUL/],
+      [{ "A=B": SOURCES }, /env: "A=B" is not a valid name of a variable/],
+      [{ "": SOURCES }, /env: "" is not a valid name/],
+      [{ KEY: `${SOURCES}\0` }, /the value of "KEY" must be text without NUL/],
     ] as const) {
       const { message } = await assertRefused(sharedNode.fork("box", { name: "none", env }), "INVALID_SPEC", words);
       assert.doesNotMatch(message, new RegExp(SOURCES));

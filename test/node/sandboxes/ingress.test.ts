@@ -234,7 +234,10 @@ describe("leftover ingresses", NEEDS_NAMESPACES, () => {
     await node.remove("old");
     for (const make of [() => node.create({ image: IMAGE, name: "old" }), () => node.fork("box", { name: "old" })]) {
       const { message, nextStep } = await assertRefused(make(), "ALREADY_EXISTS");
-      assert.match(message, /ingress somebodys .* old: web\.example\.com would be routed to the new one/);
+      assert.match(
+        message,
+        /named old left the ingress somebodys, which would route web\.example\.com to the new sandbox/,
+      );
       assert.match(nextStep ?? "", /sweep.*another name/);
     }
     assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);

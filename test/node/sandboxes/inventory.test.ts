@@ -42,7 +42,12 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
   });
 
   for (const [what, image, problem, nextStep] of [
-    ["failed", { digest: "", status: "failed" }, /the API does not say why/, /journal.*mkfs\.erofs.*add it again/],
+    [
+      "failed",
+      { digest: "", status: "failed" },
+      /the API does not report the reason/,
+      /log.*mkfs\.erofs.*add it again/,
+    ],
     ["failed with a reason", { digest: "", status: "failed", error: "no space" }, /^no space$/, /add it again/],
     [
       "is queued",
@@ -60,7 +65,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
       "stays pending",
       { digest: "", status: "pending", created_at: LONG_AGO },
       /since 2026-01-02T03:04:05\.000Z/,
-      /a build was given never becomes ready: use builds\/ID@DIGEST/,
+      /was given to a build never becomes ready: use builds\/ID@DIGEST/,
     ],
     [
       "has a build's name, but not its digest",

@@ -60,9 +60,9 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
       const made = await node.fork(from, { name: `twin-of-${from}` });
       assert.match(
         notFrozen(made.awakening),
-        /random numbers that clones of it draw too, and with the secrets of its origin$/,
+        /random numbers that its clones may draw too, and with the secrets of its origin$/,
       );
-      if (from === "box") assert.match(notFrozen(made.source), /clones of it draw too$/);
+      if (from === "box") assert.match(notFrozen(made.source), /its clones may draw too$/);
       assert.equal(made.sandbox.ranUnfrozen?.operation, "fork");
     }
     assert.equal((await node.get("box")).ranUnfrozen?.operation, "fork");
@@ -103,7 +103,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.equal(notFrozen(second.awakening), "no warning", "it was asked for by name");
     await node.standby("box");
     const resumed = await node.resume("box", { env: SECRETS, acceptUnfrozen: true });
-    assert.match(notFrozen(resumed), /clones of it draw too, and with the variables that env replaces$/);
+    assert.match(notFrozen(resumed), /its clones may draw too, and with the variables that env replaces$/);
   });
 
   test("guestctl sandbox exits with 3 and marks the sandbox if freezing fails", async (t) => {

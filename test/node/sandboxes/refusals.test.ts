@@ -64,7 +64,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, memory: "33GB" }));
     substrate.rules.memoryBytes = 8 * 2 ** 30;
     assert.equal(code, "CAPABILITY_MISSING");
-    assert.match(message, /^memory requires 33792 MiB, and the daemon may allow one instance 32768 MiB/);
+    assert.match(message, /^memory requires 33792 MiB, but the daemon may limit an instance to 32768 MiB/);
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
 
@@ -78,7 +78,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     substrate.addImage("broken", { name: "docker.io/library/broken:latest", status: "failed", error: "no mkfs.erofs" });
     for (const [image, said, next] of [
       ["half:1", /half:1 is converting, not ready/, /^wait until/],
-      ["broken", /broken:latest is failed, not ready: no mkfs.erofs/, /^the daemon's journal/],
+      ["broken", /broken:latest is failed, not ready: no mkfs.erofs/, /^read the reason in the daemon's log/],
       ["none:1", /has no image none:1/, /hypeman pull none:1, or POST \/images/],
     ] as const) {
       await assertRefused(node.create({ image }), "IMAGE_NOT_READY", said, next);
@@ -158,7 +158,10 @@ describe("create failures", NEEDS_NAMESPACES, () => {
       await assertRefused(node.create({ ...SPEC, ...difference }), "CAPABILITY_MISSING", said);
     }
     substrate.features = ["snapshots", "fork"];
-    assert.match((await failureOf(node.create({ ...SPEC, idleAction: "standby" }))).message, /has no standby/);
+    assert.match(
+      (await failureOf(node.create({ ...SPEC, idleAction: "standby" }))).message,
+      /idleAction requires standby/,
+    );
     substrate.features = ["snapshots", "standby", "fork"];
     assert.ok(substrate.requests.slice(called).every((request) => request.startsWith("GET ")));
   });
@@ -207,7 +210,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
         node.create(SPEC),
         "IMAGE_UNSUITABLE",
         problem,
-        /^make that directory in the image, or remove its WORKDIR/,
+        /^create that directory in the image, or remove the image's WORKDIR/,
       );
       assert.deepEqual(consoleTail, [words]);
     }

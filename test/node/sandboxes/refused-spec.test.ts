@@ -69,7 +69,7 @@ describe("a spec file in the guest that its agent rejects", NEEDS_NAMESPACES, ()
 
   it("resume restores the old spec if the agent rejects new variables", async ({ node, substrate }) => {
     await node.standby("box");
-    const nextStep = /^it is still frozen, .*: sandboxes\.resume\("box"\) again/;
+    const nextStep = /^it stays frozen for .*: call sandboxes\.resume\("box"\) again/;
     const resumed = node.resume("box", { env: TOO_LARGE, ...ANYHOW });
     await assertRefused(resumed, "ENV_NOT_TAKEN", /^the agent of box refuses /, nextStep);
     {

@@ -45,7 +45,7 @@ describe("stop", NEEDS_NAMESPACES, () => {
       "STOP_BOUNDED",
       /older than 0\.2\.0, the first version with Stop; .* kills the workload after 5 s/,
     ],
-    ["an agent that accepts Stop and does not end", "stop", "STOP_FORCED", /100 ms and 5000 ms more to end/],
+    ["an agent that accepts Stop and does not end", "stop", "STOP_FORCED", /within 100 ms and 5000 ms more/],
   ] as const) {
     test(`stop warns ${code} and uses the daemon's stop for ${what}`, async () => {
       await using substrate = await HttpSubstrate.start();
@@ -144,7 +144,7 @@ describe("a guest whose kernel panics right after it was restored", NEEDS_NAMESP
       const { message, consoleTail, nextStep } = await assertRefused(woken, "AGENT_UNREACHABLE");
       assert.equal(message, `the guest's kernel has panicked: ${PANIC}`);
       assert.deepEqual(consoleTail, [PANIC, "[    9.000001] ---[ end Kernel panic ]---"]);
-      assert.match(nextStep ?? "", /^what was in its memory is lost: stop it/);
+      assert.match(nextStep ?? "", /^the content of its memory is lost: stop the sandbox/);
       substrate.interfere = () => undefined;
       if (verb === "fork") return;
       await substrate.machine("box").kill();

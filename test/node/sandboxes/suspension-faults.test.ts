@@ -48,7 +48,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     const { node, substrate } = place;
     const { id } = substrate.instances.get("box");
     const SAVED = new RegExp(
-      `^do not remove it, .*: stop the daemon, run the script of .* in guests/${id} of .*, and sweep;`,
+      `^do not remove it, .*: stop the daemon, run the script from .* in the directory guests/${id} of .*, and run a sweep;`,
     );
     substrate.machine("box").breaksStandbyOff = true;
     await assertRefused(node.standby("box"), "PAUSED", /box is Paused: .*500 internal_error/, SAVED);
@@ -86,7 +86,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
       () => hasty.snapshot("box"),
       () => hasty.stop("box"),
     ])
-      await assertRefused(operation(), "WRONG_STATE", /Unknown: .*connection refused/, /^remove it, or .* socket/);
+      await assertRefused(operation(), "WRONG_STATE", /Unknown: .*connection refused/, /^remove it; or, .* socket/);
     assert.equal((await hasty.get("box")).stateError, state_error);
     substrate.edits.clear();
     assert.equal((await node.resume("box"))?.ready, true);

@@ -56,7 +56,12 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
       () => second.unpublish("box", "web.example.com"),
       () => second.remove("box"),
     ])
-      await assertRefused(operation(), "NOT_FOUND", /; the node node-1 has one of that name$/, /^call it on that node/);
+      await assertRefused(
+        operation(),
+        "NOT_FOUND",
+        /; the node node-1 has one of that name$/,
+        /^make the call on that node/,
+      );
     await assertRefused(
       second.remove("none"),
       "NOT_FOUND",

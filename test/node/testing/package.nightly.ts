@@ -53,7 +53,7 @@ describe(
     test("startTestAgent says what to do without an agent or credential packages", async () => {
       assert.match(
         await run(),
-        /there is no agent to start: set GUEST_AGENT, or the option agent, to the program guest-agent/,
+        /there is no agent to start: set GUEST_AGENT, or the option "agent", to the path of the program guest-agent/,
       );
       assert.match(await run(directory), /the variable GUEST_AGENT names a directory, .*: name the program in it/);
       const agent = join(standaloneDirectory(), "guest-agent");

@@ -155,7 +155,7 @@ describe("an agent for tests", () => {
     [
       "a command in process.args",
       () => ({ agent: program, process: { args: ["sh"] } }),
-      /^INVALID_OPTION give the workload's command as the option workload, not as process\.args$/,
+      /^INVALID_OPTION give the workload's command in the option "workload", not in process\.args$/,
     ],
     ["an option that does not exist", () => ({ wrokload: ["sh"] }), /^INVALID_OPTION .* has no option "wrokload"/],
   ] as const) {

@@ -155,7 +155,7 @@ export class Commands {
     args: readonly string[],
     options: RunOptions | RunOptions<Buffer> = {},
   ): Promise<RunResult<string | Buffer>> {
-    checkOptions("the options of run", options, RUN);
+    checkOptions("the options of run()", options, RUN);
     const { check: _, encoding: _1, maxOutputBytes: _2, onStdout: _3, onStderr: _4, ...start } = options;
     return runToEnd(args, (readers) => this.#start(args, start, { readers, isText: false }), options);
   }
@@ -175,7 +175,7 @@ export class Commands {
    */
   start(args: readonly string[], options?: StartOptions): GuestProcess;
   start(args: readonly string[], options: AnyStartOptions = {}): GuestProcess | GuestProcess<Buffer> {
-    checkOptions("the options of start", options, isKept(options) ? KEPT_START : START);
+    checkOptions("the options of start()", options, isKept(options) ? KEPT_START : START);
     const { check = false, encoding, onStdout: _, onStderr: _1, ...start } = options;
     const isText = isTextIn(encoding);
     return this.#start(args, start, {
@@ -193,7 +193,7 @@ export class Commands {
    */
   attach(name: string, options?: AttachOptions & { readonly encoding?: "utf8" | undefined }): KeptProcess;
   attach(name: string, options: AttachOptions = {}): KeptProcess | KeptProcess<Buffer> {
-    checkOptions("the options of attach", options, ATTACH);
+    checkOptions("the options of attach()", options, ATTACH);
     const first = { case: "attach", value: attachMessage(name, options) } as const;
     return this.#kept({ name, first, options }, { hasStdin: true, isText: isTextIn(options.encoding) });
   }
@@ -207,7 +207,7 @@ export class Commands {
    */
   workloadOutput(options?: WorkloadOutputOptions & { readonly encoding?: "utf8" | undefined }): WorkloadOutput;
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput | WorkloadOutput<Buffer> {
-    checkOptions("the options of workloadOutput", options, WORKLOAD_OUTPUT);
+    checkOptions("the options of workloadOutput()", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
     // `acknowledge()` is never called here, because it would change nothing: the agent drops the oldest output anyway.
     return this.#kept(
@@ -218,13 +218,13 @@ export class Commands {
 
   /** Lists the kept commands in the order in which they were started. */
   async list(options?: CallOptions): Promise<CommandInfo[]> {
-    checkOptions("the options of list", options, CALL);
+    checkOptions("the options of list()", options, CALL);
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(commandInfoOf);
   }
 
   /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
   async end(name: string, options: EndCommandOptions = {}): Promise<EndedCommand> {
-    checkOptions("the options of end", options, END);
+    checkOptions("the options of end()", options, END);
     const { execId = "", killSignal = 0, graceMs = 0, forget = false, leftovers = false, ...call } = options;
     const request = {
       name,
@@ -239,7 +239,7 @@ export class Commands {
 
   /** Sends a signal to the process group of a running kept command, whether a call is attached to it or not. */
   async signal(name: string, signal: number | SignalName, options: SignalCommandOptions = {}): Promise<void> {
-    checkOptions("the options of signal", options, SIGNAL);
+    checkOptions("the options of signal()", options, SIGNAL);
     const { execId = "", ...call } = options;
     const request = { name, execId, signal: signalNumber(signal) };
     await this.#channel.unary(ExecSessions.method.signalExec, request, call);
@@ -250,7 +250,7 @@ export class Commands {
    * started. Requires no program in the image. Agents before 0.4.0 fail with UNIMPLEMENTED.
    */
   async processes(options?: CallOptions): Promise<ProcessList> {
-    checkOptions("the options of processes", options, CALL);
+    checkOptions("the options of processes()", options, CALL);
     const answer = await this.#channel.question(ExecSessions.method.listProcesses, {}, options);
     return plain(ListProcessesResponseSchema, answer);
   }
@@ -264,7 +264,7 @@ export class Commands {
     signal: number | SignalName,
     options?: CallOptions,
   ): Promise<void> {
-    checkOptions("the options of signalProcess", options, CALL);
+    checkOptions("the options of signalProcess()", options, CALL);
     const request = {
       pid: wholeNumber(process.pid, "pid"),
       startTicks: BigInt(wholeNumber(process.startTicks, "startTicks", Number.MAX_SAFE_INTEGER)),

@@ -203,7 +203,7 @@ export function keepMessage(keep: KeepOptions): MessageInitShape<typeof ExecKeep
  * GuestError (INVALID_ARGUMENT).
  */
 export function attachMessage(name: string | undefined, options: AttachOptions): ExecAttach {
-  return fromArguments("the options of attach are invalid", () => {
+  return fromArguments("the options of attach() are invalid", () => {
     const { execId = "", stdoutOffset, stderrOffset, fromNow = false, terminal } = options;
     const isOpen = stdoutOffset === undefined && stderrOffset === undefined && !fromNow;
     const message = create(ExecAttachSchema, {

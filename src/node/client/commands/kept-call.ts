@@ -266,7 +266,7 @@ export class KeptCall implements ExecWire {
     if (stream === undefined) return; // a stream that only newer agents know
     const offset = this.#outputs?.skip(stream, bytes) ?? 0;
     this.#parts.options.onEvent?.({ kind: "gap", stream, offset, bytes });
-    const message = `${bytes} bytes of ${stream} from offset ${offset} on were dropped (the agent's buffer was full)`;
+    const message = `${bytes} bytes of ${stream}, beginning at offset ${offset}, were dropped (the agent's buffer was full)`;
     if (this.#parts.options.failOnGap === true) this.#fail(failure("DATA_LOSS", "OUTPUT_LOST", message));
   }
 

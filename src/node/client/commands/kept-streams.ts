@@ -109,8 +109,12 @@ export class KeptInput {
     // Input that the agent had acknowledged is not kept any more, so it cannot be sent again: the command would miss a
     // part of its input.
     if (takenBytes < 0) {
-      const had = `the agent has ${offset} bytes of the command's standard input, and had acknowledged ${this.#offset}`;
-      throw failure("ABORTED", "INPUT_LOST", `${had}: the rest is lost, as by a rollback`);
+      const had = `the agent has ${offset} bytes of the command's standard input, although it had acknowledged ${this.#offset}`;
+      throw failure(
+        "ABORTED",
+        "INPUT_LOST",
+        `${had}: the rest is lost, for example because the sandbox was rolled back`,
+      );
     }
     this.#offset = offset;
     if (takenBytes > 0) this.#onTaken?.();

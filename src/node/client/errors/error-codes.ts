@@ -18,13 +18,13 @@ const CODES = {
   CLIENT_CERTIFICATE_EXPIRED: "renew the client certificate, or check the guest's clock",
   CLIENT_CERTIFICATE_REFUSED: "give the client certificate that was issued for this agent",
   CLIENT_CERTIFICATE_TOO_LONG:
-    "remove certificates from the client's chain, the root first: the agent accepts four, 5.5 KiB in all",
+    "remove certificates from the client's chain, beginning with the root: the agent accepts at most four, with 5.5 KiB in all",
   SERVER_CERTIFICATE_EXPIRED: "renew the agent's certificate, or check this host's clock",
   SERVER_CERTIFICATE_NOT_YET_VALID: "check this host's clock: the agent's certificate is not valid yet",
   SERVER_CERTIFICATE_UNTRUSTED: "pass the certificate of the authority that issued the agent's certificate as caPem",
   SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as serverName",
   // A call.
-  AGENT_TOO_OLD: "update the agent; it may be the agent of an old snapshot",
+  AGENT_TOO_OLD: "update the agent, which may come from an old snapshot",
   ANSWER_UNREADABLE: "",
   CALL_ABORTED: "",
   CLIENT_CLOSED: "",
@@ -77,7 +77,7 @@ const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
     DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",
     UNAVAILABLE: "check that the agent runs and that the address is right",
     UNAUTHENTICATED: "use the token of this instance; a restore may have replaced it",
-    UNIMPLEMENTED: "update the agent; it may be the agent of an old snapshot",
+    UNIMPLEMENTED: "update the agent, which may come from an old snapshot",
   }),
 );
 

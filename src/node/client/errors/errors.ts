@@ -176,7 +176,7 @@ export function unreadable(problem: string, cause?: unknown): GuestError {
  */
 export function uncompressed(error: ServiceError): GuestError | undefined {
   if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
-  return unreadable("cannot be read: it is compressed, in a way that this client does not know", error);
+  return unreadable("cannot be read, because this client does not support its compression", error);
 }
 
 /** The failed call, and the state of its connection. */

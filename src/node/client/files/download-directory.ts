@@ -50,7 +50,7 @@ export async function downloadDirectory(
   local: LocalPath,
   options: DownloadOptions,
 ): Promise<DirectoryCopy> {
-  checkOptions("the options of download", options, DOWNLOAD);
+  checkOptions("the options of download()", options, DOWNLOAD);
   const limit = new TimeLimit(options.requestTimeoutMs);
   const left = new LeftOut(options.onFailure);
   let isBegun = false;

@@ -162,19 +162,19 @@ export class Files {
 
   /** Returns the attributes of a path; of a symbolic link, those of its target. */
   stat(path: GuestPath, options: PlaceOptions = {}): Promise<FileStat> {
-    checkOptions("the options of stat", options, PLACE);
+    checkOptions("the options of stat()", options, PLACE);
     return this.#stat(path, false, options);
   }
 
   /** Returns the attributes of a path; of a symbolic link, its own. */
   lstat(path: GuestPath, options: PlaceOptions = {}): Promise<FileStat> {
-    checkOptions("the options of lstat", options, PLACE);
+    checkOptions("the options of lstat()", options, PLACE);
     return this.#stat(path, true, options);
   }
 
   /** Whether a path exists. A symbolic link exists if its target does. */
   async exists(path: GuestPath, options: PlaceOptions = {}): Promise<boolean> {
-    checkOptions("the options of exists", options, PLACE);
+    checkOptions("the options of exists()", options, PLACE);
     try {
       await this.#stat(path, false, options);
       return true;
@@ -189,7 +189,7 @@ export class Files {
   /** Returns the target of a symbolic link. Rejects with INVALID_ARGUMENT if the path is not a symbolic link. */
   readlink(path: GuestPath, options?: ReadlinkOptions): Promise<string>;
   async readlink(path: GuestPath, options: ReadlinkOptions = {}): Promise<string | Buffer> {
-    checkOptions("the options of readlink", options, READLINK);
+    checkOptions("the options of readlink()", options, READLINK);
     const { encoding, ...place } = options;
     const { linkTarget, type } = await this.#stat(path, true, place);
     if (linkTarget === undefined)
@@ -208,7 +208,7 @@ export class Files {
    */
   readdir(path: GuestPath, options?: ReaddirOptions): Promise<string[]>;
   async readdir(path: GuestPath, options: ReaddirOptions = {}): Promise<string[] | DirectoryEntry[]> {
-    checkOptions("the options of readdir", options, READDIR);
+    checkOptions("the options of readdir()", options, READDIR);
     const { withFileTypes = false, ...open } = options;
     const entries: DirectoryEntry[] = [];
     for await (const entry of this.opendir(path, open)) entries.push(entry);
@@ -228,7 +228,7 @@ export class Files {
    * error.
    */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
-    checkOptions("the options of mkdir", options, MKDIR);
+    checkOptions("the options of mkdir()", options, MKDIR);
     const { recursive = false, uid, gid, mode } = options;
     const how = { parents: recursive, exclusive: !recursive };
     const request = { ...placeOf(path, options), ...numbers({ uid, gid, mode }), ...how };
@@ -237,7 +237,7 @@ export class Files {
 
   /** Creates a symbolic link. The target need not exist. The parameters are in the order of ln(1) and node:fs. */
   async symlink(target: GuestPath, path: GuestPath, options: SymlinkOptions = {}): Promise<void> {
-    checkOptions("the options of symlink", options, OWNER);
+    checkOptions("the options of symlink()", options, OWNER);
     const { uid, gid } = options;
     const request = { ...placeOf(path, options), ...numbers({ uid, gid }), target: pathBytes(target) };
     await this.#channel.unary(FileTree.method.makeLink, request, options);
@@ -249,7 +249,7 @@ export class Files {
    * with REMOVE_INCOMPLETE, whose metadata has the numbers of entries that were `removed` and `left`.
    */
   async rm(path: GuestPath, options: RmOptions = {}): Promise<number> {
-    checkOptions("the options of rm", options, RM);
+    checkOptions("the options of rm()", options, RM);
     const { recursive = false, force = false, onFailure, ...call } = options;
     const request = { ...placeOf(path, call), recursive };
     try {
@@ -267,26 +267,26 @@ export class Files {
 
   /** Renames or moves an entry. Replaces an existing entry of the new path, unless `exclusive` is set. */
   async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
-    checkOptions("the options of rename", options, RENAME);
+    checkOptions("the options of rename()", options, RENAME);
     const request = { ...placeOf(path, options), newPath: pathBytes(newPath), exclusive: options.exclusive ?? false };
     await this.#channel.unary(FileTree.method.rename, request, options);
   }
 
   /** Sets the permission bits of a path; of a symbolic link, those of its target. */
   async chmod(path: GuestPath, mode: number, options: PlaceOptions = {}): Promise<void> {
-    checkOptions("the options of chmod", options, PLACE);
+    checkOptions("the options of chmod()", options, PLACE);
     await this.#set(path, { mode }, { ...options, follow: true });
   }
 
   /** Sets the user and group ids of a path; of a symbolic link, those of its target. */
   async chown(path: GuestPath, uid: number, gid: number, options: PlaceOptions = {}): Promise<void> {
-    checkOptions("the options of chown", options, PLACE);
+    checkOptions("the options of chown()", options, PLACE);
     await this.#set(path, { uid, gid }, { ...options, follow: true });
   }
 
   /** Sets the owner and group of a path. If the path is a symbolic link, changes the link itself. */
   async lchown(path: GuestPath, uid: number, gid: number, options: PlaceOptions = {}): Promise<void> {
-    checkOptions("the options of lchown", options, PLACE);
+    checkOptions("the options of lchown()", options, PLACE);
     await this.#set(path, { uid, gid }, options);
   }
 
@@ -296,8 +296,8 @@ export class Files {
     attributes: NewAttributes,
     options: SetAttributesOptions = {},
   ): Promise<FileStat> {
-    checkOptions("the attributes of setAttributes", attributes, ATTRIBUTES);
-    checkOptions("the options of setAttributes", options, SET);
+    checkOptions("the attributes of setAttributes()", attributes, ATTRIBUTES);
+    checkOptions("the options of setAttributes()", options, SET);
     return this.#set(path, attributes, options);
   }
 

@@ -67,7 +67,7 @@ export class Listing implements AsyncIterable<DirectoryEntry> {
   #isTruncated = false;
 
   constructor(channel: Channel, path: GuestPath, options: OpendirOptions) {
-    checkOptions("the options of opendir", options, OPENDIR);
+    checkOptions("the options of opendir()", options, OPENDIR);
     const { recursive = false, depth = recursive ? Number.POSITIVE_INFINITY : 0, crossMounts = false } = options;
     const { maxEntries = Number.POSITIVE_INFINITY } = options;
     if (maxEntries !== Number.POSITIVE_INFINITY && (!Number.isSafeInteger(maxEntries) || maxEntries < 0))

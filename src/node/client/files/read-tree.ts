@@ -116,7 +116,7 @@ export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
   #reported = 0;
 
   constructor(channel: Channel, path: GuestPath, options: ReadTreeOptions = {}) {
-    checkOptions("the options of readTree", options, READ);
+    checkOptions("the options of readTree()", options, READ);
     this.#channel = channel;
     this.#path = path;
     this.#options = options;
@@ -250,7 +250,7 @@ function checkName(item: TreeItem, path: Uint8Array): void {
 function checkedRest(item: TreeItem): number {
   checkName(item, item.path);
   if (item.type === FileType.REGULAR && item.linkTarget.length > 0) checkName(item, item.linkTarget);
-  if (item.size > MAX_SIZE_BYTES) throw untrue(`a file of ${item.size} bytes`, item);
+  if (item.size > MAX_SIZE_BYTES) throw untrue(`the impossible size ${item.size}`, item);
   return restOf(item, Number(item.size), item.data.length);
 }
 
@@ -305,7 +305,7 @@ function typeOf(type: FileType, hasTarget: boolean): ArchiveEntry["type"] {
 }
 
 function restOf(item: TreeItem, leftBytes: number, bytes: number): number {
-  if (bytes > leftBytes) throw untrue(`more bytes than ${item.size}`, item);
+  if (bytes > leftBytes) throw untrue(`more than the ${item.size} bytes`, item);
   return leftBytes - bytes;
 }
 

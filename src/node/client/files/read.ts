@@ -54,7 +54,7 @@ export class GuestReadStream extends Readable {
   /** Throws GuestError if the options are invalid. */
   constructor(channel: Channel, path: GuestPath, options: ReadOptions = {}) {
     super({ highWaterMark: AHEAD_BYTES });
-    checkOptions("the options of createReadStream", options, READ);
+    checkOptions("the options of createReadStream()", options, READ);
     const opened = deferred<FileAttributes | undefined>();
     this.attributes = opened.promise;
     // Handle the rejection here: a caller that ignores `attributes` gets the same error when it reads the content.
@@ -94,7 +94,7 @@ export async function readFile(
   options: BufferEncoding | ReadFileOptions | null = {},
 ): Promise<string | Buffer> {
   const given = typeof options === "string" ? { encoding: options } : (options ?? {});
-  checkOptions("the options of readFile", given, READ_FILE);
+  checkOptions("the options of readFile()", given, READ_FILE);
   const { encoding, ...read } = given;
   if (encoding !== undefined && encoding !== null && !Buffer.isEncoding(encoding))
     throw invalidOption("encoding", `${JSON.stringify(encoding)} is not an encoding; give "utf8", or none for bytes`);
@@ -106,7 +106,7 @@ export async function readFile(
 
 /** Implements Files.readPieces. */
 export function readPieces(channel: Channel, path: GuestPath, options: ReadOptions = {}): Received<Piece> {
-  checkOptions("the options of readPieces", options, READ);
+  checkOptions("the options of readPieces()", options, READ);
   const decode = ({ data, hole }: FileChunk): Piece[] => {
     const pieces: Piece[] = data.length > 0 ? [Buffer.from(data.buffer, data.byteOffset, data.length)] : [];
     for (let left = hole; left > 0n; left -= MOST_HOLE_BYTES)

@@ -46,7 +46,7 @@ export async function uploadDirectory(
   path: GuestPath,
   options: UploadOptions,
 ): Promise<DirectoryCopy> {
-  checkOptions("the options of upload", options, UPLOAD);
+  checkOptions("the options of upload()", options, UPLOAD);
   return new Upload(target, local, path, options).run();
 }
 

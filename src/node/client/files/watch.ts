@@ -84,7 +84,7 @@ export function watchDirectory(
   path: GuestPath,
   options: WatchOptions,
 ): AsyncIterableIterator<DirectoryEvent, undefined, undefined> {
-  checkOptions("the options of watch", options, OPTIONS);
+  checkOptions("the options of watch()", options, OPTIONS);
   const { recursive = false, names = [], ignore = [], crossMounts = false, resume = true, ...call } = options;
   const request = { ...placeOf(path, call), recursive, names: [...names], ignore: [...ignore], crossMounts };
   const resumeMs = resumeTimeoutOf({ resume });

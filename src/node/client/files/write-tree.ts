@@ -64,7 +64,7 @@ export async function writeTree(
   options: WriteTreeOptions = {},
   onSent?: (entry: SentEntry) => void,
 ): Promise<TreeResult> {
-  checkOptions("the options of writeTree", options, WRITE_TREE);
+  checkOptions("the options of writeTree()", options, WRITE_TREE);
   const {
     parents = false,
     overwrite = false,

@@ -100,7 +100,7 @@ function sizeOfText(content: FileSource): number | undefined {
 }
 
 function headerOf(path: GuestPath, options: WriteFileOptions): MessageInitShape<typeof WriteFileHeaderSchema> {
-  checkOptions("the options of writeFile", options, WRITE);
+  checkOptions("the options of writeFile()", options, WRITE);
   const { mode, uid, gid, sha256, size, mtime, mtimeNanos, parents: createParents, ...rest } = options;
   const { flag = "w", sparse, skipSha256, beneath, noSymlinks } = rest;
   if (flag !== "w" && flag !== "wx")
@@ -176,7 +176,7 @@ function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterat
 function bytesOf(content: Content): Uint8Array {
   if (content instanceof Uint8Array) return content;
   if (typeof content === "string") return Buffer.from(content);
-  return failed(new TypeError("it gave something that is neither bytes nor text"));
+  return failed(new TypeError("it yielded something that is neither bytes nor text"));
 }
 
 /** Throws a GuestError with the source's error as its cause. */

@@ -64,7 +64,10 @@ export function withoutNoise(details: string): string {
   return unwrapped(details)
     .replace(/^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:([^:]+):.*$/s, "the TLS handshake failed: SSL $1")
     .replace(/^Protocol error \(.*\)$/, "the program that answers there does not speak HTTP/2")
-    .replace(/^Client network socket disconnected before secure TLS.*$/s, "the connection was closed in its handshake")
+    .replace(
+      /^Client network socket disconnected before secure TLS.*$/s,
+      "the connection was closed during the handshake",
+    )
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
     .replace(NOT_ACCEPTED, "the agent closed the connection before it accepted the call")
     .replace(DEADLINE, (details, seconds: string) => {
@@ -79,7 +82,7 @@ const CERTIFICATE_ALERT = new RegExp(
   `${ALERT}(unknown ca|bad certificate|unsupported certificate|certificate (?:expired|revoked|unknown|required)):`,
 );
 const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
-  ["unknown ca", "no authority that the agent trusts has issued it"],
+  ["unknown ca", "it was not issued by an authority that the agent trusts"],
   ["certificate expired", "it or its authority has expired, by the guest's clock"],
   ["unsupported certificate", "it is not a client certificate"],
   ["certificate required", "there is none"],

@@ -33,7 +33,7 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
       // call first.
       left.abort();
       // `return` of a generator that was never started does not run its `finally` block.
-      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the reader has left the stream"));
+      reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the caller stopped reading the stream before its end"));
       return values.return(undefined);
     },
     [Symbol.asyncIterator]() {

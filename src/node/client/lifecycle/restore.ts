@@ -94,7 +94,7 @@ export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredG
  * restore steps do no harm. Rejects with GuestError.
  */
 export async function restoreDuties(dial: Dial, options: DutiesOptions = {}): Promise<DutiesResult> {
-  checkOptions("the options of restoreDuties", options, DUTIES);
+  checkOptions("the options of restoreDuties()", options, DUTIES);
   return repeatedDuties(dial, options, endOf(options));
 }
 
@@ -167,7 +167,7 @@ async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: En
   if (signal?.aborted === true) throw abortedError(signal);
   const dialling = Promise.resolve(dial(areDutiesDone));
   const { promise: over, reject } = deferred<never>();
-  const message = "requestTimeoutMs is over, and the function that connects to the guest has not returned a client";
+  const message = "requestTimeoutMs passed before the function that connects to the guest returned a client";
   const late = (): GuestError => new GuestError({ status: "DEADLINE_EXCEEDED", message });
   const timer = limit.timer(() => reject(late()));
   const onAbort = (): void => {
@@ -261,7 +261,7 @@ const RESTORE: Names<RestoreOptions> = { ...DUTIES, hookTimeoutMs: true };
  * a spec file.
  */
 export async function restoreSequence(dial: Dial, options: RestoreOptions = {}): Promise<RestoreOutcome> {
-  checkOptions("the options of restoreSequence", options, RESTORE);
+  checkOptions("the options of restoreSequence()", options, RESTORE);
   const end = endOf(options);
   const duties = await repeatedDuties(dial, options, end);
   return finished(dial, { duties, atMs: Date.now() }, options, end);
@@ -283,7 +283,7 @@ export async function finishRestore(
   done: DoneDuties,
   options: RestoreOptions = {},
 ): Promise<RestoreOutcome> {
-  checkOptions("the options of finishRestore", options, RESTORE);
+  checkOptions("the options of finishRestore()", options, RESTORE);
   return finished(dial, done, options, endOf(options));
 }
 
@@ -298,7 +298,7 @@ async function finished(
   const { thawedWithoutDuties } = duties;
   if (duties.frozen && hasRefusedSpec(duties)) {
     const message =
-      "the session stays frozen, because the agent refused a spec file and would use the variables of the sandbox that was copied";
+      "the session stays frozen, because the agent refused a spec file: after a thaw, commands would use the variables of the sandbox's origin";
     throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
   }
   let dutiesDoneMs = atMs;
@@ -340,7 +340,7 @@ function* warningsOf(
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;
   if (degraded !== "") yield { code: "DUTIES_DEGRADED", message: `not all restore steps could be done: ${degraded}` };
   if (hostTime && Math.abs(clockErrorMs) > WARN_OVER_MS) {
-    const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead"}`;
+    const off = `${Math.abs(clockErrorMs).toFixed(1)} ms ${clockErrorMs < 0 ? "behind" : "ahead of"}`;
     const message = `the guest's clock is ${off} this host's after the restore steps; check "degraded", the load of host and guest, and other programs that set the guest's clock`;
     yield { code: "CLOCK_OFF", message };
   }

@@ -49,7 +49,7 @@ export class Snapshots {
 
   /** Prepares the guest for a snapshot: runs the PRE_SNAPSHOT hook, and freezes the session if `freezeMs` is given. */
   prepare(options: HookOptions = {}): Promise<HookResult> {
-    checkOptions("the options of prepare", options, HOOK);
+    checkOptions("the options of prepare()", options, HOOK);
     return this.#hook(KindNumber.PRE_SNAPSHOT, options);
   }
 
@@ -58,13 +58,13 @@ export class Snapshots {
     const number = KINDS.get(kind);
     if (number === undefined)
       throw invalidOption("kind", `${JSON.stringify(kind)} is not a hook; give "pre-snapshot" or "post-restore"`);
-    checkOptions("the options of hook", options, HOOK);
+    checkOptions("the options of hook()", options, HOOK);
     return this.#hook(number, options);
   }
 
   /** Has the agent of a restored guest run its restore steps. `completeRestore` does this too. */
   async duties(options: DutiesCallOptions): Promise<DutiesResult> {
-    checkOptions("the options of duties", options, DUTIES);
+    checkOptions("the options of duties()", options, DUTIES);
     const { entropy, hostTime, keepFrozen, ...call } = options;
     const request = {
       entropy,

@@ -25,7 +25,7 @@ const ofFileSystems = (
 /** Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters. */
 const METRICS: readonly Metric[] = [
   ["uptime_seconds_total", "Time since the guest's boot.", (u) => [[u.uptimeUs * US]]],
-  ["generation", "How often the guest was restored.", (u) => [[u.generation]]],
+  ["generation", "Number of times that the guest was restored.", (u) => [[u.generation]]],
   ["cpus", "Processors that are online.", (u) => [[u.cpu?.count]]],
   ["cpu_busy_seconds_total", "Time that all processors together were busy.", (u) => [[seconds(u.cpu?.busyUs)]]],
   [
@@ -54,7 +54,7 @@ const METRICS: readonly Metric[] = [
   ["filesystem_files_free", "Free inodes.", (u) => ofFileSystems(u, ({ freeInodes }) => freeInodes)],
   [
     "filesystem_device_error",
-    "1: the file system did not report its figures.",
+    "1 if the file system did not report its sizes, otherwise 0.",
     (u) => ofFileSystems(u, ({ problem }) => (problem === "" ? 0 : 1)),
   ],
   [

@@ -224,7 +224,7 @@ function listeningOnce(server: Server, at: ListenOptions, where: string): Promis
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));
     });
-    fromArguments("the options of forward are not valid", () => server.listen(at));
+    fromArguments("the options of forward() are not valid", () => server.listen(at));
     server.once("listening", () => {
       const address = server.address();
       resolve(typeof address === "object" && address !== null ? address.port : 0);

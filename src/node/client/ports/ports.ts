@@ -54,13 +54,13 @@ export class Ports {
    * connection reset (PORT_RESET).
    */
   connect(target: number | string, options: CallOptions = {}): GuestTunnel {
-    checkOptions("the options of connect", options, CALL);
+    checkOptions("the options of connect()", options, CALL);
     return new GuestTunnel(this.#channel, target, options);
   }
 
   /** Listens locally and connects each client to a port or unix socket of the guest, until the forwarding is closed. */
   async forward(options: ForwardOptions): Promise<Forwarding> {
-    checkOptions("the options of forward", options, FORWARD_NAMES);
+    checkOptions("the options of forward()", options, FORWARD_NAMES);
     const { connectOptions } = options;
     const another = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#connectOptions);
     const dials = { another, instead: connectOptions && another };
@@ -72,7 +72,7 @@ export class Ports {
    * else the port can be reached. Rejects with PORT_NOT_LISTENING at `timeoutMs`.
    */
   async waitFor(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
-    checkOptions("the options of waitFor", options, WAIT);
+    checkOptions("the options of waitFor()", options, WAIT);
     const { timeoutMs = DEFAULT_WAIT_MS, ...call } = options;
     const { signal } = call;
     const number = wholeNumber(port, "port");
@@ -103,7 +103,7 @@ export class Ports {
 
   /** Lists the TCP ports on which processes of the guest listen now, at any address. */
   async list(options?: CallOptions): Promise<PortList> {
-    checkOptions("the options of list", options, CALL);
+    checkOptions("the options of list()", options, CALL);
     return plain(ListPortsResponseSchema, await this.#channel.question(Tunnel.method.listPorts, {}, options));
   }
 
@@ -112,7 +112,7 @@ export class Ports {
    * Restore steps close the connection, too.
    */
   watch(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
-    checkOptions("the options of watch", options, CALL);
+    checkOptions("the options of watch()", options, CALL);
     return received(this.#channel, Tunnel.method.watchPorts, {}, options, {
       decode: (message) => [plain(WatchPortsResponseSchema, message)],
     });

@@ -37,7 +37,7 @@ export const OTHER_COMMANDS: Answers = [
     '"guestctl sandbox ls" lists sandboxes; "guestctl sandbox --help" shows what manages them',
   ],
   ["expose publish ingress", '"guestctl sandbox publish" routes a hostname to a port of a sandbox'],
-  ["unpublish", '"guestctl sandbox unpublish" ends that'],
+  ["unpublish", '"guestctl sandbox unpublish" ends the routing of a hostname'],
   ["rotate certificate", '"guestctl sandbox rotate NAME" replaces the credentials of a sandbox'],
   [
     "sweep prune system",
@@ -63,7 +63,7 @@ export const OTHER_COMMANDS: Answers = [
     '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
   ],
   // Images, which belong to the substrate
-  ["images image rmi history manifest search", '"guestctl sandbox images" lists those of the substrate'],
+  ["images image rmi history manifest search", '"guestctl sandbox images" lists the images of the substrate'],
   [
     "build buildx builder bake import load kustomize",
     'the substrate\'s daemon makes the images; "guestctl sandbox images" lists them',
@@ -77,7 +77,7 @@ export const OTHER_COMMANDS: Answers = [
   ["login logout", '"guestctl help connection" explains credentials; "guestctl exec -it -- sh" gives a shell'],
   [
     "auth secret trust ssh-keygen ssh-copy-id ssh-add ssh-agent ssh-keyscan",
-    '"guestctl issue DIR" makes the credentials of an agent and its clients, which take the place of keys of ssh',
+    '"guestctl issue DIR" makes the credentials of an agent and its clients, which replace ssh keys',
   ],
   ["api-resources api-versions plugin", '"guestctl --help" lists all commands'],
   ["explain man", '"guestctl COMMAND --help" describes a command'],
@@ -120,7 +120,7 @@ export const OTHER_COMMANDS: Answers = [
   ],
   [
     "metrics prometheus",
-    '"guestctl usage --metrics" prints those of a sandbox, "guestctl sandbox metrics" those of all',
+    '"guestctl usage --metrics" prints the metrics of a sandbox, "guestctl sandbox metrics" those of all',
   ],
   ["journalctl", '"guestctl logs" shows the output of the workload, "guestctl attach NAME" that of a kept command'],
   ["ssh", '"guestctl rsh HOST COMMAND" runs a line as ssh does, "guestctl exec -it -- sh" gives a shell'],
@@ -173,7 +173,7 @@ export const OTHER_COMMANDS: Answers = [
 export const OTHER_OPTIONS: Answers = [
   ["--publish", PORTS],
   ["--port", "the port is part of the address: -H HOST:PORT"],
-  ["--host --server", "the address is -H"],
+  ["--host --server", "give the address with -H"],
   ["--format --output --template", "--json prints JSON"],
   ["-o", '-o json and --json print JSON; "guestctl help connection" explains how to reach an agent'],
   ["--login --username", "-u USER runs as another user"],
@@ -191,8 +191,8 @@ export const LEADING_OPTIONS: Answers = [
   ["-D -L", PORTS],
   ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
   ["-P -p", "the port is part of the address: -H HOST:PORT"],
-  ["-a", "the address is -H"],
-  ["-i --identity", "keys and certificates are in a directory: -c DIR"],
+  ["-a", "give the address with -H"],
+  ["-i --identity", "-c DIR names the directory with keys and certificates"],
   ["-F", 'see "guestctl help connection" for how to reach an agent'],
   ["-l", '"guestctl exec -u USER" runs as another user'],
   ["-n", "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address"],
@@ -228,7 +228,10 @@ export const SANDBOX_VERBS: Answers = [
   ],
   ["port forward port-forward", '"guestctl forward --sandbox NAME 8080:80" forwards a local port to one'],
   ["expose ingress", '"guestctl sandbox publish" routes a hostname to a port of one'],
-  ["rename update set label tag edit", "a sandbox keeps its name, image and tags; they are chosen at its creation"],
+  [
+    "rename update set label tag edit",
+    "the name, image and tags of a sandbox are chosen at its creation, and do not change",
+  ],
   ["wait", '"guestctl health --watch --sandbox NAME" shows when one is ready'],
   ["events", '"guestctl sandbox watch" shows what happens to all'],
   ["capacity resources", '"guestctl sandbox node" shows the resources of the host'],

@@ -143,21 +143,22 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
 
 /** Next steps by code, where the library's own advice names its calls and options. */
 const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
-  COMMAND_CUT_OFF: "a command with --name outlives its connection",
-  EXEC_NAME_IN_USE: '"guestctl attach" takes it up, "guestctl end" ends it and frees its name',
+  COMMAND_CUT_OFF: "start the command with --name, so that it outlives its connection",
+  EXEC_NAME_IN_USE:
+    '"guestctl attach" attaches to the command with this name, "guestctl end" ends it and frees its name',
   KEEP_UNSUPPORTED: "update the agent, or run the command without --name",
   SERVER_CERTIFICATE_UNTRUSTED: "put the certificate of the authority that issued the agent's certificate into ca.pem",
   SERVER_NAME_MISMATCH: "pass the name in the agent's certificate as --server-name",
-  TOO_MANY_KEPT_BYTES: '"guestctl execs" lists them, "guestctl end" forgets one',
-  TOO_MANY_KEPT_EXECS: '"guestctl execs" lists them, "guestctl end" ends or forgets one',
+  TOO_MANY_KEPT_BYTES: '"guestctl execs" lists the kept commands, "guestctl end" removes one with its output',
+  TOO_MANY_KEPT_EXECS: '"guestctl execs" lists the kept commands, "guestctl end" ends and removes one',
   UNAUTHENTICATED: "use the token of this instance in --credentials; a restore may have replaced it",
   // Codes of the sandbox library.
   BUNDLE_MISMATCH:
     "resume it under the hypervisor that it was suspended under, create it again, or accept the difference with --accept-bundle",
-  NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, sweep with --take-over",
+  NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, run a sweep with --take-over",
   NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
   RESTORE_DEGRADED:
-    "see what the agent could not do; --accept-degraded accepts the fork, although another guest may draw the same random numbers",
+    "read what the agent could not do; --accept-degraded accepts the fork, but another guest may then draw the same random numbers",
 };
 
 /** The library's remedies as commands of guestctl. */
@@ -171,7 +172,7 @@ const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   suspendFirst: (name) =>
     `boot it without --env; then guestctl sandbox standby ${name} and guestctl sandbox resume ${name} --env`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or accept that both may have the same secrets: --accept-unfrozen",
+    "remove what prevents the freeze (the agent's docs explain each problem); or pass --accept-unfrozen to accept that both may have the same secrets",
   list: () => "guestctl sandbox ls lists the sandboxes of this node; -H chooses any other agent by its address",
   elsewhere: () => "run the command on that node, or name the directory of its journal with --state",
   archive: () => "name the agent's .tar.gz archive with --agent or GUESTCTL_AGENT",

@@ -26,7 +26,7 @@ function wordsOf(event: NodeEvent): string {
       return `${method} ${withoutTags(path)}: ${status ?? "no answer"} after ${durationMs} ms${reason === undefined ? "" : `: ${reason}`}`;
     }
     case "dialling":
-      return `${event.sandbox}: address ${event.address}; credentials in ${event.credentials.join(" or ")}`;
+      return `${event.sandbox}: address ${event.address}; credentials from ${event.credentials.join(" and ")}`;
     case "retrying":
       return `trying again: ${event.reason}`;
   }

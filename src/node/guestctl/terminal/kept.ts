@@ -84,7 +84,8 @@ export async function keptCommand(client: GuestClient, name: string): Promise<Co
   const execs = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
   const exec = execs.find((each) => each.name === name);
   if (exec !== undefined) return exec;
-  const others = execs.length === 0 ? "there are none" : `there are ${execs.map((each) => each.name).join(", ")}`;
+  const others =
+    execs.length === 0 ? "there are none" : `the kept commands are ${execs.map((each) => each.name).join(", ")}`;
   throw new UsageError(`there is no kept command ${JSON.stringify(name)}; ${others}`);
 }
 
@@ -95,7 +96,7 @@ function eventText(name: string, event: KeptEvent, lostMs: number): string {
     case "reconnected":
       return `reconnected after ${(lostMs / 1000).toFixed(1)} s`;
     case "gap":
-      return `${event.bytes} bytes of ${event.stream} from offset ${event.offset} on were dropped (buffer full)`;
+      return `${event.bytes} bytes of ${event.stream}, beginning at offset ${event.offset}, were dropped (buffer full)`;
   }
 }
 

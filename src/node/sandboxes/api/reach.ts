@@ -26,7 +26,7 @@ export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
   if (isOff(instance)) throw stopped(name, state, await reasonOfEnd(node.substrate, id));
   if (entry.runEpochMs === undefined)
-    throw asleep(name, `is ${state}, and its restore steps have not run since it was suspended`);
+    throw asleep(name, `is ${state}, but its restore steps have not run since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);
   return { address: addressOf(entry, ip), credentials: node.credentials.directoryOf(name) };
 }

@@ -91,7 +91,7 @@ async function suitableImage(node: DaemonParts, found: Image | undefined, name: 
   if (image.status !== "ready") throw notReady(image, all);
   const [first = ""] = [...(image.entrypoint ?? []), ...(image.cmd ?? [])];
   if (!OWN_INITS.has(first)) return image;
-  const message = `the substrate starts ${first} of the image ${name} as its init, so it cannot start the agent`;
+  const message = `the substrate starts ${first} of the image ${name} as the guest's init, so the agent cannot be started`;
   throw new SandboxError("IMAGE_UNSUITABLE", message);
 }
 
@@ -112,7 +112,7 @@ function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAc
   if (idleAction === "standby" && !own.has("standby"))
     throw new SandboxError(
       "CAPABILITY_MISSING",
-      `${hypervisor} has no standby on this host, which idleAction requires`,
+      `idleAction requires standby, which ${hypervisor} does not support on this host`,
     );
 }
 
@@ -155,7 +155,7 @@ function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0
   const over = USUAL_LIMITS.find(([field, most]) => wanted[field] > most);
   if (over === undefined) return error;
   const [field, most, key] = over;
-  const message = `${field} requires ${amount(field, wanted[field])}, and the daemon may allow one instance ${amount(field, most)} (its default): ${error.message}`;
+  const message = `${field} requires ${amount(field, wanted[field])}, but the daemon may limit an instance to ${amount(field, most)}, its default: ${error.message}`;
   const nextStep = `ask for less, or raise ${key} in the daemon's configuration`;
   return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
 }
@@ -237,6 +237,6 @@ function checkAnswer(node: DaemonParts, { tags }: Instance): void {
   if (tags[NODE_TAG] === node.nodeId) return;
   throw new SandboxError(
     "CAPABILITY_MISSING",
-    "the daemon has dropped the instance's tags; it requires API 0.3.0 or later",
+    "the daemon has dropped the instance's tags; update it to API 0.3.0 or later",
   );
 }

@@ -31,9 +31,9 @@ export function checkVariables(env: Variables | undefined): void {
   for (const [name, value] of Object.entries(env ?? {})) {
     const shown = JSON.stringify(name.slice(0, 100));
     if (name === "" || /[=\0]/.test(name) || name === "__proto__")
-      throw new SandboxError("INVALID_SPEC", `env: ${shown} is not a name of a variable`);
+      throw new SandboxError("INVALID_SPEC", `env: ${shown} is not a valid name of a variable`);
     if (typeof value !== "string" || value.includes("\0"))
-      throw new SandboxError("INVALID_SPEC", `env: the value of ${shown} is not text without NUL`);
+      throw new SandboxError("INVALID_SPEC", `env: the value of ${shown} must be text without NUL`);
   }
 }
 
@@ -46,7 +46,7 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
   const agent = agentVersion === undefined ? "its agent" : `its agent, ${agentVersion},`;
   throw new SandboxError(
     "ENV_UNSUPPORTED",
-    `the environment of ${name} cannot be changed: ${agent} keeps the one from its start`,
+    `the environment of ${name} cannot be changed: ${agent} keeps the environment that it was started with`,
   );
 }
 
@@ -66,7 +66,7 @@ export function demandFrozen(
 ): void {
   if (env === undefined || acceptUnfrozen || freeze === "off" || preSnapshot?.freeze === "frozen") return;
   const because =
-    unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "it is not known" : "nobody asked for it");
+    unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "the reason is not known" : "no freeze was requested");
   const message =
     `the session of ${name} was not frozen when it was suspended (${because}): it would run with the variables that env ` +
     `replaces; nothing was ${outcome}`;
@@ -118,7 +118,7 @@ export async function refusedSpec(
   const message = `the agent of ${name} refuses ${PROCESS_SPEC_PATH} or ${HOOKS_SPEC_PATH} in the guest${afterColon(problem)}`;
   const nextStep =
     remedy === undefined
-      ? "repair that file in the sandbox that it comes from; its workload may have changed it"
+      ? "repair that file in the origin of this sandbox, whose workload may have changed it"
       : undefined;
   return new SandboxError("ENV_NOT_TAKEN", message, undefined, { nextStep, remedy });
 }
@@ -147,13 +147,13 @@ async function readSpec(
     if (error instanceof GuestError && error.status !== "NOT_FOUND") throw error;
     // The parser's message is dropped, because it would quote the spec.
   }
-  const message = `${path} in the guest is missing or not a JSON object: its workload has changed it`;
+  const message = `${path} in the guest is missing or not a JSON object: the sandbox's workload has changed it`;
   throw new SandboxError("ENV_NOT_TAKEN", message, undefined, { remedy });
 }
 
 /** The error about a workload that ran with the variables of its origin although its session was to stay frozen. */
 function ranBefore(name: string): SandboxError {
-  const message = `the session of ${name} thawed before it had its own environment: it may have used that of its origin`;
+  const message = `the session of ${name} thawed before it had its own environment: its processes may have used the environment of its origin`;
   return new SandboxError("ENV_NOT_TAKEN", message);
 }
 

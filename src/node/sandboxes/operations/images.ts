@@ -84,9 +84,9 @@ function obstacle(
   if (status === "ready") return undefined;
   if (status === "failed") {
     return {
-      problem: problem ?? "its conversion has failed, and the API does not say why",
+      problem: problem ?? "its conversion has failed, and the API does not report the reason",
       nextStep:
-        "the daemon's journal has the cause, such as a missing mkfs.erofs (erofs-utils); then delete the image and add it again",
+        "read the reason in the daemon's log, such as a missing mkfs.erofs (erofs-utils); then delete the image and add it again",
     };
   }
   const twin = images.find((other) => digest !== "" && other.digest === digest && other.status === "ready");
@@ -99,7 +99,7 @@ function obstacle(
   return {
     problem: `since ${new Date(createdMs).toISOString()}`,
     nextStep:
-      "a name that a build was given never becomes ready: use builds/ID@DIGEST of that build; for any other image the daemon's journal has the cause",
+      "an image under the name that was given to a build never becomes ready: use builds/ID@DIGEST of that build; for any other image, read the reason in the daemon's log",
   };
 }
 

@@ -41,7 +41,7 @@ export async function publish(
   const known = publicationOf(entry, hostname, listenPort);
   if (known?.ingressId !== undefined) {
     if (known.port === port) return known;
-    const message = `${hostname} is routed to port ${known.port} of ${entry.name} already; unpublish it first`;
+    const message = `${hostname} is already routed to port ${known.port} of ${entry.name}; unpublish it first`;
     throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it again" });
   }
   // An earlier attempt did not complete this publication.
@@ -128,7 +128,7 @@ export async function demandUnpublished(node: DaemonParts, name: string): Promis
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;
   const hostnames = found.rules.map(({ hostname }) => hostname).join(", ");
-  const message = `the ingress ${found.name} was left by another sandbox of the name ${name}: ${hostnames} would be routed to the new one`;
+  const message = `an earlier sandbox named ${name} left the ingress ${found.name}, which would route ${hostnames} to the new sandbox`;
   const nextStep =
     "if this node made that ingress, run sweep, which deletes it; otherwise choose another name, or delete the ingress";
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });
@@ -202,9 +202,12 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
   if (DAEMON_PORTS.has(listenPort))
     throw new SandboxError("INVALID_SPEC", `listenPort ${listenPort} is used by the daemon itself`);
   if (port === agentPort)
-    throw new SandboxError("INVALID_SPEC", `port ${port} is the agent's own, and only its node may use it`);
+    throw new SandboxError(
+      "INVALID_SPEC",
+      `port ${port} is the agent's own port, which only the sandbox's node may use`,
+    );
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
   // The substrate also accepts patterns, which route to all sandboxes, and treats capitals as a different name.
-  const message = "hostname requires a name in lowercase without a pattern, such as web.example.com";
+  const message = "hostname must be a name in lowercase without wildcards, such as web.example.com";
   throw new SandboxError("INVALID_SPEC", message);
 }

@@ -47,8 +47,8 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
 export function volumeLeft(id: string, before = ""): SandboxError {
   const message = `${before}the volume ${id}: the daemon lists it as in use by an instance that does not exist`;
   const nextStep =
-    "a daemon that was killed in the creation of an instance leaves such a volume, which only its operator can remove: stop the " +
-    `daemon, delete volumes/${id} in its data directory, and start it; the credentials in the volume belong to no sandbox any more`;
+    "a daemon that was killed while it created an instance leaves such a volume, which only the daemon's operator can remove: stop the " +
+    `daemon, delete volumes/${id} in its data directory, and start the daemon again; no sandbox uses the credentials in the volume any more`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep });
 }
 

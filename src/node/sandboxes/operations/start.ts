@@ -35,17 +35,17 @@ const NOT_STARTED = /failed to start entrypoint: (.*)/;
  */
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =
-  "make that directory in the image, or remove its WORKDIR: the substrate's init changes to it before it starts the agent";
+  "create that directory in the image, or remove the image's WORKDIR: the substrate's init changes to this directory before it starts the agent";
 const PANIC_STEP =
-  "try again; if it happens each time, check the kernel and the hypervisor of the daemon with the lines of the console";
+  "try again; if it happens each time, use the console's lines to check the daemon's kernel and hypervisor";
 /**
  * A kernel that cannot start init prints this. Error -8 is ENOEXEC: the program is built for another processor
  * architecture.
  */
 const NO_INIT = /Kernel panic - not syncing: (?:No working init found|Requested init \S+ failed \(error -8\))/;
 const NO_INIT_STEP =
-  "the daemon's init is made for other processors, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put init and " +
-  "agent for this host's into its initrd, or take another release";
+  "the daemon's init is built for another processor architecture, as in hypeman's arm64 release 0.17.0 (the contract's deviation 4): put an init " +
+  "and an agent for this host's architecture into the daemon's initrd, or use another release";
 
 /**
  * Waits for the first answer of a booted agent, and sets the guest's clock if it is wrong. `runEpochMs` becomes the

@@ -172,8 +172,8 @@ export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknow
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
   const nextStep =
-    "do not remove it, because the daemon's operator can save its memory: stop the daemon, run the script of " +
-    `docs/node/sandboxes.md in guests/${instanceId} of its data directory, start the daemon, and sweep; ` +
+    "do not remove it, because the daemon's operator can save its memory: stop the daemon, run the script from " +
+    `docs/node/sandboxes.md in the directory guests/${instanceId} of its data directory, start the daemon, and run a sweep; ` +
     "if its hypervisor is gone, its last snapshot can be forked";
   return new SandboxError("PAUSED", message, cause, { nextStep });
 }
@@ -189,9 +189,9 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
  * The error about a sandbox whose hypervisor the daemon cannot reach. If the hypervisor died unnoticed, its socket
  * remains, and the daemon refuses everything but deletion (hypeman 8853445, lib/instances/state.go:62-65).
  */
-export function unreached(name: string, because = "it gives no reason"): SandboxError {
+export function unreached(name: string, because = "the daemon gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;
-  const nextStep = "remove it, or let the daemon's operator remove the socket if no hypervisor uses it, and resume";
+  const nextStep = "remove it; or, if its hypervisor has ended, let the operator delete the socket, and resume it";
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 
@@ -252,7 +252,7 @@ export async function resume(
 /** Creates the error about variables for a sandbox that boots: its workload starts before they could be written. */
 function keepsVariables(name: string, state: InstanceState): SandboxError {
   const how = state === "Stopped" ? "is stopped" : "is booting";
-  const message = `${name} ${how}: its workload starts with the variables on its disk; only of a suspended sandbox can env replace the variables`;
+  const message = `${name} ${how}: its workload starts with the variables on its disk; env can replace variables only if the sandbox is suspended`;
   return new SandboxError("WRONG_STATE", message, undefined, { remedy: { kind: "suspendFirst", name } });
 }
 

@@ -107,7 +107,7 @@ export class AgentVolumes {
   async #known(): Promise<KnownArchive> {
     if (this.#source === undefined) {
       const remedy = { kind: "archive", name: "" } as const;
-      const message = "no archive of an agent is given that could be installed in the sandbox";
+      const message = "no agent archive was given, so no agent can be installed in the sandbox";
       throw new SandboxError("INVALID_SPEC", message, undefined, { remedy });
     }
     const known = (this.#own ??= readArchive(this.#source.archive));
@@ -124,7 +124,7 @@ export class AgentVolumes {
   async #demandSame({ path, mark }: KnownArchive): Promise<void> {
     if ((await markOf(path).catch(() => undefined)) === mark) return;
     this.#own = undefined;
-    throw new SandboxError("INVALID_SPEC", `the agent's archive ${path} was replaced meanwhile; repeat the call`);
+    throw new SandboxError("INVALID_SPEC", `the agent's archive ${path} was replaced during the call; repeat the call`);
   }
 
   /** Reads the archive in chunks, so that only one is in memory at a time, and reports the progress. */
@@ -159,7 +159,7 @@ async function readArchive(path: string): Promise<KnownArchive> {
     const entrypoint = join(AGENT_MOUNT, topDirectory(beginning), "guest-agent");
     return { id: `guest-agent-${hash.digest("hex").slice(0, 16)}`, entrypoint, path, sizeBytes, mark };
   } catch (error) {
-    const message = `cannot read the agent's archive ${path}: ${messageOf(error)}; name a .tar.gz of the build`;
+    const message = `cannot read the agent's archive ${path}: ${messageOf(error)}; pass the path of a .tar.gz archive of the agent`;
     throw new SandboxError("INVALID_SPEC", message, error);
   }
 }

@@ -20,8 +20,8 @@ const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
 /** Pause between two checks whether an instance is off. */
 const LOOK_PAUSE_MS = 1_000;
 const PANICKED_STEP =
-  "what was in its memory is lost: stop it, and resume it, which boots it again; if it happens each time, check the " +
-  "kernel and the hypervisor of the daemon with the lines of the console";
+  "the content of its memory is lost: stop the sandbox, and resume it, which boots it again; if it happens each time, " +
+  "use the console's lines to check the daemon's kernel and hypervisor";
 /** Time that init may take to power off after the agent has exited. */
 const POWER_OFF_MS = 5_000;
 /** Time that a line of the agent's log may take to reach the console, and the pause between two readings. */

@@ -35,7 +35,7 @@ export function acceptedClient(
   mixtures: readonly ClientCredentials[],
   { reachTimeoutMs, signal }: HandoverLimits,
 ): Promise<GuestClient> {
-  const problem = "the agent has accepted neither old nor new credentials";
+  const problem = "the agent has accepted neither the old nor the new credentials";
   const attempt = async (deadlineMs: number): Promise<GuestClient> => {
     let refusal: unknown;
     for (const credentials of mixtures) {

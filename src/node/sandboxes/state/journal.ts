@@ -328,7 +328,7 @@ export class Journal {
  */
 export function ready<Each extends JournalEntry>(entry: Each): Each {
   if (entry.phase === "ready") return entry;
-  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; if the command was interrupted, sweep`;
+  const message = `${entry.name} is being ${entry.phase === "creating" ? "made" : "removed"}; if the command was interrupted, run a sweep`;
   throw new SandboxError("WRONG_STATE", message);
 }
 

@@ -9,7 +9,7 @@ export interface Warning {
 
 /** Why a requested freeze failed; undefined if the session was frozen, or no freeze was requested. */
 export function unfrozenBecause(report: SuspendReport | undefined): string | undefined {
-  if (report?.freeze === "unsupported") return "its agent is too old for that";
+  if (report?.freeze === "unsupported") return "its agent is too old to freeze it";
   return report?.freeze === "failed" ? `the agent says ${report.freezeProblem}` : undefined;
 }
 
@@ -34,7 +34,7 @@ export function unfrozenWarnings({ kind, preSnapshot }: JournalEntry, replaced?:
   const also = replaced === undefined ? "" : `, and with ${replaced}`;
   const message =
     `the session was not frozen when it was suspended (${because}), so it ran before its restore steps, with the old time and ` +
-    `with random numbers that clones of it draw too${also}`;
+    `with random numbers that its clones may draw too${also}`;
   return [{ code: "NOT_FROZEN", message }];
 }
 

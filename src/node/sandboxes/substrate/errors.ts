@@ -10,15 +10,15 @@ export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
   SNAPSHOT_INVALIDATED: "create it again: a snapshot is unusable without its image",
   BUNDLE_MISMATCH: "restore it under the hypervisor that it was suspended under, create it again, or pass acceptBundle",
-  CPU_CLASS_MISMATCH: "restore it on a host with the processor that it was taken on, or create it again",
+  CPU_CLASS_MISMATCH: "restore it on a host with the same class of processors, or create it again",
   INVALID_SPEC: undefined,
   AGENT_TOO_OLD:
     "create a new sandbox, which gets this node's agent; the agent of an existing instance or snapshot cannot be changed",
   IMAGE_NOT_READY: "wait until the image is ready, or check its build",
   IMAGE_UNSUITABLE:
-    "use an image with /bin/sh, which the substrate's init uses to start programs, and without an init of its own",
+    "use an image that has /bin/sh, with which the substrate's init starts programs, and that does not start its own init",
   NOT_FOUND: undefined,
-  ALREADY_EXISTS: "choose another name; if no sandbox of this node has it, one of another node has",
+  ALREADY_EXISTS: "choose another name; if no sandbox of this node has this name, a sandbox of another node has it",
   WRONG_STATE: undefined,
   PAUSED: undefined,
   SOURCE_ASLEEP: undefined,
@@ -27,24 +27,24 @@ export const SANDBOX_NEXT_STEPS = {
   NOT_FROZEN:
     'remove what prevents the freeze (the agent\'s docs explain each problem), or suspend it with freeze "on"',
   RESTORE_DEGRADED:
-    "read the agent's message; acceptDegraded accepts the sandbox, although another guest may draw the same random numbers",
+    "read the agent's message; acceptDegraded accepts the sandbox, but another guest may then draw the same random numbers",
   ENV_UNSUPPORTED: "create a new sandbox with a newer agent, or leave env out",
   ENV_NOT_TAKEN: 'look at the agent\'s log; suspend it with freeze "required", or fork it again',
-  AGENT_UNREACHABLE: "check the instance's console, and whether this host reaches its network",
+  AGENT_UNREACHABLE: "check the instance's console, and whether this host can reach the instance's network",
   AGENT_ENDED: "check the instance's console, where the agent reports why it ended",
   HOSTNAME_IN_USE: "choose another hostname or port, or unpublish this one from the sandbox that has it",
   INGRESS_NOT_SERVED:
-    "check that the daemon's proxy is running: its admin port (127.0.0.1:2019), its DNS port and the published port must be free; restarting the daemon reloads all rules",
+    "check that the daemon's proxy runs; it cannot start while another program uses its admin port (127.0.0.1:2019), its DNS port or the published port; a restart of the daemon reloads all rules",
   GUEST_NOT_LISTENING:
     "check that the server in the sandbox runs and listens on all addresses (0.0.0.0), not only on 127.0.0.1",
-  SUBSTRATE_UNAVAILABLE: "check whether the daemon runs and where it listens; sweep once it is back",
+  SUBSTRATE_UNAVAILABLE: "check that the daemon runs and listens at this address; run a sweep when it answers again",
   SUBSTRATE_UNAUTHORIZED: "give a token that the daemon has signed and that has not expired",
   SUBSTRATE_REFUSED: undefined,
-  INSUFFICIENT_RESOURCES: "put sandboxes to sleep or remove some, or give the daemon more; then try again",
-  SUBSTRATE_FAILED: "the daemon's own journal says why; its API does not",
-  SANDBOX_BUSY: "wait until it has ended; if that process hangs, end it, and sweep",
+  INSUFFICIENT_RESOURCES: "suspend or remove some sandboxes, or give the daemon more resources; then try again",
+  SUBSTRATE_FAILED: "read the daemon's own log, because its API does not report the reason",
+  SANDBOX_BUSY: "wait until that operation has ended; if its process hangs, end the process and run a sweep",
   JOURNAL_FAILED: "check the file system of the state directory: space, mode, owner",
-  NODE_ID_CONFLICT: "give each node an id of its own; if the journal was lost, sweep with takeOver",
+  NODE_ID_CONFLICT: "give each node an id of its own; if the journal was lost, run a sweep with takeOver",
   MISSING_PACKAGE: undefined,
 } as const;
 
@@ -64,8 +64,8 @@ const SCOPES =
  * can remove them.
  */
 export const ORPHANED_RECORDS_STEP: string =
-  "a daemon that was killed in a fork of a snapshot leaves such a record, which only its operator can remove: stop the daemon, " +
-  "delete each directory of guests/ in its data directory whose metadata.json has an id that is not the directory's name, and start it";
+  "a daemon that was killed while it forked a snapshot leaves such a record, which only the daemon's operator can remove: stop the daemon, " +
+  "delete each directory of guests/ in its data directory whose metadata.json has an id other than the directory's name, and start the daemon again";
 
 /** Next steps that name calls or options of this library. `name` is a sandbox or snapshot. */
 const REMEDIES = {
@@ -74,14 +74,14 @@ const REMEDIES = {
   wake: (name: string) => `resume it once the host has room for it: sandboxes.resume("${name}")`,
   fork: (name: string) => `make a sandbox from it: sandboxes.fork("${name}", …)`,
   resumeAgain: (name: string) =>
-    `it is still frozen, for some minutes at most: sandboxes.resume("${name}") again, with other variables or without`,
+    `it stays frozen for some minutes: call sandboxes.resume("${name}") again, with other variables or without any`,
   suspendFirst: (name: string) =>
     `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or accept that both may have the same secrets: acceptUnfrozen",
+    "remove what prevents the freeze (the agent's docs explain each problem); or pass acceptUnfrozen to accept that both may have the same secrets",
   list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",
-  elsewhere: () => "call it on that node, or in a process that has opened the state directory of that node",
-  archive: () => "name the .tar.gz of the build as agent.archive",
+  elsewhere: () => "make the call on that node, or in a process that has opened that node's state directory",
+  archive: () => "pass the path of the agent's .tar.gz archive as agent.archive",
 } as const;
 
 /**

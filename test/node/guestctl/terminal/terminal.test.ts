@@ -93,7 +93,7 @@ describe("guestctl exec -it in a terminal", () => {
         await terminal.read(/half a line/);
         process.kill(doomed.pid, "SIGKILL");
         await terminal.read(
-          /^\r\nguestctl: connection lost: [^\r\n]* \[UNAVAILABLE, COMMAND_CUT_OFF\]; a command with --name outlives its connection\r\n/,
+          /^\r\nguestctl: connection lost: [^\r\n]* \[UNAVAILABLE, COMMAND_CUT_OFF\]; start the command with --name, so that it outlives its connection\r\n/,
         );
         await terminal.read(/status-125\r\n/);
         assert.equal(await modesOf(terminal), modes);

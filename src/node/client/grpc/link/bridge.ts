@@ -70,7 +70,7 @@ function privateDirectory(): string {
   try {
     return mkdtempSync(join(tmpdir(), "guest-agent-bridge-"));
   } catch (cause) {
-    const message = `the bridge needs a directory in ${tmpdir()}, which cannot be written; set TMPDIR`;
+    const message = `cannot create a directory for the bridge in ${tmpdir()}; set TMPDIR to a writable directory`;
     throw failure("UNAVAILABLE", "BRIDGE_FAILED", message, cause);
   }
 }

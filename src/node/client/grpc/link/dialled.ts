@@ -63,7 +63,7 @@ export class DialledLink implements Link {
     try {
       this.#directory = mkdtempSync(joinPath(tmpdir(), "guest-agent-dial-"));
     } catch (cause) {
-      const message = `a socket is needed in ${tmpdir()}, which cannot be written; set TMPDIR`;
+      const message = `cannot create a directory for a socket in ${tmpdir()}; set TMPDIR to a writable directory`;
       throw failure("UNAVAILABLE", "ADDRESS_UNREACHABLE", message, cause);
     }
     const path = joinPath(this.#directory, "agent.sock");
