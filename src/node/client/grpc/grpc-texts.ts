@@ -70,10 +70,10 @@ export function withoutNoise(details: string): string {
     )
     .replace(/^Failed to connect \(.*\)$/, "the connection was closed before it was ready")
     .replace(NOT_ACCEPTED, "the agent closed the connection before it accepted the call")
-    .replace(DEADLINE, (details, seconds: string) => {
+    .replace(DEADLINE, (whole, seconds: string) => {
       const time =
         Number(seconds) < 1 ? `${Math.round(Number(seconds) * 1_000)} ms` : `${Number(seconds).toFixed(1)} s`;
-      return `${UNCONNECTED.test(details) ? "no connection" : "no answer from the agent"} within ${time}`;
+      return `${UNCONNECTED.test(whole) ? "no connection" : "no answer from the agent"} within ${time}`;
     });
 }
 
