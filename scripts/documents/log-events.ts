@@ -22,7 +22,7 @@ const MEANINGS: Readonly<Record<LogEvent, string>> = {
     "The console did not read [kept output](run.md#the-workloads-output) fast enough. The agent logs this at most once in 10 s.",
   credentials_refused: "The changed token or TLS files are invalid or cannot be read. The old files stay in use.",
   credentials_renewed:
-    "The agent has read the token and TLS files again (level debug after a wrong token and before a snapshot).",
+    "The agent has read the token and TLS files again. After a wrong token and before a snapshot, this event has the level `debug`.",
   freeze_expired:
     "`freeze_ms` had passed. Because a [spec file had been refused](snapshots.md#a-refused-spec), the agent killed the frozen session instead of thawing it.",
   frozen_session_kill_failed:

@@ -33,7 +33,7 @@ ACLs are not copied, not even with -a.`,
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "give all copies this owner, a name or number that the receiving side knows, which requires root there; with a colon but no group (USER:), they get the user's own group",
+      help: "set the owner (and group) of all copies, as names or numbers of the receiving side; requires root there; USER: also sets the user's own group",
     },
     dereference: {
       short: "L",
