@@ -177,7 +177,7 @@ describe("a node with a hundred sandboxes that has to wait", { skip, concurrency
     assert.ok(handshakes <= 4 * (COUNT - silent), `${handshakes} handshakes`);
   });
 
-  test("watch with a tenth of a core reports no sandbox as unreachable", async () => {
+  test("on a tenth of a core, watch reports no sandbox as unreachable", async () => {
     await using place = await fleet({ count: COUNT });
     const [node] = place.nodes as [FleetNode];
     using quota = tenthOfACore();

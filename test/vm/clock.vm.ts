@@ -74,7 +74,7 @@ describe("a guest whose clock is a day ahead", () => {
     return [report.clockStepped, report.degraded];
   }
 
-  test("user activity's age is right before and after a clock step", async () => {
+  test("user activity's age is correct before and after a clock step", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.run(["/bin/busybox", "true"])).exitCode, 0);

@@ -86,7 +86,7 @@ describe("contract: environment of an exec'd command", () => {
 });
 
 describe("specs in files", () => {
-  it("specs in files reach workload, commands and hooks, without the file variables", async () => {
+  it("workload, commands and hooks use spec files, but get no SVC_ variables", async () => {
     const [processFile, hooksFile] = [join(directory, "process.json"), join(directory, "hooks.json")];
     await writeFile(
       processFile,
@@ -159,7 +159,7 @@ describe("further variables of a command's environment", () => {
     });
   });
 
-  it("a command's environment contains no variable that nobody set", async () => {
+  it("a command's environment contains only variables that were set on purpose", async () => {
     const expected = ["PATH", "INHERITED", "SHARED", "FROM_SPEC", "HOME", "USER", "LOGNAME", "SHELL"];
     assert.deepEqual([...(await environmentOf()).keys()].toSorted(), expected.toSorted());
   });

@@ -101,7 +101,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a kept cat with BLOCK returns 16 MiB to a slow client", async () => {
+  it("a kept `cat` with BLOCK returns 16 MiB to a slow client", async () => {
     const keeping = { name: "pipe", bufferBytes: 64 * KIB, whenFull: BLOCK };
     using first = await keep(agent, { args: ["cat"], stdin: true, keep: keeping });
     const chunk = seededRandom(3).bytes(32 * KIB);

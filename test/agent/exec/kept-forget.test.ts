@@ -138,7 +138,7 @@ describe("an exec that is to be replaced", () => {
     assert.deepEqual([stdout.end, stdout.gapBytes, exit?.case], [UNREAD_BYTES, 0, "exit"]);
   });
 
-  it("a replaced exec evicted for space fails its reader with EXEC_UNKNOWN", async () => {
+  it("a replaced exec's reader fails with EXEC_UNKNOWN if the exec is evicted", async () => {
     const args = ["head", "-c", String(UNREAD_BYTES), "/dev/zero"];
     const large = { bufferBytes: KEPT_BUFFER_LIMIT_BYTES };
     using first = await keep(agent, { args, keep: { name: "a", ...large } });

@@ -191,7 +191,7 @@ describe("a kept command", () => {
     assert.equal(seen, "o1\ne1\no2\ne2\no3\ne3\n");
   });
 
-  it("a later call gets the same terminal and can resize it", async () => {
+  it("a later call attaches to the same terminal and can resize it", async () => {
     const line = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
     const first = await keep(agent, { args: shell(line), terminal, keep: { name: "screen" } });

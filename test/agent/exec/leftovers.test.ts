@@ -42,7 +42,7 @@ function isAlive(pid: number): boolean {
 }
 
 describe("EndExec with leftovers", await needsCgroups(), () => {
-  it("EndExec ends leftovers in other sessions and of double forks", async () => {
+  it("EndExec ends leftovers in other sessions and those of double forks", async () => {
     const line =
       "setsid sleep 1000 > /dev/null & echo $!; " +
       "(setsid sh -c 'sleep 1001 & echo $!; exec sleep 1002 > /dev/null' & echo $!); nohup sleep 1003 & echo $!";
@@ -58,7 +58,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     assert.equal(await keptCommand(agent, "tree"), undefined);
   });
 
-  it("EndExec without the option leftovers only removes an ended command's record", async () => {
+  it("EndExec without the `leftovers` option only removes an ended command's record", async () => {
     const [pid = 0] = await leftBy("kind", "setsid sleep 1000 > /dev/null & echo $!");
     const ended = await endExec(agent, { name: "kind" });
     assert.deepEqual([ended.forgotten, ended.leftoversEnded, ended.leftoversUnknown], [true, undefined, false]);

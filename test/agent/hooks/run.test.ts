@@ -107,7 +107,7 @@ describe("RunHook", () => {
     );
   });
 
-  it("a hook runs in its own or the workload's directory without input", async () => {
+  it("a hook runs without input, in its own or the workload's directory", async () => {
     assert.equal((await hook("pwd; cat")).stdoutTail, "/usr\n");
     assert.equal((await hook("pwd", POST_RESTORE)).stdoutTail, `${directory}\n`);
   });

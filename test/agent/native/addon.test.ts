@@ -110,7 +110,7 @@ test("native functions take as many numbers as their TypeScript declarations", (
   assert.deepEqual(new Map(described as [string, number][]), inC);
 });
 
-test("errnoName returns the customary name of an errno of either sign", () => {
+test("errnoName returns the usual name of a positive or negative errno", () => {
   const names = ["ENOENT", "ENOENT", "EAGAIN", "ENOTSUP", "ENOEXEC", "E4095"];
   // ENOEXEC is none of libuv's.
   assert.deepEqual(

@@ -72,7 +72,7 @@ describe("SVC_PROBE_SOCKET", () => {
 });
 
 describe("guest-agent probe", () => {
-  it("probe exits with 0 while the agent lives, or is ready (--ready)", async () => {
+  it("probe exits with 0 while the agent lives; with --ready, while ready", async () => {
     await using directory = await testDirectory();
     const [path, file] = [directory.at("probe.sock"), directory.at("ready")];
     const readyCmd = { args: ["test", "-e", file], intervalMs: 20 };

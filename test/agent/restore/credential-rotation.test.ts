@@ -110,7 +110,7 @@ describe("credential files that change on the disk", () => {
     assert.equal(counts.reads, 0);
   });
 
-  it("changed credential files are reloaded once unchanged for a second", async () => {
+  it("changed credential files are reloaded after a second without further changes", async () => {
     const { files, counts, log, look, pass } = setup();
     files.present = "two";
     await look();

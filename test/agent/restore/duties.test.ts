@@ -144,7 +144,7 @@ describe("renewRandomness", () => {
     assert.equal(ENTROPY.indexOf(first?.subarray(0, 8) ?? ""), -1);
   });
 
-  it("renewRandomness mixes entropy that it may not credit and says so", () => {
+  it("renewRandomness mixes in entropy that it may not credit, and reports that", () => {
     const { kernel, result } = renew({ credit: ["EPERM"], reseed: "EPERM" });
     assert.deepEqual(kernel.calls, ["open", "credit 512", "mix 512", "mix 512", "mix 176", "reseed", "close"]);
     assert.deepEqual(Buffer.concat(kernel.taken), ENTROPY);

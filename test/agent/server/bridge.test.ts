@@ -30,7 +30,7 @@ const BUFFERS_BYTES = 16 * MEBIBYTE;
 type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 describe("guest-agent bridge", () => {
-  test("bridge carries every byte both ways and the end of input", async (t) => {
+  test("bridge carries every byte in both directions, and the end of input", async (t) => {
     const { path } = await listen(t, (socket) => socket.pipe(socket));
     const child = start(path);
     const input = randomBytes(100 * MEBIBYTE);

@@ -102,7 +102,7 @@ describe("a client that is paused", () => {
   });
 });
 
-test("a client that is silent for 60 s loses its slot, alone", async () => {
+test("only the client that is silent for 60 s loses its slot", async () => {
   let aheadMs = 0;
   const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + aheadMs };
   await using server = await startManagement(

@@ -126,7 +126,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.deepEqual([ends, freeze.frozen], [["thawed"], false]);
   });
 
-  it("a session with a refused spec is killed when its time ends", async () => {
+  it("a session with a refused spec is killed when its freeze expires", async () => {
     const set = setup();
     await set.begin(1_000);
     set.freeze.thawByDuties({ keep: true, specRefused: true });
@@ -160,7 +160,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.deepEqual(ends, KILLED);
   });
 
-  it("an expired freeze thaws a session whose spec was not refused last", async () => {
+  it("an expired freeze thaws a session unless its latest spec was refused", async () => {
     for (const duties of [[{ keep: true, specRefused: true }, KEPT], [KEPT], []]) {
       const { begin, pass, freeze, ends } = setup();
       await begin(1_000);

@@ -359,7 +359,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     }
   });
 
-  it("short-lived processes of others do not prevent a freeze", async () => {
+  it("short-lived processes of other sessions do not prevent a freeze", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     // Each in a session of its own, as those of other agents are: nobody alive tells whose they were.

@@ -104,7 +104,7 @@ describe("a bug of the agent", () => {
     await isSurvived("internal_error", "read");
   });
 
-  test("an exception in a tunnel's FdWatch fails and closes the tunnel", NEEDS_INSIGHT, async () => {
+  test("if a tunnel's FdWatch throws, the tunnel fails and is closed", NEEDS_INSIGHT, async () => {
     await using server = await listener(echo);
     using guest = clientOf(agent);
     await guest.health();
@@ -139,7 +139,7 @@ describe("a bug of the agent", () => {
     });
   }
 
-  test("the agent survives a bug while noticing a process's end", async () => {
+  test("the agent survives a bug in its handling of a process's end", async () => {
     using stream = new ExecStream(agent);
     await stream
       .start({ args: ["cat"], stdin: true })

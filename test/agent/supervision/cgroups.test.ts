@@ -51,7 +51,7 @@ describe("a command in a cgroup of its own", () => {
     assert.doesNotMatch(String(stdout), /^\S+ \S+ cgroup2 /m);
   });
 
-  it("a background process survives, and its cgroup is removed after it", async (t) => {
+  it("a background process survives, and its cgroup is removed when it ends", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     const { exit, stdout } = await exec(agent, { args: ["sh", "-c", `sleep ${mark(375)} >/dev/null 2>&1 & echo $!`] });

@@ -105,7 +105,7 @@ while :; do sleep 0.05; done`;
     assert.deepEqual(await agent.exited, { code: 137, signal: null });
   });
 
-  it("the next agent thaws the session of a killed one", async (t) => {
+  it("the next agent thaws the session of a killed agent", async (t) => {
     const workload = new Ticking(directory.path, "abandoned");
     const args = ["sh", "-c", 'echo up; exec "$@"', "sh", ...workload.args];
     await using agent = await frozenAgent({ command: SOURCES_COMMAND, process: { args } });

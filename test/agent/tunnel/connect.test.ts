@@ -209,7 +209,7 @@ describe("a tunnel", () => {
     assert.deepEqual([got, status, reason], ["last words", "ABORTED", "PORT_RESET"]);
   });
 
-  it("a sending client still gets the answer of a resetting server", async () => {
+  it("a client that is still sending gets a resetting server's answer", async () => {
     // As an HTTP server that refuses a large upload: it answers, and closes with bytes unread.
     await using server = await listener((socket) => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));

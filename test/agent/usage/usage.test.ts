@@ -123,7 +123,7 @@ describe("the usage of a guest", () => {
     for (const watch of others) await watch.return?.();
   });
 
-  it("GetUsage works while frozen, is no activity, and counts restores", async (t) => {
+  it("GetUsage works while frozen, counts restores, and is not user activity", async (t) => {
     await using own = await startAgent({ process: { args: ["sleep", "1000"] } });
     if (lacksCgroups(t, own)) return;
     using client = clientOf(own);

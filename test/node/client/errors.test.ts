@@ -124,7 +124,7 @@ describe("the library's sources", () => {
     );
   });
 
-  test("the library's type knows exactly the agent's reasons", () => {
+  test("the library's type of reasons lists exactly the agent's reasons", () => {
     // tsc fails here if one of the two lacks a reason.
     const isSame: [Reason, AgentReason] extends [AgentReason, Reason] ? true : never = true;
     assert.ok(isSame);

@@ -42,7 +42,7 @@ async function all(path: string, options?: OpendirOptions): Promise<DirectoryEnt
 }
 
 describe("client.list", () => {
-  it("list yields entries with attributes on each iteration", async () => {
+  it("list() yields entries with attributes on each iteration", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("sub"));
     await writeFile(directory.at("sub/file"), "12345");
@@ -62,7 +62,7 @@ describe("client.list", () => {
     assert.equal(short.truncated, true);
   });
 
-  it("the agent closes its directory when a list's loop is left or aborted", NEEDS_INSIGHT, async () => {
+  it("leaving or aborting a list() loop makes the agent close its directory", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
     for (let index = 0; index < 10_000; index++) await writeFile(directory.at(`${index}`.padStart(200, "x")), "");
@@ -83,7 +83,7 @@ describe("client.list", () => {
     await until(async () => !(await isOpen()), "it is closed");
   });
 
-  it("list rejects with GuestError", async () => {
+  it("list() rejects with GuestError", async () => {
     const missing = await failureOf(all("/no/such/directory"));
     assert.deepEqual([missing.status, missing.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     assert.equal((await failureOf(all("/etc/passwd"))).reason, "NOT_A_FOLDER");

@@ -40,7 +40,7 @@ describe("the agent that a command line selects", () => {
     assert.equal(exitCode, 125);
   });
 
-  test("flags override the environment, each setting on its own", () => {
+  test("each flag overrides the environment for its own setting only", () => {
     const flags = { address: "flag:8", credentials: "/flag", "server-name": "flag.example" };
     assert.deepEqual(resolved(flags, VARIABLES), ["flag:8", "/flag", "flag.example"]);
     assert.deepEqual(resolved({ address: "flag:8" }, VARIABLES), ["flag:8", "/env", "env.example"]);

@@ -177,7 +177,7 @@ describe("guestctl cp", () => {
 });
 
 describe("guestctl cp -a to an agent without root", NEEDS_OPEN_CLONE, () => {
-  it("cp -a to an unprivileged agent keeps all but owners", async () => {
+  it("cp -a to an unprivileged agent keeps everything except owners", async () => {
     await using directory = await testDirectory();
     await using agent = await startIssuedAgent({ through: AS_NOBODY });
     const variables = guestctlVariables(agent);

@@ -189,7 +189,7 @@ const copyParts = (toSandbox: GuestClient): CopyParts => {
 };
 
 describe("a file copied into a directory of the sandbox", () => {
-  it("cp never repeats a refused write without beneath", async () => {
+  it("cp never repeats a refused write without the `beneath` option", async () => {
     await writeFile(directory.at("local"), "of the host");
     await writeFile(directory.at("outside"), "of another");
     await mkdir(directory.at("named"));

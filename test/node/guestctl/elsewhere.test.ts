@@ -47,7 +47,7 @@ describe("answers to words of other tools", () => {
     );
   });
 
-  test("every answer names commands and options that guestctl has", async () => {
+  test("every answer names only commands and options that guestctl has", async () => {
     const loaded = await Promise.all(
       Array.from(COMMANDS, async ([name, entry]) => [name, await entry.load()] as const),
     );
@@ -73,7 +73,7 @@ describe("answers to words of other tools", () => {
     assert.ok(named > 100, String(named));
   });
 
-  test("foreign words have one answer, and no command answers its own option", async () => {
+  test("each word of another tool has one answer, own options have none", async () => {
     for (const table of [OTHER_COMMANDS, OTHER_OPTIONS, LEADING_OPTIONS, SANDBOX_VERBS]) {
       const words = table.flatMap(([each]) => each.split(" "));
       assert.deepEqual(

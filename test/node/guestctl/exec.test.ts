@@ -126,12 +126,12 @@ describe("guestctl exec", () => {
     assert.equal((await exec(["cat"], "some input")).stdout, "");
   });
 
-  test("exec exits with its command although standard input is still open", async () => {
+  test("exec exits when its command ends, although standard input is still open", async () => {
     const guestctl = startGuestctl(["exec", "-i", "true"], env, "pipe");
     assert.equal(await guestctl.ended, 0);
   });
 
-  test("exec loses no output to a slow reader", async () => {
+  test("exec loses no output if its reader is slow", async () => {
     const sizeBytes = 20 * 1024 * 1024;
     const guestctl = startGuestctl(["exec", "head", "-c", String(sizeBytes), "/dev/zero"], env);
     let received = 0;

@@ -21,7 +21,7 @@ describe("guestctl issue", () => {
     directory = await mkdtemp(all.at("issue-"));
   });
 
-  test("issue writes all files into a directory only for its owner", async () => {
+  test("issue writes all files into a directory accessible only to its owner", async () => {
     const path = join(directory, "nested/creds");
     const { exitCode, stdout, stderr } = await runGuestctl(["issue", path], ENV);
     assert.deepEqual([exitCode, stderr], [0, ""]);

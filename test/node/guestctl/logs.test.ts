@@ -22,7 +22,7 @@ const HELD = ALL.slice(ALL.length - 1_000 + "err\nhalf".length);
 const logs = (...args: string[]) => runGuestctl(["logs", ...args], env);
 
 describe("guestctl logs", () => {
-  test("logs prints the kept output, an offset onwards or the last lines", async () => {
+  test("logs prints the kept output from an offset, or its last lines", async () => {
     await agent.printed(/\n1000\n/);
     assert.deepEqual(await logs(), { stdout: HELD, stderr: "err\nhalf", exitCode: 0 });
     const since = await logs("--from-offset", `${ALL.length - 10},4`);

@@ -188,7 +188,7 @@ async function hostileServer(host: string): Promise<{ readonly port: number; rea
 }
 
 describe("guestctl ports", () => {
-  test("ports lists listeners, who can reach them, and escaped process names", async () => {
+  test("ports lists listeners, from where they are reachable, and escaped process names", async () => {
     const { port, server } = await hostileServer("127.0.0.1");
     try {
       const { stdout, exitCode } = await runGuestctl(["ports"], env);
@@ -206,7 +206,7 @@ describe("guestctl ports", () => {
     }
   });
 
-  test("ports --watch continues over restore steps until a signal", async () => {
+  test("ports --watch continues across restore steps until a signal", async () => {
     const watch = startGuestctl(["ports", "--watch"], env);
     let seen = "";
     watch.stdout.on("data", (bytes: Buffer) => (seen += bytes.toString()));

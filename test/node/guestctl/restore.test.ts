@@ -23,7 +23,7 @@ const credentials = forAllTests(await testDirectory());
 await writeFile(credentials.at("token"), "any");
 
 describe("guestctl hook", () => {
-  test("hook runs a hook, prints its output and returns its status", async () => {
+  test("guestctl hook runs a hook, prints its output and returns its status", async () => {
     await using agent = await startIssuedAgent({ hooks: HOOKS });
     const env = guestctlVariables(agent);
     const pre = await runGuestctl(["hook", "pre-snapshot"], env);
@@ -63,7 +63,7 @@ describe("guestctl hook", () => {
     assert.deepEqual([exitCode, stdout, stderr], [0, "a?[31m\tb\nc\n", "d??\n"]);
   });
 
-  test("hook succeeds and says so if no hook is configured", async () => {
+  test("guestctl hook succeeds and reports it if no hook is configured", async () => {
     await using agent = await startIssuedAgent();
     const { exitCode, stderr } = await runGuestctl(["hook", "post-restore"], guestctlVariables(agent));
     assert.deepEqual([exitCode, stderr], [0, "guestctl: no post-restore hook is configured\n"]);

@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("rsh allocates a terminal at a terminal or with -tt, without -T", async () => {
+  test("rsh allocates a terminal at terminals or with -tt, not with -T", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

@@ -87,7 +87,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(typeof (snapshot as Json)["size_bytes"], "number");
   });
 
-  test("sandbox status shows the daemon's host, and images what to do", async () => {
+  test("`sandbox node` shows the host's resources; `sandbox images` says what to do", async () => {
     const { stdout, exitCode } = await sandbox("node");
     assert.equal(exitCode, 0);
     assert.match(

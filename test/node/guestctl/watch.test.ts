@@ -18,7 +18,7 @@ function started(...args: readonly string[]) {
 }
 
 describe("guestctl watch", () => {
-  test("watch prints a line per change over restore steps, until a signal", async () => {
+  test("watch prints a line per change, also across restores, until a signal", async () => {
     await using directory = await testDirectory();
     const { running, output } = started("-r", `:${directory.path}`);
     await until(() => output.stderr.includes(`watching ${directory.path}\n`), "it has started");

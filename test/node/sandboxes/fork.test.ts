@@ -26,7 +26,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     return stdout.trim();
   }
 
-  test("fork with env sets variables in the fork, not its source", async () => {
+  test("fork with `env` sets variables in the fork, not in its source", async () => {
     await sharedNode.fork("box", { name: "twin", env: { API_KEY: FORKS } });
     await sharedNode.snapshot("box", { name: "taken" });
     await sharedNode.fork("taken", { name: "later", env: { API_KEY: `${FORKS}-2`, STAGE: "" } });

@@ -8,7 +8,7 @@ import { connectHypeman, type Sandboxes } from "../../../src/node/sandboxes/inde
 import { listener } from "../../fixtures/listeners.ts";
 
 describe("create with an unknown outcome", NEEDS_NAMESPACES, () => {
-  test("create succeeds with one request if the daemon's response is lost", async () => {
+  test("create sends one request and succeeds even if the response is lost", async () => {
     await using substrate = await HttpSubstrate.start();
     using node = await openNode(partsOf(substrate));
     let cuts = 0;

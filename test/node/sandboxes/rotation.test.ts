@@ -83,7 +83,7 @@ describe("credential rotation", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "sleeper");
   });
 
-  it("guestctl sandbox rotate reports its result, and status when credentials expire", async ({ substrate }) => {
+  it("sandbox rotate reports its result, and sandbox status when credentials expire", async ({ substrate }) => {
     const guestctl = (...args: readonly string[]): ReturnType<typeof runGuestctl> =>
       runGuestctl(["sandbox", ...args], guestctlVariablesOf(substrate));
     const one = await guestctl("rotate", "box");

@@ -299,7 +299,7 @@ describe("unpacking a file whose content ends early", () => {
     });
 });
 
-it("a disposed reading fails at once within the content of a file", async () => {
+it("a LocalReading that is disposed within a file fails at once", async () => {
   await using directory = await testDirectory();
   await writeFile(directory.at("large"), Buffer.alloc(32 * 1024 * 1024, "x"));
   using reading = new LocalReading(directory.path);

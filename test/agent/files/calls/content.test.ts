@@ -96,7 +96,7 @@ describe("the content of a file", () => {
     assert.equal(file.batches[0]?.length, 256);
   });
 
-  it("a failed write fails the content only after that write has ended", async () => {
+  it("file content fails only after its pending write has ended", async () => {
     const { file, content, write, released } = upload();
     await write(Buffer.alloc(512 * KIB));
     const finished = content.finish();

@@ -131,7 +131,7 @@ describe("List", () => {
     assert.deepEqual(await calls.names({ path: directory.at("link"), depth: 9 }), ["sub", "sub/up"]);
   });
 
-  it("List rejects files, missing paths and paths outside beneath", async () => {
+  it("List rejects files, missing paths and paths that leave the `beneath` directory", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "");
     await symlink("/etc", directory.at("out"));

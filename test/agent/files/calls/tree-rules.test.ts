@@ -275,7 +275,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
 });
 
 describe("files without a size", NEEDS_ROOT, () => {
-  it("ReadTree reads /proc files without a size to their end", async () => {
+  it("ReadTree reads /proc files that have no size to their end", async () => {
     const { items, result } = await trees.read("/proc/self/net", { streamFailures: true });
     assert.equal(result.failed, 0n, JSON.stringify(result.failures.map(({ errno }) => errno)));
     const protocols = items.get("protocols");

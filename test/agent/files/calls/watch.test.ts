@@ -169,7 +169,7 @@ describe("a watch of a directory", () => {
     }
   });
 
-  it("Watch rejects files, missing paths and paths outside beneath", async () => {
+  it("Watch rejects files, missing paths and paths that leave the `beneath` directory", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("file"), "");
     await symlink("/tmp", directory.at("out"));

@@ -117,7 +117,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.equal((await statIn(beneath, "last", { noSymlinks: true, noFollow: true })).linkTarget.length, 3);
   });
 
-  it("an absolute link inside beneath is rejected with that explanation", async () => {
+  it("an absolute link inside the `beneath` directory is rejected with an explanation", async () => {
     await using at = await scene();
     const beneath = at.inside;
     await writeFile(join(at.inside, "real/here"), "here");
@@ -167,7 +167,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.deepEqual(await readdir(join(at.inside, "moved")), ["made"]);
   });
 
-  it("beneath may be a link but must be an existing directory", async () => {
+  it("the `beneath` directory may be a link but must exist", async () => {
     await using at = await scene();
     await symlink(at.inside, at.directory.at("entry"));
     await chmod(at.inside, 0o700);
@@ -177,7 +177,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
       await failsWith(readIn(beneath, "made"), status.NOT_FOUND, "PATH_NOT_FOUND", { path: beneath });
   });
 
-  it("beneath requires an absolute directory and a relative path", async () => {
+  it("the `beneath` field requires an absolute directory and a relative path", async () => {
     const cases = [
       [{ beneath: "/tmp", path: "/etc/passwd" }, "path"],
       [{ beneath: "/tmp", path: "" }, "path"],
@@ -201,7 +201,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     await until(async () => (await held()).length === 0, "the agent has closed all of it");
   });
 
-  it("beneath fails with UNIMPLEMENTED if the kernel lacks openat2", async () => {
+  it("the `beneath` field fails with UNIMPLEMENTED if the kernel lacks openat2", async () => {
     await using at = await scene();
     const without = new FileSystem(
       {

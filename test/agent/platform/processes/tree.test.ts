@@ -101,7 +101,7 @@ test("killWithin kills a fork loop to its last process", async () => {
   assert.deepEqual(await processesWith(path), []);
 });
 
-test("a late kill of an ended tree spares the next command's cgroup", async (t) => {
+test("killing an ended tree does not affect the next command's cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   const ended = cgroups?.create();
   if (cgroups === undefined || ended === undefined) {
@@ -148,7 +148,7 @@ class Counted {
 }
 
 describe("a reading of /proc", () => {
-  it("one reading of /proc serves 250 concurrent requests", async () => {
+  it("one scan of /proc serves 250 concurrent requests", async () => {
     await using running = await launch(shell("echo up; exec sleep 1006"));
     await running.stdout.until(/up/);
     const { pid } = running.child;
@@ -177,7 +177,7 @@ describe("a reading of /proc", () => {
     assert.equal(await running.child.session.killWithin(KILL_WAIT_MS), true);
   });
 
-  it("a session is known to be empty by its cgroup, without /proc", async () => {
+  it("an empty session is recognized by its cgroup, without reading /proc", async () => {
     for (const isInside of [true, false]) {
       await using running = await launch(shell("echo up; exec sleep 1008"));
       await running.stdout.until(/up/);
@@ -208,7 +208,7 @@ describe("a reading of /proc", () => {
     assert.ok(turns >= counted.rows.length, `${turns} turns`);
   });
 
-  it("a reading includes the child of a process that ended meanwhile", async () => {
+  it("a scan of /proc includes children of a process that ended meanwhile", async () => {
     const [ended, born] = [2 ** 25, 2 ** 25 + 1];
     const lists = [[ended], [born], [born]];
     const racing = {
@@ -241,7 +241,7 @@ describe("a reading of /proc", () => {
     assert.equal(readings, 3);
   });
 
-  it("a reading of /proc without free descriptors reports no process as ended", async () => {
+  it("without free descriptors, a scan of /proc reports no process as ended", async () => {
     await using running = await launch(shell("echo up; exec sleep 1007"));
     await running.stdout.until(/up/);
     let isShort = false;

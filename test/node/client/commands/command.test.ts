@@ -18,7 +18,7 @@ const client = forAllTests(clientOf(agent));
 const HALVES = String.raw`printf '\303'; read line; printf '\244\nend'`;
 
 describe("output of a command", () => {
-  test("run returns text, and bytes with encoding buffer", async () => {
+  test('run() returns text, and bytes with encoding: "buffer"', async () => {
     const script = String.raw`printf 'ä\377'; printf 'é' >&2`;
     const { stdout, stderr } = await client.run(["sh", "-c", script]);
     assert.deepEqual([stdout, stderr], ["ä\ufffd", "é"]);
@@ -66,7 +66,7 @@ describe("output of a command", () => {
     }
   });
 
-  test("lines yields whole lines across pieces, without line ends", async () => {
+  test("lines() yields whole lines across pieces, without line ends", async () => {
     const process = client.start(["sh", "-c", String.raw`printf 'one\r\n\ntw'; sleep 0.1; ${HALVES}`], { stdin: true });
     process.stdin.end("\n");
     assert.deepEqual(await Array.fromAsync(process.lines()), ["one", "", "twä", "end"]);
@@ -141,7 +141,7 @@ describe("run with check", () => {
     return error;
   };
 
-  test("run with check rejects with command, exit code and last stderr", async () => {
+  test("run() with `check` rejects with command, exit code and last stderr", async () => {
     const error = await failed("echo result; seq 1 2000 >&2; printf 'bad\\033[31m\\n' >&2; exit 3");
     assert.deepEqual(
       [error.code, error.exitCode, error.signal, error.stdout],
@@ -153,14 +153,14 @@ describe("run with check", () => {
     assert.ok(error.result.stderr.toString().startsWith("1\n2\n"));
   });
 
-  test("run with check says which signal or time limit ended the command", async () => {
+  test("run() with `check` says which signal or time limit ended the command", async () => {
     const killed = await failed("kill -KILL $$");
     assert.deepEqual([killed.message, killed.signal, killed.exitCode], ["sh was ended by SIGKILL", "SIGKILL", 137]);
     const late = await failed("exec sleep 1000", { timeoutMs: 50 });
     assert.deepEqual([late.message, late.timedOut], ["sh was ended at its timeoutMs", true]);
   });
 
-  test("run with check returns the result of a successful command", async () => {
+  test("run() with `check` returns the result of a successful command", async () => {
     assert.equal((await client.run(["echo", "fine"], { check: true })).stdout, "fine\n");
   });
 
@@ -179,7 +179,7 @@ describe("the end of a started command", () => {
     return { process, pid: await process.started };
   };
 
-  test("kill sends SIGTERM by default", async () => {
+  test("kill() sends SIGTERM by default", async () => {
     const { process } = await sleeper();
     process.kill();
     assert.equal((await process.wait()).signal, "SIGTERM");
@@ -210,7 +210,7 @@ describe("the end of a started command", () => {
     assert.equal((await process.wait()).exitCode, 4);
   });
 
-  test("await using ends a started command and detaches from a kept one", async () => {
+  test("`await using` ends a started command and detaches from a kept one", async () => {
     let ended = 0;
     {
       await using process = client.start(["sleep", "1000"]);
@@ -236,7 +236,7 @@ describe("the end of a started command", () => {
     await client.commands.end(name, { forget: true });
   });
 
-  test("run with a name keeps the command", async () => {
+  test("run() with a name keeps the command", async () => {
     const name = randomUUID();
     const { stdout } = await client.run(["cat"], { input: "kept", keep: { name } });
     assert.equal(stdout, "kept");

@@ -61,7 +61,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).exitCode, 7);
   });
 
-  test("detach resolves once the agent has all written input", async () => {
+  test("detach() resolves once the agent has all written input", async () => {
     const command = client.start(["cat"], { stdin: true, keep: { name: "written" } });
     command.stdin.write("before ");
     const { stdinOffset } = await command.detach();
@@ -219,7 +219,7 @@ describe("a kept command", () => {
     for (const name of ["impatient", "cancelled", "aborted", "late"]) await client.commands.end(name);
   });
 
-  test("cancel sends SIGHUP to a kept command and forgets it", async () => {
+  test("cancel() sends SIGHUP to a kept command and forgets it", async () => {
     const script = "trap 'exit 3' HUP; while :; do sleep 0.05; done";
     const command = client.start(["sh", "-c", script], { keep: { name: "hung" } });
     await command.attached;
@@ -231,7 +231,7 @@ describe("a kept command", () => {
     await until(async () => !(await other.commands.list()).some(({ name }) => name === "hung"), "it is forgotten");
   });
 
-  test("cancel and forget never affect another client's command", async () => {
+  test("cancel() and forget() never affect another client's command", async () => {
     const owner = client.start(["cat"], { stdin: true, keep: { name: "owned" } });
     await owner.attached;
     using other = clientOf(agent);
@@ -262,7 +262,7 @@ describe("a kept command", () => {
     assert.equal((await heir.wait()).exitCode, 0);
   });
 
-  test("cancel and forget wait until the start is answered", async () => {
+  test("cancel() and forget() wait until the agent has answered the start", async () => {
     const ends: unknown[] = [];
     const starts: StandInCall[] = [];
     await using standIn = await startStandIn({
@@ -317,7 +317,7 @@ describe("a kept command", () => {
     await client.commands.end("deaf");
   });
 
-  test("a kept command fails if disconnected after its client was closed", async () => {
+  test("a kept command fails if its connection breaks after its client closed", async () => {
     await using proxy = await relayTo(agent.port);
     const through = clientOf({ ...agent, port: proxy.port });
     const command = through.start(["sleep", "1000"], { keep: { name: "closed" }, resume: true });
@@ -364,7 +364,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("moved"), undefined);
   });
 
-  test("forget rejects if connectOptions fails, and can be called again", async () => {
+  test("forget() rejects if connectOptions fails, and can be called again", async () => {
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port });
     let areThere = true;

@@ -159,7 +159,7 @@ describe("the streams of a command", () => {
 });
 
 describe("GuestProcess", () => {
-  test("started resolves with the command's process id", async () => {
+  test("the promise `started` resolves with the command's process id", async () => {
     const process = client.start(["sh", "-c", "echo $$"]);
     assert.equal(String(await process.started), (await text(process.stdout)).trim());
     await process.wait();
@@ -180,7 +180,7 @@ describe("GuestProcess", () => {
     assert.deepEqual([code, message], ["INVALID_ARGUMENT", "env has a variable that is not text: PORT"]);
   });
 
-  test("a command with keep undefined is not kept", async () => {
+  test("a command with `keep: undefined` is not kept", async () => {
     assert.equal((await client.run(["true"], { keep: undefined })).exitCode, 0);
     const command = client.start(["true"], { keep: undefined });
     command.stdout.resume();
@@ -240,7 +240,7 @@ describe("GuestProcess", () => {
     }
   });
 
-  test("signal ends a command, and the result reports it", async () => {
+  test("signal() ends a command, and the result reports the signal", async () => {
     const process = client.start(["sleep", "1000"]);
     await process.started;
     process.kill(constants.signals.SIGTERM);

@@ -17,7 +17,7 @@ const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
 
 describe("callbacks and check of a started command", () => {
-  test("callbacks of start receive all output before wait resolves", async () => {
+  test("callbacks of start() receive all output before wait() resolves", async () => {
     const pieces = { out: "", err: "" };
     const slow = async (piece: string): Promise<void> => {
       await pause(1);
@@ -29,7 +29,7 @@ describe("callbacks and check of a started command", () => {
     assert.deepEqual(pieces, { out: "aäb", err: "err\n" });
   });
 
-  test("callbacks of start receive bytes with encoding buffer", async () => {
+  test('callbacks of start() receive bytes with encoding: "buffer"', async () => {
     const bytes: Buffer[] = [];
     const started = client.start(["printf", "ä"], { encoding: "buffer", onStdout: (piece) => bytes.push(piece) });
     await started.wait();
@@ -45,7 +45,7 @@ describe("callbacks and check of a started command", () => {
     assert.equal(errors, "bad\n");
   });
 
-  test("an error of start's callback ends the command and rejects wait", async () => {
+  test("an error thrown by start()'s callback ends the command and rejects wait()", async () => {
     const own = new RangeError("the caller's own");
     for (const keep of [undefined, { name: randomUUID() }]) {
       const onStdout = (): never => {
@@ -60,7 +60,7 @@ describe("callbacks and check of a started command", () => {
     }
   });
 
-  test("an error that a callback throws after the exit rejects wait too", async () => {
+  test("an error that a callback throws after the exit also rejects wait()", async () => {
     const own = new RangeError("late");
     const onStdout = async (): Promise<never> => {
       await started.started;
@@ -71,7 +71,7 @@ describe("callbacks and check of a started command", () => {
     await assert.rejects(started.wait(), (error) => error === own);
   });
 
-  test("with check, wait rejects with exit code and the end of stderr", async () => {
+  test("with `check`, wait() rejects with exit code and the end of stderr", async () => {
     const script = "seq 1 5000 >&2; echo out; exit 3";
     for (const keep of [undefined, { name: randomUUID() }]) {
       const command = ["sh", "-c", script];
@@ -99,7 +99,7 @@ describe("stdio of a command", () => {
     return ["--input-type=module", "--eval", `${start}${code}\nclient.close();`];
   };
 
-  test("stdio inherit connects run and start to this program's own streams", async () => {
+  test('stdio "inherit" connects run() and start() to this program\'s own streams', async () => {
     const script = JSON.stringify("cat; echo oops >&2; exit 4");
     for (const call of [
       `await client.run(["sh", "-c", ${script}], { stdio: "inherit" })`,
@@ -156,7 +156,7 @@ describe("stdio of a command", () => {
     assert.deepEqual([stderr, exitCode], ["DESTINATION_FAILED EPIPE", 0]);
   });
 
-  test("stdio ignore drops output, even more than the buffers can hold", async () => {
+  test('stdio "ignore" drops output, even more than the buffers can hold', async () => {
     const script = "head -c 3000000 /dev/zero; head -c 3000000 /dev/zero >&2; echo end";
     const all = client.start(["sh", "-c", script], { stdio: "ignore" });
     assert.equal((await all.wait()).exitCode, 0);
@@ -165,7 +165,7 @@ describe("stdio of a command", () => {
     assert.deepEqual([stdout, stderr], ["out\n", ""]);
   });
 
-  test("stdio pipe connects standard input, unless the option input is given", async () => {
+  test('stdio "pipe" connects standard input unless the `input` option is given', async () => {
     const cat = client.start(["cat"], { stdio: "pipe" });
     cat.stdin.end("piped");
     assert.equal((await cat.stdout.toArray()).join(""), "piped");
@@ -174,7 +174,7 @@ describe("stdio of a command", () => {
     assert.equal(stdout, "given");
   });
 
-  test("an unknown value of the option stdio is rejected", async () => {
+  test("an unknown value of the `stdio` option is rejected", async () => {
     for (const stdio of ["overlapped", ["pipe"], [1, 2, 3], null] as unknown as StdioOption[]) {
       const { option, message } = thrownBy(() => client.start(["true"], { stdio }));
       assert.equal(option, "stdio");
