@@ -16,6 +16,8 @@ export interface Job {
   readonly chunkBytes?: number;
   /** Also ping over a second connection. */
   readonly probe?: boolean;
+  /** Pause before each operation. Default: none. */
+  readonly pauseMs?: number;
 }
 
 /** Latencies in microseconds. */

@@ -2,7 +2,7 @@ import { mkdir, mkdtempDisposable } from "node:fs/promises";
 import { join } from "node:path";
 import { memoryDirectory } from "../../scripts/testing/contained.ts";
 import type { Running } from "./contender.ts";
-import { lackedBy, type ServingPeer, startBuiltAgent, startGrpcGo } from "./peers/peers.ts";
+import { lackedBy, type ServingPeer, startBuiltAgent, startGrpcGo, type StartOptions } from "./peers/peers.ts";
 import { startOpenssh } from "./peers/openssh.ts";
 import { anonymousBytesOf } from "../fixtures/proc.ts";
 import type { Contender } from "./row.ts";
@@ -31,10 +31,11 @@ export interface Programs {
 export async function openField(
   { native, agentProgram, say }: Programs,
   peers: readonly ServingPeer[],
+  options: StartOptions = {},
 ): Promise<Field> {
   await using opening = new AsyncDisposableStack();
   const { path: directory } = opening.use(await mkdtempDisposable(join(memoryDirectory(), "field-")));
-  const ours = opening.use(await startBuiltAgent(native, agentProgram));
+  const ours = opening.use(await startBuiltAgent(native, agentProgram, options));
   const contenders = new Map<Contender, Running>([["ours", ours]]);
   for (const peer of peers) {
     const lacks = lackedBy(peer).map((program) => program.package);
@@ -44,7 +45,7 @@ export async function openField(
     }
     const own = join(directory, peer);
     await mkdir(own, { mode: 0o700 });
-    const running = peer === "openssh" ? startOpenssh(own) : startGrpcGo(native, ours.agent);
+    const running = peer === "openssh" ? startOpenssh(own) : startGrpcGo(native, ours.agent, options);
     contenders.set(peer, opening.use(await running));
   }
   const idleBytes = new Map(

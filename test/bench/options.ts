@@ -3,6 +3,7 @@ import { UsageError } from "../../scripts/machine/script.ts";
 import type { Bench } from "./bench.ts";
 import type { Row } from "./row.ts";
 import { execRows, healthRows } from "./rows/calls.ts";
+import { busyRows } from "./rows/busy.ts";
 import { fileRows } from "./rows/files.ts";
 import { fleetRows } from "./rows/fleet.ts";
 import { declareIdleRows, firstCallRows, firstExecRows } from "./rows/first-execs.ts";
@@ -23,6 +24,7 @@ export type Group =
   | "tree"
   | "idle"
   | "first-execs"
+  | "busy"
   | "startup"
   | "memory"
   | "snapshot"
@@ -42,6 +44,7 @@ export const MEASURES: Readonly<Record<Group, (bench: Bench) => readonly Row[] |
   tree: treeRows,
   idle: idleRows,
   "first-execs": firstExecRows,
+  busy: busyRows,
   startup: async (bench) => [
     ...(await startupRows(bench)),
     ...(await firstCallRows(bench)),

@@ -19,6 +19,8 @@ export interface Scale {
   readonly treePart: number;
   /** Servers of which the first commands are measured. */
   readonly newServers: number;
+  /** Calls of each kind beside endless loops. */
+  readonly callsBesideLoops: number;
   readonly starts: number;
   /** New servers of which the first call is measured. */
   readonly firstCalls: number;
@@ -41,6 +43,7 @@ export const FULL: Scale = {
   treeRounds: 3,
   treePart: 1,
   newServers: 4,
+  callsBesideLoops: 60,
   starts: 31,
   firstCalls: 7,
   settleSeconds: 25,
@@ -61,6 +64,7 @@ export const QUICK: Scale = {
   treeRounds: 1,
   treePart: 0.1,
   newServers: 3,
+  callsBesideLoops: 30,
   starts: 11,
   firstCalls: 2,
   settleSeconds: 12,

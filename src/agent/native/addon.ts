@@ -341,6 +341,12 @@ export interface Addon {
   sendDescriptor(socket: number, byte: number, fd: number): number;
   /** Forbids core dumps of this process, and ptrace(2) and memory access by other processes of the same user. */
   forbidDumps(): number;
+  /**
+   * Gives this thread, and threads that it creates later, a time slice of 0.7 ms (sched_setattr(2)). Children get the
+   * slice that this thread had before. -EOPNOTSUPP: the kernel has no such slices (Linux before 6.12), or this thread
+   * has a real-time policy.
+   */
+  shortenSlice(): number;
   /** Effective capabilities of this process as a bit mask. */
   effectiveCapabilities(): bigint | number;
   /** 0: no seccomp filter; 2: a filter is installed. */

@@ -72,12 +72,14 @@ function raisePriority(): number | undefined {
  * @param containerOomScoreAdj the score before the launcher changed it; undefined if the launcher did not change it
  */
 export function protectSelf(
-  addon: Pick<Addon, "forbidDumps">,
+  addon: Pick<Addon, "forbidDumps" | "shortenSlice">,
   containerOomScoreAdj: number | undefined,
 ): ChildPriority {
   const workloadOomScoreAdj = protectFromOomKiller(containerOomScoreAdj);
   const ofCommands = Math.min((workloadOomScoreAdj ?? 0) + COMMAND_DISTANCE, MAX_OOM_SCORE_ADJ);
   const priority = raisePriority();
+  // A failure has no consequence except latency. Older kernels have no time slices that can be set.
+  addon.shortenSlice();
   addon.forbidDumps();
   const commandOomScoreAdj = workloadOomScoreAdj === undefined ? undefined : ofCommands;
   return { workloadOomScoreAdj, commandOomScoreAdj, priority };

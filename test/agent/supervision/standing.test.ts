@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { getPriority } from "node:os";
 import { describe, it } from "node:test";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { startAgent } from "../../fixtures/agent.ts";
 import { exec } from "../../fixtures/exec-stream.ts";
+import { program } from "../../fixtures/programs/index.ts";
 import { NEEDS_OPEN_CLONE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const DROP = "setpriv --reuid=12345 --regid=12345 --clear-groups";
@@ -65,6 +67,59 @@ describe("priority and OOM score", () => {
     );
     const { stdout } = await exec(agent, { args: ["sh", "-c", `${looks.join("; ")}; :`], user: "12345:12345" });
     assert.equal(String(stdout), "");
+  });
+});
+
+/** Time slice of a thread in nanoseconds; undefined: the kernel does not show it, or the thread has ended. */
+function sliceOf(thread: string): number | undefined {
+  try {
+    const [, slice] = /^se\.slice +: +(\d+)$/m.exec(readFileSync(`/proc/${thread}/sched`, "utf8")) ?? [];
+    return slice === undefined ? undefined : Number(slice);
+  } catch {
+    return undefined;
+  }
+}
+
+/** As in time_slice.c. */
+const AGENT_SLICE_NS = 700_000;
+const USUAL_SLICE_NS = sliceOf("self");
+const NEEDS_SLICES = { skip: USUAL_SLICE_NS === undefined && "needs Linux 6.12 with /proc/PID/sched" };
+const OWN_SLICE = ["sed", "-n", "s/^se.slice *: *//p", "/proc/self/sched"];
+
+describe("time slices", NEEDS_SLICES, () => {
+  it("the agent has a short time slice", () => {
+    assert.equal(sliceOf(String(agent.pid)), AGENT_SLICE_NS);
+  });
+
+  it("a command and the workload have the usual slice", async () => {
+    assert.equal(String((await exec(agent, { args: OWN_SLICE })).stdout), `${USUAL_SLICE_NS}\n`);
+    const { pid } = await agent.logged("workload_started");
+    assert.equal(sliceOf(String(pid)), USUAL_SLICE_NS);
+  });
+
+  it("a command has the slice with which the agent was started", async () => {
+    const slice = 2_900_000;
+    await using slow = await startAgent({ through: [program("with_slice"), String(slice)] });
+    assert.equal(sliceOf(String(slow.pid)), AGENT_SLICE_NS);
+    assert.equal(String((await exec(slow, { args: OWN_SLICE })).stdout), `${slice}\n`);
+  });
+
+  it("a shorter slice with which the agent was started stays", async () => {
+    const slice = 300_000;
+    await using quick = await startAgent({ through: [program("with_slice"), String(slice)] });
+    assert.equal(sliceOf(String(quick.pid)), slice);
+    assert.equal(String((await exec(quick, { args: OWN_SLICE })).stdout), `${slice}\n`);
+  });
+
+  it("an agent with a real-time policy keeps it", NEEDS_ROOT, async (t) => {
+    const through = ["chrt", "--rr", "1"];
+    if (spawnSync("chrt", ["--rr", "1", "true"]).status !== 0) {
+      t.skip("needs real-time policies");
+      return;
+    }
+    await using urgent = await startAgent({ through });
+    assert.match(readFileSync(`/proc/${urgent.pid}/sched`, "utf8"), /^policy +: +2$/m);
+    assert.equal((await exec(urgent, { args: ["true"] })).exit.code, 0);
   });
 });
 

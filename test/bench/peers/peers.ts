@@ -24,13 +24,35 @@ export function lackedBy(peer: ServingPeer): readonly Program[] {
   return existsSync("/run/systemd/system") ? missingPrograms(needs) : providePrograms(needs, `for ${peer}`);
 }
 
+/** How a server and its client are started. */
+export interface StartOptions {
+  /**
+   * A session for each of them. Otherwise they share that of the bench, whose processes Linux schedules as one group
+   * (autogroup of sched(7)).
+   */
+  readonly ownSessions?: boolean;
+}
+
+type Command = readonly [file: string, ...args: string[]];
+
+function commandOf({ ownSessions = false }: StartOptions, ...command: Command): Command {
+  return ownSessions ? ["setsid", ...command] : command;
+}
+
 /** Starts grpc-go's server of the same schema, with the agent's credentials. */
-export async function startGrpcGo(native: string, { credentialsDir, token }: RunningAgent): Promise<Running> {
+export async function startGrpcGo(
+  native: string,
+  { credentialsDir, token }: RunningAgent,
+  options: StartOptions = {},
+): Promise<Running> {
   const modules = readFileSync(join(GO_SOURCES, "go.mod"), "utf8");
   const [, version = ""] = /google\.golang\.org\/grpc (v\S+)/.exec(modules) ?? [];
   await using starting = new AsyncDisposableStack();
-  const server = starting.use(new LineProcess(native, "serve", credentialsDir, token, "127.0.0.1:0"));
-  const load = starting.use(new Load(native, "load", `127.0.0.1:${await server.line()}`, credentialsDir, token));
+  const server = starting.use(
+    new LineProcess(...commandOf(options, native, "serve", credentialsDir, token, "127.0.0.1:0")),
+  );
+  const address = `127.0.0.1:${await server.line()}`;
+  const load = starting.use(new Load(...commandOf(options, native, "load", address, credentialsDir, token)));
   const started = starting.move();
   return {
     description: `a server of the same schema with grpc-go ${version}`,
@@ -44,9 +66,11 @@ export async function startGrpcGo(native: string, { credentialsDir, token }: Run
 export async function startBuiltAgent(
   native: string,
   agentProgram: string,
+  options: StartOptions = {},
 ): Promise<Running & { readonly agent: RunningAgent }> {
-  const agent = await startAgent({ command: [agentProgram] });
-  const load = new Load(native, "load", `127.0.0.1:${agent.port}`, agent.credentialsDir, agent.token);
+  const agent = await startAgent({ command: commandOf(options, agentProgram) });
+  const address = `127.0.0.1:${agent.port}`;
+  const load = new Load(...commandOf(options, native, "load", address, agent.credentialsDir, agent.token));
   const pids = [agent.pid, processById(agent.pid)?.parent ?? 0].filter((pid) => pid !== process.pid);
   return {
     description: "the built agent under its launcher",

@@ -34,6 +34,8 @@
   F("exitNow", agent_exit_now, 1, (int status))                                   \
   F("probeClone3", agent_probe_clone3, 0, (void))                                 \
   F("probeCloseRange", agent_probe_close_range, 0, (void))                        \
+  /* time_slice.c */                                                              \
+  F("shortenSlice", agent_shorten_slice, 0, (void))                               \
   /* kernel.c */                                                                  \
   F("probeClockStep", agent_probe_clock_step, 0, (void))                          \
   F("reseedCrng", agent_reseed_crng, 1, (int fd))                                 \

@@ -73,6 +73,9 @@ void *run_job(void *job);
 /* Delivers a settled job to JavaScript and gives up its ownership. May be called from any thread. */
 void deliver_job(struct spawn_job *job);
 
+/* Undoes agent_shorten_slice for the calling thread. */
+void use_children_slice(void);
+
 /* Runs in the child: carries out the steps in order and executes the command. Returns only on failure. */
 int spawn_child(void *job);
 

@@ -139,6 +139,7 @@ static int start_child(struct spawn_job *job, char *stack) {
 void *run_job(void *data) {
   struct spawn_job *job = data;
   _Alignas(16) char stack[CHILD_STACK_BYTES];
+  use_children_slice();
   if (open_streams(job) == 0) {
     int pid = start_child(job, stack);
     if (pid >= 0) {

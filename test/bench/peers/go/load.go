@@ -19,6 +19,8 @@ type job struct {
 	TotalBytes int64    `json:"totalBytes"`
 	ChunkBytes int      `json:"chunkBytes"`
 	Probe      bool     `json:"probe"`
+	// Before each operation.
+	PauseMs int `json:"pauseMs"`
 }
 
 type jobResult struct {
@@ -141,6 +143,7 @@ func measure(job job, operation operation) (*jobResult, error) {
 				if number >= count {
 					return
 				}
+				time.Sleep(time.Duration(job.PauseMs) * time.Millisecond)
 				start := time.Now()
 				moved, err := operation(worker)
 				if err != nil {
