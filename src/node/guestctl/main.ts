@@ -1,4 +1,4 @@
-import { endBySignal } from "./ending/index.ts";
+import { defaultSignals, handleSignals } from "./ending/index.ts";
 import { guestctl } from "./index.ts";
 
 /** Exit status if the reader of standard output has closed it: 128 + SIGPIPE. */
@@ -30,19 +30,12 @@ function leaveUnwritten(error: NodeJS.ErrnoException): never {
   process.exit(STATUS_NOT_WRITTEN);
 }
 
-/** Ends guestctl by a signal that nothing else handles, after listeners of "exit" have cleaned up. */
-function leaveBySignal(signal: NodeJS.Signals): void {
-  if (process.listenerCount(signal) === 1) process.exit(endBySignal(process, signal));
-}
-
-const SIGNALS = ["SIGHUP", "SIGINT", "SIGTERM"] as const;
-
-for (const signal of SIGNALS) process.on(signal, leaveBySignal);
+handleSignals(process);
 process.stdout.on("error", leaveUnwritten);
 process.stderr.on("error", () => undefined);
 const status = await guestctl(process.argv.slice(2), process);
 await Promise.all([flushed(process.stdout), flushed(process.stderr)]);
 // The exit waits for threads. A file system that does not answer may block one of them. Let signals end guestctl then.
-for (const signal of SIGNALS) process.off(signal, leaveBySignal);
+defaultSignals(process);
 // A pending read of standard input would keep the process alive.
 process.exit(status);

@@ -5,6 +5,7 @@ export { BLOCK_BYTES, readHeader, readPax, TarError, writeHeader, writePax } fro
 export type { TarHeader, TarType } from "./format.ts";
 export { EventLoopTurns } from "./event-loop.ts";
 export { type Hole, isHole, type Piece, withHoles, withZeros } from "./holes.ts";
+export { allowBlocking, type LocalReading, readLocal, unpack } from "./local-files.ts";
 export { isCleanName, partsOf } from "./names.ts";
 export { ownerIn, type Owners } from "./owners.ts";
 export { exclusion, withoutExcluded } from "./patterns.ts";
@@ -13,8 +14,8 @@ export { secondsNotBefore } from "./times.ts";
 export { currentUmask } from "./umask.ts";
 export type { ReceivedEntry } from "./thread/entry-receiver.ts";
 export type { SentFile } from "./thread/jobs.ts";
-export { LocalReading, measureLocal } from "./thread/read-local.ts";
-export { type ThreadUnpackOptions as UnpackOptions, unpack } from "./thread/unpack-in-thread.ts";
+export { measureLocal } from "./thread/read-local.ts";
+export type { ThreadUnpackOptions as UnpackOptions } from "./thread/unpack-in-thread.ts";
 export { MODE_MASK, type Unpacked } from "./unpack.ts";
 export { UnpackError } from "./unpack-error.ts";
 export { whole, withRoot } from "./whole.ts";

@@ -83,12 +83,12 @@ export interface UnpackOptions extends Owners {
 }
 
 /**
- * Implements `unpack` with synchronous calls, which take less CPU time than asynchronous ones. They block the thread,
- * so only the thread for copies runs this.
+ * Implements `unpack` with synchronous calls, which take less CPU time than asynchronous ones. They block the calling
+ * thread: see `allowBlocking`.
  */
 export async function unpackHere(
   root: string | Buffer,
-  entries: AsyncIterable<TarEntry>,
+  entries: Iterable<TarEntry> | AsyncIterable<TarEntry>,
   { onFailure, ...options }: UnpackOptions = {},
 ): Promise<Unpacked> {
   using target = new UnpackTarget(root, options);

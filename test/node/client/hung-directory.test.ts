@@ -97,16 +97,41 @@ for (const { title, mountPoint, copy, paths } of COPIES)
     it(`SIGINT ends guestctl cp at once: ${title}`, async () => {
       await using directory = await trees();
       await using _mount = await fuseMount("hanging_mount", directory.at(mountPoint));
-      const [file, ...before] = GUESTCTL;
-      const copying = spawn(file, [...before, "cp", ...paths(directory)], { env, stdio: ["ignore", "ignore", "pipe"] });
-      const ended = once(copying, "exit");
-      let stderr = "";
-      copying.stderr.on("data", (bytes: Buffer) => (stderr += bytes.toString()));
-      await until(
-        () => isHung(copying.pid),
-        () => `guestctl hangs: ${stderr}`,
-      );
-      copying.kill("SIGINT");
-      assert.deepEqual(await ended, [null, "SIGINT"], stderr);
+      await interruptHung(paths(directory));
     });
   });
+
+describe("guestctl cp of a single file beside a hung file system", NEEDS_FUSE, () => {
+  it("SIGINT ends guestctl cp at once: a file in a hung directory", async () => {
+    await using directory = await trees();
+    await using _mount = await fuseMount("hanging_mount", directory.at("tree"));
+    await interruptHung([directory.at("tree/file"), `:${directory.at("copy")}`]);
+  });
+
+  it("SIGINT ends guestctl cp at once: a file out, in the middle of its content", async () => {
+    await using directory = await trees();
+    await writeFile(directory.at("large"), Buffer.alloc(1024 * 1024, "x"));
+    await using mount = await fuseMount("hanging_mount", directory.at("hung"), ["stop"]);
+    const stopped = once(mount.server.stdout, "data");
+    await interruptHung([`:${directory.at("large")}`, directory.at("hung/large")], stopped);
+  });
+});
+
+/** Sends SIGINT to `guestctl cp` once a call of it hangs. It must then end by that signal. */
+async function interruptHung(
+  paths: readonly [string, string],
+  begun: Promise<unknown> = Promise.resolve(),
+): Promise<void> {
+  const [file, ...before] = GUESTCTL;
+  const copying = spawn(file, [...before, "cp", ...paths], { env, stdio: ["ignore", "ignore", "pipe"] });
+  const ended = once(copying, "exit");
+  let stderr = "";
+  copying.stderr.on("data", (bytes: Buffer) => (stderr += bytes.toString()));
+  await begun;
+  await until(
+    () => isHung(copying.pid),
+    () => `guestctl hangs: ${stderr}`,
+  );
+  copying.kill("SIGINT");
+  assert.deepEqual(await ended, [null, "SIGINT"], stderr);
+}

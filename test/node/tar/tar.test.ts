@@ -1,17 +1,22 @@
 import assert from "node:assert/strict";
-import { readdir, readFile, truncate, writeFile } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { once } from "node:events";
+import { link, mkdir, open, readdir, readFile, stat, symlink, truncate, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import { setImmediate } from "node:timers/promises";
 import {
+  allowBlocking,
   BLOCK_BYTES,
   EntryError,
   entryEnd,
   fileContent,
-  LocalReading,
   readHeader,
+  readLocal,
   readPax,
   readTar,
+  type ReceivedEntry,
   TAR_END,
   type TarEntry,
   type TarHeader,
@@ -34,6 +39,15 @@ async function* archive(entries: readonly Entry[], end: Buffer = TAR_END): Async
     yield entryEnd(size);
   }
   yield end;
+}
+
+/** Registers a test of local files twice: a thread copies them, and the calling thread does. */
+function itOnBothThreads(title: string, test: () => Promise<void>): void {
+  it(`${title} (a thread)`, test);
+  it(`${title} (this thread)`, async () => {
+    using _ = allowBlocking();
+    await test();
+  });
 }
 
 describe("an archive from a sandbox", () => {
@@ -64,7 +78,7 @@ describe("an archive from a sandbox", () => {
       ],
     ],
   ] as const) {
-    it(`unpacking does not leave the directory through ${what}`, async () => {
+    itOnBothThreads(`unpacking does not leave the directory through ${what}`, async () => {
       await using directory = await testDirectory();
       await writeFile(directory.at("secret"), "secret");
       await assert.rejects(unpack(directory.at("root"), readTar(archive(entries))), { name: /^(?:Tar|Unpack)Error$/ });
@@ -75,7 +89,7 @@ describe("an archive from a sandbox", () => {
     });
   }
 
-  it("unpacking replaces an existing symlink instead of writing through it", async () => {
+  itOnBothThreads("unpacking replaces an existing symlink instead of writing through it", async () => {
     await using directory = await testDirectory();
     await writeFile(directory.at("secret"), "secret");
     const entries = [
@@ -278,7 +292,7 @@ function sealed(block: Buffer): Buffer {
 describe("unpacking a file whose content ends early", () => {
   // Up to 4 MiB: the content is in another batch of the thread than the file's name.
   for (const sizeBytes of [0, 1_000, 4 * 1024 * 1024])
-    it(`unpacking names a file that fails after ${sizeBytes} bytes, and continues`, async () => {
+    itOnBothThreads(`unpacking names a file that fails after ${sizeBytes} bytes, and continues`, async () => {
       await using directory = await testDirectory();
       const head = { type: "file", linkTarget: Buffer.alloc(0), mode: 0o644, uid: 0, gid: 0, mtimeSeconds: 0 } as const;
       async function* failing(): AsyncGenerator<Buffer> {
@@ -299,10 +313,10 @@ describe("unpacking a file whose content ends early", () => {
     });
 });
 
-it("a LocalReading that is disposed within a file fails at once", async () => {
+itOnBothThreads("a reading that is disposed within a file fails at once", async () => {
   await using directory = await testDirectory();
   await writeFile(directory.at("large"), Buffer.alloc(32 * 1024 * 1024, "x"));
-  using reading = new LocalReading(directory.path);
+  using reading = readLocal(directory.path);
   assert.equal((await reading.next()).done, false, "the root");
   const { value } = await reading.next();
   assert.ok(value !== undefined && "entry" in value);
@@ -312,4 +326,63 @@ it("a LocalReading that is disposed within a file fails at once", async () => {
   }
   reading[Symbol.dispose]();
   await assert.rejects(async () => reading.next(), /the reading of the local directory was ended/);
+});
+
+/** An entry as text, with a digest of its content. */
+async function described(received: ReceivedEntry | undefined): Promise<string> {
+  if (received === undefined) return "end";
+  if ("skippedBytes" in received) return `skipped ${received.skippedBytes}`;
+  if ("failure" in received)
+    return `${received.failure.name.toString()} failed: ${received.failure.error.name} ${received.failure.error.message}`;
+  const { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse, content } = received.entry;
+  const digest = createHash("sha256");
+  try {
+    for await (const piece of content) digest.update(piece);
+  } catch (error) {
+    digest.update(String(error));
+  }
+  const fields = [type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse, digest.digest("hex")];
+  return fields.map(String).join(" ");
+}
+
+it("both threads read the same entries of a local directory", async () => {
+  await using directory = await testDirectory();
+  const root = directory.at("root");
+  await mkdir(`${root}/sub/excluded`, { recursive: true });
+  await writeFile(`${root}/small`, "content");
+  await writeFile(`${root}/large`, Buffer.alloc(3 * 1024 * 1024, "abcdefg"));
+  await link(`${root}/small`, `${root}/sub/hard-link`);
+  await symlink("nowhere", `${root}/sub/symlink`);
+  await writeFile(`${root}/there`, "unchanged");
+  await using sparse = await open(`${root}/sparse`, "w");
+  await sparse.truncate(5 * 1024 * 1024);
+  await sparse.write("end", 5 * 1024 * 1024 - 3);
+  await using socket = createServer().listen(`${root}/socket`);
+  await once(socket, "listening");
+  const { size, mode, mtimeNs } = await stat(`${root}/there`, { bigint: true });
+  const there = new Map([["there", { size: Number(size), mode: Number(mode), mtimeNs }]]);
+  const all = async (): Promise<readonly string[]> => {
+    using reading = readLocal(root, { exclude: ["excluded"], hardLinks: true, owners: { keepOwners: true }, there });
+    const found: string[] = [];
+    for (let next = await reading.next(); next.done !== true; next = await reading.next())
+      found.push(await described(next.value));
+    return found;
+  };
+  const inThread = await all();
+  using _blocking = allowBlocking();
+  assert.deepEqual(await all(), inThread);
+  const kinds = ["directory  ", "directory sub", "file large", "file small", "file sparse", "hard-link sub/hard-link"];
+  kinds.push("skipped 9", "socket failed", "symlink sub/symlink");
+  assert.equal(inThread.length, kinds.length, inThread.join("\n"));
+  for (const kind of kinds)
+    assert.ok(
+      inThread.some((line) => line.startsWith(kind)),
+      kind,
+    );
+});
+
+itOnBothThreads("a local directory that does not exist fails with the error of the system call", async () => {
+  await using directory = await testDirectory();
+  using reading = readLocal(directory.at("missing"));
+  await assert.rejects(async () => reading.next(), { code: "ENOENT", syscall: "stat" });
 });

@@ -1,4 +1,12 @@
-import { counted, EntryError, LocalReading, type Owners, type ReceivedEntry, type SentFile } from "../../tar/index.ts";
+import {
+  counted,
+  EntryError,
+  type LocalReading,
+  type Owners,
+  readLocal,
+  type ReceivedEntry,
+  type SentFile,
+} from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { GuestError, isLost } from "../errors/errors.ts";
@@ -121,7 +129,7 @@ class Upload {
   /** Begins to read the local directory. */
   async #read(end: CopyEnd, there?: ReadonlyMap<string, SentFile>): Promise<LocalDirectory> {
     const { exclude = [], oneFileSystem, followLinks, keepExisting } = this.#options;
-    const reading = new LocalReading(this.#local, {
+    const reading = readLocal(this.#local, {
       owners: this.#owners,
       exclude,
       oneFileSystem,

@@ -2,6 +2,7 @@ import { lstat, mkdir, readlink, stat } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { measureLocal } from "../../tar/index.ts";
 import { absoluteForm, CliError, nameOf, textOf, UsageError, withoutEscapes } from "../cli/index.ts";
+import { blockingAllowed } from "./blocking.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
 import { isReason, statIfThere } from "./guest-paths.ts";
 import { localFailure, locally } from "./local-paths.ts";
@@ -107,6 +108,7 @@ async function upload(
   const totalBytes = stats.isFile() ? Number(stats.size) : ofDirectory;
   using progress = new Progress(context, basename(local), totalBytes);
   const parts = { ...context, progress };
+  using _ = blockingAllowed(context);
   await (stats.isFile()
     ? resumed(context, () => uploadFile(parts, local, remote, directory))
     : uploadTree(parts, local, remote, directory));
@@ -135,7 +137,9 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   if (options.copiesLinks) {
     const link = await client.files.lstat(nameOf(remote));
     if (link.type === "symlink") {
-      if (!isTaken) await downloadLink(context, link, local);
+      if (isTaken) return;
+      using _ = blockingAllowed(context);
+      await downloadLink(context, link, local);
       return;
     }
   }
@@ -148,6 +152,7 @@ async function download(remote: string, local: string, context: CopyContext): Pr
   if (isTaken && !isDirectory) return;
   using progress = new Progress(context, basename(remote), isDirectory ? undefined : attributes.size);
   const parts = { ...context, progress };
+  using _ = isDirectory ? blockingAllowed(context) : undefined;
   await (isDirectory
     ? downloadTree(parts, remote, local)
     : resumed(context, () => downloadFile(parts, remote, attributes, local)));

@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { constants, rmSync } from "node:fs";
-import { link as giveName, lstat, open, rename } from "node:fs/promises";
+import { link as giveName, lstat, open, rename, rm } from "node:fs/promises";
 import { basename, dirname, join, posix } from "node:path";
 import { Readable } from "node:stream";
 import { SparseFile } from "../../../shared/sparse-file.ts";
@@ -17,6 +17,7 @@ import {
   type Unpacked,
   UnpackError,
 } from "../../tar/index.ts";
+import { cleanUpAtSignal } from "../ending/index.ts";
 import { isGenerated } from "./guest-paths.ts";
 import { guestTree } from "./guest-tree.ts";
 import { CliError, nameBytes, nameOf } from "../cli/index.ts";
@@ -51,11 +52,18 @@ export async function downloadFile(
 async function replaceFile(parts: CopyParts, remote: string, stat: FileAttributes, local: string): Promise<void> {
   const { host } = parts;
   const temporary = nameOf(join(dirname(local), `.guestctl-${randomBytes(8).toString("hex")}.tmp`));
-  const remove = (): void => rmSync(temporary, { force: true });
-  // Listen before the file exists, because a signal may arrive while it is being created.
-  host.once("exit", remove);
-  const file = await locally(local, open(temporary, "wx", 0o600)).catch((error: unknown) => {
-    host.off("exit", remove);
+  const removeAtExit = (): void => rmSync(temporary, { force: true });
+  host.once("exit", removeAtExit);
+  const remove = async (): Promise<void> => {
+    // A synchronous call would block the signal handler if the file system did not answer.
+    host.off("exit", removeAtExit);
+    await rm(temporary, { force: true });
+  };
+  const opening = open(temporary, "wx", 0o600);
+  // Before the file exists, because a signal may arrive while it is being created.
+  using _ = cleanUpAtSignal(() => opening.then(remove, remove));
+  const file = await locally(local, opening).catch((error: unknown) => {
+    host.off("exit", removeAtExit);
     throw error;
   });
   try {
@@ -73,8 +81,7 @@ async function replaceFile(parts: CopyParts, remote: string, stat: FileAttribute
   } catch (error) {
     throw error instanceof Error && "syscall" in error ? localFailure(local, error) : error;
   } finally {
-    host.off("exit", remove);
-    remove();
+    await remove();
     await file.close();
   }
 }

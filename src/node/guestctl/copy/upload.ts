@@ -6,8 +6,9 @@ import {
   counted,
   entryErrorOf,
   exclusion,
-  LocalReading,
+  type LocalReading,
   ownerIn,
+  readLocal,
   readTar,
   type ReceivedEntry,
   secondsNotBefore,
@@ -34,7 +35,7 @@ const HOW = { parents: true, overwrite: true, specialBits: true } as const;
  */
 export async function uploadFile(parts: CopyParts, local: string, remote: string, directory?: string): Promise<void> {
   const path = nameOf(directory === undefined ? remote : posix.relative(directory, remote));
-  using reading = new LocalReading(nameOf(local), { owners: parts.options.owners, followLinks: true });
+  using reading = readLocal(nameOf(local), { owners: parts.options.owners, followLinks: true });
   const file = await fileOf(reading, parts);
   const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, directory);
   // A call for a single file would send holes as zeros, and it requires a UTF-8 directory name.
@@ -223,7 +224,7 @@ async function* localEntries({ report, options, progress }: CopyParts, local: st
     if (failed === undefined || options.failFast) throw error;
     report.skip(join(local, name.toString()), errnoWords(failed.errno));
   };
-  using reading = new LocalReading(nameOf(local), { owners, exclude, oneFileSystem, followLinks });
+  using reading = readLocal(nameOf(local), { owners, exclude, oneFileSystem, followLinks });
   for (let next = await reading.next(); next.done !== true; next = await reading.next())
     if ("failure" in next.value) isLeftOut(next.value);
     else if ("entry" in next.value) yield counted(next.value.entry, (bytes) => progress.add(bytes));

@@ -29,13 +29,22 @@ function blockingStreams(): readonly (typeof STREAMS)[number][] {
 const WERE_BLOCKING = blockingStreams();
 
 /**
+ * Resets O_NONBLOCK of those standard streams that were blocking when guestctl started, for the other programs that
+ * share them. Writes may block from then on.
+ */
+export function letStreamsBlock(host: NodeJS.Process, names: readonly (typeof STREAMS)[number][]): void {
+  for (const name of names)
+    if (WERE_BLOCKING.includes(name) && !host[name].isTTY) (host[name] as WithHandle)._handle?.setBlocking?.(true);
+}
+
+/**
  * Arranges that guestctl, when it exits, terminates by a signal like a process without a handler. The calling shell
  * then knows that Ctrl-C was pressed, and ends its loop (bash(1), SIGNALS). Listeners of "exit" run first. Returns the
  * exit status to exit with.
  */
 export function endBySignal(host: NodeJS.Process, signal: NodeJS.Signals): number {
   host.once("exit", () => {
-    for (const name of WERE_BLOCKING) if (!host[name].isTTY) (host[name] as WithHandle)._handle?.setBlocking?.(true);
+    letStreamsBlock(host, STREAMS);
     host.removeAllListeners(signal);
     host.kill(host.pid, signal);
   });

@@ -65,7 +65,7 @@ export class EntryReceiver {
 
   #received(record: EntryRecord): ReceivedEntry {
     const { kind, name, data, size } = record;
-    if (kind === "failure") return { failure: { name: Buffer.from(name), error: errorIn(data) } };
+    if (kind === "failure") return { failure: { name: Buffer.from(name), error: recordedError(data) } };
     if (kind === "skipped") return { skippedBytes: size };
     if (kind === "whole") return { entry: wholeEntry(record) };
     this.#isInContent = true;
@@ -80,7 +80,7 @@ export class EntryReceiver {
       else if (record.kind === "data") yield record.data;
       else {
         this.#isInContent = false;
-        if (record.kind === "content-failure") throw errorIn(record.data);
+        if (record.kind === "content-failure") throw recordedError(record.data);
         return;
       }
     }
@@ -143,10 +143,12 @@ function streamedEntry(record: EntryRecord, pieces: AsyncIterable<Piece>): TarEn
   return { ...head, pieces, content: withZeros(pieces) };
 }
 
-function errorIn(data: Buffer): Error {
+/** The error in the data of a record about a failure. */
+export function recordedError(data: Buffer): Error {
   return errorOf(JSON.parse(data.toString()) as PlainError);
 }
 
-async function* once(data: Buffer): AsyncGenerator<Buffer> {
+/** Yields the whole content of a small file. */
+export async function* once(data: Buffer): AsyncGenerator<Buffer> {
   if (data.length > 0) yield data;
 }

@@ -3,17 +3,12 @@ import { EntryReceiver, type ReceivedEntry } from "./entry-receiver.ts";
 import type { ReadOptions } from "./jobs.ts";
 import { errorOf } from "./plain-error.ts";
 
-/**
- * The entries of a local directory, or of a single file, as a thread reads them: the root first, with an empty name,
- * parents before children, sorted by name. Does not follow links below the root, unless `followLinks` is set. The
- * content of an entry must be read before the next entry is requested. Fails with the error of the system call if the
- * root cannot be read. Must be disposed of, which also ends the reading of a file system that does not answer.
- */
-export class LocalReading implements Disposable {
+/** Implements `readLocal` with a thread. Disposing of it also ends the reading of a file system that does not answer. */
+export class ThreadReading implements Disposable {
   readonly #thread: CopyThread;
   readonly #received: EntryReceiver;
 
-  constructor(root: string | Buffer, options: ReadOptions = {}) {
+  constructor(root: string | Buffer, options: ReadOptions) {
     const received = new EntryReceiver(({ sizeBytes: bytes }) => this.#thread.send({ kind: "acknowledged", bytes }));
     this.#received = received;
     this.#thread = new CopyThread(
@@ -35,8 +30,13 @@ export class LocalReading implements Disposable {
 
   [Symbol.dispose](): void {
     this.#thread[Symbol.dispose]();
-    this.#received.end({ error: new Error("the reading of the local directory was ended") });
+    this.#received.end({ error: readingEnded() });
   }
+}
+
+/** The error of a reading after it was disposed of. */
+export function readingEnded(): Error {
+  return new Error("the reading of the local directory was ended");
 }
 
 /** The bytes of all files below a local directory. Entries that cannot be read do not count. */

@@ -21,19 +21,12 @@ export interface ThreadUnpackOptions extends UnpackOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-/**
- * Unpacks an archive, which may be hostile, below a directory, which is created if it is missing. Touches nothing
- * outside of it: rejects names that climb out of it, and follows no links. Rejects hard links too, unless `missingFile`
- * is set. Ignores setuid bits. Rejects with TarError if the archive is invalid, with UnpackError for failures of this
- * machine, and with the errors of `entries` and of the callbacks. A thread writes the files, so that a file system
- * without an answer does not block the caller's event loop.
- */
-export async function unpack(
+/** Implements `unpack` with a thread. */
+export async function unpackInThread(
   root: string | Buffer,
   entries: Iterable<TarEntry> | AsyncIterable<TarEntry>,
-  options: ThreadUnpackOptions = {},
+  options: ThreadUnpackOptions,
 ): Promise<Unpacked> {
-  options.signal?.throwIfAborted();
   return new Promise((...settle) => new Unpacking(root, options, settle).take(entries));
 }
 
