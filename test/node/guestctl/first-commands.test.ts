@@ -83,7 +83,10 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
     "guestctl sandbox create --rm debian:12",
     /unknown option --rm; --ttl DURATION lets "guestctl sandbox watch" remove it/,
   ],
-  ["guestctl sandbox kill box", /"guestctl sandbox stop NAME" shuts one down, "guestctl sandbox rm NAME" removes it/],
+  [
+    "guestctl sandbox kill box",
+    /"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl sandbox rm NAME" removes it/,
+  ],
   // kubectl
   [
     "guestctl logs -l app=web",
@@ -120,7 +123,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl help exec -- touch $REMOTE/made", /^Usage: guestctl exec /],
   ["guestctl stats box", /"guestctl usage" shows memory/],
   ["guestctl sandbox list", /; "guestctl sandbox ls" lists sandboxes and snapshots /],
-  ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes one/],
+  ["guestctl sandbox delete box", /; "guestctl sandbox rm NAME" removes a sandbox/],
   [
     "guestctl exec -c 'echo hi'",
     /exec requires a command; to run a whole line in a shell: guestctl exec -- sh -c LINE/,
@@ -131,7 +134,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl enter box", /"guestctl exec -it -- sh" gives a shell/],
   ["guestctl env", /"guestctl exec -- env" shows/],
   ["SHELL=/bin/bash guestctl completion | head -n 1", /^# Completion of guestctl for bash/],
-  ["SHELL=/usr/bin/tcsh guestctl completion", /say which shell: bash, zsh or fish/],
+  ["SHELL=/usr/bin/tcsh guestctl completion", /the shell must be bash, zsh or fish/],
   // scp and rsync
   ["guestctl cp -P 7071 notes.txt root@box:$REMOTE/", /the port is part of the address: -H HOST:PORT/],
   ["guestctl cp :notes.txt .", /a path in the sandbox is absolute, as in :\/notes\.txt /],
@@ -153,7 +156,7 @@ const FIRST_COMMANDS: readonly FirstCommand[] = [
   ["guestctl -L 8080:localhost:80 exec sh", /"guestctl forward 8080:80" forwards a local port/],
   ["guestctl exec -l nobody id -u", /-u USER runs as another user/],
   ["guestctl 10.0.0.7 uptime", /give an address with -H, .*guestctl -H 10\.0\.0\.7 exec -- COMMAND/],
-  ["guestctl -t box top", /"guestctl exec -it -- COMMAND" runs one in a terminal/],
+  ["guestctl -t box top", /"guestctl exec -it -- COMMAND" runs a command in a terminal/],
   ["guestctl forward 8080:localhost:80", /PORT is a port of the sandbox itself, so write it without a host/],
   ["guestctl ls -lh /etc/hostname", /^-[rwx-]{9} .* \d+(?:\.\d)? (?:B|KiB) .*\/etc\/hostname \(0\)$/],
   ["guestctl rmdir /srv/old", /"guestctl rm PATH" removes an empty directory/],

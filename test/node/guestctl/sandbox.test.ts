@@ -155,7 +155,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
         ["ls", "--filter", "colour=red"],
         /--filter requires KEY=VALUE with one of the keys kind, name, state, image, tag/,
       ],
-      [["standby", "box", "--freeze", "of"], /say how to --freeze: on, off or required/],
+      [["standby", "box", "--freeze", "of"], /--freeze must be on, off or required/],
       [["rm"], /sandbox rm requires names/],
       [["ls", "box"], /sandbox ls takes no arguments/],
       [["node", "box"], /sandbox node takes no arguments/],

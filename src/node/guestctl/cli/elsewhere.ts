@@ -11,13 +11,13 @@ const PORTS =
 export const OTHER_COMMANDS: Answers = [
   // Sandboxes
   ["apply create replace", '"guestctl sandbox create IMAGE" creates a sandbox'],
-  ["clone fork scale autoscale", '"guestctl sandbox fork NAME" makes another sandbox from one, or from a snapshot'],
+  ["clone fork scale autoscale", '"guestctl sandbox fork NAME" makes another sandbox from a sandbox or a snapshot'],
   ["commit save checkpoint snapshot", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
   ["resume unpause thaw unfreeze wake", '"guestctl sandbox resume NAME" continues a sandbox'],
   ["pause freeze suspend hibernate standby", '"guestctl sandbox standby NAME" suspends a sandbox to disk'],
   [
     "start",
-    '"guestctl sandbox start NAME" boots a stopped sandbox, "resume NAME" wakes a suspended one, "create" makes one',
+    '"guestctl sandbox start NAME" boots a stopped sandbox, "resume NAME" resumes a suspended one, "create" creates a new one',
   ],
   ["stop", '"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl end NAME" ends a kept command (--grace 5s)'],
   [
@@ -57,7 +57,7 @@ export const OTHER_COMMANDS: Answers = [
   ["inspect", '"guestctl execs --json" describes kept commands, "guestctl sandbox ls --json" sandboxes'],
   ["delete remove", '"guestctl rm" removes files, "guestctl sandbox rm" a sandbox, "guestctl end" ends a kept command'],
   ["events", '"guestctl watch -r PATH" prints changes of files, "guestctl sandbox watch" what happens to sandboxes'],
-  ["run", '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" makes one'],
+  ["run", '"guestctl exec" runs a command in a sandbox, "guestctl sandbox create IMAGE" creates one'],
   [
     "wait",
     '"guestctl attach NAME" waits for a kept command and passes its status on, "guestctl health --watch" for readiness',
@@ -107,7 +107,10 @@ export const OTHER_COMMANDS: Answers = [
   ],
   ["jobs bg fg disown", '"guestctl execs" lists kept commands, "guestctl attach NAME" connects to one'],
   ["kill-session", '"guestctl end NAME" ends a kept command'],
-  ["new-session", '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that lasts'],
+  [
+    "new-session",
+    '"guestctl exec -it --name NAME --attach-or-start -- sh" starts a shell that outlives its connection',
+  ],
   [
     "tmux mosh autossh",
     '"guestctl exec -it --name NAME --attach-or-start -- sh" begins a shell that outlives its connection',
@@ -196,44 +199,47 @@ export const LEADING_OPTIONS: Answers = [
   ["-F", 'see "guestctl help connection" for how to reach an agent'],
   ["-l", '"guestctl exec -u USER" runs as another user'],
   ["-n", "--sandbox NAME chooses a sandbox of this node, -H any other agent by its address"],
-  ["-t -it -ti -tt", '"guestctl exec -it -- COMMAND" runs one in a terminal'],
+  ["-t -it -ti -tt", '"guestctl exec -it -- COMMAND" runs a command in a terminal'],
 ];
 
 /** Verbs of other tools after `guestctl sandbox`. */
 export const SANDBOX_VERBS: Answers = [
-  ["kill", '"guestctl sandbox stop NAME" shuts one down, "guestctl sandbox rm NAME" removes it'],
-  ["delete destroy remove terminate", '"guestctl sandbox rm NAME" removes one'],
-  ["describe get info inspect", '"guestctl sandbox status NAME" describes one, "guestctl sandbox ls --json" all'],
+  ["kill", '"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl sandbox rm NAME" removes it'],
+  ["delete destroy remove terminate", '"guestctl sandbox rm NAME" removes a sandbox'],
+  [
+    "describe get info inspect",
+    '"guestctl sandbox status NAME" describes a sandbox, "guestctl sandbox ls --json" all of them',
+  ],
   [
     "attach exec run shell ssh connect console enter debug",
-    '"guestctl exec --sandbox NAME -- COMMAND" runs a command in one, "sandbox create IMAGE" makes one',
+    '"guestctl exec --sandbox NAME -- COMMAND" runs a command in a sandbox, "sandbox create IMAGE" creates one',
   ],
-  ["new launch up apply add", '"guestctl sandbox create IMAGE" makes one'],
+  ["new launch up apply add", '"guestctl sandbox create IMAGE" creates a sandbox'],
   ["list ps snapshots containers", '"guestctl sandbox ls" lists sandboxes and snapshots'],
-  ["logs", '"guestctl logs --sandbox NAME" shows what the workload of one wrote'],
-  ["pause suspend hibernate freeze", '"guestctl sandbox standby NAME" suspends one to disk'],
-  ["restore unpause wake thaw continue", '"guestctl sandbox resume NAME" wakes one'],
-  ["restart reboot", '"guestctl sandbox stop NAME" and "guestctl sandbox start NAME" restart one'],
-  ["shutdown down poweroff halt", '"guestctl sandbox stop NAME" shuts one down'],
-  ["clone branch", '"guestctl sandbox fork NAME" makes another one from it'],
-  ["commit save checkpoint", '"guestctl sandbox snapshot NAME" keeps the state of one'],
+  ["logs", '"guestctl logs --sandbox NAME" shows what a sandbox\'s workload wrote'],
+  ["pause suspend hibernate freeze", '"guestctl sandbox standby NAME" suspends a sandbox to disk'],
+  ["restore unpause wake thaw continue", '"guestctl sandbox resume NAME" resumes a sandbox'],
+  ["restart reboot", '"guestctl sandbox stop NAME" and "guestctl sandbox start NAME" restart a sandbox'],
+  ["shutdown down poweroff halt", '"guestctl sandbox stop NAME" shuts a sandbox down'],
+  ["clone branch", '"guestctl sandbox fork NAME" makes another sandbox from it'],
+  ["commit save checkpoint", '"guestctl sandbox snapshot NAME" keeps the state of a sandbox'],
   ["prune clean gc", '"guestctl sandbox sweep" removes what interrupted commands left, "sandbox rm" a sandbox'],
   [
     "stats top usage",
-    '"guestctl usage --sandbox NAME" shows what one uses, "guestctl top --sandbox NAME" its processes',
+    '"guestctl usage --sandbox NAME" shows what a sandbox uses, "guestctl top --sandbox NAME" its processes',
   ],
   [
     "cp copy upload download export",
-    '"guestctl cp FILE NAME:/PATH" copies into one, "guestctl cp NAME:/PATH ." out of one',
+    '"guestctl cp FILE NAME:/PATH" copies into a sandbox, "guestctl cp NAME:/PATH ." out of one',
   ],
-  ["port forward port-forward", '"guestctl forward --sandbox NAME 8080:80" forwards a local port to one'],
-  ["expose ingress", '"guestctl sandbox publish" routes a hostname to a port of one'],
+  ["port forward port-forward", '"guestctl forward --sandbox NAME 8080:80" forwards a local port to a sandbox'],
+  ["expose ingress", '"guestctl sandbox publish" routes a hostname to a port of a sandbox'],
   [
     "rename update set label tag edit",
     "the name, image and tags of a sandbox are chosen at its creation, and do not change",
   ],
-  ["wait", '"guestctl health --watch --sandbox NAME" shows when one is ready'],
-  ["events", '"guestctl sandbox watch" shows what happens to all'],
+  ["wait", '"guestctl health --watch --sandbox NAME" shows when a sandbox is ready'],
+  ["events", '"guestctl sandbox watch" shows what happens to all sandboxes'],
   ["capacity resources", '"guestctl sandbox node" shows the resources of the host'],
   ["image pull", '"guestctl sandbox images" lists the images of the substrate'],
 ];

@@ -202,5 +202,5 @@ export function parseWord<Meaning>(
   const likely = meant === undefined ? undefined : `did you mean ${meant}?`;
   const advice = answerTo(text ?? "", elsewhere) ?? likely;
   const suggestion = advice === undefined ? "" : `; ${advice}`;
-  throw new UsageError(`say ${what}: ${words.slice(0, -1).join(", ")} or ${words.at(-1)}${suggestion}`);
+  throw new UsageError(`${what} must be ${words.slice(0, -1).join(", ")} or ${words.at(-1)}${suggestion}`);
 }

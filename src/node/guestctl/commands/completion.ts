@@ -33,7 +33,7 @@ sandbox, names of kept commands and of this node's sandboxes. The default shell 
       if (values.of === undefined) {
         if (more.length > 0) throw new UsageError("completion accepts only one name of a shell");
         const shell = first ?? basename(host.env["SHELL"] ?? "");
-        const script = parseWord(shell, SCRIPTS, "which shell");
+        const script = parseWord(shell, SCRIPTS, "the shell");
         return { text: script, json: { shell, script } };
       }
       // Import this only here, because it loads the client library, which printing a script does not need.

@@ -62,7 +62,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const place = placeOf(positionals, values, host.env);
     const tail = values.tail === "all" || values.tail === "-1" ? undefined : parseCount(values.tail, "--tail", 0);
     const [stdout, stderr] = parseOffsets(values["from-offset"]);
-    const only = values.stream === undefined ? undefined : parseWord(values.stream, STREAM_NAMES, "which --stream");
+    const only = values.stream === undefined ? undefined : parseWord(values.stream, STREAM_NAMES, "--stream");
     const { follow = false, json = false } = values;
     const { connect, redial } = await connector(place, host);
     using client = connect();

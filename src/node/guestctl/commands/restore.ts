@@ -61,7 +61,7 @@ failed or --freeze could not freeze the session.`,
   completes: [Object.keys(KINDS), "nothing"],
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
-    const kind = parseWord(name, KINDS, "which hook");
+    const kind = parseWord(name, KINDS, "the hook");
     const timeoutMs = parseDurationMs(values.timeout, "--timeout") ?? 0;
     const freezeMs = parseDurationMs(values.freeze, "--freeze") ?? 0;
     using client = await openClient(values, host);

@@ -24,7 +24,7 @@ const IGNORED = "accepted and ignored, for programs that pass it to ssh";
 export const rsh: Command = defineCommand({
   usage: ["rsh [-l USER] [-t] [USER@]HOST [COMMAND...]"],
   about: `Runs a command line as ssh does, for programs that call ssh: rsync -e "guestctl rsh", GIT_SSH_COMMAND="guestctl rsh".
-scp and sftp take it with -S FILE, where FILE is a script: exec guestctl rsh "$@".
+For scp and sftp, pass -S FILE, where FILE is a script with the line: exec guestctl rsh "$@".
 HOST is a sandbox of this node. It is ignored if --sandbox, --address, --bridge, GUESTCTL_ADDRESS or GUESTCTL_BRIDGE
 chooses the agent.`,
   options: {

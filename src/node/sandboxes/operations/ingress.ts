@@ -157,7 +157,7 @@ export async function withdraw(
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }
   }
-  node.step(operation, name, `forget ${publication.hostname}`);
+  node.step(operation, name, `remove ${publication.hostname} from the journal`);
   const entry = node.journal.sandbox(name);
   const rest = (entry.published ?? []).filter(({ ingress }) => ingress !== publication.ingress);
   await node.journal.put({ ...entry, published: rest.length === 0 ? undefined : rest });

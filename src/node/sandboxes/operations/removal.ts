@@ -32,7 +32,7 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
   node.step(operation, name, "delete the credentials");
   await node.credentials.remove(name);
   await node.credentials.remove(parentOf(name));
-  node.step(operation, name, "forget it");
+  node.step(operation, name, "remove it from the journal");
   await node.journal.remove(name);
   // Check again: if all entries that share the volume are removed at the same time, each one still sees the others at
   // the first check, and none deletes the volume.

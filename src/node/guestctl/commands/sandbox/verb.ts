@@ -73,7 +73,7 @@ export function defineVerb<const Own extends Options>(parts: VerbParts<Own>): Su
       // TypeScript does not see these options in the type of `values`, because `Own` is generic.
       const known = values as object as NodeValues & KnownValues;
       const how = { isEndless, isForPrograms: known.json === true, isVerbose: known.verbose === true };
-      const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "how to --freeze");
+      const freeze = known.freeze === undefined ? undefined : parseWord(known.freeze, FREEZES, "--freeze");
       using progress = new SandboxProgress(host.stderr, how);
       const report = how.isVerbose ? reporterOf(host, how.isForPrograms) : undefined;
       if (report !== undefined) reportConnections(report);
