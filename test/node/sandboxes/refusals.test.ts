@@ -64,7 +64,10 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, memory: "33GB" }));
     substrate.rules.memoryBytes = 8 * 2 ** 30;
     assert.equal(code, "CAPABILITY_MISSING");
-    assert.match(message, /^memory requires 33792 MiB, but the daemon may limit an instance to 32768 MiB/);
+    assert.match(
+      message,
+      /^memory requires 33792 MiB, which may exceed the daemon's limit for an instance, by default 32768 MiB/,
+    );
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
 

@@ -8,7 +8,10 @@ export const attach: Command = defineCommand({
 begins with the oldest output that the agent still has. If the command runs in a terminal, guestctl shows only new
 output, and makes the program redraw its screen.`,
   options: {
-    interactive: { short: "i", help: "connect standard input (default if it is a terminal and the command has one)" },
+    interactive: {
+      short: "i",
+      help: "connect standard input (default if it is a terminal and the command runs in a terminal)",
+    },
     tty: { short: "t", help: "accepted for compatibility: a command has a terminal if it was started with one" },
     "no-input": { help: "do not connect standard input, even if it is a terminal" },
     from: {

@@ -23,9 +23,9 @@ a warning says so.`,
     grace: { argument: "DURATION", help: "time between the first signal and SIGKILL (default 2s, at most 10m)" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": the
-number of ended processes that an already ended command had left running ("leftovers_unknown" if the agent cannot find
-such processes).`,
+  notes: `With --json, "forgotten", "exit" with the fields of "guestctl exec --json", "duration_ms", and "leftovers_ended": how
+many processes were ended that the command had left running when it ended earlier ("leftovers_unknown" if the agent
+cannot find such processes).`,
   statuses: "0 if it was ended and removed, 125 if guestctl failed.",
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },

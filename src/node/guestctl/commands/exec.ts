@@ -84,10 +84,10 @@ const OPTIONS = {
 
 export const exec: Command = defineCommand({
   usage: ["exec [options] [--] COMMAND [ARG...]"],
-  about: "Runs a command in the session of a sandbox's workload. No shell is involved, unless COMMAND is one.",
+  about: "Runs a command in the session of a sandbox's workload. No shell runs the command, unless COMMAND is a shell.",
   options: OPTIONS,
   notes: `With -it, type the escape character at the start of a line, and then a key: "." disconnects, Ctrl-Z suspends guestctl,
-"?" lists the keys, and the escape character again sends it to the command. When guestctl disconnects, the agent sends
+"?" lists the keys, and a second escape character is sent to the command. When guestctl disconnects, the agent sends
 SIGHUP to the command. A command with --name continues instead; if the connection is lost, for example by a snapshot,
 guestctl reconnects. "guestctl attach NAME" attaches to it from anywhere.
 guestctl forwards signals to the command. If SIGINT ends the command, guestctl ends by SIGINT, too. The third SIGINT, a

@@ -21,7 +21,7 @@ activity.`,
     },
     "from-offset": {
       argument: "OFFSET",
-      help: "begin standard output at this byte offset; 1200,34 also begins standard error, at byte 34",
+      help: "begin at this byte of standard output; with 1200,34, also begin at byte 34 of standard error",
     },
     stream: {
       argument: "STREAM",

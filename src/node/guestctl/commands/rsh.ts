@@ -92,7 +92,9 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
     }
     const [destination, ...rest] = positionals;
     if (destination === undefined)
-      throw new UsageError("rsh requires a host; if an option or a variable chooses the agent, give any word");
+      throw new UsageError(
+        "rsh requires a host; if an option or a variable chooses the agent, the host may be any word",
+      );
     const words = rest[0] === "--" ? rest.slice(1) : rest;
     const at = destination.lastIndexOf("@");
     const [userOfHost, name] = [destination.slice(0, Math.max(at, 0)), destination.slice(at + 1)];

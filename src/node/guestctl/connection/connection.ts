@@ -160,7 +160,7 @@ export const CONNECTION_OPTIONS = {
     topic: "connection",
     short: "H",
     argument: "ADDRESS",
-    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; several with commas, tried in this order (or GUESTCTL_ADDRESS)` as string,
+    help: `where the agent listens: HOST[:PORT], port ${DEFAULT_PORT} by default, unix:PATH, vsock+unix:PATH:PORT or vsock:CID:PORT; separate several by commas: they are tried in this order (or GUESTCTL_ADDRESS)` as string,
   },
   bridge: {
     topic: "connection",

@@ -155,7 +155,7 @@ function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0
   const over = USUAL_LIMITS.find(([field, most]) => wanted[field] > most);
   if (over === undefined) return error;
   const [field, most, key] = over;
-  const message = `${field} requires ${amount(field, wanted[field])}, but the daemon may limit an instance to ${amount(field, most)}, its default: ${error.message}`;
+  const message = `${field} requires ${amount(field, wanted[field])}, which may exceed the daemon's limit for an instance, by default ${amount(field, most)}: ${error.message}`;
   const nextStep = `ask for less, or raise ${key} in the daemon's configuration`;
   return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
 }

@@ -55,7 +55,7 @@ it is the workload's command. Without a command, --process or the image says wha
   elsewhere: [
     [
       "-i -t --interactive --tty",
-      "create starts the workload without a terminal; for a shell, then run: guestctl exec -it --sandbox NAME -- sh",
+      "create starts the workload without a terminal; to open a shell afterwards: guestctl exec -it --sandbox NAME -- sh",
     ],
     [
       "-p -P --publish --publish-all --expose",

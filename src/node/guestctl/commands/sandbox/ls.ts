@@ -16,7 +16,8 @@ export const ls: Subcommand = defineVerb({
       help: "list only matching entries: kind=sandbox or kind=snapshot, name=PART, state=STATE, image=PART, tag=KEY or tag=KEY=VALUE",
     },
   },
-  notes: "An entry must match at least one of the filters with the same key, and filters of every key that is given.",
+  notes:
+    "Filters with the same key are alternatives: at least one must match. Filters with different keys must all match.",
   examples: ["ls", "ls -q --filter state=standby", "ls --json | jq -r '.sandboxes[].address'"],
   takes: "nothing",
   ignored: ["-a --all", "--no-trunc", "-A --all-namespaces"],
