@@ -16,8 +16,12 @@ const KIB = 1024;
 const directory = forAllTests(await testDirectory()).path;
 
 /** An agent whose workload is this shell line, with its output kept. */
-function keeping(line: string, options: Parameters<typeof startAgent>[0] = {}): Promise<RunningAgent> {
-  const output = { keep: { buffer_bytes: 256 * KIB } };
+function keeping(
+  line: string,
+  options: Parameters<typeof startAgent>[0] = {},
+  bufferBytes = 256 * KIB,
+): Promise<RunningAgent> {
+  const output = { keep: { buffer_bytes: bufferBytes } };
   return startAgent({ ...options, process: { args: ["bash", "-c", line], output, stop_grace_ms: 60_000 } });
 }
 
@@ -61,7 +65,8 @@ describe("the workload's output, kept", () => {
   it("readers killed one after another together get exactly the console's output", async () => {
     const go = join(directory, "hundred");
     const line = `i=0; while :; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 50 == 0)); then echo "$i" >&2; sleep 0.002; fi; test -e ${go} && break; done; exec sleep 1000`;
-    await using agent = await keeping(line);
+    // Large enough that nothing is dropped while the next reader connects, however busy the machine is.
+    await using agent = await keeping(line, {}, 4 * 1024 * KIB);
     const random = seededRandom(52);
     const whole = { stdout: "", stderr: "" };
     for (let reader = 0; reader < 100; reader++) {

@@ -14,7 +14,7 @@ import { testDirectory } from "../../fixtures/files.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 import { activityNs, clientOf, failureOf, readUntil } from "../../fixtures/guest-client.ts";
 import { inMountNamespace, lacksCgroups, NEEDS_NAMESPACES, withoutCgroups } from "../../fixtures/namespaces.ts";
-import { NEEDS_FUSE, NEEDS_SETUID } from "../../fixtures/privileges.ts";
+import { NEEDS_FUSE, NEEDS_ROOT, NEEDS_SETUID } from "../../fixtures/privileges.ts";
 import { killIfThere, processById } from "../../fixtures/proc.ts";
 import { fuseMount, program } from "../../fixtures/programs/index.ts";
 
@@ -99,7 +99,7 @@ describe("ListProcesses", () => {
     }
   });
 
-  it("ListProcesses reports what /proc has about a process", async () => {
+  it("ListProcesses reports what /proc has about a process", NEEDS_ROOT, async () => {
     const process = client.start(["sh", "-c", "while :; do :; done"], { user: "65534:65534" });
     try {
       const pid = await process.started;

@@ -5,6 +5,7 @@ import { until } from "../../fixtures/awake.ts";
 import { DUTIES, ENDLESS_OUTPUT, LISTENERS, sockets, stoppedAtData } from "../../fixtures/raw-calls.ts";
 import { CODE, FRAME, frame, RawHttp2, uint32 } from "../../fixtures/raw-http2.ts";
 import { type SocketAgent, startSocketAgent } from "../../fixtures/agent.ts";
+import { NEEDS_INSIGHT } from "../../fixtures/privileges.ts";
 
 /* No peer can hold a slot or a descriptor, least of all through a restore. */
 
@@ -31,7 +32,7 @@ describe("connection slots", () => {
       ["close", (peer: RawHttp2) => peer[Symbol.dispose]()],
       ["stay", (peer: RawHttp2) => peer.finish()],
     ] as const) {
-      test(`300 non-reading clients of ${listener} that ${how} leak no slot`, async () => {
+      test(`300 non-reading clients of ${listener} that ${how} leak no slot`, NEEDS_INSIGHT, async () => {
         await using agent = await startSocketAgent();
         using client = await RawHttp2.dial(target(agent));
         assert.equal(await client.ask("Health", agent.token), "0");
@@ -57,7 +58,7 @@ describe("connection slots", () => {
 
 describe("restore steps and connection slots", () => {
   for (const [listener, target] of Object.entries(LISTENERS)) {
-    test(`restore steps disconnect an older non-reading client of ${listener}`, async () => {
+    test(`restore steps disconnect an older non-reading client of ${listener}`, NEEDS_INSIGHT, async () => {
       await using agent = await startSocketAgent();
       const atFirst = sockets(agent);
       using older = await RawHttp2.dial(target(agent));

@@ -123,10 +123,12 @@ export class WalkedProcesses implements ProcessSet {
 
   /**
    * Stops members with SIGSTOP until a scan finds no running member. A stopped process cannot fork, and it cannot exit
-   * and thereby orphan its children.
+   * and thereby orphan its children. The leader's process group is stopped first, all at once: a fork that has begun is
+   * repeated after a signal (ERESTARTNOINTR in the kernel's copy_process), so a fork loop cannot outrun the scans.
    */
   async #stopAll(urgent: boolean): Promise<Scan> {
     const stopped = new Map<number, ProcessRow>();
+    if (!this.#released) this.#addon.killGroup(this.#leader, SIGSTOP);
     let scan = await this.#scan(urgent);
     for (let round = 0; round < STOP_ROUNDS && scan.kind === "seen"; round++) {
       const newcomers = scan.members.filter((member) => !isSame(member, stopped.get(member.pid)));

@@ -10,7 +10,7 @@ import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 import { activityNs, clientOf, failureOf } from "../../../fixtures/guest-client.ts";
 import { fuseMount } from "../../../fixtures/programs/index.ts";
 import { IN_USER_NAMESPACE, needsUserNamespace } from "../../../fixtures/namespaces.ts";
-import { NEEDS_FUSE, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
+import { NEEDS_FUSE, NEEDS_INSIGHT, NEEDS_ROOT } from "../../../fixtures/privileges.ts";
 
 const agent = forAllTests(await startAgent());
 const client = forAllTests(clientOf(agent));
@@ -228,7 +228,7 @@ describe("a watch of a directory", () => {
 });
 
 describe("the watches of an agent", () => {
-  it("Watch does not count as user activity and closes its descriptor", async () => {
+  it("Watch does not count as user activity and closes its descriptor", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     const before = await activityNs(client);
     {

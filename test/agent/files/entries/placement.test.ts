@@ -18,7 +18,7 @@ const WITH_SHA256 = { sparse: false, sha256: true };
 const TEMPORARY = /^\.svc-guest-[0-9a-f]{24}\.tmp$/;
 
 const [BEFORE_NAME, AT_ONCE] = [new AbortController().signal, { exclusive: false, syncs: true }];
-const ROOT = { uid: 0, gid: 0 };
+const SELF = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
 
 const isFile = (record: Uint8Array): boolean => Buffer.from(record).readUInt32LE(8) === ENTRY.file;
 
@@ -36,7 +36,7 @@ async function createIn(files: FileSystem, path: string, leftovers = new Leftove
 
 /** Gives it a name in its directory. */
 async function place(file: NewFile, name: string, more: Partial<NewEntry> = {}, exclusive = false): Promise<void> {
-  const entry = { path: Buffer.from(name), owner: ROOT, sizeBytes: 0n, ...more };
+  const entry = { path: Buffer.from(name), owner: SELF, sizeBytes: 0n, ...more };
   await file.commit(entry, { ...AT_ONCE, exclusive, signal: BEFORE_NAME });
 }
 
@@ -102,7 +102,7 @@ for (const [name, files, meanwhile] of WAYS) {
         const file = await createIn(files, directory.path);
         await place(file, "file", { mode: 0o666 });
         await file.dispose();
-        await makeDirectory(files, Buffer.from(directory.at("made")), { uid: 3, gid: 4, mode: 0o755, owner: ROOT });
+        await makeDirectory(files, Buffer.from(directory.at("made")), { uid: 3, gid: 4, mode: 0o755, owner: SELF });
       } finally {
         process.umask(umask);
       }

@@ -101,6 +101,28 @@ test("killWithin kills a fork loop to its last process", async () => {
   assert.deepEqual(await processesWith(path), []);
 });
 
+test("killWithin kills a fork loop that is faster than the scans of /proc", async () => {
+  await using running = await launch(request([program("fork_loop")]));
+  await running.stdout.until(/ready/);
+  const slow = (milliseconds: number): void => {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, milliseconds);
+  };
+  const calls = {
+    processSessions: () => {
+      const rows = addon.processSessions();
+      // The loop's processes live for 10 ms: as in a busy guest, all have ended before they can be stopped.
+      slow(50);
+      return rows;
+    },
+  };
+  const slowAddon: Addon = Object.assign(Object.create(addon) as Addon, calls);
+  const { pid } = running.child;
+  const tree = walkedTree(slowAddon, pid, { readings: new ProcessReadings(slowAddon) });
+  assert.equal(await tree.killWithin(KILL_WAIT_MS), true);
+  // Every process of the loop has the pipe.
+  assert.equal(await running.child.stdout?.drain(), true);
+});
+
 test("killing an ended tree does not affect the next command's cgroup", async (t) => {
   const cgroups = Cgroups.open(addon);
   const ended = cgroups?.create();
