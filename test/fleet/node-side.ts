@@ -38,8 +38,11 @@ const TICK_MS = 5;
 const parts = JSON.parse(process.argv[2] ?? "") as NodeSideParts;
 const entry = parts.library ?? join(import.meta.dirname, "../../src/node/sandboxes/index.ts");
 const { Sandboxes, connectHypeman } = (await import(entry)) as typeof Library;
+/** Release 0.3.0 has another name for `stateDirectory`. */
+const ofRelease030 = parts.library === undefined ? undefined : { folder: parts.directory };
 const node = await Sandboxes.open({
   substrate: await connectHypeman({ baseUrl: parts.baseUrl, apiToken: "any" }),
+  ...ofRelease030,
   stateDirectory: parts.directory,
   nodeId: parts.nodeId,
   agentPort: 7071,
