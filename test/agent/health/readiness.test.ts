@@ -95,7 +95,7 @@ describe("readiness", () => {
     assert.equal(runs.length, 3, "also after one that was killed at its timeout");
   });
 
-  it("runNow replaces a readiness run in progress, and stop ends the loop", async () => {
+  it("runNow() replaces a readiness run in progress, and stop() ends the loop", async () => {
     const { loop: readiness, runs, pass } = loop();
     readiness.runNow();
     await settle();

@@ -62,7 +62,7 @@ describe("a POST_RESTORE hook", () => {
     assert.equal((await hook).ran, true);
   });
 
-  it("a POST_RESTORE hook sent after a restore call runs after its steps", async () => {
+  it("a POST_RESTORE hook sent after a restore call waits for its steps", async () => {
     await using agent = await startAgent({ hooks: { postRestore: { args: ["true"] } } });
     using client = clientOf(agent);
     const [report, outcome] = await Promise.all([

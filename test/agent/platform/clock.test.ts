@@ -25,7 +25,7 @@ async function server(): Promise<AsyncDisposable & { readonly port: number }> {
   return { port, [Symbol.asyncDispose]: () => listening[Symbol.asyncDispose]() };
 }
 
-test("a connection that is made while the agent is blocked is not too late", async () => {
+test("a connection made while the agent is blocked does not time out", async () => {
   await using listening = await server();
   await checkPhase();
   const stop = new AbortController();
@@ -37,7 +37,7 @@ test("a connection that is made while the agent is blocked is not too late", asy
   socket.close();
 });
 
-test("a limited wait sees what has arrived while the agent was blocked", async () => {
+test("a timed wait notices what arrived while the agent was blocked", async () => {
   await using listening = await server();
   await checkPhase();
   let isConnected = false;

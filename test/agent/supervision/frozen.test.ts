@@ -65,7 +65,7 @@ describe("the thaw of a frozen session", await needsCgroups(), () => {
     assert.deepEqual(await agent.exited, { code: 9, signal: null });
   });
 
-  it("the launcher thaws and terminates a killed agent's session with grace", async () => {
+  it("the launcher thaws a killed agent's session and grants a grace period", async () => {
     const [, , script = ""] = cleaningUp("orphaned");
     const below = `${FIND_CGROUP}; mkdir "$own/of.workload"`;
     await using agent = await frozenAgent(launched(["sh", "-c", `${below}; ${script}`]));

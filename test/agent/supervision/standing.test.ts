@@ -91,20 +91,20 @@ describe("time slices", NEEDS_SLICES, () => {
     assert.equal(sliceOf(String(agent.pid)), AGENT_SLICE_NS);
   });
 
-  it("a command and the workload have the usual slice", async () => {
+  it("a command and the workload have the usual scheduler slice", async () => {
     assert.equal(String((await exec(agent, { args: OWN_SLICE })).stdout), `${USUAL_SLICE_NS}\n`);
     const { pid } = await agent.logged("workload_started");
     assert.equal(sliceOf(String(pid)), USUAL_SLICE_NS);
   });
 
-  it("a command has the slice with which the agent was started", async () => {
+  it("a command has the scheduler slice with which the agent was started", async () => {
     const slice = 2_900_000;
     await using slow = await startAgent({ through: [program("with_slice"), String(slice)] });
     assert.equal(sliceOf(String(slow.pid)), AGENT_SLICE_NS);
     assert.equal(String((await exec(slow, { args: OWN_SLICE })).stdout), `${slice}\n`);
   });
 
-  it("a shorter slice with which the agent was started stays", async () => {
+  it("an agent started with a shorter scheduler slice keeps it", async () => {
     const slice = 300_000;
     await using quick = await startAgent({ through: [program("with_slice"), String(slice)] });
     assert.equal(sliceOf(String(quick.pid)), slice);

@@ -177,7 +177,7 @@ describe("guestctl exec", () => {
     await processGone(pid);
   });
 
-  test("SIGHUP to exec ends it with 129 and hangs up the command", async () => {
+  test("SIGHUP ends exec with 129 and sends SIGHUP to the command", async () => {
     // Its own status would tell that guestctl had passed the signal on and waited.
     const script = "trap 'exit 5' HUP; echo $$; while :; do sleep 0.05; done";
     const guestctl = startGuestctl(["exec", "sh", "-c", script], env);

@@ -45,7 +45,7 @@ describe("guestctl hook", () => {
     });
   });
 
-  test("hook on a terminal shows that it waits, then its duration", async () => {
+  test("guestctl hook at a terminal shows that it waits, then its duration", async () => {
     await using directory = await testDirectory();
     const script = `echo begun > ${directory.at("begun")}; until test -e ${directory.at("go")}; do sleep 0.05; done; echo out`;
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
@@ -56,7 +56,7 @@ describe("guestctl hook", () => {
     await terminal.read(/\r\p{Cc}\[Kguestctl: the pre-snapshot hook took \d+\.\d s\r\nout\r\nstatus-0\r\n/u);
   });
 
-  test("hook escapes control characters in the hook's output", async () => {
+  test("guestctl hook escapes control characters in the hook's output", async () => {
     const script = "printf 'a\\033[31m\\tb\\nc\\n'; printf 'd\\a\\302\\233\\n' >&2";
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
     const { exitCode, stdout, stderr } = await runGuestctl(["hook", "pre-snapshot"], guestctlVariables(agent));

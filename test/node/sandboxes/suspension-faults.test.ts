@@ -147,7 +147,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), ["instance box", "volume box-credentials"]);
   });
 
-  it("a snapshot with a name just taken fails without suspending the sandbox", async ({ node }) => {
+  it("a snapshot whose name was just taken fails without suspending the sandbox", async ({ node }) => {
     const first = node.snapshot("box", { name: "taken" });
     assert.equal(await codeOf(node.snapshot("box", { name: "taken" })), "ALREADY_EXISTS");
     const { awakening } = await first;

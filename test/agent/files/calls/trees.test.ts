@@ -233,7 +233,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     );
   });
 
-  it("WriteTree rejects malformed items before it writes anything of their message", async () => {
+  it("WriteTree rejects malformed items before it writes any of their message's items", async () => {
     const path = newDirectory();
     const header = { path: Buffer.from(path) };
     for (const [item, field] of [

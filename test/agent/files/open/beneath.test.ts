@@ -127,7 +127,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
     assert.equal(await readFile(join(at.inside, "real/here"), "utf8"), "here");
   });
 
-  it("a symbolic link loop beneath fails with PATH_ESCAPES and ELOOP", async () => {
+  it("a symbolic link loop with `beneath` fails with PATH_ESCAPES and ELOOP", async () => {
     await using at = await scene();
     const beneath = at.inside;
     await symlink("loop", join(at.inside, "loop"));
@@ -136,7 +136,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
         assert.match(await assertEscape(call(beneath, path), "ELOOP"), /too many symbolic links/);
   });
 
-  it("a failed WriteFile beneath removes the parents that it created", async () => {
+  it("a failed WriteFile with `beneath` removes the parents that it created", async () => {
     await using at = await scene();
     const header = { beneath: at.inside, path: "a/b/c", createParents: true, uid: WORKLOAD, gid: WORKLOAD };
     // Sparse content is written as it comes, when the directories are there already.
@@ -190,7 +190,7 @@ describe("a path beneath a directory", NEEDS_ROOT, () => {
         await failsWith(call(), status.INVALID_ARGUMENT, "INVALID_FIELD", { field });
   });
 
-  it("calls beneath a directory leave no descriptor open", async () => {
+  it("calls with `beneath` leave no descriptor open", async () => {
     await using at = await scene();
     const held = async (): Promise<string[]> =>
       (await openFiles(agent.pid)).filter((path) => path.includes(at.directory.path));

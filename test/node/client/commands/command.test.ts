@@ -51,7 +51,7 @@ describe("output of a command", () => {
     assert.deepEqual(await Array.fromAsync(web.stderr as AsyncIterable<string>), ["ä\n"]);
   });
 
-  test("text of any bytes is the same however they arrive", async () => {
+  test("decoded text does not depend on how its bytes arrive", async () => {
     await using directory = await testDirectory();
     const path = directory.at("random");
     // Many beginnings of characters, whole characters and wrong bytes.
@@ -75,7 +75,7 @@ describe("output of a command", () => {
     assert.deepEqual(await Array.fromAsync(client.start(["true"])), []);
   });
 
-  test("positions of a kept command count bytes while its reader gets text", async () => {
+  test("a kept command's `position` counts bytes although its reader gets text", async () => {
     const name = randomUUID();
     const kept = client.start(["sh", "-c", HALVES], { keep: { name }, stdin: true });
     kept.stderr.resume();
@@ -91,7 +91,7 @@ describe("output of a command", () => {
     await again.wait();
   });
 
-  test("a position is exact after each character that read returns", async () => {
+  test("a kept command's `position` is exact after each character that read() returns", async () => {
     const text = "aä€😀".repeat(50);
     const kept = client.start(["printf", text], { keep: { name: randomUUID() }, forget: false });
     kept.stderr.resume();

@@ -72,7 +72,7 @@ describe("a kept command", () => {
     assert.equal((await next.wait()).exitCode, 0);
   });
 
-  test("detach right after stdin.end() loses neither input nor its end", async () => {
+  test("detach() right after stdin.end() loses neither input nor its end", async () => {
     await using directory = await testDirectory();
     const input = randomBytes(1024 * KIBIBYTE);
     for (let time = 0; time < 10; time++) {
@@ -89,7 +89,7 @@ describe("a kept command", () => {
     }
   });
 
-  test("a kept command is forgotten after its exit unless forget is false", async () => {
+  test("a kept command is forgotten after its exit unless `forget` is false", async () => {
     const run = async (name: string, options: KeptOptions): Promise<KeptProcess> => {
       const command = client.start(["true"], { keep: { name }, ...options });
       command.stdout.resume();
@@ -391,7 +391,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("unforgotten"), undefined);
   });
 
-  test("a kept command without resume fails and can be attached again", async () => {
+  test("a kept command without reconnection fails and can be attached again", async () => {
     await using proxy = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: proxy.port });
     const command = through.start(["sh", "-c", "echo one; exec cat"], { stdin: true, keep: { name: "plain" } });

@@ -165,7 +165,7 @@ describe("GuestProcess", () => {
     await process.wait();
   });
 
-  test("env, cwd and user reach the command", async () => {
+  test("the options `env`, `cwd` and `user` reach the command", async () => {
     const script = 'echo "$LAYER $NAME $(pwd) $(id -u)"';
     const options = { env: { NAME: "ä b" }, cwd: "/tmp", user: String(process.getuid?.() ?? 0) };
     const result = await client.run(["sh", "-c", script], options);
@@ -188,7 +188,7 @@ describe("GuestProcess", () => {
     assert.equal((await command.wait()).exitCode, 0);
   });
 
-  test("run passes output to onStdout and onStderr, whose error cancels it", async () => {
+  test("run() passes output to onStdout and onStderr, whose errors cancel the command", async () => {
     const path = `/tmp/${randomUUID()}`;
     const pieces: string[] = [];
     const onStdout = async (piece: string): Promise<void> => {
@@ -217,7 +217,7 @@ describe("GuestProcess", () => {
     assert.deepEqual([result.exitCode, result.timedOut], [0, false]);
   });
 
-  test("run drops input that the command does not read", async () => {
+  test("run() drops input that the command does not read", async () => {
     const result = await client.run(["true"], { input: randomBytes(8 * 1024 * 1024) });
     assert.equal(result.exitCode, 0);
   });

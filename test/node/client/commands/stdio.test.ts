@@ -118,7 +118,7 @@ describe("stdio of a command", () => {
     assert.deepEqual([stdout, exitCode], ["done", 0]);
   });
 
-  test("stdio inherit with a terminal passes keys and restores the local terminal", async () => {
+  test('stdio "inherit" with a terminal passes keys and restores the local terminal', async () => {
     await using directory = await testDirectory();
     const code = `const { columns: cols, rows } = process.stdout;
       const options = { stdio: "inherit", terminal: { cols, rows }, env: { PS1: "inner-" } };

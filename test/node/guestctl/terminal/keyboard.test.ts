@@ -56,7 +56,7 @@ describe("guestctl exec -it at a keyboard", () => {
       assert.throws(() => process.kill(pid, 0), { code: "ESRCH" });
     }));
 
-  test("exec -it accepts another --escape-char or none", () =>
+  test('exec -it accepts another --escape-char, or "none"', () =>
     atTerminal(async (terminal) => {
       await startCat(terminal, "-it --escape-char ^]");
       terminal.type("~.\n");
@@ -139,13 +139,13 @@ async function filtered(pieces: readonly string[], escape = TILDE): Promise<{ pa
 }
 
 describe("the escape character", () => {
-  test("the escape character acts only at the start and after line ends", async () => {
+  test("the escape character works only at the start of a line", async () => {
     assert.deepEqual(await filtered(["~?~?"]), { passed: "", done: ["help", "help"] });
     assert.deepEqual(await filtered(["ls\r~\x1als\n~?"]), { passed: "ls\rls\n", done: ["suspend", "help"] });
     assert.deepEqual(await filtered(["a~.b", " ~."]), { passed: "a~.b ~.", done: [] });
   });
 
-  test("the escape character acts when its two keys arrive separately", async () => {
+  test("the escape sequence works if its two keys arrive separately", async () => {
     assert.deepEqual(await filtered(["\r", "~", "?", "x"]), { passed: "\rx", done: ["help"] });
   });
 
