@@ -381,7 +381,7 @@ it("both threads read the same entries of a local directory", async () => {
     );
 });
 
-itOnBothThreads("a local directory that does not exist fails with the error of the system call", async () => {
+itOnBothThreads("a missing local directory fails with the system call's error", async () => {
   await using directory = await testDirectory();
   using reading = readLocal(directory.at("missing"));
   await assert.rejects(async () => reading.next(), { code: "ENOENT", syscall: "stat" });
