@@ -80,7 +80,7 @@ export class ReceiveWindows {
     this.#adjust();
   }
 
-  /** The peer acknowledged the oldest SETTINGS. Returns false if there were none. */
+  /** The peer has acknowledged the oldest SETTINGS that were not acknowledged yet. Returns false if there were none. */
   acknowledged(): boolean {
     const apply = this.#settings.shift();
     apply?.();

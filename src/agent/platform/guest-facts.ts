@@ -60,7 +60,7 @@ const PROC_FILE_SYSTEM = 0x9fa0;
 const COLUMNS = 80;
 const ROWS = 24;
 
-/** The problem of each device that commands expect; undefined for a usable device. */
+/** What is wrong with each device that commands expect; undefined for a usable device. */
 function deviceProblems(): GuestFacts["devices"] {
   return Object.fromEntries(Object.entries(DEVICES).map(([path, number]) => [path, deviceProblem(path, number)]));
 }

@@ -1,7 +1,7 @@
 import { readlinkSync } from "node:fs";
 import { namesIn, readProc } from "../proc.ts";
 
-/** Columns of a row of the addon. */
+/** Columns of the rows that the addon returns. */
 const COLUMNS = 6;
 const STATE_ZOMBIE = 0x5a; /* Z */
 const STATE_DEAD = 0x58; /* X */

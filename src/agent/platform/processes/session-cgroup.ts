@@ -50,7 +50,7 @@ interface ExternalCgroup {
   readonly frozenByGuest: boolean;
 }
 
-/** Errnos of a removed cgroup, which has no processes. */
+/** Errnos which mean that the cgroup was removed. It then has no processes. */
 const REMOVED: ReadonlySet<string | undefined> = new Set(["ENODEV", "ENOENT"]);
 
 /**

@@ -1,7 +1,7 @@
 import { GuestError } from "../errors/errors.ts";
 import type { CommandResult } from "./command.ts";
 
-/** Limit on the standard error that the message of a CommandError quotes. */
+/** Largest part of the standard error that a CommandError quotes in its message. */
 const SHOWN_CHARACTERS = 2_000;
 
 /** Result and output of a command. */

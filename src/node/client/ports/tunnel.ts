@@ -48,7 +48,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   /** Bytes that wait for the window, and the callback of their write. */
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
-  /** The time limit at which the call was cancelled, because the tunnel was not open; otherwise undefined. */
+  /** The time limit that passed before the tunnel was open, so that the call was cancelled; otherwise undefined. */
   #exceededMs: number | undefined;
   /** Received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
   #cameBytes = 0;

@@ -4,7 +4,7 @@ import { printable } from "./output.ts";
 const FIRST_AFTER_MS = 300;
 /** Interval at which the line is redrawn, because the seconds in it must advance. */
 const EVERY_MS = 250;
-/** Limit above which the result of an operation says how long it took. */
+/** If an operation takes longer than this, its result says how long it took. */
 export const LONG_MS = 1_000;
 const CLEAR_LINE = "\r\u001b[K";
 

@@ -52,7 +52,7 @@ export interface EntryRecord extends TarHeader {
 export interface Batch {
   readonly bytes: ArrayBuffer;
   readonly sizeBytes: number;
-  /** The memory has no records. Instead, it has the content of one "data" record. */
+  /** The memory has no records, only the content of one "data" record. */
   readonly isData?: boolean;
 }
 
