@@ -100,12 +100,12 @@ const ROWS: readonly Row[] = [
   [
     "library: a file's directory is missing",
     () => library({}, (client) => client.files.writeFile("/no/create_parents/x", "text")),
-    /^cannot write "\/no\/create_parents\/x": its directory does not exist \(parents creates it\)/,
+    /^cannot write "\/no\/create_parents\/x": its directory does not exist \(set parents to create it\)/,
   ],
   [
     "guestctl: a file's directory is missing",
     () => guestctl(["write", "/no/createParents/x"]),
-    /^cannot write "\/no\/createParents\/x": its directory does not exist \(--parents creates it\)/,
+    /^cannot write "\/no\/createParents\/x": its directory does not exist \(set --parents to create it\)/,
   ],
   ["library: a path is relative", () => library({}, (client) => client.files.stat("etc")), /^path must be absolute$/],
   [

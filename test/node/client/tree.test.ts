@@ -320,12 +320,12 @@ describe("client.files.upload and download", () => {
     const hole = (value: bigint): object => ({ case: "hole", value });
     const bytes = (value: string): object => ({ case: "data", value: Buffer.from(value) });
     for (const [says, ...parts] of [
-      [/has a file of 18446744073709551615 bytes of "file"/, file(2n ** 64n - 1n), hole(2n ** 64n - 1n)],
-      [/has a file of 9007199254740992 bytes/, file(2n ** 53n)],
-      [/has more bytes than 100000 of "file"/, file(100_000n), hole(100_001n)],
-      [/has more bytes than 100000 of "file"/, file(100_000n, "begin"), hole(99_995n + 2n ** 63n)],
-      [/has more bytes than 100000 of "file"/, file(100_000n), hole(99_999n), bytes("two")],
-      [/has more bytes than 1 of "file"/, file(1n, "two")],
+      [/it has the impossible size 18446744073709551615 of "file"/, file(2n ** 64n - 1n), hole(2n ** 64n - 1n)],
+      [/it has the impossible size 9007199254740992 of "file"/, file(2n ** 53n)],
+      [/has more than the 100000 bytes of "file"/, file(100_000n), hole(100_001n)],
+      [/has more than the 100000 bytes of "file"/, file(100_000n, "begin"), hole(99_995n + 2n ** 63n)],
+      [/has more than the 100000 bytes of "file"/, file(100_000n), hole(99_999n), bytes("two")],
+      [/has more than the 1 bytes? of "file"/, file(1n, "two")],
       [/has file data without a file/, file(3n, "two"), hole(1n)],
       [/has file data without a file/, file(3n, "two"), bytes("more")],
       [/1 entry was not copied, everything else was: file: ESTALE/, file(100_000n), hole(99_999n)],

@@ -57,8 +57,8 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
         /between two sandboxes: guestctl cp box:\/PATH - \| guestctl cp - twin:/,
       ],
       [[`box:${there}/file`, `:${there}/x`], /name the sandbox box in all paths, or in none and with --sandbox/],
-      [["-H", "host", `box:${there}/file`, "."], /the paths name the sandbox box, but --address another agent/],
-      [["--sandbox", "twin", `box:${there}/file`, "."], /name the sandbox box, but --sandbox another/],
+      [["-H", "host", `box:${there}/file`, "."], /the paths name the sandbox box, but --address names another agent/],
+      [["--sandbox", "twin", `box:${there}/file`, "."], /name the sandbox box, but --sandbox names another/],
       [["box:file", "."], /write box:\/file, or -H and :\/file/],
     ] as const) {
       await refused(["cp", ...args], said);

@@ -340,7 +340,10 @@ describe("guestctl cp", () => {
       [directory.at("a"), `:${directory.at("z/")}`],
       [`:${directory.at("a")}`, directory.at("z/")],
     ] as const)
-      assertRefused(await guestctl("cp", from, to), /^guestctl: there is no directory \S+z\/.*; --parents makes it\n$/);
+      assertRefused(
+        await guestctl("cp", from, to),
+        /^guestctl: there is no directory \S+z\/.*; --parents creates it\n$/,
+      );
     await mkdir(directory.at("tree"));
     await writeFile(directory.at("tree/a"), "a");
     const below = `:${directory.at("p/q/tree")}`;

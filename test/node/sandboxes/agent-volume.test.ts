@@ -47,7 +47,7 @@ describe("the agent's volume", NEEDS_NAMESPACES, () => {
       if (request === UPLOAD && when === "before") appendFileSync(substrate.agentArchive, gzipSync(""));
       return undefined;
     };
-    await assertRefused(node.create({ image: IMAGE, name: "box" }), "INVALID_SPEC", /was replaced meanwhile/);
+    await assertRefused(node.create({ image: IMAGE, name: "box" }), "INVALID_SPEC", /was replaced during the call/);
     assert.deepEqual(substrate.left(), []);
     substrate.interfere = () => undefined;
     await node.create({ image: IMAGE, name: "box" });

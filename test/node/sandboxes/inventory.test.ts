@@ -100,7 +100,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
         node.create({ image: IMAGE, name: "arm" }),
         "AGENT_UNREACHABLE",
         /(?:)/,
-        /other processors.*0\.17\.0.*deviation 4.*initrd/,
+        /another processor architecture.*0\.17\.0.*deviation 4.*initrd/,
       );
       assert.ok(message.startsWith("no instance can boot on this host: "), message);
       assert.ok(message.includes(words.slice(0, 30)), message);

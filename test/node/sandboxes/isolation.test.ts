@@ -128,7 +128,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     );
     assert.equal(slept.exitCode, 3, slept.stderr);
     assert.match((await guestctl("ls")).stdout, /\nbox +Standby, not frozen {2}/);
-    assertFails(await guestctl("resume", "box", "--env", "SECRET=new"), /\[NOT_FROZEN\]; .*--accept-unfrozen\n$/);
+    assertFails(await guestctl("resume", "box", "--env", "SECRET=new"), /\[NOT_FROZEN\]; .*--accept-unfrozen .*\n$/);
     const resumed = await guestctl("resume", "box", "--env", "SECRET=new", "--accept-unfrozen");
     assert.match(resumed.stdout, /^box: the session was not frozen .* \[NOT_FROZEN\]\n/);
     assert.equal(resumed.exitCode, 3, resumed.stderr);
@@ -137,7 +137,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     assert.deepEqual([codes(forked["fork"]), codes(forked["source"])], [true, true]);
     assertFails(
       await guestctl("fork", "box", "--name", "none", "--env", "SECRET=twin"),
-      /\[NOT_FROZEN\]; .*--accept-unfrozen\n$/,
+      /\[NOT_FROZEN\]; .*--accept-unfrozen .*\n$/,
     );
     const { stdout } = await guestctl("ls");
     for (const line of [

@@ -94,7 +94,7 @@ describe("what only the daemon's operator can remove", NEEDS_NAMESPACES, () => {
     );
     assert.match(
       nextStep ?? "",
-      /stop the daemon, delete volumes\/box-credentials in its data directory, and start it/,
+      /stop the daemon, delete volumes\/box-credentials in its data directory, and start the daemon again/,
     );
     assert.deepEqual(await traces(node, substrate.stateDirectory), []);
     const told = ["box-credentials LEFT_BEHIND: a daemon that was killed"];
@@ -154,7 +154,10 @@ describe("records left by a killed daemon after a fork", NEEDS_NAMESPACES, () =>
       assert.deepEqual([failed.length, orphans, removed], [1, [], []]);
       assert.deepEqual([failure?.name, failure?.code], ["box", "LEFT_BEHIND"]);
       assert.match(failure?.message ?? "", /^the daemon lists box 3 times under the id \w+: only one of these/);
-      assert.match(failure?.nextStep ?? "", /stop the daemon, delete each directory of guests\/ .* and start it$/);
+      assert.match(
+        failure?.nextStep ?? "",
+        /stop the daemon, delete each directory of guests\/ .* and start the daemon again$/,
+      );
     }
     await assertAnswers(node, "box");
     // Several records, and no instance: 409 by the id, also when create asks why the name is taken.

@@ -54,7 +54,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
   test("create fails with SUBSTRATE_FAILED if the daemon answers internal_error", async () => {
     for (const call of [CREATE, "POST /volumes/from-archive"]) {
       substrate.fail(call, INTERNAL);
-      await assertRefused(node.create(SPEC), "SUBSTRATE_FAILED", /500 internal_error: failed/, /journal/);
+      await assertRefused(node.create(SPEC), "SUBSTRATE_FAILED", /500 internal_error: failed/, /the daemon's own log/);
     }
   });
 
@@ -175,7 +175,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     substrate.addImage("systemd:2", { entrypoint: ["/sbin/init"], cmd: ["--log-target=console"] });
     for (const name of ["systemd:1", "systemd:2"]) {
       const { message } = await assertRefused(node.create({ ...SPEC, image: name }), "IMAGE_UNSUITABLE");
-      assert.match(message, /the substrate starts \/\S+ of the image systemd:. as its init/);
+      assert.match(message, /the substrate starts \/\S+ of the image systemd:. as the guest's init/);
     }
   });
 

@@ -156,7 +156,7 @@ describe("run with check", () => {
   test("run() with `check` says which signal or time limit ended the command", async () => {
     const killed = await failed("kill -KILL $$");
     assert.deepEqual([killed.message, killed.signal, killed.exitCode], ["sh was ended by SIGKILL", "SIGKILL", 137]);
-    const late = await failed("exec sleep 1000", { timeoutMs: 50 });
+    const late = await failed("exec sleep 1000", { timeoutMs: 1_000 });
     assert.deepEqual([late.message, late.timedOut], ["sh was ended at its timeoutMs", true]);
   });
 
