@@ -210,7 +210,7 @@ describe("kept commands, and the workload's kept output", () => {
       const out = new Sink(build.stdout);
       build.stderr.resume();
       const keep = { name: "pipe", bufferBytes: 16 * 1024, whenFull: "block" } as const;
-      const pipe = first.start(["/bin/busybox", "tee", "/tmp/copy"], { stdin: true, keep });
+      const pipe = first.start(["/bin/busybox", "tee", "/tmp/copy"], { encoding: "buffer", stdin: true, keep });
       const copied = new Sink(pipe.stdout);
       pipe.stderr.resume();
       const pieces = Readable.from(source.pieces());
