@@ -446,9 +446,17 @@ describe("client.writeTree", () => {
   it("writeTree refuses an entry whose time, size or name is missing or wrong", async () => {
     await using directory = await testDirectory();
     const content = Readable.from([]);
+    const FAR = new Date(8.64e15);
     for (const [entry, says] of [
       [{ type: "file", name: "a", mtimeSeconds: 1 }, /"a" has mtimeSeconds without mtime; give mtime, a Date/],
       [{ type: "file", name: "a", mtime: 1 }, /"a" has an mtime that is not a Date/],
+      [{ type: "file", name: "a", mtime: FAR, mtimeSeconds: "x" }, /"a" has mtimeSeconds that are not a whole number/],
+      [
+        { type: "file", name: "a", mtime: FAR, mtimeSeconds: 1e300 },
+        /"a" has mtimeSeconds that are not a whole number/,
+      ],
+      [{ type: "file", name: "a", mtime: new Date(0), mtimeNanos: 0.5 }, /"a" has mtimeNanos that are not from 0 to/],
+      [{ type: "file", name: "a", mtime: new Date(0), mtimeNanos: "1" }, /"a" has mtimeNanos that are not from 0 to/],
       [{ type: "file", name: "a", content }, /"a" requires a size/],
       [{ type: "file", content: "" }, /"" has a name that is neither text nor bytes/],
       [{ type: "file", name: "a\u{d800}" }, /name has half of a surrogate pair/],

@@ -3,7 +3,7 @@ import type { Piece, TarEntry } from "../../tar/index.ts";
 import type { GuestPath } from "./path.ts";
 import type { LeftEntry as LeftMessage } from "../../../shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 
-const NS_PER_SECOND = 1_000_000_000n;
+export const NS_PER_SECOND = 1_000_000_000n;
 
 /** A kind of entry that trees support. */
 export type TreeEntryType = "file" | "directory" | "symlink" | "hard-link";

@@ -5,7 +5,9 @@ import { dateOf, isDate } from "../plain.ts";
 import { type GuestPath, timeField } from "./path.ts";
 import {
   type ArchiveEntry,
+  bufferOf,
   type NewTreeEntry,
+  NS_PER_SECOND,
   type SentEntry,
   timeOfNanoseconds,
   type TreeEntries,
@@ -13,7 +15,7 @@ import {
 } from "./tree-entry.ts";
 
 const NONE = Buffer.alloc(0);
-const NS_PER_SECOND = 1_000_000_000n;
+const NANOS_PER_SECOND = 1_000_000_000;
 const NS_PER_MS = 1_000_000;
 
 /**
@@ -92,7 +94,7 @@ function sentEntryOf(entry: NewTreeEntry): SentEntry {
   const head = { type, name, linkTarget: target, mode, uid, gid, mtimeNs: nanosecondsOf(entry), sparse };
   const { content = NONE } = entry;
   if (typeof content === "string" || content instanceof Uint8Array) {
-    const bytes = bufferOf(content);
+    const bytes = contentOf(content);
     return { ...head, size: bytes.length, content: once(bytes), readAll: () => bytes };
   }
   const { size = type === "file" ? undefined : 0, pieces, readAll } = entry;
@@ -110,7 +112,7 @@ function bytesOf(path: GuestPath, entry: NewTreeEntry, field: string): Buffer {
   if (typeof path === "string") checkText(path, field);
   else if (!((path as unknown) instanceof Uint8Array))
     throw invalid(entry, `has a ${field} that is neither text nor bytes`);
-  return bufferOf(path);
+  return contentOf(path);
 }
 
 /** The time in nanoseconds since 1970; undefined if the entry has none. */
@@ -121,6 +123,10 @@ function nanosecondsOf(entry: NewTreeEntry): bigint | undefined {
     return undefined;
   }
   if (!((mtime as unknown) instanceof Date)) throw invalid(entry, "has an mtime that is not a Date");
+  if (mtimeNanos !== undefined && !(Number.isInteger(mtimeNanos) && mtimeNanos >= 0 && mtimeNanos < NANOS_PER_SECOND))
+    throw invalid(entry, "has mtimeNanos that are not from 0 to 999999999");
+  if (mtimeSeconds !== undefined && !/^-?\d{1,19}$/.test(mtimeSeconds))
+    throw invalid(entry, "has mtimeSeconds that are not a whole number of at most 19 digits");
   const { seconds, nanos } = timeField(mtime, undefined);
   if (mtimeSeconds !== undefined && !isDate({ seconds }))
     return BigInt(mtimeSeconds) * NS_PER_SECOND + BigInt(mtimeNanos ?? 0);
@@ -132,10 +138,8 @@ function invalid({ name }: NewTreeEntry, what: string): Error {
   return invalidOption("entries", `${JSON.stringify(Buffer.from(name ?? "").toString())} ${what}`);
 }
 
-function bufferOf(content: string | Uint8Array): Buffer {
-  return typeof content === "string"
-    ? Buffer.from(content)
-    : Buffer.from(content.buffer, content.byteOffset, content.byteLength);
+function contentOf(content: string | Uint8Array): Buffer {
+  return typeof content === "string" ? Buffer.from(content) : bufferOf(content);
 }
 
 async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
@@ -143,5 +147,5 @@ async function* once(bytes: Buffer): AsyncGenerator<Buffer> {
 }
 
 async function* buffers(content: AsyncIterable<Uint8Array | string>): AsyncGenerator<Buffer> {
-  for await (const piece of content) yield bufferOf(piece);
+  for await (const piece of content) yield contentOf(piece);
 }
