@@ -67,7 +67,7 @@ export function readHeader(block: Buffer): TarHeader | undefined {
     uid: readOwner(block, 108),
     gid: readOwner(block, 116),
     size,
-    mtimeSeconds: readNumber(block, 136, 12),
+    mtimeSeconds: readTime(block),
   };
 }
 
@@ -116,6 +116,18 @@ export function damaged(): TarError {
  * for anything else.
  */
 function readNumber(block: Buffer, at: number, length: number): number {
+  const number = readAnyNumber(block, at, length);
+  if (!Number.isSafeInteger(number)) throw damaged();
+  return number;
+}
+
+/** Reads the time of an entry. A time of any size is valid: who writes it elsewhere takes the nearest possible one. */
+function readTime(block: Buffer): number {
+  return readAnyNumber(block, 136, 12);
+}
+
+/** A number above 2^53 is rounded. */
+function readAnyNumber(block: Buffer, at: number, length: number): number {
   if (((block[at] ?? 0) & 0x80) !== 0) return readBinary(block.subarray(at, at + length));
   const digits = block.toString("latin1", at, at + length).replaceAll(/[\0 ]/g, "");
   if (!/^[0-7]*$/.test(digits)) throw damaged();
@@ -143,7 +155,6 @@ function readBinary(bytes: Buffer): number {
   const first = (bytes[0] ?? 0) & 0x7f;
   let value = (first & 0x40) === 0 ? first : first - 0x80;
   for (const byte of bytes.subarray(1)) value = value * 256 + byte;
-  if (!Number.isSafeInteger(value)) throw damaged();
   return value;
 }
 

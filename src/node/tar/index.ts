@@ -10,7 +10,7 @@ export { isCleanName, partsOf } from "./names.ts";
 export { ownerIn, type Owners } from "./owners.ts";
 export { exclusion, withoutExcluded } from "./patterns.ts";
 export { readTar, type TarEntry } from "./read.ts";
-export { secondsNotBefore } from "./times.ts";
+export { secondsNotBefore, sendableTimeNs } from "./times.ts";
 export { currentUmask } from "./umask.ts";
 export type { ReceivedEntry } from "./thread/entry-receiver.ts";
 export type { SentFile } from "./thread/jobs.ts";

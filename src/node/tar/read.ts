@@ -24,7 +24,7 @@ export interface TarEntry extends TarHeader {
 const META_LIMIT_BYTES = 1024 * 1024;
 
 /** Seconds in a pax header (pax(1), mtime). */
-const TIME = /^(-?)(\d{1,15})(?:\.(\d*))?$/;
+const TIME = /^(-?)(\d{1,40})(?:\.(\d*))?$/;
 
 const META_TYPES: ReadonlySet<TarType> = new Set(["pax", "pax-global", "gnu-name", "gnu-link"]);
 
@@ -73,7 +73,7 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
     ...(name && { name }),
     ...(linkTarget && { linkTarget }),
     ...(size && { size: decimal(size, /^\d{1,16}$/) }),
-    ...(modified && { mtimeSeconds: decimal(modified, TIME), mtimeNs: nanoseconds(modified) }),
+    ...(modified && timeOf(modified)),
     ...(uid && { uid: ownerOf(decimal(uid, /^\d{1,10}$/)) }),
     ...(gid && { gid: ownerOf(decimal(gid, /^\d{1,10}$/)) }),
   };
@@ -98,11 +98,12 @@ function decimal(value: Buffer, form: RegExp): number {
   return number;
 }
 
-/** Converts a number that `decimal` has accepted to nanoseconds. */
-function nanoseconds(value: Buffer): bigint {
-  const [, sign, whole = "0", fraction = ""] = TIME.exec(value.toString("latin1")) ?? [];
-  const timeNs = BigInt(`${whole}${fraction.slice(0, 9).padEnd(9, "0")}`);
-  return sign === "-" ? -timeNs : timeNs;
+/** Parses a time. It may be beyond every year: who writes it elsewhere takes the nearest possible time. */
+function timeOf(value: Buffer): Overrides {
+  const [text, sign, whole = "0", fraction = ""] = TIME.exec(value.toString("latin1")) ?? [];
+  if (text === undefined) throw damaged();
+  const sizeNs = BigInt(`${whole}${fraction.slice(0, 9).padEnd(9, "0")}`);
+  return { mtimeSeconds: Number(text), mtimeNs: sign === "-" ? -sizeNs : sizeNs };
 }
 
 /** Reads a byte stream in portions of any size. */

@@ -1,4 +1,7 @@
 const NS_PER_SECOND = 1_000_000_000n;
+/** First and last nanosecond of the years 1 to 9999, the range of google/protobuf/timestamp.proto. */
+const FIRST_NS = -62_135_596_800n * NS_PER_SECOND;
+const LAST_NS = 253_402_300_800n * NS_PER_SECOND - 1n;
 const double = new Float64Array(1);
 const bits = new BigInt64Array(double.buffer);
 
@@ -12,6 +15,14 @@ export function secondsNotBefore(timeNs: bigint): number {
   let seconds = Number((timeNs - nanos) / NS_PER_SECOND) + Number(nanos) / Number(NS_PER_SECOND);
   while (nanosecondsOf(seconds) < timeNs) seconds = nextAbove(seconds);
   return seconds;
+}
+
+/**
+ * Converts the time of a file or an archive's entry to the nearest one in the years 1 to 9999. A message cannot have
+ * others, but some file systems (tmpfs, XFS, Btrfs) and archives can.
+ */
+export function sendableTimeNs(timeNs: bigint): bigint {
+  return timeNs < FIRST_NS ? FIRST_NS : timeNs > LAST_NS ? LAST_NS : timeNs;
 }
 
 /** The time that the kernel gets for a number of seconds (uv_fs_utime of libuv 1.52). */

@@ -14,7 +14,8 @@ import {
 } from "node:fs/promises";
 import { describe, it } from "node:test";
 import { execa } from "execa";
-import { testDirectory, tmpfsMount } from "../../fixtures/files.ts";
+import { testDirectory, testMount, tmpfsMount } from "../../fixtures/files.ts";
+import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { NEEDS_OPEN_CLONE, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 import {
   agentForAllTests,
@@ -70,6 +71,33 @@ describe("guestctl cp", () => {
       reject: false,
     });
     assert.match(missing.stderr, /\/none\\xe9: no such file/);
+  });
+
+  it("cp copies files with times beyond the year 9999 and gives them the nearest time", NEEDS_NAMESPACES, async () => {
+    await using far = await testMount("tmpfs", () => "size=1m");
+    await using directory = await testDirectory();
+    await mkdir(far.at("tree"));
+    for (const seconds of [300_000_000_000, 9_000_000_000_000, 2n ** 62n])
+      await writeFile(far.at(`tree/${seconds}`), `${seconds}`);
+    // ustar cannot represent this time, and GNU tar then uses base 256 in gnu and a header of its own in pax.
+    const script = `cd "$1/tree" && for name in *; do touch -d "@$name" "$name"; done && touch -d @300000000000 . &&
+      ${GUESTCTL_LINE} cp -a "$1/tree" ":$2/all" && ${GUESTCTL_LINE} cp -p 4611686018427387904 ":$2/single" &&
+      mkdir "$2/pax" "$2/gnu" && tar cf - --format=pax . | ${GUESTCTL_LINE} cp - ":$2/pax" &&
+      tar cf - --format=gnu . | ${GUESTCTL_LINE} cp - ":$2/gnu"`;
+    const done = await execa("sh", ["-c", script, "sh", far.path, directory.path], {
+      env,
+      extendEnv: false,
+      reject: false,
+    });
+    assert.deepEqual([done.stderr, done.exitCode], ["", 0]);
+    for (const name of ["all", "pax", "gnu"])
+      for (const file of await readdir(directory.at(name)))
+        assert.equal(await readFile(directory.at(`${name}/${file}`), "utf8"), file);
+    assert.deepEqual((await readdir(directory.at("all"))).length, 3);
+    assert.equal(await readFile(directory.at("single"), "utf8"), "4611686018427387904");
+    // The file system of the destination may have an earlier last time, such as 2446 on ext4.
+    for (const path of ["all", "single", "all/300000000000"])
+      assert.ok((await stat(directory.at(path))).mtime.getUTCFullYear() > 2100, path);
   });
 
   it("cp keeps owners with -a and sets them with --chown", NEEDS_ROOT, async () => {

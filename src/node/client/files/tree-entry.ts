@@ -64,7 +64,10 @@ export interface NewTreeEntry {
    * changed `mtime` counts. Default: those of the Date.
    */
   readonly mtimeNanos?: number | undefined;
-  /** Seconds since 1970 in decimal, for a time out of the range of Date. Ignored if `mtime` is within its range. */
+  /**
+   * Seconds since 1970 in decimal, for a time out of the range of Date. Ignored if `mtime` is within its range. A time
+   * that is not in the years 1 to 9999 becomes the nearest one that is.
+   */
   readonly mtimeSeconds?: string | undefined;
   /** Size of `content` in bytes. Required for a file whose content is not text or bytes. */
   readonly size?: number | undefined;
@@ -142,10 +145,4 @@ export function bufferOf({ buffer, byteOffset, length }: Uint8Array): Buffer {
 export function timeOfNanoseconds(timeNs: bigint): { readonly seconds: number; readonly nanos: number } {
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
   return { seconds: Number((timeNs - nanos) / NS_PER_SECOND), nanos: Number(nanos) };
-}
-
-/** Converts seconds since 1970 to seconds and nanoseconds, to the microsecond. */
-export function timeOfSeconds(time: number): { readonly seconds: number; readonly nanos: number } {
-  const seconds = Math.floor(time);
-  return { seconds, nanos: Math.floor((time - seconds) * 1_000_000) * 1_000 };
 }

@@ -9,12 +9,13 @@ import {
   type Hole,
   isHole,
   type Piece,
+  sendableTimeNs,
   withHoles,
 } from "../../tar/index.ts";
 import { wholeNumber } from "../arguments.ts";
 import { encoded } from "../grpc/channel.ts";
 import { invalidOption } from "../errors/errors.ts";
-import { timeOfNanoseconds, timeOfSeconds, type SentEntry } from "./tree-entry.ts";
+import { NS_PER_SECOND, type SentEntry, timeOfNanoseconds } from "./tree-entry.ts";
 import { ANSWERED, type UntilAnswered } from "./write.ts";
 
 /** Files up to this size are sent in the same message as their item. */
@@ -273,8 +274,13 @@ function itemOf(entry: SentEntry, data: Uint8Array, size: number): SentItem {
 }
 
 function timeOf(mtimeSeconds: number | undefined, mtimeNs: bigint | undefined): SentItem["mtime"] {
-  if (mtimeNs !== undefined) return timeOfNanoseconds(mtimeNs);
-  return mtimeSeconds === undefined ? undefined : timeOfSeconds(mtimeSeconds);
+  const timeNs = mtimeNs ?? (mtimeSeconds === undefined ? undefined : wholeSecondsNs(mtimeSeconds));
+  return timeNs === undefined ? undefined : timeOfNanoseconds(sendableTimeNs(timeNs));
+}
+
+/** An archive has a fraction of a second only in a pax header, where it is in `mtimeNs`, too. */
+function wholeSecondsNs(seconds: number): bigint {
+  return BigInt(Math.floor(seconds)) * NS_PER_SECOND;
 }
 
 const TYPES = {

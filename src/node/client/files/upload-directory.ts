@@ -5,6 +5,7 @@ import {
   type Owners,
   readLocal,
   type ReceivedEntry,
+  sendableTimeNs,
   type SentFile,
 } from "../../tar/index.ts";
 import { checkOptions } from "../arguments.ts";
@@ -226,7 +227,7 @@ class Upload {
     );
     this.#left.addUnnamed(failed - reported);
     const bits = this.#options.specialBits === true ? 0o7777 : 0o777;
-    const { seconds, nanos } = timeOfNanoseconds(root.mtimeNs ?? 0n);
+    const { seconds, nanos } = timeOfNanoseconds(sendableTimeNs(root.mtimeNs ?? 0n));
     const attributes = {
       uid: root.uid,
       gid: root.gid,

@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import type { GuestPath, NewTreeEntry } from "../../client/index.ts";
-import type { TarEntry } from "../../tar/index.ts";
+import { sendableTimeNs, type TarEntry } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
@@ -34,12 +34,13 @@ export async function writeFile(
 const NS_PER_SECOND = 1_000_000_000n;
 
 const NS_PER_MS = 1_000_000n;
-/** Range of a Date: this many milliseconds before and after 1970 (ECMA-262, 21.4.1.1). */
-const DATE_LIMIT_MS = 8.64e15;
 
-/** A time as the calls expect it: exact if nanoseconds are known, otherwise to the microsecond. */
+/**
+ * A time as the calls expect it: exact if nanoseconds are known, otherwise to the microsecond. A time that the calls
+ * cannot send becomes the nearest one.
+ */
 export function timeOf(mtimeSeconds: number, mtimeNs?: bigint): { readonly mtime: Date; readonly mtimeNanos: number } {
-  const timeNs = mtimeNs ?? BigInt(Math.floor(mtimeSeconds * 1_000_000)) * 1_000n;
+  const timeNs = sendableTimeNs(mtimeNs ?? BigInt(Math.floor(mtimeSeconds * 1_000_000)) * 1_000n);
   const nanos = ((timeNs % NS_PER_SECOND) + NS_PER_SECOND) % NS_PER_SECOND;
   return { mtime: new Date(Number((timeNs - (nanos % NS_PER_MS)) / NS_PER_MS)), mtimeNanos: Number(nanos) };
 }
@@ -47,10 +48,7 @@ export function timeOf(mtimeSeconds: number, mtimeNs?: bigint): { readonly mtime
 /** Converts an entry of an archive to one for `writeTree`. */
 export function newTreeEntryOf(entry: UploadEntry & Pick<NewTreeEntry, "type">): NewTreeEntry {
   const { mtimeSeconds, mtimeNs, ...rest } = entry;
-  const time = timeOf(mtimeSeconds, mtimeNs);
-  if (!Number.isNaN(time.mtime.getTime())) return { ...rest, ...time };
-  const mtime = new Date(Math.sign(mtimeSeconds) * DATE_LIMIT_MS);
-  return { ...rest, mtime, mtimeNanos: time.mtimeNanos, mtimeSeconds: String(Math.floor(mtimeSeconds)) };
+  return { ...rest, ...timeOf(mtimeSeconds, mtimeNs) };
 }
 
 /** Converts the entries of an archive to those for `writeTree`. */
