@@ -35,7 +35,8 @@ process.stdout.on("error", leaveUnwritten);
 process.stderr.on("error", () => undefined);
 const status = await guestctl(process.argv.slice(2), process);
 await Promise.all([flushed(process.stdout), flushed(process.stderr)]);
-// The exit waits for threads. A file system that does not answer may block one of them. Let signals end guestctl then.
+// process.exit waits for threads, and a file system that does not answer may block one. Give signals their default
+// action, so that they can still end guestctl.
 defaultSignals(process);
 // A pending read of standard input would keep the process alive.
 process.exit(status);

@@ -4,7 +4,10 @@ import { isHole, type Piece, withHoles } from "./holes.ts";
 /** A file of at most this size is read in one piece. */
 export const SMALL_BYTES: number = 64 * 1024;
 const CHUNK_BYTES = 256 * 1024;
-/** Read size for sparse files. Most of the data is zeros, which become holes, so that little memory is needed for it. */
+/**
+ * Size of each read of a sparse file. A large buffer is enough, because most of the data is zeros, which become holes
+ * and need no memory.
+ */
 const SPARSE_CHUNK_BYTES = 4 * 1024 * 1024;
 
 /**
@@ -20,7 +23,7 @@ export async function* fileContent(path: string | Buffer, sizeBytes: number): As
  * lseek(2)).
  */
 export async function* sparseContent(path: string | Buffer, sizeBytes: number): AsyncGenerator<Piece> {
-  // Pieces are copied, because this memory is used again.
+  // Pieces are copies, because `buffer` is overwritten by the next read.
   const buffer = Buffer.allocUnsafe(Math.min(SPARSE_CHUNK_BYTES, sizeBytes));
   async function* chunks(): AsyncGenerator<Buffer> {
     yield* chunksOf(path, sizeBytes, () => buffer);

@@ -7,11 +7,11 @@ import { join } from "node:path";
  * send directories without end.
  */
 const HELD_BYTES = 4 * 1024 * 1024;
-/** Memory of one deferred directory, without its path. */
+/** Estimated memory of one deferred directory, in addition to its path. */
 const OVERHEAD_BYTES = 128;
 /** Size of a record in the file without its path: mode, path length, time, owner and group. */
 const HEAD_BYTES = 24;
-/** The value of chown(2) for an owner or group that is not changed. */
+/** With this value in place of an id, chown(2) leaves the owner or group unchanged. */
 const UNCHANGED = 0xffff_ffff;
 
 /**
@@ -30,7 +30,7 @@ export interface DeferredDirectory {
 export class DeferredDirectories implements Disposable {
   #held: DeferredDirectory[] = [];
   #heldBytes = 0;
-  /** Sizes of the blocks of records in the file. */
+  /** The size of each block of records in the file. */
   readonly #pieces: number[] = [];
   #fd: number | undefined;
 

@@ -71,7 +71,10 @@ export function readHeader(block: Buffer): TarHeader | undefined {
   };
 }
 
-/** Writes a header block. Truncates a name longer than 100 bytes, so a pax header before it must have the full name. */
+/**
+ * Writes a header block. A name longer than 100 bytes is truncated, so the caller must write a pax header with the full
+ * name before it.
+ */
 export function writeHeader(header: TarHeader): Buffer {
   const flag = Object.entries(TYPE_BY_FLAG).find(([, type]) => type === header.type)?.[0];
   if (flag === undefined) throw new Error(`no tar type for ${header.type}`);

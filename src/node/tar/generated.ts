@@ -12,16 +12,17 @@ const GENERATED: ReadonlySet<number> = new Set([
   0x27e0eb, // cgroup
   0x63677270, // cgroup2
 ]);
-/** Limit on a generated file; larger ones are images of the kernel's memory. */
+/** Limit on the size of a generated file. A larger file is not text, but for example an image of the kernel's memory. */
 const LIMIT_BYTES = 16 * 1024 * 1024;
 const CHUNK_BYTES = 64 * 1024;
 
-/** Cache by device number, so that statfs is called once for each device. */
+/** Caches the result for each device number, so that statfs is called only once for each device. */
 const isGeneratedDevice = new Map<bigint, boolean>();
 
 /** Whether the kernel generates the file when it is read. Then its reported size is not the size of its content. */
 export function isGenerated(path: Buffer, dev: bigint): boolean {
-  // Disks have a major number, and these file systems do not (Documentation/admin-guide/devices.txt, major 0).
+  // A file system on a disk has a major device number above 0. File systems that generate files have 0
+  // (Documentation/admin-guide/devices.txt).
   if (majorOf(dev) !== 0n) return false;
   const known = isGeneratedDevice.get(dev);
   if (known !== undefined) return known;

@@ -8,7 +8,7 @@ export type Piece = Buffer | Hole;
 
 /** Shorter runs of zeros are sent as bytes, because the message for a hole would be as large. */
 const LEAST_BYTES = 64 * 1024;
-/** Larger holes are split, so that a receiver that waits for the file sees progress. */
+/** Limit on one hole. Longer holes are split, so that the receiver sees progress within a long one. */
 const MOST_BYTES = 64 * 1024 * 1024;
 const ZEROS = Buffer.alloc(256 * 1024);
 

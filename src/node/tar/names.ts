@@ -16,7 +16,10 @@ export function partsOf(name: Buffer): string[] {
 /** Matches a name with a NUL, or with an empty part, "." or ".." at any position. */
 const UNCLEAN = /(?:^|\/)\.{0,2}(?:\/|$)|\0/;
 
-/** Whether `partsOf` accepts a name, and the name has no empty parts and no ".". The agent sends only such names. */
+/**
+ * Whether `partsOf` accepts the name and the name has no empty part and no ".". The agent sends only names for which
+ * this is true.
+ */
 export function isCleanName(name: Buffer): boolean {
   return !UNCLEAN.test(name.toString("latin1"));
 }

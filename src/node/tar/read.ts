@@ -20,7 +20,7 @@ export interface TarEntry extends TarHeader {
   readonly readAll?: (() => Buffer) | undefined;
 }
 
-/** Limit on a name or pax header. */
+/** Limit on the size of a long name or of a pax header. */
 const META_LIMIT_BYTES = 1024 * 1024;
 
 /** Seconds in a pax header (pax(1), mtime). */
@@ -56,7 +56,7 @@ export async function* readTar(stream: AsyncIterable<Uint8Array>): AsyncGenerato
     for await (const rest of part) void rest;
     await bytes.exactly(paddingBytes(entry.size));
   }
-  // Read the bytes after the end too, or the sender would wait forever.
+  // Also read the bytes after the archive's end, because the sender would otherwise wait until they are read.
   await bytes.skipToEnd();
 }
 

@@ -62,8 +62,8 @@ const LINKABLE = 1_000_000;
 /** Options of `unpack`. Without options about owners, everything belongs to the user of this process. */
 export interface UnpackOptions extends Owners {
   /**
-   * Called for each entry that cannot be written, or whose content ended early; the others are unpacked. Default: the
-   * first such entry ends the unpacking.
+   * Called for each entry that cannot be written or whose content ended early; the other entries are still unpacked.
+   * Without this callback, unpacking ends at the first such entry.
    */
   readonly onFailure?: ((name: Buffer, error: EntryError) => void) | undefined;
   /** Umask of the unpacked entries. Default: the umask of this process. */
@@ -240,7 +240,7 @@ class UnpackTarget implements Disposable {
       try {
         if (uid !== undefined || gid !== undefined) lchownSync(path, uid ?? UNCHANGED, gid ?? UNCHANGED);
         utimesSync(path, String(mtimeSeconds), String(mtimeSeconds));
-        // Keep the setgid and sticky bits that this machine has given the directory.
+        // Keep the setgid and sticky bits that the directory already has on this machine.
         chmodSync(path, (lstatSync(path).mode & SPECIAL_BITS) | mode);
       } catch (error) {
         fail(path.subarray(this.#root.length + 1), error);

@@ -209,7 +209,8 @@ export class Commands {
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput | WorkloadOutput<Buffer> {
     checkOptions("the options of workloadOutput()", options, WORKLOAD_OUTPUT);
     const first = { case: "attach", value: attachMessage(undefined, options) } as const;
-    // `acknowledge()` is never called here, because it would change nothing: the agent drops the oldest output anyway.
+    // `acknowledge()` is never called for this output: it would have no effect, because the agent drops the oldest
+    // output whether or not it was read.
     return this.#kept(
       { name: "", first, options: { ...options, acknowledge: "manual", forget: false } },
       { hasStdin: false, isText: isTextIn(options.encoding) },

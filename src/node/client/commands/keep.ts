@@ -103,11 +103,11 @@ export interface AttachOptions extends KeptOptions {
   readonly stdoutOffset?: number | undefined;
   /** Bytes of standard error that the caller already has. */
   readonly stderrOffset?: number | undefined;
-  /** Receive only output from now on. */
+  /** Receive only the output that is written from now on. */
   readonly fromNow?: boolean | undefined;
   /** "utf8" (default): the output streams yield text. "buffer": they yield bytes. */
   readonly encoding?: "utf8" | "buffer" | undefined;
-  /** Size of the command's terminal from now on; ignored for a command without a terminal. */
+  /** The new size of the command's terminal; ignored for a command without a terminal. */
   readonly terminal?: { readonly cols: number; readonly rows: number } | undefined;
 }
 

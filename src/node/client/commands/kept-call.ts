@@ -26,7 +26,7 @@ const LONGEST_PAUSE_MS = 2_000;
 const FORGET_MS = 2_000;
 /** Limit on signals that are queued while disconnected. */
 const WAITING_SIGNALS = 64;
-/** Output names by the numbers of the enum ExecStream. */
+/** The output names, indexed by the numbers of the enum ExecStream. */
 const STREAMS: readonly (undefined | "stdout" | "stderr")[] = [undefined, "stdout", "stderr"];
 
 /** Parameters of a KeptCall. */
@@ -56,7 +56,7 @@ type State =
   | { readonly kind: "attached"; readonly call: ExecCall }
   /** The connection is lost. `call` is the attempt in progress, which the agent has not answered yet. */
   | { readonly kind: "reconnecting"; readonly call?: ExecCall; readonly answer?: Deferred<undefined> }
-  /** The exit frame has been received, and the agent is about to end the call. */
+  /** The client has received the exit frame; the agent is about to end the call. */
   | { readonly kind: "exited"; readonly call: ExecCall }
   /** The listener has been notified of the end. */
   | { readonly kind: "over"; readonly call?: undefined };
@@ -84,7 +84,7 @@ export class KeptCall implements ExecWire {
   /** The agent's first answer; undefined before it. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
-  /** Why the call failed; undefined while it runs, and if it ended with the command's exit. */
+  /** Why the call failed. Undefined while the call runs, and after it ended because the command exited. */
   #failure: GuestError | undefined;
   readonly input: KeptInput = new KeptInput();
 
@@ -178,7 +178,7 @@ export class KeptCall implements ExecWire {
     return new ExecCall(this.#channel.current, { ...options, signal: this.#parts.options.signal }, first);
   }
 
-  /** Listens to a call, and ignores it as soon as it is no longer the current call. */
+  /** Listens to a call. As soon as another call is the current one, events of this call are ignored. */
   #follow(call: ExecCall): void {
     const own = (tell: () => void): void => {
       if (call === this.#state.call) tell();

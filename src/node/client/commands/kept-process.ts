@@ -90,8 +90,8 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   }
 
   /**
-   * Frees the name and the buffer of the command, which must have ended. Waits for the agent's answer to the start. If
-   * the call failed, was detached or was never attached, forgets nothing and rejects with GuestError.
+   * Frees the name and the buffer of the command, which must have ended. First waits for the agent's answer to the
+   * start. Rejects with GuestError, and frees nothing, if the call failed, was detached or was never attached.
    */
   async forget(): Promise<void> {
     await this.attached;

@@ -36,7 +36,7 @@ export class KeptInput {
   /** How many of the pieces in `#held` the current call has sent, and how many bytes of the window they use. */
   #sent = 0;
   #sentBytes = 0;
-  /** Callbacks that run once fewer bytes than `below` are kept. */
+  /** Callbacks of waiting writers. Each runs as soon as fewer than `below` bytes are kept. */
   #waiting: { readonly below: number; readonly done: () => void }[] = [];
   /** Sends a frame on the attached call; undefined while there is none. */
   #send: ((frame: Frame) => void) | undefined;
@@ -204,7 +204,7 @@ export class KeptOutputs {
     this.#onAcknowledged = onAcknowledged;
   }
 
-  /** Offsets after the last received bytes. */
+  /** The offset after the last received byte of each output. */
   get offsets(): OutputOffsets {
     return this.#offsets(({ before, receivedBytes, gaps }) =>
       gaps.reduce((offset, { bytes }) => offset + bytes, before + receivedBytes),
@@ -232,7 +232,7 @@ export class KeptOutputs {
     this.#at[output].receivedBytes += count;
   }
 
-  /** Records a gap. Returns the offset at which it begins. */
+  /** Records a gap in an output. Returns the offset of the gap's first byte. */
   skip(output: Output, bytes: number): number {
     const { [`${output}Offset` as const]: offset } = this.offsets;
     this.#at[output].gaps.push({ after: this.#at[output].receivedBytes, bytes });

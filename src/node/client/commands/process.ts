@@ -35,7 +35,10 @@ export interface ProcessParts {
   readonly readers?: OutputReaders | undefined;
   /** Whether the outputs that the caller reads yield text. */
   readonly isText: boolean;
-  /** The command, if `wait` is to reject with CommandError unless the exit code is 0. */
+  /**
+   * The command's program and arguments, for a CommandError. If set, `wait` rejects with that error unless the exit
+   * code is 0.
+   */
   readonly checked?: readonly string[] | undefined;
 }
 
@@ -62,11 +65,11 @@ export class GuestProcess<Output extends string | Buffer = string> {
   #web: WebStreams<Output> | undefined;
   #exit: ExecExit | undefined;
   #failed = false;
-  /** Why this side has ended the command. */
+  /** The error because of which this side has ended the command. */
   #abandoned: { readonly error: unknown } | undefined;
   readonly #checked: readonly string[] | undefined;
   #stderrEnd = Buffer.alloc(0);
-  /** Settles when the readers have read everything. */
+  /** Settles when all output that this library reads for the caller has been read. */
   readonly #read: Promise<unknown>;
   #result: Promise<CommandResult> | undefined;
 
@@ -135,7 +138,8 @@ export class GuestProcess<Output extends string | Buffer = string> {
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");
-    // Pieces are joined only at a line end: adding each piece to the line would copy a long line again and again.
+    // Pieces are joined only when the line is complete: joining each new piece at once would copy the whole line each
+    // time.
     let pieces: string[] = [];
     let length = 0;
     for await (const bytes of this[from] as AsyncIterable<Buffer | string>) {

@@ -80,7 +80,7 @@ class Collected {
     this.#limitBytes = limitBytes;
   }
 
-  /** Throws GuestError at the limit. */
+  /** Adds a piece of output. Throws GuestError if the output then exceeds the limit. */
   add(piece: Buffer): void {
     this.#bytes += piece.length;
     if (this.#bytes > this.#limitBytes) {

@@ -5,9 +5,9 @@ import { messageOf } from "../../../shared/errors.ts";
 import { failure, invalidOption } from "../errors/errors.ts";
 
 /**
- * What a standard stream of a command is connected to, as in node:child_process: "pipe" means the stream of the
- * process, and "inherit" means the same stream of this program. With "ignore", output is read and dropped, and there is
- * no input.
+ * What a standard stream of a command is connected to, as in node:child_process. "pipe": the caller reads or writes the
+ * stream of the returned process. "inherit": the same standard stream of this program. "ignore": output is read and
+ * dropped, and input is empty.
  */
 export type Stdio = "pipe" | "inherit" | "ignore";
 
@@ -34,8 +34,9 @@ export function isTextIn(encoding: "utf8" | "buffer" | undefined = "utf8"): bool
 /** Callbacks for the output of a command. */
 export interface OutputListeners<Output extends string | Buffer = string> {
   /**
-   * Called with each piece of standard output as it arrives; characters are never split. If it returns a promise, the
-   * next piece waits for it, and so may the command. If it throws, the command is cancelled and the call rejects.
+   * Called with each piece of standard output as it arrives; no piece ends within a character. If the callback returns
+   * a promise, the next piece is delivered after the promise has resolved; meanwhile the command may be blocked,
+   * because its output is not read. If the callback throws, the command is cancelled and the call rejects.
    */
   readonly onStdout?: ((piece: Output) => unknown) | undefined;
   /** Like `onStdout`, for standard error. */
@@ -57,15 +58,15 @@ function isStdio(value: unknown): value is Stdio {
 
 /** A reader that receives an output instead of the caller. */
 export interface OutputReader {
-  /** Called with the bytes of each piece, before `onPiece`. */
+  /** Called with the bytes of each piece, before `onPiece` is called. */
   readonly onBytes?: ((bytes: Buffer) => unknown) | undefined;
-  /** The caller's callback. It receives text or bytes, as `isText` says. */
+  /** The caller's callback. It receives text if `isText` is true, and bytes otherwise. */
   readonly onPiece?: ((piece: never) => unknown) | undefined;
   /** Whether `onPiece` receives text. */
   readonly isText: boolean;
 }
 
-/** How to read the outputs of a command; undefined for an output that the caller reads. */
+/** How to read the outputs of a command. The field of an output is undefined if the caller reads that output itself. */
 export interface OutputReaders {
   readonly stdout: OutputReader | undefined;
   readonly stderr: OutputReader | undefined;

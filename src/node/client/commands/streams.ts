@@ -100,11 +100,11 @@ export class OutputStream extends Readable {
   /** Adds the next received bytes. */
   accept(bytes: Uint8Array): void {
     if (!this.destroyed) this.#add(this.#text === undefined ? bytes : this.#text.write(bytes));
-    // A flowing stream has passed the bytes to its reader already.
+    // If the stream is flowing, its reader has already received the bytes.
     this.#onRead?.();
   }
 
-  /** Must be called after the last bytes. */
+  /** Ends the stream. Must be called after the last bytes were added. */
   end(): void {
     const rest = this.#text?.end() ?? "";
     if (!this.destroyed) this.#add(rest);
@@ -166,7 +166,7 @@ export class OutputStream extends Readable {
  * and counts as unread.
  */
 class TextPieces {
-  /** Whether `unreadBytes` will be called. */
+  /** Whether to record the sizes of pieces for `unreadBytes`. */
   readonly #isCounted: boolean;
   /** The first bytes of an incomplete character. */
   #held: Buffer = Buffer.alloc(0);
@@ -182,7 +182,7 @@ class TextPieces {
   write(bytes: Uint8Array): string {
     const all = this.#held.length === 0 ? bufferOf(bytes) : Buffer.concat([this.#held, bytes]);
     const end = completeEnd(all);
-    // A copy: the rest must not keep the memory of a whole frame.
+    // Copy the rest, because a view of it would keep the memory of the whole frame in use.
     this.#held = Buffer.from(all.subarray(end));
     return this.#piece(all.toString("utf8", 0, end), end);
   }

@@ -43,7 +43,7 @@ export interface ExecWire {
   readonly onRead?: (() => void) | undefined;
 }
 
-/** A queued frame. `sent` is called once the next frame may be sent. */
+/** A queued frame. `sent` is called when the caller may send the next frame. */
 interface HeldFrame {
   readonly frame: Frame;
   readonly sent: (() => void) | undefined;
@@ -55,9 +55,9 @@ export class ExecCall implements ExecWire {
   readonly #signal: AbortSignal | undefined;
   readonly #call: ClientDuplexStream<ExecFrame, ExecFrame>;
   /**
-   * Frames after the first one are queued here until the call has its HTTP/2 stream. They are not written before that,
-   * because only the stream allows discarding them after the command's end. Undefined once the stream is known or the
-   * call has ended.
+   * Frames after the first one are queued here until the call has its HTTP/2 stream. They cannot be written earlier,
+   * because only that stream can discard them if the command ends first. Undefined once the call has its stream or has
+   * ended.
    */
   #held: HeldFrame[] | undefined = [];
   /** The time limit at which the call was cancelled, because the agent had not answered it; otherwise undefined. */

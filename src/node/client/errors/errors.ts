@@ -171,8 +171,9 @@ export function unreadable(problem: string, cause?: unknown): GuestError {
 }
 
 /**
- * Returns a GuestError if grpc-js could not decompress a message; undefined for other errors. The error of grpc-js then
- * has neither code nor details, because it copies them from the exception (ResolvingCall of 1.14).
+ * Returns a GuestError if grpc-js failed to decompress a message; undefined for other errors. Such an error is
+ * recognised by its missing `details`, because grpc-js copies the status from an exception that has none (ResolvingCall
+ * of 1.14).
  */
 export function uncompressed(error: ServiceError): GuestError | undefined {
   if (typeof (error as Partial<ServiceError>).details === "string") return undefined;
@@ -307,8 +308,8 @@ export function mayConnect(error: unknown): boolean {
 }
 
 /**
- * How long to search for the reason why a call had no connection, in milliseconds. Undefined if the error already has
- * the reason, or if the call had a connection.
+ * How long to search for the reason why a call had no connection, in milliseconds. Undefined if no search is necessary,
+ * because the error already has the reason or the call had a connection.
  */
 export function explanationLimitMs(error: ServiceError): number | undefined {
   if (isUnconnected(error)) return SILENCE_LIMIT_MS;

@@ -1,8 +1,8 @@
 import { GuestError, type GuestStatus } from "./errors.ts";
 
 /**
- * Statuses that grpc-js uses for a failed connection and for other failures. Without a reason from the agent or this
- * library, such a status means that the connection failed.
+ * Statuses that grpc-js uses both for a failed connection and for other failures. If neither the agent nor this library
+ * has given a reason, such a status means that the connection failed.
  */
 const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKNOWN"]);
 

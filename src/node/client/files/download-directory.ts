@@ -63,7 +63,7 @@ export async function downloadDirectory(
       return { ...copied, skipped: left.skipped };
     } catch (error) {
       if (!(error instanceof GuestError) || resumes === RESUMES || limit.isOver || !isBegun) throw error;
-      // The limit of `reached` may have expired, but the limit of the whole copy has not.
+      // DEADLINE_EXCEEDED may come from the shorter limit of `reached`, while the whole copy still has time.
       const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
       if (!isAway && !isLost(error)) throw error;
       options.onReconnect?.(error);
@@ -107,8 +107,8 @@ async function attempt(
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
   const call = (): CallOptions => ({ signal, waitForReady, requestTimeoutMs: limit.left() });
   const top = Buffer.from(pathBytes(path));
-  // `end` also stops the reading when a local failure ends the copy: the agent might have nothing more to send, and the
-  // reading would wait for it.
+  // `end` also stops reading from the agent when a local failure ends the copy. Otherwise the copy would wait for the
+  // next message, and the agent may have nothing more to send.
   using end = new CopyEnd(signal, limit);
   const attributes = await files.stat(top, { ...call(), ...place });
   const fail = (failed: Pick<LeftEntry, "rawName" | "errno" | "local">): void => {

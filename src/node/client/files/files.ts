@@ -166,7 +166,7 @@ export class Files {
     return this.#stat(path, false, options);
   }
 
-  /** Returns the attributes of a path; of a symbolic link, its own. */
+  /** Returns the attributes of a path. For a symbolic link, returns the attributes of the link itself. */
   lstat(path: GuestPath, options: PlaceOptions = {}): Promise<FileStat> {
     checkOptions("the options of lstat()", options, PLACE);
     return this.#stat(path, true, options);
@@ -278,7 +278,7 @@ export class Files {
     await this.#set(path, { mode }, { ...options, follow: true });
   }
 
-  /** Sets the user and group ids of a path; of a symbolic link, those of its target. */
+  /** Sets the user and group ids of a path. If the path is a symbolic link, sets the ids of its target. */
   async chown(path: GuestPath, uid: number, gid: number, options: PlaceOptions = {}): Promise<void> {
     checkOptions("the options of chown()", options, PLACE);
     await this.#set(path, { uid, gid }, { ...options, follow: true });

@@ -5,7 +5,7 @@ import type { LeftEntry } from "./tree-entry.ts";
 const NAMED = 3;
 /** Limit on failed entries, whose names are all kept in memory; at the limit the copy fails. */
 const LIMIT = 1_000_000;
-/** Errno of the entries that a copy does not support: devices, FIFOs and sockets. */
+/** The errno that is reported for entries that a copy does not support: devices, FIFOs and sockets. */
 const UNSUPPORTED = "EOPNOTSUPP";
 
 /** Collects the entries that a directory copy leaves out. Reports each entry once, even if the copy starts over. */

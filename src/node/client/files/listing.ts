@@ -18,7 +18,7 @@ export interface OpendirOptions extends PlaceOptions {
   readonly recursive?: boolean | undefined;
   /** Levels of directories to list. Infinity means all levels. Default: 1, the entries of the directory itself. */
   readonly depth?: number | undefined;
-  /** Number of entries after which the listing ends. Default: Infinity, which means no limit, as does 0. */
+  /** Number of entries after which the listing ends. Default: Infinity. Both Infinity and 0 mean that there is no limit. */
   readonly maxEntries?: number | undefined;
   /** Descend into mount points. Default: false. */
   readonly crossMounts?: boolean | undefined;

@@ -54,8 +54,8 @@ export interface ReadTreeOptions extends PlaceOptions {
    */
   readonly hardLinks?: boolean | undefined;
   /**
-   * Yield the targets of symbolic links in place of the links. Default: false. A broken link, and a link to a directory
-   * that contains the link, is reported to `onFailure` ("ENOENT", "ELOOP").
+   * Yield the target of each symbolic link in place of the link. Default: false. `onFailure` is called for a broken
+   * link ("ENOENT") and for a link to a directory that contains the link ("ELOOP").
    */
   readonly followLinks?: boolean | undefined;
   /**
@@ -93,8 +93,8 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
   }
 
   /**
-   * Number of failed entries for which `onFailure` was not called: older agents name only the first 100. 0 before the
-   * end.
+   * Number of failed entries for which `onFailure` was not called, because older agents name only the first 100. It is
+   * 0 until the end of the tree.
    */
   get unnamed(): number {
     return this.#archive.unnamed;
@@ -259,7 +259,7 @@ async function skipRest(pieces: AsyncGenerator<Piece>): Promise<void> {
   try {
     while ((await pieces.next()).done !== true);
   } catch (error) {
-    // The caller did not read the content, so it need not know that it was incomplete.
+    // Ignore that the content was incomplete, because the caller did not read it.
     if (entryErrorOf(error) === undefined) throw error;
   }
 }

@@ -34,7 +34,10 @@ export interface TreeEntry {
   /** Whether the file is sparse. */
   readonly sparse: boolean;
   readonly content: AsyncIterable<Buffer>;
-  /** The same content with holes instead of zeros. Read either this or `content`. A copy of the entry lacks it. */
+  /**
+   * The same content, with holes instead of long runs of zeros. Read either `pieces` or `content`, not both. Copying
+   * the entry with `{ ...entry }` does not copy this field.
+   */
   readonly pieces: AsyncIterable<Piece>;
   /**
    * Returns the whole content of a small file at once, if it has arrived with the entry. Use either this or `content`.
@@ -65,8 +68,8 @@ export interface NewTreeEntry {
    */
   readonly mtimeNanos?: number | undefined;
   /**
-   * Seconds since 1970 in decimal, for a time out of the range of Date. Ignored if `mtime` is within its range. A time
-   * that is not in the years 1 to 9999 becomes the nearest one that is.
+   * Seconds since 1970 as a decimal text, for a time that Date cannot express. Ignored if `mtime` is a valid Date. A
+   * time before year 1 or after year 9999 becomes the nearest time that is in that range.
    */
   readonly mtimeSeconds?: string | undefined;
   /** Size of `content` in bytes. Required for a file whose content is not text or bytes. */

@@ -23,7 +23,7 @@ const SMALL_BYTES = 64 * 1024;
 /** Limit on the bytes of a message, both with many items and with a part of a large file. */
 const MESSAGE_BYTES = 256 * 1024;
 const MESSAGE_ITEMS = 512;
-/** Limit on the time that an entry waits for more entries in the same message. */
+/** How long an entry may wait until more entries have arrived that fit into the same message. */
 const LATE_MS = 50;
 const NONE = new Uint8Array(0);
 
@@ -96,7 +96,8 @@ export class TreeSender {
     let isFinished = false;
     try {
       for (;;) {
-        // Entries that have arrived already are read synchronously.
+        // Entries that have already arrived are read synchronously, so let other work of the event loop run from time
+        // to time.
         if (turns.isDue) {
           if (this.#items.length > 0) await this.#flush();
           await turns.next();
@@ -196,8 +197,8 @@ export class TreeSender {
     this.#items = [];
     this.#bytes = 0;
     if (sent.length === 0) return;
-    // Do not wait for this message, so that the next one is collected while it is sent. But wait for the message before
-    // it.
+    // Wait for the previous message, but not for this one, so that the next message is filled while this one is being
+    // sent.
     const before = this.#writing;
     this.#writing = this.#parts.write(itemsMessage(sent));
     this.#isAnswered = (await before) === ANSWERED;
@@ -278,7 +279,10 @@ function timeOf(mtimeSeconds: number | undefined, mtimeNs: bigint | undefined): 
   return timeNs === undefined ? undefined : timeOfNanoseconds(sendableTimeNs(timeNs));
 }
 
-/** An archive has a fraction of a second only in a pax header, where it is in `mtimeNs`, too. */
+/**
+ * Rounds down to full seconds. In an archive only a pax header can contain a fraction, and then `mtimeNs` contains the
+ * exact time.
+ */
 function wholeSecondsNs(seconds: number): bigint {
   return BigInt(Math.floor(seconds)) * NS_PER_SECOND;
 }

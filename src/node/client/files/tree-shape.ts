@@ -19,8 +19,8 @@ const NANOS_PER_SECOND = 1_000_000_000;
 const NS_PER_MS = 1_000_000;
 
 /**
- * An entry of an archive in the shape of `readTree`. `pieces` and `readAll` are not own properties, so that a copy with
- * another `content` does not have the old content in these.
+ * An entry of an archive in the shape of `readTree`. `pieces` and `readAll` are getters of the class instead of own
+ * properties, so that a copy such as `{ ...entry, content }` does not contain them: they would return the old content.
  */
 class ReadEntry implements TreeEntry {
   readonly type: TreeEntry["type"];
@@ -115,7 +115,7 @@ function bytesOf(path: GuestPath, entry: NewTreeEntry, field: string): Buffer {
   return contentOf(path);
 }
 
-/** The time in nanoseconds since 1970; undefined if the entry has none. */
+/** Returns the modification time in nanoseconds since 1970; undefined if the entry has no time. */
 function nanosecondsOf(entry: NewTreeEntry): bigint | undefined {
   const { mtime, mtimeNanos, mtimeSeconds } = entry;
   if (mtime === undefined) {

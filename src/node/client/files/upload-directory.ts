@@ -78,7 +78,7 @@ class Upload {
   #done = 0;
   /** Files that this call wrote in earlier attempts. */
   readonly #written = new Map<string, SentFile>();
-  /** Guest time before anything was written. Undefined if it is unknown; then no file is skipped. */
+  /** The guest's time before anything was written. If it is undefined, the time is not known, and no file is skipped. */
   #begunNs: bigint | undefined;
   #isBegun = false;
   #files = 0;
@@ -265,8 +265,8 @@ class Upload {
   }
 
   /**
-   * Whether the entry failed because it exists and `keepExisting` is set. An existing entry in place of a directory is
-   * a failure nevertheless.
+   * Whether the entry was left unchanged because it exists and `keepExisting` is set. This does not include an existing
+   * file where a directory was sent, which is a failure.
    */
   #isKept({ rawName, errno }: LeftEntry): boolean {
     return errno === "EEXIST" && this.#sent.get(rawName.toString("latin1")) !== "directory";

@@ -69,7 +69,7 @@ const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["event
 };
 const LONGEST_PAUSE_MS = 2_000;
 
-/** How a watch makes its calls. */
+/** The channel of a watch, and how the watch gets a new one. */
 export interface WatchParts {
   readonly channel: Channel;
   /** Creates a channel to the agent. */
@@ -89,7 +89,7 @@ export function watchDirectory(
   const request = { ...placeOf(path, call), recursive, names: [...names], ignore: [...ignore], crossMounts };
   const resumeMs = resumeTimeoutOf({ resume });
   const calls = new RedialledChannel(channel, dial);
-  // The limit is for the whole watch, also after it has reconnected.
+  // This limit applies to the whole watch, including its reconnects.
   const limit = new TimeLimit(call.requestTimeoutMs);
   let wasBegun = false;
   const decode = ({ watching, events }: WatchResponse): DirectoryEvent[] => {

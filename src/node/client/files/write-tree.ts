@@ -78,7 +78,8 @@ export async function writeTree(
   const answers = (call as AsyncIterable<WriteTreeResponse>)[Symbol.asyncIterator]();
   const answered = deferred<void>();
   const orAnswer = untilAnswered(answered.promise);
-  // Do not wait for a write after the agent's answer: a call that has ended never runs the callback of a later write.
+  // Once the agent has answered, stop waiting for writes: after the end of a call, the callback of a later write never
+  // runs.
   const write: Write = (message) => orAnswer(new Promise((resolve) => call.write(message, () => resolve())));
   const place = {
     path: pathBytes(path),

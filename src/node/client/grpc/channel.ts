@@ -84,7 +84,10 @@ export class Channel {
     return this.#agentVersion;
   }
 
-  /** The address of the last connection, if there are several addresses or a vsock address. */
+  /**
+   * The address to which the client last connected. Undefined if the client has only one address and it is not a vsock
+   * address.
+   */
   get addressInUse(): string | undefined {
     return this.#link.inUse?.();
   }
@@ -125,7 +128,7 @@ export class Channel {
   /**
    * Calls a unary method once. Rejects with GuestError.
    *
-   * @param atMs deadline by Date.now(); by default from `options.requestTimeoutMs`
+   * @param atMs deadline, as a value of Date.now(); default: the time now plus `options.requestTimeoutMs`
    */
   async unary<I extends DescMessage, O extends DescMessage>(
     method: DescMethodUnary<I, O>,

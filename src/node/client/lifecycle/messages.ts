@@ -63,7 +63,10 @@ export type ListeningPort = Plain<PortMessage>;
 /** The TCP ports on which processes listen (message ListPortsResponse). */
 export type PortList = Plain<ListPortsResponse>;
 
-/** Ports that have begun or ceased to listen; in the first message all ports that listen (message WatchPortsResponse). */
+/**
+ * Ports on which processes have begun or ceased to listen. The first message contains all ports on which processes
+ * listen (message WatchPortsResponse).
+ */
 export type PortChanges = Plain<WatchPortsResponse>;
 
 /** From where a port can be reached, once a process listens on it (message WaitForPortResponse). */

@@ -16,8 +16,8 @@ const DEFAULT_ENTROPY_BYTES = 64;
 /** Limit for a restored guest to answer its first call. */
 const DEFAULT_REACH_TIMEOUT_MS = 10_000;
 /**
- * If the guest's clock is off by more than this after the restore steps, the call that set the clock was delayed, and
- * the steps are repeated.
+ * If the guest's clock differs by more than this after the restore steps, the call that set the clock was delayed. The
+ * restore steps are then repeated.
  */
 const REPEAT_OVER_MS = 50;
 /** Number of readings of the guest's clock. Only the quickest reading is used; its uncertainty is half of its duration. */
@@ -129,7 +129,7 @@ async function repeatedDuties(
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end);
     try {
-      // Connect first: a TLS handshake would delay the call that carries the time.
+      // Connect before the call that carries the time, because a TLS handshake within that call would delay the time.
       thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
       const duties = await client.snapshots.duties({
         entropy: randomBytes(sizeBytes),

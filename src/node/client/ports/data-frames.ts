@@ -19,7 +19,7 @@ export class DataFrames {
   readonly #onBytes: (bytes: Buffer, isLast: boolean) => void;
   /** The first bytes of a message, until they show whether it is a data frame. */
   readonly #head: number[] = [];
-  /** Bytes of the current message that have not arrived yet, and whether they are data. */
+  /** How many bytes of the current message have not arrived yet, and whether that message carries data. */
   #leftBytes = 0;
   #isData = false;
   /**

@@ -163,7 +163,7 @@ async function carry(
   }
 }
 
-/** The listening servers, and their port. */
+/** The servers that listen for local connections, and their port. */
 interface Listening {
   readonly servers: readonly Server[];
   /** The port; 0 for a unix socket. */
@@ -204,7 +204,7 @@ async function onLoopback(make: () => Server, listen: number): Promise<Listening
       // This machine has no IPv6.
       if (NO_ADDRESS.has(errnoOf((error as GuestError).cause) ?? "")) return { servers, port };
       await Promise.all(servers.map(closed));
-      // A port that is free on 127.0.0.1 may be in use on ::1: try another one.
+      // A port that is free on 127.0.0.1 may be in use on ::1. In that case, try another port.
       if (listen !== 0 || tries === FREE_PORT_TRIES) throw error;
     }
   }
@@ -234,7 +234,8 @@ function listeningOnce(server: Server, at: ListenOptions, where: string): Promis
 
 /** Whether a path is a unix socket on which no process listens. Only such a file may be removed. */
 async function isStale(path: string): Promise<boolean> {
-  // Check the type first: connecting to a regular file fails with ECONNREFUSED, too.
+  // Check the file's type first, because connecting to a regular file fails with ECONNREFUSED, like connecting to an
+  // unused socket.
   if (!(await lstat(path)).isSocket()) return false;
   return new Promise((resolve) => {
     const probe = connect(path, () => {

@@ -20,11 +20,11 @@ const FRAME_BYTES = READ_BYTES;
  * itself.
  */
 const JOINED_PIECES = 16;
-/** Size that each frame counts against the window, in addition to its data (TunnelOpened.window_bytes). */
+/** Added to the data of each frame when its size is counted against the window (TunnelOpened.window_bytes). */
 const FRAME_OVERHEAD_BYTES = 64;
 /**
- * Limit on bytes that the agent may send before the reader takes them, and on written bytes that wait here until the
- * agent accepts them.
+ * Limit on the bytes in each direction that are under way: bytes that the agent has sent and the reader has not read,
+ * and bytes that were written and the agent has not accepted.
  */
 const WINDOW_BYTES = 1024 * 1024;
 
@@ -39,7 +39,7 @@ export class GuestTunnel extends Duplex implements Disposable {
   /** Resolves once the connection in the guest is open. Rejects with GuestError. Earlier writes wait for it. */
   readonly opened: Promise<void>;
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
-  /** Resolves at the end of the call, with its error or null. */
+  /** Resolves when the call has ended: with its error, or with null if it succeeded. */
   readonly #over: Promise<GuestError | null>;
   readonly #opening = deferred<undefined>();
   /** Bytes that may be sent now, in the agent's counting, which includes frame overhead. */
@@ -137,7 +137,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.#send({ case: "end", value: {} }, done);
   }
 
-  /** Also resets a tunnel of which both directions have ended, if nobody in the guest reads its last bytes. */
+  /** Resets the connection, even if both directions have ended and only the last bytes are still unread in the guest. */
   override destroy(error?: Error): this {
     if (this.destroyed) cancelCall(this.#call);
     return super.destroy(error);
@@ -160,7 +160,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     this.destroy();
   }
 
-  /** Closes only after the agent has ended the call, because the last bytes may still be in flight. */
+  /** Waits until the agent has ended the call, because the last bytes may still be in flight before. */
   async #closeAfterCall(done: (error: Error | null) => void): Promise<void> {
     done(await this.#over);
   }
@@ -209,7 +209,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   #send(frame: FrameInit, sent?: () => void): void {
-    // grpc-js makes a call fail if it is written to after its end; the call's own error says why it ended.
+    // Do not write after the call's end: grpc-js would report that write as the failure, and hide the error that says
+    // why the call ended.
     if (this.#call.writable) this.#call.write(create(TunnelFrameSchema, { frame }), () => sent?.());
     else sent?.();
   }

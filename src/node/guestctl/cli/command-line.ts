@@ -77,7 +77,7 @@ export interface Command {
   readonly takesCommand: boolean;
   /** Options of other tools and their equivalents in guestctl. */
   readonly elsewhere: Answers;
-  /** The subcommands of a group, by name. */
+  /** The subcommands of a command group, by name. */
   readonly subcommands?: ReadonlyMap<string, Subcommand>;
   /** The text of --help. */
   help(): string;
@@ -151,7 +151,7 @@ function withJsonOption(args: readonly string[], options: Options): readonly str
   return hasOwn || whole < 0 ? args : [...args.slice(0, whole), "--json", ...args.slice(whole + 1)];
 }
 
-/** Throws UsageError if the value of an option is not UTF-8 and the option does not accept that. */
+/** Throws UsageError if an option's value is not valid UTF-8, unless the option accepts arbitrary bytes. */
 function checkRawValues(values: Readonly<Record<string, unknown>>, allowed: readonly string[]): void {
   for (const [name, value] of Object.entries(values))
     if (!allowed.includes(name) && [value].flat().some((each) => typeof each === "string" && isRawName(each)))

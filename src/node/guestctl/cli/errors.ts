@@ -15,7 +15,10 @@ export class UsageError extends CliError {
  * failures from the command's status.
  */
 
-/** Completed, but not as intended: not ready, degraded, or some entries were skipped or not removed. */
+/**
+ * Exit status if the command was carried out with a different result than intended: the sandbox is not ready or
+ * degraded, or some entries were skipped or not removed.
+ */
 export const STATUS_NOT_AS_INTENDED = 1;
 /** `sandbox`: completed, but clones may share random numbers, keys or secrets. */
 export const STATUS_NOT_ISOLATED = 3;

@@ -112,7 +112,7 @@ function hintFor(error: GuestError): string | undefined {
   return nextStepOf(error);
 }
 
-/** The agent's reasons whose next step is a command of guestctl. */
+/** Reasons of the agent for which guestctl suggests one of its own commands as the next step. */
 type Reason = "EXEC_NAME_IN_USE" | "TOO_MANY_KEPT_BYTES" | "TOO_MANY_KEPT_EXECS" | "UNAUTHENTICATED";
 
 /** guestctl's names for the library's options. It is a Map, because an agent may send any name, such as `__proto__`. */

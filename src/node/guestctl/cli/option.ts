@@ -18,7 +18,7 @@ export interface Option {
   /** Other spellings, without dashes, such as those of other tools. The help does not show them. */
   readonly also?: readonly string[];
   /**
-   * Whether the option is accepted, but has no effect. It is for users of other tools. Neither the help nor the
+   * Whether the option is accepted without any effect, for users of other tools who type it. Neither the help nor the
    * completion shows it.
    */
   readonly isIgnored?: boolean;

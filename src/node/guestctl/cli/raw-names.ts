@@ -36,7 +36,7 @@ export function nameOf(text: string): string | Buffer {
   );
 }
 
-/** The bytes of the name that a string stands for. */
+/** Converts a string back to the bytes of the name that it represents. */
 export function nameBytes(text: string): Buffer {
   return Buffer.from(nameOf(text));
 }

@@ -70,7 +70,8 @@ async function below({ client, root, change, note }: Below, onChanged: (json: ob
     if (entry.errno !== undefined) fail(entry.name, entry.errno);
     if (entry.size !== undefined && entry.type !== "symlink" && !entry.mountPoint) entries.push(entry);
   }
-  // Change the content of each directory before the directory itself. The listing has the reverse order.
+  // Change everything in a directory before the directory itself. The listing names each directory first, so go through
+  // it backwards.
   for (const entry of entries.toReversed())
     try {
       const place = { beneath: nameOf(root), noSymlinks: true, requestTimeoutMs: ANSWER_TIMEOUT_MS };

@@ -2,7 +2,7 @@ import type { Command, CommandEntry } from "../cli/index.ts";
 
 type Entry = readonly [name: string, entry: CommandEntry];
 
-/** The commands in the groups of the overview. */
+/** The commands of guestctl, grouped as the overview shows them. */
 export const COMMAND_GROUPS: readonly { readonly title: string; readonly commands: readonly Entry[] }[] = [
   {
     title: "Commands",

@@ -54,7 +54,7 @@ cannot find such processes).`,
   },
 });
 
-/** Why processes that the command left running may continue; undefined if they have ended. */
+/** Says why processes that the command started may still be running; undefined if they have ended. */
 function leftoversWarning(name: string, { leftoversEnded, leftoversUnknown }: EndedCommand): string | undefined {
   const ways = `"guestctl ps" lists all processes, "guestctl kill PID" signals one`;
   if (leftoversUnknown)

@@ -212,9 +212,9 @@ function madeUpName(command: string): string {
   return `${base === "" ? "exec" : base}-${randomBytes(2).toString("hex")}`;
 }
 
-/** Guesses what the user meant to type. */
+/** Guesses what the user meant to type after the command was not found. */
 function adviceFor({ reason }: GuestError, [command = "", ...args]: readonly string[]): string | undefined {
-  // EACCES counts too: if the user has no access to a directory in PATH, every unknown name fails with it.
+  // Include EACCES, because if the user cannot access one directory of PATH, every unknown command fails with EACCES.
   if (reason !== "EXEC_NOT_FOUND" && reason !== "EXEC_PERMISSION_DENIED") return undefined;
   if (/\s/.test(command) && args.length === 0 && reason === "EXEC_NOT_FOUND") {
     return `exec does not start a shell; to run a whole line in one: guestctl exec -- sh -c ${quoted(command)}`;

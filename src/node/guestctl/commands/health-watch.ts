@@ -24,7 +24,7 @@ interface HealthAnswer {
   /** Guest time minus host time, with an uncertainty of half of the round trip. NaN if the agent sends no time. */
   readonly clockErrorMs: number;
   readonly agentVersion: string | undefined;
-  /** The address in use, if there are several or it is a vsock address. */
+  /** The address to which guestctl is connected. Undefined if there is only one address and it is not a vsock address. */
   readonly address: string | undefined;
 }
 
@@ -32,8 +32,8 @@ interface HealthAnswer {
 export type Sample = HealthAnswer | { readonly time: Date; readonly error: Error };
 
 /**
- * Checks an agent at every interval. After a failure it dials again, with the address and credentials that are valid
- * then. Throws GuestError if the first check fails permanently.
+ * Checks an agent at every interval. After a failed check it dials again, and asks for the address and credentials
+ * again, because they may have changed. Throws GuestError if the first check fails permanently.
  */
 async function* samples(
   { connect, redial }: Connector,

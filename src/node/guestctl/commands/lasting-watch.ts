@@ -58,7 +58,7 @@ export function untilSignal(host: NodeJS.Process): AbortSignal {
   return left.signal;
 }
 
-/** How long a program that reads standard output has to read the last reports. */
+/** How much time a program that reads guestctl's output has for the last reports. */
 const FLUSH_MS = 500;
 
 /**

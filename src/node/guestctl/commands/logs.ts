@@ -71,7 +71,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const shown = new OutputWriter({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
-      // Output that was dropped before the first read is expected, so a gap at offset 0 is not reported.
+      // A gap at offset 0 is not reported: output that was dropped before guestctl attached is no surprise to the user.
       if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) tell(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
@@ -250,7 +250,7 @@ function lastLines(pieces: readonly OutputPiece[], lines: number): readonly Outp
   const newlineBefore = (bytes: Buffer, end: number): number => (end < 1 ? -1 : bytes.lastIndexOf(NEWLINE, end - 1));
   let left = lines;
   for (const [index, { stream, offset, bytes }] of [...pieces.entries()].toReversed()) {
-    // The newline at the very end terminates the last line and does not begin another.
+    // If the output ends with a newline, that newline terminates the last line and does not begin another one.
     let at = newlineBefore(bytes, index === pieces.length - 1 ? bytes.length - 1 : bytes.length);
     for (; at >= 0; at = newlineBefore(bytes, at)) {
       left -= 1;
@@ -262,7 +262,7 @@ function lastLines(pieces: readonly OutputPiece[], lines: number): readonly Outp
   return pieces;
 }
 
-/** Parses `1200` or `1200,34`: offsets of standard output and standard error, 0 by default. */
+/** Parses `1200` or `1200,34`: the offset of standard output and that of standard error. A missing offset is 0. */
 function parseOffsets(text: string | undefined): [number, number] {
   if (text === undefined) return [0, 0];
   const [stdout = "", stderr = "0", ...more] = text.split(",");

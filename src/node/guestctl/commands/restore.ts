@@ -84,7 +84,7 @@ failed or --freeze could not freeze the session.`,
   },
 });
 
-/** Describes the result of --freeze; empty without the option. */
+/** Describes the result of the option --freeze; empty if the option was not given. */
 function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, freezeProblem }: HookResult): string {
   if (freezeMs === 0) return "";
   if (!frozen)

@@ -139,7 +139,10 @@ function userOption(option: string): string | undefined {
   return /^\s*User(?:\s*=\s*|\s+)"?([^"]*)"?\s*$/i.exec(option)?.[1];
 }
 
-/** Uses HOST as the sandbox's name, unless an option or a variable chooses the agent. */
+/**
+ * Uses the HOST of the command line as the sandbox's name, unless an option or an environment variable says which agent
+ * to connect to.
+ */
 function targetOf(name: string, values: ConnectionValues, env: NodeJS.ProcessEnv): ConnectionValues {
   const { GUESTCTL_ADDRESS: address, GUESTCTL_BRIDGE: bridge } = env;
   const places = [values.sandbox, values.address, values.bridge, address, bridge];

@@ -149,7 +149,7 @@ function compared(before: ProcessList, list: ProcessList, names: readonly string
     .toSorted((one, other) => other.cpuPercent - one.cpuPercent || other.rssBytes - one.rssBytes);
 }
 
-/** Like `processesOf`, but skips a command that has ended since the first table. */
+/** Like `processesOf`, but ignores a name whose command has ended since the first table was shown. */
 function ofNames(list: ProcessList, names: readonly string[]): readonly SessionProcess[] {
   return names.flatMap((name) => {
     try {

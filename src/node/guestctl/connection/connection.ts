@@ -136,7 +136,7 @@ async function connectOptions({ address = "", bridge, credentials, serverName }:
   const addresses = wholeAddresses(address);
   const [single = ""] = addresses;
   const dialled = addresses.length === 1 ? single : addresses;
-  // Over vsock the agent may use TLS or not. A credential directory without certificates means that it does not.
+  // Over vsock the agent may or may not use TLS. If the credential directory has no certificates, it does not.
   const mayUseTls =
     addresses.some((each) => each.startsWith(VSOCK_PREFIX)) && existsSync(join(credentials, "client.pem"));
   const usesTls =

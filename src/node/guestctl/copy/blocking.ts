@@ -3,10 +3,10 @@ import { defaultSignals } from "../ending/index.ts";
 import type { CopyContext } from "./report.ts";
 
 /**
- * Lets a copy block this process until it is disposed of, which is faster than a thread for local files. Signals have
- * their default action meanwhile, because a file system that does not answer would also block their handlers. Returns
- * undefined, and the copy then uses a thread, if there is something to clean up at exit, or if progress is shown, which
- * must continue while the file system does not answer.
+ * Allows a copy to access local files on the main thread, which is faster than a second thread, until the returned
+ * object is disposed of. Meanwhile signals have their default action, because a file system that does not answer would
+ * block signal handlers as well. Returns undefined if the copy must use a thread: if something must be cleaned up at
+ * exit, or if progress is shown, which must continue even if a file system does not answer.
  */
 export function blockingAllowed({ host, options }: CopyContext): Disposable | undefined {
   const showsProgress = host.stderr.isTTY && !options.isQuiet;

@@ -60,7 +60,7 @@ async function replaceFile(parts: CopyParts, remote: string, stat: FileAttribute
     await rm(temporary, { force: true });
   };
   const opening = open(temporary, "wx", 0o600);
-  // Before the file exists, because a signal may arrive while it is being created.
+  // Register the clean-up before the file exists, because a signal may arrive while the file is being created.
   using _ = cleanUpAtSignal(() => opening.then(remove, remove));
   const file = await locally(local, opening).catch((error: unknown) => {
     host.off("exit", removeAtExit);

@@ -30,7 +30,7 @@ export function tarTypeOf(type: FileType): TarType | undefined {
   return type === "file" || type === "directory" || type === "symlink" ? type : undefined;
 }
 
-/** The errno for each reason of an agent before 0.3.0, which sends the reason without an errno. */
+/** The errno that corresponds to each reason. Agents before 0.3.0 send only the reason. */
 const ERRNOS: ReadonlyMap<string, string> = new Map([
   ["PATH_NOT_FOUND", "ENOENT"],
   ["PATH_PERMISSION_DENIED", "EACCES"],

@@ -10,8 +10,8 @@ const SLASH = Buffer.from("/");
 const HERE = Buffer.from(".");
 
 /**
- * Returns an error handler that copies with another method if the agent is too old for the first. Other errors are
- * rethrown.
+ * Returns an error handler that copies with another method if the agent is too old for the first method. It rethrows
+ * other errors.
  */
 export function ifTooOld<Value>(copy: () => Promise<Value>): (error: unknown) => Promise<Value> {
   return (error) => {
@@ -33,8 +33,8 @@ export class GuestTarget {
   readonly #beneath: string;
   readonly #top: Buffer;
   /**
-   * Modes and times of directories, which are set at the end, because writing into a directory changes its time, and
-   * its mode may forbid writing.
+   * Modes and times of directories. They are set at the end, because writing into a directory changes its time, and
+   * because the mode may forbid writing into it.
    */
   readonly #directories: ({ readonly path: Buffer; readonly name: Buffer } & NewAttributes)[] = [];
   readonly #onFailure: OnFailure;

@@ -147,7 +147,7 @@ export class Progress implements Disposable {
   #bytes = 0;
   #isShown = false;
 
-  /** @param totalBytes undefined if it is not known */
+  /** @param totalBytes size of the whole copy; undefined if it is not known */
   constructor({ host, options }: CopyContext, label: string, totalBytes: number | undefined) {
     this.#terminal = host.stderr;
     this.#label = printable(label);

@@ -2,7 +2,7 @@ import { GuestError } from "../../client/index.ts";
 import { failureWords } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/** The agent's reasons about a single path, and the library's codes about a single local file. */
+/** Reasons of the agent that are about a single path, and codes of the library that are about a single local file. */
 const ABOUT_A_PATH: ReadonlySet<string> = new Set([
   "ALREADY_EXISTS",
   "CHECKSUM_MISMATCH",

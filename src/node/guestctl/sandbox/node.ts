@@ -71,7 +71,7 @@ export async function openNode(
   const state = stateDirectoryOf(values.state, env);
   const nodeId = setting(values["node-id"], env["GUESTCTL_NODE_ID"]) ?? hostname();
   if (how.report !== undefined) {
-    // Import this only here, because few command lines need it.
+    // Import this module only here, because few command lines need it.
     const { reportNode } = await import("./verbose.ts");
     reportNode({ api: baseUrl ?? USUAL_API, state, nodeId }, how.report);
   }

@@ -7,7 +7,7 @@ export function publicationObject(publication: Publication): object {
   return inSnakeCase({ ingressId: undefined, ...publication });
 }
 
-/** The hostnames of a sandbox, for a cell of a table. */
+/** Lists the hostnames of a sandbox in one cell of a table. */
 export function publishedWords({ published = [] }: SandboxInfo): string {
   return published.map(publicationWords).join(", ") || "-";
 }

@@ -22,7 +22,7 @@ export async function unbroken<Value>(
   const end = new AbortController();
   let first: NodeJS.Signals | undefined;
   const say = (step: string): void => {
-    // A line of progress may be on the terminal.
+    // Clear the line first, because a progress line may be on it.
     if (host.stderr.isTTY && !isForPrograms) host.stderr.write(CLEAR_LINE);
     host.stderr.write(isForPrograms ? jsonLine({ progress: { step } }) : `guestctl: ${step}\n`);
   };

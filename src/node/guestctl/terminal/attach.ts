@@ -74,7 +74,7 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Com
     // Undo the program's terminal modes before any message is printed: a message on the alternate screen would vanish
     // with it.
     modes?.undo();
-    // The cursor may be in the middle of a line.
+    // The cursor may be in the middle of a line, so begin a new one.
     if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
     throw isConnectionLost(error) ? connectionLost(error) : error;
   } finally {
@@ -91,7 +91,7 @@ interface FollowedModes extends Disposable {
   keep(): void;
 }
 
-/** Restores the local terminal's modes after a command was cut off, even if guestctl exits early. */
+/** Tracks the modes of the local terminal, and restores them if the command is cut off or guestctl exits early. */
 function followModes(output: Readable, host: NodeJS.Process): FollowedModes {
   let modes = new TerminalModes();
   const observe = (bytes: Buffer): void => modes.observe(bytes);
@@ -148,7 +148,10 @@ async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Pro
   return result;
 }
 
-/** How a command ended, in the form of all JSON output. The usage and the signal have the schema's form. */
+/**
+ * Describes how a command ended, for JSON output. The names of the fields, the usage and the signal number are as in
+ * the protobuf schema.
+ */
 export function exitObject({ usage, exitCode, signal, ...result }: CommandResult): object {
   const exit = inSnakeCase({ exitCode, signal: signal === undefined ? 0 : signalNumber(signal), ...result });
   if (usage === undefined) return exit;

@@ -18,7 +18,7 @@ interface KeptAttachment {
    * line.
    */
   readonly isTerminal: boolean;
-  /** Report events only as lines of JSON. */
+  /** Report events as lines of JSON, and in no other form. */
   readonly isForPrograms: boolean;
 }
 
@@ -100,7 +100,7 @@ function eventText(name: string, event: KeptEvent, lostMs: number): string {
   }
 }
 
-/** Converts an event to JSON with the schema's names. Offsets are text, as all 64-bit numbers. */
+/** Converts an event to JSON with the schema's names. Offsets become text, like all 64-bit numbers. */
 function eventObject(event: KeptEvent): object {
   if (event.kind === "disconnected") return { event: "disconnected", message: event.error.message };
   if (event.kind === "reconnected") return { event: "reconnected" };

@@ -3,18 +3,18 @@ import type { GuestProcess } from "../../client/index.ts";
 import { CliError, sendInput, UsageError } from "../cli/index.ts";
 import { enterRawMode } from "./terminal.ts";
 
-/** The connection of standard input to a command, until it is disposed of. */
+/** Connects standard input to a command until it is disposed of. */
 export interface Keyboard extends Disposable {
   /** Rejects with CliError when the user disconnects with the escape character; never resolves. */
   readonly left: Promise<never>;
 }
 
-/** The command, and how the keyboard is connected to it. */
+/** The command that receives the keys, and how the keyboard is connected to it. */
 interface Typed {
   readonly process: GuestProcess<Buffer>;
   readonly isTerminal: boolean;
   readonly escape: number | undefined;
-  /** Text for messages, about what happens to the command when the user disconnects. */
+  /** What happens to the command when the user disconnects, as text for a message. */
   readonly leaving: string;
 }
 

@@ -36,7 +36,7 @@ export class TerminalModes {
   #hasSequences = false;
   #beginning = "";
 
-  /** Processes the program's next output. */
+  /** Finds changes of the terminal's modes in the next piece of the program's output. */
   observe(bytes: Buffer): void {
     if (this.#beginning === "" && !bytes.includes(ESCAPE)) return;
     this.#hasSequences = true;
@@ -50,7 +50,10 @@ export class TerminalModes {
     this.#beginning = BEGINNING.exec(text.slice(-LONGEST_BEGINNING))?.[0] ?? "";
   }
 
-  /** Returns the sequences that undo the changes, and clears the list of changes. Empty if there are none. */
+  /**
+   * Returns the escape sequences that undo the changes, or an empty string if nothing was changed. Then forgets the
+   * changes.
+   */
   undo(): string {
     const modes = [...this.#changed].map((mode) => `\x1b[?${mode}${ON_BY_DEFAULT.has(mode) ? "h" : "l"}`);
     const keypad = this.#isKeypadChanged ? "\x1b>" : "";

@@ -20,8 +20,8 @@ import type { NodeResources } from "./resources.ts";
  */
 const FIRST_ATTEMPT_MS = 10_000;
 /**
- * Deadline of a later attempt to reach a silent agent, and the pause between two such attempts. Each attempt costs two
- * connections.
+ * Deadline of each later attempt to reach a silent agent, and the pause between these attempts. An attempt is
+ * expensive: it makes two connections.
  */
 const LATER_ATTEMPT_MS = 10_000;
 const LATER_PAUSE_MS = 5_000;
@@ -235,8 +235,8 @@ export class Frozen {
   #reached(entry: SandboxEntry, known: Instance): Promise<DoneDuties> {
     const { guests, instances, dials } = this.#node;
     const untilMs = performance.now() + guests.patience.reachTimeoutMs;
-    // All silent sandboxes begin to wait at the same time. With equal pauses, they would also query the daemon at the
-    // same time.
+    // Use random pauses: all silent sandboxes begin to wait at the same time, and with equal pauses they would query
+    // the daemon simultaneously.
     const lookPauseMs = LATER_PAUSE_MS * (1 + Math.random());
     const subject = { ...instances.subject(entry), lookPauseMs };
     return whileUp(subject, async (signal) => {

@@ -9,7 +9,7 @@ import { SandboxError, sandboxError } from "../substrate/index.ts";
  */
 const AT_A_TIME = 8;
 
-/** Selects which sandboxes get new credentials. */
+/** Which sandboxes get new credentials. */
 export interface RotateAllOptions {
   /** Rotate only sandboxes whose credentials are older than this, in milliseconds. Default: all. */
   readonly olderThanMs?: number | undefined;

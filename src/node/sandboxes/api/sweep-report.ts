@@ -42,7 +42,7 @@ export interface SweepFailure {
   readonly remedy?: Remedy | undefined;
 }
 
-/** A report that is still being written. */
+/** The report of a sweep that is still running; the sweep adds its results to it. */
 export class Report implements SweepReport {
   readonly removed: string[] = [];
   readonly orphans: string[] = [];
@@ -63,7 +63,7 @@ export class Report implements SweepReport {
 
   fail(name: string, error: unknown): void {
     const failure = sandboxError(error);
-    // Another process is still working on the object, so the sweep has not failed.
+    // An object that another process is working on is not a failure of this sweep.
     if (failure instanceof SandboxError && failure.code === "SANDBOX_BUSY") return;
     const { code, nextStep, remedy } = failure instanceof SandboxError ? failure : INTERNAL;
     this.failed.push({ name, code, message: messageOf(failure), nextStep, remedy });

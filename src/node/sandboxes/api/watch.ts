@@ -18,8 +18,8 @@ const FEW_DIALS = 4;
 /** Options of `Sandboxes.watch`. */
 export interface WatchOptions {
   /**
-   * Time between two checks of a sandbox, in milliseconds. Default: 5 s. All sandboxes together are checked at most 100
-   * times a second, so with more than 500 sandboxes (at 5 s) the time becomes longer.
+   * Time between two checks of a sandbox, in milliseconds. Default: 5 s. Over all sandboxes, at most 100 checks are
+   * made per second. So with the default, the time becomes longer if there are more than 500 sandboxes.
    */
   readonly intervalMs?: number | undefined;
   /** Ends the watch when aborted. */

@@ -43,7 +43,7 @@ export class Watcher {
   #isReachable = true;
   /** Aborts the requests of a check, but never an action. */
   readonly #end = new AbortController();
-  /** Consecutive failures, and for how many more rounds the sandbox is skipped because of them. */
+  /** Number of consecutive failures, and in how many further rounds the sandbox is skipped because of them. */
   #failures = 0;
   #roundsOut = 0;
   #checking: Promise<void> | undefined;
@@ -59,8 +59,8 @@ export class Watcher {
   }
 
   /**
-   * Starts a check. Does nothing if the last one is still running, if this process works on the sandbox, or if this
-   * round is skipped because earlier checks failed.
+   * Starts a check. Does nothing if the previous check is still running, if this process works on the sandbox, or if
+   * this round is skipped because earlier checks failed.
    *
    * @param known the sandbox's instance, if it was just listed
    */

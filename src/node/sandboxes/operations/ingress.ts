@@ -152,8 +152,9 @@ export async function withdraw(
     try {
       await node.substrate.deleteIngress(found.id);
     } catch (error) {
-      // If the ingress is gone, it was deleted, and only the daemon's answer was lost. But after a 500 the daemon may have
-      // deleted the record and still serve the rule (lib/ingress/manager.go:494-518).
+      // If the ingress is no longer listed, it was deleted and only the daemon's answer was lost. But after a status
+      // 500 the daemon may have deleted the record while its proxy still serves the rule
+      // (lib/ingress/manager.go:494-518).
       if (statusOf(error) === 500 || (await listed(node, publication)) !== undefined) throw error;
     }
   }

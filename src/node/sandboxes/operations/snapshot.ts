@@ -87,8 +87,8 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
 }
 
 /**
- * Finds the snapshot of an entry whose creation was not confirmed. Undefined if the daemon has no complete snapshot of
- * it.
+ * Finds the snapshot of an entry, if the answer to its creation was lost. Undefined if the daemon has no complete
+ * snapshot for the entry.
  */
 export async function madeSnapshot(
   { substrate, tags }: DaemonParts,

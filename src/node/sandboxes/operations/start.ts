@@ -48,9 +48,9 @@ const NO_INIT_STEP =
   "and an agent for this host's architecture into the daemon's initrd, or use another release";
 
 /**
- * Waits for the first answer of a booted agent, and sets the guest's clock if it is wrong. `runEpochMs` becomes the
- * time before the boot (`sinceMs`), because a workload may declare itself idle as soon as it starts. Rejects with
- * SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, all with the last console lines.
+ * Waits for the first answer of an agent that has booted, and corrects the guest's clock if it is wrong. Sets
+ * `runEpochMs` to `sinceMs`, the time before the boot, because a workload may declare itself idle as soon as it starts.
+ * Rejects with SandboxError: IMAGE_UNSUITABLE, AGENT_ENDED or AGENT_UNREACHABLE, each with the last console lines.
  */
 export async function booted(
   node: NodeParts,

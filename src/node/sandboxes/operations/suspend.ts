@@ -164,10 +164,7 @@ export function sourceAsleep(name: string, because: string, cause?: unknown): Sa
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
 
-/**
- * The error about a sandbox whose suspension or restore was interrupted. The sandbox's memory may still be in its
- * hypervisor.
- */
+/** Creates the error for an interrupted suspension or restore. The hypervisor may still have the sandbox's memory. */
 export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
   const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
   const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
@@ -305,7 +302,7 @@ export async function quiesced(
   // This time is a lower bound, because the guest's freeze begins later, when its hook has ended.
   const thawsAtMs = freeze === "off" ? undefined : Date.now() + freezeTimeMs(node.guests.patience);
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
-  // If the agent cannot be reached, this fails before anything is frozen.
+  // Call the agent first: if it cannot be reached, the operation fails before anything is frozen.
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
     client.health({ requestTimeoutMs: CALL_MS }),
   );
@@ -356,7 +353,7 @@ function notFrozen(name: string, report: SuspendReport, kind?: "acceptUnfrozen")
   return new SandboxError("NOT_FROZEN", message, undefined, { remedy: kind && { kind, name } });
 }
 
-/** Like `running`, but first waits for init to finish, because the substrate refuses to suspend the instance before. */
+/** Like `running`, but first waits until init has finished, because before that the substrate refuses suspensions. */
 export async function suspendable(node: NodeParts, entry: SandboxEntry): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
   if ((await known(node, entry, ["Initializing", "Unknown"])).state === "Initializing") {

@@ -7,15 +7,15 @@ import { wake } from "./suspend.ts";
  */
 const AT_IT_MS = 75_000;
 
-/** Whether the daemon may still be executing a call whose caller has ended. */
+/** Whether the daemon may still be executing a suspension that was requested by a process that has ended. */
 export function isBeingSuspended({ asked }: SandboxEntry): boolean {
   return asked !== undefined && Date.now() < asked.atMs + AT_IT_MS;
 }
 
 /**
- * Waits for a suspension whose caller has ended: the daemon completes it. After a standby the sandbox is suspended.
- * After a snapshot or fork it is restored, even if the daemon failed to do that. Resolves with the entry, from which
- * `asked` is removed.
+ * Waits until the daemon has completed a suspension that a process requested before it ended. Afterwards the sandbox is
+ * suspended if the operation was a standby. If it was a snapshot or a fork, the sandbox is restored, by this function
+ * if the daemon has failed to do it. Resolves with the entry without its field `asked`.
  */
 export async function settled(node: InstanceParts, entry: SandboxEntry): Promise<SandboxEntry> {
   const { asked, name } = entry;

@@ -114,7 +114,7 @@ export class AgentVolumes {
     try {
       return await known;
     } catch (error) {
-      // The archive may exist at a later call, so do not cache the failure.
+      // Do not cache the failure, because the archive may exist when the next call is made.
       if (this.#own === known) this.#own = undefined;
       throw error;
     }

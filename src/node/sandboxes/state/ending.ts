@@ -66,7 +66,8 @@ export async function whileUp<Value>(
   } catch (error) {
     if (!isAgents(error)) throw error;
     if (panic !== undefined) throw panicked(panic, error);
-    // An instance that refuses connections may be powering off. Then AGENT_ENDED is the better error.
+    // An instance that refuses connections may be powering off. If so, AGENT_ENDED is the more helpful error, so wait
+    // for it.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
     await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
     over.abort();
@@ -109,8 +110,9 @@ export async function reasonOfEnd(substrate: Substrate, id: string): Promise<str
 }
 
 /**
- * Why the agent most recently refused a spec file, as its log says. The agent answers before its log line is written,
- * so a missing line is waited for. Undefined if the console still does not have it after LOG_DELAY_MS.
+ * The agent's latest reason for refusing a spec file, from its log on the console. The agent writes the log line after
+ * its answer, so this function waits for the line, and returns undefined if the console does not have it within
+ * LOG_DELAY_MS.
  */
 export async function reasonOfRefusal(substrate: Substrate, id: string): Promise<string | undefined> {
   const read = async (): Promise<string | undefined> => {
@@ -130,7 +132,7 @@ export function isOff({ state }: Pick<Instance, "state">): boolean {
   return state === "Stopped" || state === "Shutdown";
 }
 
-/** The console lines before the agent's first, from the kernel and init. */
+/** The lines of the console before the first line of the agent. The kernel and init have written them. */
 export function linesBeforeAgent(lines: readonly string[]): readonly string[] {
   const at = lines.findIndex((line) => FIRST_LINE.test(line));
   return at < 0 ? lines : lines.slice(0, at);

@@ -41,9 +41,10 @@ const TURNS = 10;
 const LATE = 0.5;
 
 /**
- * Runs an action after `limitMs` during which the event loop was not held up: it counts timers, and only those that
- * were on time. Otherwise a process that is starved of CPU time would conclude that its peers are late, although it
- * merely has not read their answers yet. Returns a function that cancels the action.
+ * Runs an action once the event loop has run without delay for `limitMs` in total: that time is divided among several
+ * timers, and a timer that fires late does not count. Without this, a process that is starved of CPU time would
+ * conclude that its peers are late, although it merely has not read their answers yet. Returns a function that cancels
+ * the action.
  */
 function inTurns(limitMs: number, action: () => void): () => void {
   const turnMs = limitMs / TURNS;

@@ -16,7 +16,7 @@ import type { Warning } from "./warnings.ts";
 /** The deadline of one attempt to reach an agent that may not have started yet, and the pause before the next attempt. */
 const ATTEMPT_MS = 2_000;
 const PAUSE_MS = 100;
-/** Network time allowed for a call, on top of the time for its work. */
+/** Time allowed for the network in each call. It is added to the time that the call's work may take. */
 export const CALL_MS = 10_000;
 /** The agent's default timeout of a hook. */
 const HOOK_TIMEOUT_MS = 30_000;

@@ -5,7 +5,10 @@ import type { GuestFile } from "./injection.ts";
 
 export type DialWith = (credentials: ClientCredentials) => Promise<GuestClient>;
 
-/** Limits on waiting for an agent: the longest time until its answer, in milliseconds, and a signal that ends the wait. */
+/**
+ * Limits on waiting for an agent: how long it may take to answer, in milliseconds, and a signal that ends the wait
+ * early.
+ */
 export interface HandoverLimits {
   readonly reachTimeoutMs: number;
   readonly signal?: AbortSignal | undefined;

@@ -74,16 +74,19 @@ export class Instances {
     throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
   }
 
-  /** Polls an instance until `isWanted` accepts it or the time is up. Resolves with the last instance seen. */
+  /**
+   * Polls an instance until `isWanted` returns true for it or the time is up. Resolves with the instance of the last
+   * poll.
+   */
   awaited(entry: SandboxEntry, isWanted: (instance: Instance) => boolean, limitMs: number): Promise<Instance> {
     return polled(() => this.existing(entry), isWanted, { pauseMs: SETTLE_PAUSE_MS, limitMs });
   }
 
   /**
-   * Creates an instance or changes its state. If the answer is lost, polls for the instance (in the wanted state, if
-   * one is named) until the time is up or the daemon does not answer. An internal error is treated like a lost answer,
-   * because the daemon cancels every call after a minute and answers that way. The call has ended by then, so one check
-   * is enough.
+   * Creates an instance or changes its state. If the answer is lost, polls for the instance (until it is in the wanted
+   * state, if one is named) until the time is up or the daemon does not answer. An internal error is treated like a
+   * lost answer, because the daemon cancels every call after a minute and then answers with that error. In this case
+   * one check is enough, because the call has ended.
    */
   async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {

@@ -115,7 +115,7 @@ export interface SandboxEntry extends Entry {
    * by a version before 0.4.0.
    */
   readonly credentialsIssuedMs?: number | undefined;
-  /** When a credential rotation began that is not known to have ended. */
+  /** When a rotation of the credentials began, if that rotation may still be unfinished; otherwise undefined. */
   readonly rotatingSinceMs?: number | undefined;
   /**
    * When the stopped sandbox was booted again, by the host's clock. Undefined if it is not booting, or its agent has
@@ -140,8 +140,8 @@ export interface SandboxEntry extends Entry {
    */
   readonly asked?: { readonly operation: string; readonly atMs: number } | undefined;
   /**
-   * A name for the vsock CID: entries whose guests have the same CID have the same name. Under QEMU, only one of these
-   * guests can run at a time. Default: `volumeId`.
+   * A name for the vsock CID of the guest. Guests with the same CID have the same name, and under QEMU only one of them
+   * can run at a time. Default: `volumeId`.
    */
   readonly vsock?: string | undefined;
   /**
@@ -291,7 +291,10 @@ export class Journal {
     await this.#run(name, undefined, () => this.#statements.remove.run(name));
   }
 
-  /** Locks a name for this process, until `release`. Returns the other holder, or undefined if the lock was taken. */
+  /**
+   * Locks a name for this process, until `release` is called. Resolves with the process that holds the lock, or with
+   * undefined if this process has got it.
+   */
   take(name: string, operation: string): Promise<Holder | undefined> {
     return attempted("lock the journal", () => this.#writes.run(() => this.#locks.take(name, operation)));
   }
@@ -332,7 +335,7 @@ export function ready<Each extends JournalEntry>(entry: Each): Each {
   throw new SandboxError("WRONG_STATE", message);
 }
 
-/** The error about a name that is taken by an entry, or by an operation of this process. */
+/** Creates the error for a name that is already in use, by an entry or by an operation of this process. */
 export function taken(name: string): SandboxError {
   return new SandboxError("ALREADY_EXISTS", `there is a sandbox or snapshot ${name} already`);
 }

@@ -10,7 +10,7 @@ import { type DaemonFacts, type Image, SandboxError } from "../substrate/index.t
 export interface SnapshotKeys {
   /** Digest of the image that the sandbox was created from. */
   readonly template: string;
-  /** Hypervisor, version of the daemon, and version of the agent: `qemu 1a2b3c4 0.1.0`. */
+  /** Hypervisor, version of the daemon, and version of the agent, such as `qemu 1a2b3c4 0.1.0`. */
   readonly bundle: string;
   /** Class of the host's processors. Programs in memory rely on the CPU features that they detected when they started. */
   readonly cpuClass: string;
@@ -19,8 +19,8 @@ export interface SnapshotKeys {
 /** Deviations that a caller accepts at a restore or fork. */
 export interface RestoreChoices {
   /**
-   * Restore although the hypervisor or the agent's version differs from that of the suspension. The result has a
-   * warning then.
+   * Restore even if the hypervisor or the agent's version has changed since the suspension. The result then has a
+   * warning.
    */
   readonly acceptBundle?: boolean | undefined;
   /**

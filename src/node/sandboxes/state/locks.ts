@@ -39,7 +39,7 @@ export class Locks {
   /** This process's locked file. Undefined until it takes its first lock. */
   #life: Sqlite.DatabaseSync | undefined;
 
-  /** @param journal the database with the lock table */
+  /** @param journal the database that contains the lock table */
   constructor(Database: typeof Sqlite.DatabaseSync, journal: Sqlite.DatabaseSync, directory: string) {
     this.#Database = Database;
     this.#journal = journal;

@@ -27,7 +27,10 @@ export interface NodeOptions {
   readonly agent?: AgentSource | undefined;
   /** Port of the agent in newly created sandboxes; the journal records it. Default: DEFAULT_PORT. */
   readonly agentPort?: number | undefined;
-  /** The daemon's data directory, if this process can read it, to measure the disk space of images. Default: not known. */
+  /**
+   * The daemon's data directory, in which the disk space of images is measured. This process must be able to read it.
+   * Default: none, so that the disk space is not known.
+   */
   readonly daemonDirectory?: string | undefined;
   /** Host at which this node reaches the daemon's ingress, to check whether the ingress serves. Default: 127.0.0.1. */
   readonly ingressHost?: string | undefined;

@@ -5,7 +5,7 @@ import { polled } from "./polled.ts";
 const DEFAULT_LOCK_WAIT_MS = 30_000;
 const LOCK_PAUSE_MS = 100;
 
-/** A step that an operation is about to begin, for a display of its progress. */
+/** A step that an operation is about to begin. It is meant for displaying the operation's progress. */
 export interface Step {
   readonly operation: string;
   /** Name of the sandbox or snapshot. */
@@ -26,9 +26,9 @@ export class OperationQueue {
   readonly #journal: Journal;
   readonly #step: OnStep;
   readonly #timeoutMs: number;
-  /** For each name, the consequence if this process ends now. */
+  /** For each name, what happens to the sandbox or snapshot if this process ends now. */
   readonly #atRisk = new Map<string, string>();
-  /** The last operation on each name, which the next one waits for. */
+  /** The last operation on each name. The next operation on that name waits for it. */
   readonly #last = new Map<string, Promise<unknown>>();
 
   constructor(journal: Journal, step: OnStep, timeoutMs: number = DEFAULT_LOCK_WAIT_MS) {
@@ -42,7 +42,10 @@ export class OperationQueue {
     return [...this.#atRisk].map(([name, why]) => `${name}: ${why}`);
   }
 
-  /** Records a risk until the operation on the name ends, or until `why` is undefined. */
+  /**
+   * Sets what happens if this process ends during the current operation on the name. Removed when that operation ends,
+   * or if `why` is undefined.
+   */
   setRisk(name: string, why: string | undefined): void {
     if (why === undefined) this.#atRisk.delete(name);
     else this.#atRisk.set(name, why);
@@ -80,7 +83,10 @@ export class OperationQueue {
     }
   }
 
-  /** Whether a process works on the sandbox or snapshot, which is then not a leftover of a crash. */
+  /**
+   * Whether a process is working on the sandbox or snapshot at the moment. If so, the entry was not left behind by a
+   * crash.
+   */
   isBusy(name: string): boolean {
     return this.#last.has(name) || this.#journal.holder(name) !== undefined;
   }

@@ -1,7 +1,7 @@
 import type { RestoreWarning } from "../../client/index.ts";
 import type { JournalEntry, RanUnfrozen, SandboxEntry, SuspendReport } from "./journal.ts";
 
-/** A problem of an operation that succeeded nevertheless. */
+/** A problem that occurred during an operation, although the operation succeeded. */
 export interface Warning {
   readonly code: RestoreWarning["code"] | "BUNDLE_DIFFERS" | "NOT_FROZEN" | "STOP_BOUNDED" | "STOP_FORCED";
   readonly message: string;

@@ -110,7 +110,7 @@ export class SandboxError extends Error {
   readonly code: SandboxCode;
   /** What to do next; undefined if the message already says it. */
   readonly nextStep: string | undefined;
-  /** The next step for programs; undefined if it is not a call of this library. */
+  /** The next step as a call that a program can make; undefined if the next step is not a call of this library. */
   readonly remedy: Remedy | undefined;
   /** The last lines of the instance's console, as the guest wrote them; empty if they are unrelated to the failure. */
   readonly consoleTail: readonly string[];
@@ -200,7 +200,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   // only the text distinguishes the reasons.
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
-  // Several records have the same id or name (cmd/api/api/resolvers.go:111).
+  // This code means that several records have the same id or name (cmd/api/api/resolvers.go:111).
   if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
   // See cmd/api/api/ingress.go:54-90 of hypeman 8853445. It reports a port that is in use as config_validation_failed

@@ -272,7 +272,7 @@ class HypemanSubstrate {
     return this.#instance((client, options) => client.instances.create(createBody(spec, parts), options));
   }
 
-  /** Deleting a missing instance succeeds. */
+  /** Deletes an instance. Succeeds also if it does not exist. */
   async deleteInstance(id: string): Promise<void> {
     await this.#found((client, options) => client.instances.delete(id, {}, options));
   }
@@ -326,13 +326,13 @@ class HypemanSubstrate {
     return ingresses.map(ingressOf).filter((ingress) => has(ingress.tags, tags));
   }
 
-  /** Success does not mean that the rule is served. */
+  /** Creates an ingress. Its success does not mean that the proxy serves the rule yet. */
   async createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress> {
     const body = ingressBody(ingress);
     return ingressOf(await this.#call((client, options) => client.ingresses.create(body, options)));
   }
 
-  /** Deleting a missing ingress succeeds. */
+  /** Deletes an ingress. Succeeds also if it does not exist. */
   async deleteIngress(id: string): Promise<void> {
     await this.#found((client, options) => client.ingresses.delete(id, options));
   }
@@ -353,8 +353,8 @@ class HypemanSubstrate {
   }
 
   /**
-   * Makes a call; undefined if the daemon says that the object does not exist. Any other 404 is an error, because it
-   * may come from another server, or from an older daemon that lacks the route.
+   * Makes a call. Resolves with undefined if the daemon says that the object does not exist. Any other 404 is an error,
+   * because it may come from another server, or from an older daemon that lacks the route.
    */
   async #found<Answer>(call: Call<Answer>, codes: readonly unknown[] = ["not_found"]): Promise<Answer | undefined> {
     try {

@@ -43,8 +43,8 @@ export async function lastingFetch(input: string | URL | Request, init: RequestI
 }
 
 /**
- * Sends a streamed body. The last chunk is sent together with the `GET /health` that follows the request. Stops if the
- * daemon answers before the end of the body.
+ * Sends a request body that is a stream. The `GET /health` that follows the request is sent together with the body's
+ * last chunk. Stops early if the daemon answers before the end of the body.
  */
 async function streamed(request: ClientRequest, body: ReadableStream<Uint8Array>, url: URL): Promise<void> {
   let last: Uint8Array | undefined;

@@ -86,7 +86,7 @@ export interface Ingress {
 export interface Image {
   readonly name: string;
   readonly digest: string;
-  /** "ready", or a stage on the way there. */
+  /** "ready", or the step that the daemon is at while it prepares the image. */
   readonly status: string;
   readonly entrypoint?: readonly string[] | null | undefined;
   readonly cmd?: readonly string[] | null | undefined;
@@ -94,7 +94,7 @@ export interface Image {
   readonly createdMs?: number | undefined;
   /** Length of the image's disk file, in bytes; undefined until the image is ready. The file may be sparse. */
   readonly sizeBytes?: number | undefined;
-  /** Whether the image waits in the queue to be converted. */
+  /** Whether the image waits in the queue for its conversion. */
   readonly isQueued?: boolean | undefined;
   /** Why the image is not ready, if the daemon reports it. */
   readonly problem?: string | undefined;

@@ -64,7 +64,7 @@ export function traced(send: Fetch): Fetch {
 
 type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>;
 
-/** `fetch failed` says less than its cause. */
+/** Returns the message of the error's cause if there is one, because the message of fetch itself is only `fetch failed`. */
 function causeOf(error: unknown): string {
   const { message, cause } = error instanceof Error ? error : new Error(String(error));
   return cause instanceof Error && cause.message !== "" ? cause.message : message;

@@ -16,7 +16,7 @@ export class EntryReceiver {
   readonly #acknowledge: (used: Batch) => void;
   readonly #batches: Batch[] = [];
   #current: BatchReader | undefined;
-  /** Whether the content of the last entry has not been read to its end yet. */
+  /** Whether a part of the last entry's content is still unread. */
   #isInContent = false;
   #end: { readonly error: unknown } | "end" | undefined;
   #wake: (() => void) | undefined;
@@ -41,8 +41,8 @@ export class EntryReceiver {
   }
 
   /**
-   * Returns the next entry, as a promise only if it has not arrived: creating a promise for each entry would take most
-   * of the time.
+   * Returns the next entry: directly if it has already arrived, otherwise as a promise. Creating a promise for every
+   * entry would take most of the time.
    */
   next(): Step | Promise<Step> {
     while (this.#isInContent) {
@@ -137,7 +137,8 @@ export function wholeEntry(record: EntryRecord): TarEntry & { readonly sparse: b
 
 function streamedEntry(record: EntryRecord, pieces: AsyncIterable<Piece>): TarEntry & { readonly sparse: boolean } {
   const { type, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse } = record;
-  // Copy the name, because it is needed after the content, when the memory of its batch may have been returned.
+  // Copy the name: it is still needed after the content was read, and by then the sender may have overwritten the
+  // memory of the batch.
   const name = Buffer.from(record.name);
   const head = { type, name, linkTarget, mode, uid, gid, size, mtimeSeconds, mtimeNs, sparse };
   return { ...head, pieces, content: withZeros(pieces) };

@@ -45,7 +45,11 @@ export class EntrySender {
     this.#post = post;
   }
 
-  /** Must be called when the other thread has used these bytes. That thread may also return the memory for reuse. */
+  /**
+   * Must be called when the other thread reports that it has processed this many bytes.
+   *
+   * @param memory memory that the other thread returns, which is used again
+   */
   acknowledge(bytes: number, memory?: ArrayBuffer): void {
     this.#inFlightBytes -= bytes;
     if (memory !== undefined) this.#writer.reuse(memory);

@@ -54,9 +54,9 @@ export type EntryMessage =
 /** Everything that a thread sends to its owner. */
 export type Report =
   | EntryMessage
-  /** An entry that cannot be unpacked. */
+  /** An entry that could not be unpacked. */
   | { readonly kind: "failure"; readonly name: Bytes; readonly error: PlainError }
-  /** A hard link to a file that is not there. The owner sends the content of that file through the port. */
+  /** A hard link to a file that does not exist here. The thread's owner sends the content of that file through the port. */
   | { readonly kind: "missing"; readonly link: Batch; readonly port: MessagePort }
   | { readonly kind: "measured"; readonly totalBytes: number }
   | {

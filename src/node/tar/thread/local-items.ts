@@ -73,7 +73,7 @@ function linkOf({ name, mode, uid, gid, mtimeSeconds, mtimeNs }: LocalTarEntry, 
 
 const NOTHING: AsyncIterable<Buffer> = {
   async *[Symbol.asyncIterator]() {
-    // A hard link has no content.
+    // Yields nothing, because a hard link has no content.
   },
 };
 

@@ -1,4 +1,7 @@
-/** The thread for copies: synchronous calls may block it, for example on a network file system without a server. */
+/**
+ * The thread that copies local files. It makes synchronous calls, which may block it, for example on a network file
+ * system whose server does not answer.
+ */
 import { MessageChannel, type MessagePort, parentPort, workerData } from "node:worker_threads";
 import { localTree } from "../local-tree.ts";
 import type { TarEntry } from "../read.ts";
@@ -78,7 +81,8 @@ let lastPort: MessagePort | undefined;
 
 async function missingFile(link: TarEntry): Promise<TarEntry | undefined> {
   const { port1, port2 } = new MessageChannel();
-  // The last missing file has been read completely: its content precedes the entry that is being unpacked now.
+  // The content of the previous missing file has been read completely, because it comes before the entry that is being
+  // unpacked now. So its port can be closed.
   lastPort?.close();
   lastPort = port1;
   const writer = new BatchWriter();

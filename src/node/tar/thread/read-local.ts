@@ -54,7 +54,7 @@ export async function measureLocal(root: string | Buffer): Promise<number> {
   return await promise;
 }
 
-/** Promise.withResolvers, which Node 20 lacks. */
+/** Does what Promise.withResolvers does, because Node 20 lacks that function. */
 function settled<Value>(): {
   readonly promise: Promise<Value>;
   readonly resolve: (value: Value) => void;

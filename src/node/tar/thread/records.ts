@@ -72,7 +72,7 @@ export class BatchWriter {
     return this.#at;
   }
 
-  /** Keeps the memory of an earlier batch for reuse. */
+  /** Keeps the memory of an earlier batch, so that a later batch can use it. */
   reuse(memory: ArrayBuffer): void {
     if (memory.byteLength === CAPACITY_BYTES) this.#spare.push(memory);
   }
@@ -118,7 +118,7 @@ export class BatchWriter {
     return dataBytes === 0 ? NONE : this.#bytes.subarray(dataAt, this.#at);
   }
 
-  /** Removes the record of the last `reserve`, whose data could not be read. */
+  /** Removes the record that was reserved last, because its data could not be read. */
   withdraw(): void {
     this.#at = this.#lastAt;
   }

@@ -43,7 +43,7 @@ export function abandonConnecting(client: Client, message: string): void {
     subchannel.transitionToState([connectivityState.CONNECTING], connectivityState.TRANSIENT_FAILURE, message);
 }
 
-/** Makes credentials call `tell` with each socket on which grpc-js is making a connection. */
+/** Makes credentials call `tell` with each socket that grpc-js uses to make a connection. */
 export function tellingSockets(credentials: ChannelCredentials, tell: (socket: Socket) => void): ChannelCredentials {
   const make = credentials._createSecureConnector.bind(credentials);
   credentials._createSecureConnector = (...args) => {
@@ -128,7 +128,7 @@ function keyOf({ publicKey }: X509Certificate): Buffer {
   return publicKey.export({ type: "spki", format: "der" });
 }
 
-/** A call of grpc-js, or one of the inner objects through which its HTTP/2 stream is reached. */
+/** A call of grpc-js, or one of the objects inside it. The HTTP/2 stream is reached through them. */
 type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
   readonly underlyingCalls?: readonly { readonly call: Part }[];
   readonly http2Stream?: ClientHttp2Stream;

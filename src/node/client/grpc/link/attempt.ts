@@ -37,15 +37,15 @@ export class AttemptError extends Error {
 }
 
 /**
- * The bytes that grpc-js sends before the server answers. They are kept, because a failed endpoint is followed by an
- * attempt at the next endpoint, which needs them too.
+ * The bytes that grpc-js sends before the server answers. They are kept, because if one endpoint fails, they must be
+ * sent to the next endpoint, too.
  */
 export interface Preface {
   /** All bytes that have been sent so far. */
   readonly sent: readonly Buffer[];
   /** Receives the bytes that are sent later; replaces the receiver of the previous attempt. */
   receiver: ((bytes: Buffer) => void) | undefined;
-  /** The step that the current attempt is waiting for, as the cause to report if it fails now. */
+  /** The step that the current attempt is waiting for. It is reported as the cause if the attempt fails now. */
   waitsFor: Cause;
 }
 
@@ -125,8 +125,8 @@ export async function attempt(endpoint: Endpoint, preface: Preface, limitMs: num
 }
 
 /**
- * Reads the first bytes of a server: enough to decide whether it speaks HTTP/2, or fewer if the stream ends. Puts them
- * back into the stream.
+ * Reads the first bytes that a server sends: as many as are necessary to decide whether it speaks HTTP/2, or fewer if
+ * the stream ends before. Puts the bytes back into the stream.
  */
 async function firstBytes(stream: Duplex): Promise<Buffer> {
   let bytes: Buffer = Buffer.alloc(0);
@@ -147,7 +147,10 @@ interface Opened {
   closed: () => void;
 }
 
-/** Sockets and programs are unreferenced, so that they do not keep this process alive; the calls that use them do. */
+/**
+ * Opens the connection. Its socket or program is unreferenced, so that an idle connection does not keep this process
+ * alive; a call in progress does.
+ */
 function open({ to }: Endpoint): Opened {
   if ("command" in to) return openCommand(to.command);
   const socket = connectSocket({ ...to, allowHalfOpen: true, noDelay: true });

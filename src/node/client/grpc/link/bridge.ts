@@ -50,8 +50,8 @@ export class BridgeLink implements Link {
     this.#server.on("error", (error) => {
       this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
     });
-    // With `exclusive`, a worker of node:cluster binds the socket itself, and at once. Otherwise the primary process
-    // would bind it later.
+    // With `exclusive`, a worker of node:cluster binds the socket itself and immediately. Without it, the worker would
+    // send a request to the primary process, which would bind the socket later.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }

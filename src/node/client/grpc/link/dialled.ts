@@ -25,7 +25,7 @@ const SHARE_OF_LIMIT = 0.9;
 /** Debug output on stderr, enabled by NODE_DEBUG=guest-agent-client. */
 const debug = debuglog("guest-agent-client");
 
-/** Causes that would be the same at every address. If one occurs, the remaining addresses are not tried. */
+/** Causes that would be the same at every address. After such a failure, the remaining addresses are not tried. */
 const FINAL: ReadonlySet<ErrorCode> = new Set([
   "CLIENT_CERTIFICATE_EXPIRED",
   "CLIENT_CERTIFICATE_REFUSED",

@@ -7,7 +7,7 @@ export interface Link {
   readonly target: string;
   readonly credentials: ChannelCredentials;
   readonly options: ChannelOptions;
-  /** Why there is no connection, if the link knows more than grpc-js. */
+  /** Why there is no connection; undefined if grpc-js already knows as much as the link. */
   failure?(): Cause | undefined;
   /** Finds out within a time limit why there is no connection; undefined if connecting works or the reason is unknown. */
   explain?(limitMs: number): Promise<Cause | undefined>;
@@ -15,7 +15,7 @@ export interface Link {
   inUse?(): string | undefined;
   /** Accepts no more connections; open ones continue. */
   close?(): void;
-  /** Frees what new connections need; open ones continue. */
+  /** Frees resources that only new connections need; open ones continue. */
   release?(): void;
 }
 

@@ -87,8 +87,8 @@ export class Liveness {
   }
 
   /**
-   * Must be called when a call begins. The timer keeps this process alive while there are calls, because a connection
-   * that is not being read does not.
+   * Must be called when a call begins. While there are calls, the timer keeps this process alive, because a socket from
+   * which nothing is read does not.
    */
   begin(): void {
     if (++this.#calls > 1) return;

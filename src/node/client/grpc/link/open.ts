@@ -28,7 +28,8 @@ const OPTIONS: ChannelOptions = {
   // Do not let grpc-js retry, because it could run a command twice. The class Channel repeats the calls that are safe
   // to repeat.
   "grpc.enable_retries": 0,
-  // Instances may reuse an address, but never credentials: do not share connections by address.
+  // Do not share connections between clients with the same address: a new instance may have the address of an old one,
+  // but never its credentials.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
   // A sandbox boots in tens of milliseconds; the default pause of a second would be most of the wait.
@@ -158,7 +159,7 @@ function vsockEndpoint(address: string): Endpoint {
 function tlsOf(options: ConnectOptions): Endpoint["tls"] {
   if (!("caPem" in options)) return undefined;
   const { serverName = DEFAULT_SERVER_NAME } = options;
-  // It is sent as a header, too.
+  // The name must be a valid header value, because grpc-js also sends it as a header.
   if (typeof (serverName as unknown) !== "string" || !/^[\x21-\x7e]+$/.test(serverName))
     throw invalidOption("serverName", "serverName requires a name of visible ASCII characters, such as guest-agent");
   return { context: secureContext(options), serverName };

@@ -42,7 +42,7 @@ class ZonedResolver implements experimental.Resolver {
   }
 }
 
-/** Converts `HOST:PORT` to a target of grpc-js. */
+/** Converts `HOST:PORT` to the form that grpc-js expects. */
 export function targetOf(address: string): string {
   if (!TARGET.test(address)) return address;
   experimental.registerResolver(SCHEME, ZonedResolver);

@@ -5,7 +5,7 @@ import { type ConnectionValues, openClient } from "../../connection/index.ts";
 /** A word to offer, and its description. */
 type Offer = readonly [word: string, about?: string];
 
-/** What the shell offers: words, paths in the sandbox, or its own files or directories. */
+/** What the shell offers as completions: words, paths in the sandbox, or local files or directories. */
 export interface Offers {
   readonly kind: "word" | "path" | "file" | "directory";
   readonly offers: readonly Offer[];
