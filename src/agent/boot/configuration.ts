@@ -8,7 +8,7 @@ import {
 import type { Addon } from "../native/index.ts";
 import type { InheritedEnvironment } from "../session/index.ts";
 
-/** Time allowed for reading a file of the bootstrap channel, the same as for a system call of ReadFile. */
+/** Time allowed for reading a file of the bootstrap channel. A system call of ReadFile has the same limit. */
 const READ_LIMIT_MS = 15_000;
 
 /** The agent's configuration, or the reasons why it is invalid. */

@@ -43,7 +43,7 @@ export interface Configuration {
  * environment and from the files that they name. If `accepts` returns true, the slower check of the TLS files is
  * skipped.
  *
- * @throws BootstrapError with every fault and without any value; the process should then exit with status 78
+ * @throws BootstrapError that lists every fault and contains no values; the process should then exit with status 78
  */
 export async function readBootstrap(
   environ: readonly Uint8Array[],

@@ -60,7 +60,7 @@ export class Credentials {
     return { value: value && new Credentials(value, sources), faults };
   }
 
-  /** The files from which the credentials were read. Empty if none comes from a file. */
+  /** The files from which the credentials were read; empty if all credentials come from variables. */
   get files(): BootstrapFiles<FileVariable> {
     return this.#sources.files;
   }
@@ -216,8 +216,8 @@ class InstanceToken {
   matches(digest: string | undefined): boolean {
     const { timingSafeEqual } = process.getBuiltinModule("node:crypto");
     const own = Buffer.from(this.digest());
-    // The metadata of a call with several tokens is longer than one digest. write() drops the rest, and the length
-    // comparison then fails.
+    // If a call has several tokens, their joined digests are longer than `candidate`. write() stops at its end, and the
+    // comparison of the lengths then fails.
     const candidate = Buffer.alloc(own.length);
     const written = candidate.write(digest ?? "", "latin1");
     const equal = timingSafeEqual(own, candidate);

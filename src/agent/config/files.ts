@@ -16,7 +16,7 @@ const POLL_MS = 1_000;
 const TIMEOUT_POLLS = 5;
 /** Errno reported for a file whose file system does not respond; also used as the version of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
-/** Fault of a variable that names a file whose file system does not respond. */
+/** The problem that is reported for a variable if the file that it names is on a file system that does not respond. */
 export const NO_ANSWER_PROBLEM: string = `names a file whose file system does not respond (${NO_ANSWER})`;
 
 /** The UTF-8 byte order mark, which some Windows editors write at the beginning of a file. */

@@ -30,8 +30,9 @@ export class Stamps {
 
   /** The guest's time. If it was stepped back, all stamps were moved back with it. */
   nowNs(): bigint {
-    // The monotonic clock is read first, so that a preemption between the two readings looks like a forward step. A
-    // second reading shows whether it was one.
+    // The monotonic clock is read first. If the agent is preempted between the two readings, the wall clock seems to
+    // have been stepped forward, never backward. The monotonic clock is then read again to find out whether there was a
+    // step.
     const monotonicNs = this.#monotonicNs();
     const nowNs = this.#clock.wallNs();
     const changeNs = nowNs - monotonicNs - this.#offsetNs;
@@ -111,7 +112,7 @@ export class ActivityClock {
     if (this.#attachedSinceRestore === 0) this.#touchNow();
   }
 
-  /** Counts as activity until the attachment ends. */
+  /** Begins an attachment, which counts as user activity until it ends. */
   attach(): Attachment {
     this.#attached += 1;
     this.#attachedSinceRestore += 1;

@@ -19,7 +19,7 @@ const SMALLEST_BYTES = 4 * 1024;
 /** Read buffers that streams or transfers share: an idle stream holds no buffer, and a busy one need not allocate. */
 export class BufferPool {
   readonly #sizes: BufferPoolSizes;
-  /** Free buffers of the regular size. Buffers of neither the regular nor the tight size are not kept. */
+  /** Free buffers of the regular size. Only buffers of the regular size and of the tight size are kept. */
   readonly #full: Uint8Array[] = [];
   readonly #tight: Uint8Array[] = [];
   #users = 0;

@@ -43,7 +43,7 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 export function afterArrivals(delayMs: number, task: () => void, keepsAlive = true): () => void {
   let polled: NodeJS.Immediate | undefined;
   const timer = setTimeout(() => {
-    // Immediates run after the poll of the same iteration.
+    // setImmediate() runs its callback after the poll phase of the same iteration of the event loop.
     polled = setImmediate(task);
   }, delayMs);
   if (!keepsAlive) timer.unref();

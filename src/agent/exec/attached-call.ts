@@ -47,9 +47,9 @@ const SMALL_BYTES = 4 * 1024;
 /** Memory that a queued frame takes in addition to its payload. */
 const FRAME_OVERHEAD_BYTES = 256;
 /**
- * Limit for input that waits behind earlier input. Beyond this limit the agent reads no further frames of the call, so
- * that the client's acknowledgements of output would also wait. The schema therefore limits clients to this much
- * unacknowledged input.
+ * Limit for input that waits for the command to accept earlier input. Above this limit the agent reads no further
+ * frames of the call, not even acknowledgements of output. For this reason the schema does not allow clients to send
+ * more than this without an acknowledgement.
  */
 const WAITING_INPUT_BYTES = 256 * 1024;
 

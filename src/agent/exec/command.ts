@@ -86,7 +86,7 @@ export class RunningCommand {
     return outcome;
   }
 
-  /** Resolves once all endings have completed, including those that begin meanwhile. */
+  /** Resolves once every termination of the command has completed, including any that begins while this waits. */
   async #endings(): Promise<void> {
     let awaited: Promise<unknown> | undefined;
     while (this.#ending !== awaited) {

@@ -61,7 +61,7 @@ export async function runCall(parts: ExecCallParts, began: (command: RunningComm
     }
     using _listener = whenAborted(signal, () => detach(signal.reason as AgentError));
     new InputPump(child, activity).pump(input, (error) => {
-      // The input also fails if the client is gone. In that case the signal has the reason, not this error.
+      // If the client is gone, the input fails, too. The error to report is then the signal's reason, not this one.
       if (!signal.aborted) detach(error);
     });
     const result = await command.follow();

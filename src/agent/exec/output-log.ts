@@ -19,13 +19,13 @@ export const READ_BYTES: number = 64 * 1024;
  * bytes are dropped only after new ones have arrived. Logs of more than 4 KiB have more additional space.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
-/** The run list has one entry (9 bytes) per this many bytes of the buffer. */
+/** The list of runs has one entry, which takes 9 bytes, for each 64 bytes of the buffer. */
 const BYTES_A_RUN = 64;
 const LEAST_RUNS = 64;
 
 /** Position of a reader. */
 export interface Cursor {
-  /** Position in both streams together. */
+  /** Number of bytes before the reader, counting both streams. */
   position: number;
   /** Number of the run that contains the position. */
   run: number;
@@ -66,7 +66,7 @@ export class OutputLog {
   #runs = 0;
 
   /**
-   * @param streams 1 if there is no stderr, so that there is only one run
+   * @param streams 1 if the command has no separate stderr; all output then belongs to one run
    * @param onMore called when there is new output
    */
   constructor(capacityBytes: number, whenFull: WhenFull, streams: 1 | 2, onMore: () => void) {

@@ -99,11 +99,10 @@ export class WorkloadOutput {
   }
 
   /**
-   * To be called once the workload and its descendants have ended, before the child is released. Resolves when the rest
-   * of the output was read and either the console has taken it or the time for this is over. Does not wait for
-   * readers.
+   * Call it once the workload and its descendants have ended, before the child is released. Resolves when the rest of
+   * the output was read and the console has taken it, or has had enough time to do so. Does not wait for readers.
    *
-   * @param end how the workload ended; undefined if it hangs in the kernel; readers then get no exit
+   * @param end how the workload ended; undefined if it hangs in the kernel, and readers then get no exit
    */
   async finish(end: (ProcessEnd & CommandAccounts) | undefined): Promise<void> {
     const outputComplete = this.#child === undefined || (await drained(this.#child));

@@ -35,7 +35,7 @@ export class ReadinessLoop {
     this.#parts = parts;
   }
 
-  /** Result of the last run that ended. */
+  /** Result of the last complete run of ready_cmd. */
   get verdict(): Readiness {
     return this.#verdict;
   }

@@ -186,7 +186,7 @@ export class Http2Connection {
     this.#state = "draining";
     this.#events.closing();
     this.#machine.goAway(false);
-    // Sends two PINGs, because the client may send requests before it processes the answer to the first one.
+    // One PING is not enough: a client may answer it before it has processed the GOAWAY, and still send requests.
     this.#machine.ping(() => {
       this.#machine.ping(() => {
         this.#isEndAcknowledged = true;
@@ -221,7 +221,7 @@ export class Http2Connection {
     else this.close();
   }
 
-  /** Destroys the socket at once, together with what the kernel has not sent yet. */
+  /** Destroys the socket at once and discards the data that the kernel has not sent yet. */
   abandon(): void {
     this.#destroy(true);
   }

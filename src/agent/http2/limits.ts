@@ -32,7 +32,7 @@ export const DEFAULT_HTTP2_LIMITS = {
    * connection is large.
    */
   streamWindowBytes: 262_144,
-  /** The window while few requests of the connection are large. */
+  /** Size of a stream's window while the connection has few large requests. */
   largestStreamWindowBytes: 1_048_576,
   /** The window while many requests of the connection are large. */
   smallestStreamWindowBytes: 32_768,
@@ -87,7 +87,7 @@ export class FloodGuard {
     this.#spend("requests that were cancelled or refused", RESET_COST);
   }
 
-  /** From now on, the peer earns credit for small frames, and frames count only if they are useless. */
+  /** From now on, the peer earns credit for small frames, and only useless frames count against the limit. */
   markAuthenticated(): void {
     this.#isAuthenticated = true;
   }
@@ -133,7 +133,7 @@ export class FloodGuard {
     if (this.#unwritten > this.#limits.unwrittenAnswers) throw calmError("too many unanswered SETTINGS and PINGs");
   }
 
-  /** The queued answers were handed to the socket. They stop counting once they are written. */
+  /** The queued answers were passed to the socket. They count against the limit until they are written. */
   taken(output: Output): void {
     const answers = this.#queued;
     if (answers === 0) return;

@@ -8,7 +8,10 @@ import type { Http2Stream } from "./stream.ts";
 export interface MachineEvents {
   /** A new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** There is output for `take`. Called at least once between two calls of `take` if there is any. */
+  /**
+   * There is new output, which `take` returns. If there is any, this is called at least once between two calls of
+   * `take`.
+   */
   output(): void;
   /** A stream has ended, or the peer announced that it sends no more requests. The connection may be idle now. */
   maybeIdle(): void;

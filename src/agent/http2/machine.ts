@@ -319,7 +319,8 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     if (streamId === 0) throw protocolError("RST_STREAM without a stream id");
     if (payload.length !== 4) throw frameSizeError("RST_STREAM with an invalid length");
     if (this.#isIdle(streamId)) throw protocolError("RST_STREAM for a stream that was never opened");
-    // A reset counts even if the response was complete, because the request has cost just as much.
+    // A reset counts against the limit even if the response was complete, because the request has cost as much CPU
+    // time.
     this.#floods.reset();
     const stream = this.streams.get(streamId);
     if (stream === undefined) return;
@@ -340,7 +341,8 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     applySettings(this.#peer, payload, (limitBytes) => this.#encoder.limitTable(limitBytes));
     const delta = this.#peer.initialWindowBytes - before;
     for (const stream of delta === 0 ? [] : this.streams.values()) {
-      // Unlike a WINDOW_UPDATE (below), an overflow caused by SETTINGS is a connection error (RFC 9113, 6.9.2).
+      // If SETTINGS makes a stream's window overflow, this is a connection error (RFC 9113, 6.9.2). A WINDOW_UPDATE for
+      // a stream (below) only causes a stream error.
       if (!this.#sender.widenStream(stream, delta)) throw flowControlError("a stream window of 2^31 bytes or more");
     }
     this.#output.frame(FrameType.SETTINGS, Flag.ACK, 0, 0, 0);

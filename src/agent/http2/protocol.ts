@@ -59,7 +59,7 @@ export function errorName(code: number): string {
   return Object.entries(ErrorCode).find(([, value]) => value === code)?.[0] ?? `error ${code}`;
 }
 
-/** An error of the peer for which the connection is closed with a GOAWAY of this code. */
+/** An error that the peer caused. The connection is closed with a GOAWAY that contains this code. */
 export class ConnectionError extends Error {
   readonly code: number;
 

@@ -76,7 +76,7 @@ export class Http2Stream {
   /** Value of content-length; undefined if the header is missing. */
   expectedBytes: number | undefined;
   #paused = false;
-  /** Blocks of held input. All but the last are full. */
+  /** Blocks of input that arrived while the request was paused. All but the last are full. */
   #held: Buffer[] = NONE;
   #lastBytes = 0;
   #endHeld = false;
@@ -256,7 +256,7 @@ export class Http2Stream {
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];
 
-  /** Returns a block with arbitrary content. */
+  /** Returns a block, whose content is undefined. */
   take(): Buffer {
     return this.#spare.pop() ?? Buffer.allocUnsafeSlow(BLOCK_BYTES);
   }

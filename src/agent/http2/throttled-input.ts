@@ -53,7 +53,10 @@ export class ThrottleQueue {
 /** Bytes of one turn: a few dozen frames. */
 const SLICE_BYTES = 2 * 1024;
 
-/** How a connection is throttled: with whom it takes turns, and how much it may send before authentication. */
+/**
+ * How a connection is throttled: the queue in which it waits for its turn, and how much it may send before
+ * authentication.
+ */
 export interface ThrottledInputOptions {
   /** The queue that the connection shares with other connections. */
   readonly queue: ThrottleQueue;
@@ -110,7 +113,7 @@ export class ThrottledInput {
       return;
     }
     this.#held.push(Buffer.from(bytes));
-    // The original is overwritten, so that there is no second copy of a token in it.
+    // The original bytes may contain a token. They are overwritten, so that the copy is the only one.
     bytes.fill(0);
     this.#socket.pause();
     this.#limits.queue.enqueue(this);

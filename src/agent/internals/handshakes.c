@@ -43,9 +43,9 @@
 CALLS_OF_OPENSSL(BOUNDING, can_bound)
 
 /*
- * Limits for a client's certificates, which are parsed before they are verified. Parsing a DER element can cost 1/1,000
- * of the CPU time of a handshake, and parsing a key 1/6. Three certificates with RSA-4096 keys and signatures have 4.4
- * to 5 KiB and 220 to 330 elements. OpenSSL's own limit is 100 KiB.
+ * Limits for a client's certificates, which are parsed before they are verified. They bound the CPU time: a DER
+ * element can cost a thousandth of a handshake, and a key a sixth. Three certificates with RSA-4096 keys and
+ * signatures fit: they have at most 5 KiB and 330 elements. OpenSSL's own limit is 100 KiB.
  */
 #define CHAIN_BYTES (5 * 1024 + 512)
 #define CHAIN_LINKS 4
@@ -124,7 +124,8 @@ static int verify(X509_STORE_CTX *store, void *unused) {
   int error = X509_STORE_CTX_get_error(store);
   set_error_text(X509_verify_cert_error_string(error));
   /*
-   * The issuer has the name of the CA, but another key. Unless the error is replaced, the alert would be decrypt_error.
+   * The client's issuer has the name of the CA, but another key. OpenSSL would send the alert decrypt_error, so the
+   * error is replaced.
    */
   if (error == X509_V_ERR_CERT_SIGNATURE_FAILURE)
     X509_STORE_CTX_set_error(store, X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY);
@@ -153,8 +154,8 @@ static size_t read24(const unsigned char *at) { return (size_t)at[0] << 16 | (si
  */
 static size_t elements_of(const unsigned char *at, const unsigned char *end) {
   /*
-   * End of the extension value whose elements are being counted; `end` outside of a value. The length of an element
-   * inside the value must not reach beyond the end of the value.
+   * End of the value of the extension that is being parsed; equal to `end` outside of such a value. An element
+   * inside the value must not reach beyond this.
    */
   const unsigned char *value_end = end;
   size_t elements = 0;

@@ -24,9 +24,10 @@ CALLS_OF_OPENSSL(RELAXING, can_relax)
 #define PARAMETERS "ssl_client"
 
 /*
- * Turns off OpenSSL's check of times and allows partial chains; all other checks stay. Refuses to do so unless
- * handshakes.c rejects expired certificates, as it does for all contexts that are created from then on. Node's own
- * option for partial chains, allowPartialTrustChain, has no effect on a server.
+ * Makes OpenSSL accept partial chains and ignore the validity times of certificates. All other checks stay. Works
+ * only if handshakes.c rejects expired certificates, because nothing else would do so; handshakes.c rejects them in
+ * all contexts that are created after this call. Node's own option for partial chains, allowPartialTrustChain, has
+ * no effect on a server.
  */
 long agent_relax_certificate_checks(void) {
   if (!can_relax() || !checks_expiry()) return fail_with(ENOSYS);

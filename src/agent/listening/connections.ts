@@ -244,7 +244,10 @@ export class Acceptor {
     for (const connection of [...this.#open, ...this.#surplus, ...this.#closing]) connection.destroy();
   }
 
-  /** Whether a connection has a place. A surplus connection takes one if possible. To be called for each admitted call. */
+  /**
+   * Returns whether a connection has a place, and tries to give a surplus connection one. Call it for each admitted
+   * call.
+   */
   hasPlace(connection: AcceptedConnection): boolean {
     if (!this.#surplus.has(connection)) return true;
     if (this.#open.size >= this.#options.limit) {

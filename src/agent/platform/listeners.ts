@@ -97,7 +97,7 @@ interface Held extends SocketHolder {
 
 /** Finds the processes that hold sockets by reading /proc/PID/fd. */
 export class SocketHolders {
-  /** Last result by inode; undefined if no holder was found. */
+  /** Results of the last search, by inode. The value is undefined if no holder was found. */
   #known: ReadonlyMap<number, Held | undefined> = new Map();
 
   /** Implements `Sockets.holders`. Checking a known holder costs one readlink and one small read. */
@@ -115,7 +115,7 @@ export class SocketHolders {
   }
 }
 
-/** Searches for the holders that are missing, by ascending pid. */
+/** Searches for the holders of the sockets whose holder is still unknown, by ascending pid. */
 async function find(held: Map<number, Held | undefined>): Promise<void> {
   let missing = [...held.values()].filter((holder) => holder === undefined).length;
   let looked = 0;

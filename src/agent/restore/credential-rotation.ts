@@ -28,8 +28,8 @@ export interface Renewal {
 
 export interface CredentialRotationParts {
   /**
-   * Token and TLS files. `reload` resolves with the problems, without any values. If there are any, the old credentials
-   * stay in use.
+   * The token and the TLS files. `reload` resolves with the problems, which contain no values. If there are problems,
+   * the old credentials stay in use.
    */
   readonly credentials: { reload(): Promise<readonly string[]> };
   /** Begins to use changed spec files. Resolves with false if one is invalid. Never rejects. */
@@ -78,8 +78,8 @@ export class CredentialRotation {
     const problems = await this.#reload();
     const version = this.#readVersion;
     if (problems.length > 0) {
-      // A known problem is not logged again if the cause of the check is frequent. Otherwise it would be logged every
-      // second.
+      // If the check has a frequent cause, a problem that is already known is not logged again; otherwise it would be
+      // logged every second.
       const isKnown = version === this.#refusedVersion && QUIET.has(cause);
       this.#refusedVersion = version;
       if (!isKnown) for (const problem of problems) log.warn("credentials_refused", { cause, problem });

@@ -20,7 +20,7 @@ export class DutyQueue {
     while (this.#duties.size > 0) await unlessAborted(Promise.all(this.#duties), signal);
   }
 
-  /** Runs a task in turn. Rejects with the signal's reason if it is aborted before. */
+  /** Runs a task when it is its turn. If the signal is aborted before that, rejects with the signal's reason. */
   run<Result>(task: () => Promise<Result>, signal: AbortSignal): Promise<Result> {
     return this.#mutex.run(task, signal);
   }

@@ -11,7 +11,7 @@ interface SpecSource {
 interface SpecsRead {
   /** The specs that are in use from now on. */
   readonly specs: { readonly process: ProcessSpec; readonly hooks: HooksSpec };
-  /** Variables of files that changed since the last reload and are now in use. */
+  /** Variables whose file changed since the last reload, and whose new content is now in use. */
   readonly renewed: ReadonlySet<string>;
   /** Variables of invalid files, whose old spec stays in use. */
   readonly refused: ReadonlySet<string>;
@@ -45,7 +45,7 @@ export class SpecRenewal {
       for (const problem of problems) log.warn("process_env_refused", { cause, problem });
       for (const field of ignored) log.warn("spec_field_ignored", { field });
       if (renewed.has("SVC_HOOKS_SPEC_FILE")) hooks.renew(specs.hooks);
-      // A node relies on a higher version as proof that its variables are in use.
+      // For a node, a higher version proves that all variables of the file are in use.
       if (renewed.size > 0 && !refused.has("SVC_PROCESS_SPEC_FILE")) {
         environment.renew(specs.process.env);
         log.info("process_env_renewed", { cause, version: environment.version });

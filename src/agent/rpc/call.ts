@@ -38,7 +38,7 @@ export interface CallSetup {
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly responseFields: Fields;
-  /** Limits the bytes that were received for all calls and that no handler has taken yet. */
+  /** Limits the memory for bytes that were received for any call and that its handler has not read yet. */
   readonly unread: Allowance;
   /** Limits the memory that all calls keep for their next messages. */
   readonly spare: SpareMemory;
@@ -187,7 +187,7 @@ export class Call implements StreamConsumer {
    */
   startDeadline(timeoutMs: number): void {
     if (timeoutMs < SHORTEST_DEADLINE_MS) throw deadlinePassed();
-    // Node cannot set a timer for longer than that, so such a call has no deadline.
+    // Node cannot set a timer for a longer time. A call with such a long timeout has no deadline.
     if (timeoutMs > TIMER_LIMIT_MS) return;
     this.#deadline = setTimeout(() => {
       this.failWithin1s(deadlinePassed());

@@ -4,7 +4,7 @@ import type { MessageBuffers } from "./message-buffers.ts";
 /** Bytes before every message: a compression flag and the length (gRPC over HTTP/2, Length-Prefixed-Message). */
 export const PREFIX_BYTES = 5;
 
-/** The error for a message over the limit, in either direction. */
+/** The error for a message that exceeds the size limit, whether it is received or sent. */
 export function messageTooLarge(sizeBytes: number, limitBytes: number): AgentError {
   return new AgentError(
     "RESOURCE_EXHAUSTED",

@@ -71,7 +71,10 @@ export function lookup(environment: Environment, name: string): Uint8Array | und
   return bytes.subarray(bytes.indexOf(EQUALS) + 1);
 }
 
-/** Returns a test for entries of that name. For speed, it compares the first byte before it decodes an entry. */
+/**
+ * Returns a function that tests whether an entry has this name. For speed, it compares the first byte before it decodes
+ * an entry.
+ */
 function isNamed(name: string): (entry: Uint8Array | string) => boolean {
   const wanted = comparable(name);
   const first = wanted.charCodeAt(0);

@@ -19,7 +19,7 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/** Collects the listeners of one poll, at most twice as many as a list may have. */
+/** Collects the listeners of one poll. Keeps fewer than twice as many as a list may contain. */
 export class PortListBuilder {
   #byInode = new Map<number, Listener>();
   #truncated = false;

@@ -69,7 +69,7 @@ export function pack(strings: readonly (Uint8Array | string)[]): Uint8Array {
 
 const NUL: Uint8Array = Uint8Array.of(0);
 
-/** Steps of starting a child, which errors name. */
+/** The steps of starting a child. Errors name the step that failed. */
 export type SpawnStep =
   /** Creating pipes: the agent has too few descriptors or too little memory. */
   | "prepare"
@@ -188,7 +188,7 @@ export interface ChildProcess {
    * Undefined if the child has no cgroup, because its descendants then cannot be distinguished from other processes.
    */
   leftovers(): LeftoverProcesses | undefined;
-  /** Sets the size of the terminal. Does nothing without a terminal, and after its end. */
+  /** Sets the size of the terminal. Does nothing if there is no terminal, or if it is closed. */
   resize(cols: number, rows: number): void;
   /** Sends a signal to the child alone, not to its descendants. Does nothing after `release`. */
   signal(signal: number): void;

@@ -13,7 +13,10 @@ export interface CpuUsage {
   readonly stealUs: number;
 }
 
-/** Time since boot in which some tasks were stalled, and in which all were (Documentation/accounting/psi.rst). */
+/**
+ * Time since boot in which some tasks were stalled (`someUs`), and in which all tasks were stalled (`fullUs`). See
+ * Documentation/accounting/psi.rst.
+ */
 export interface Pressure {
   readonly someUs: number | undefined;
   readonly fullUs: number | undefined;
@@ -61,7 +64,7 @@ export interface GuestCounters {
   readonly pressure: Readonly<Record<"cpu" | "memory" | "io", Pressure | undefined>>;
   readonly networks: Listed<NetworkUsage>;
   readonly processes: number | undefined;
-  /** OOM-killed processes of the session. */
+  /** Number of processes of the session that the OOM killer has ended. */
   readonly sessionOomKills: number | undefined;
   /** The root file system is first. Sizes are not included, because querying a file system may hang. */
   readonly fileSystems: Listed<MountedFileSystem>;

@@ -42,7 +42,10 @@ export interface ReadTreeParts {
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;
-  /** Whether to send further names of a file as hard links to its first name, also with `crossMounts`. */
+  /**
+   * Whether a file's second and later names are sent as hard links to its first name. This also applies with
+   * `crossMounts`.
+   */
   readonly hardLinks: boolean;
   readonly buffers: BufferPool;
   readonly clock: Pick<Clock, "monotonicMs">;
@@ -213,8 +216,8 @@ class TreeReader {
       if (file === undefined) throw new FileSystemError("open", "ESTALE");
       const leave = buffers.enter();
       try {
-        // A file of size 0 was too large for a batch if it has content, as files of /proc do. Reading the whole file is
-        // the only way to find the number of its bytes.
+        // A file whose size is 0, as in /proc, may still have content; it is sent alone if the content is too large for
+        // a batch. The number of its bytes can then only be found by reading all of it.
         const hasNoSize = listed.sizeBytes === 0n && file.attributes.sizeBytes === 0n;
         const sizeBytes = hasNoSize ? await this.#measure(path) : file.attributes.sizeBytes;
         if (sizeBytes > MAX_SIZE_BYTES) throw new FileSystemError("read", "EFBIG");
@@ -227,7 +230,7 @@ class TreeReader {
       if (!(error instanceof FileSystemError)) throw error;
       this.#failures.add(path, error.errno);
     }
-    // The client must learn that this item stays incomplete before it gets the next item.
+    // The client must get this failure before the next item, so that it knows that the file is incomplete.
     await this.#reportFailures();
   }
 

@@ -172,9 +172,9 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   /**
-   * Returns an open directory on the file system that is written to, which is synced at the end. The directory must be
-   * opened before the write, because syncfs(2) reports only errors that happened since the open. If it cannot be
-   * opened, returns the root directory; files on the mount `below` are then synced one by one.
+   * Returns the open directory whose file system is synced at the end: one on the mount `below`, if the entries are
+   * written there. It must be opened before the write, because syncfs(2) only reports errors that occur after the open.
+   * If it cannot be opened, returns the root directory, and each file on the mount is then synced separately.
    */
   async #syncTarget(below: MountBelow | undefined): Promise<OpenDirectory> {
     if (below === undefined || !this.#options.syncs) return this.#directory;

@@ -74,7 +74,7 @@ async function writeStepwise(
   }
 }
 
-/** Fast path for small files, with half as many steps. Returns undefined, with nothing changed, if it fails. */
+/** Fast path for small files, which takes half as many steps. If it fails, it has changed nothing and returns undefined. */
 async function createAtOnce(
   { tree, request, newFileOwner }: WriteParts,
   content: Buffer,

@@ -25,7 +25,7 @@ export class DeferredAttributes implements AsyncDisposable {
   /** Sizes of the batches in the file, in order. */
   readonly #parts: number[] = [];
 
-  /** `directory` is on the file system on which the spill file is created. */
+  /** @param directory the spill file is created on the file system of this directory */
   constructor(directory: OpenDirectory) {
     this.#directory = directory;
   }

@@ -104,7 +104,7 @@ export class ListedDirectory implements AsyncDisposable {
   }
 }
 
-/** Encodes the position for the addon. Empty means the start. */
+/** Encodes the position for the addon. An empty buffer means the start of the directory. */
 function positionBytes(position: DirectoryPosition | undefined): Buffer {
   const bytes = Buffer.alloc(position === undefined ? 0 : 8);
   if (position !== undefined) bytes.writeBigInt64LE(position);

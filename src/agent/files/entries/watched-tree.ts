@@ -6,7 +6,7 @@ import { WatchedDirectory } from "./watched-directory.ts";
 export interface Place {
   readonly parent: WatchedDirectory | undefined;
   readonly name: string;
-  /** What is reported to the client about the entries of the directory that the check finds. */
+  /** Which changes of the directory's entries are reported to the client once the check has found the directory. */
   report: Report;
   state: "waiting" | "checking" | "missing";
   /** The round in which the check of this place began. */
@@ -17,8 +17,9 @@ export interface Place {
 }
 
 /**
- * What is reported about a directory that a check finds, in ascending order of strength: nothing; a rescan, but only if
- * the directory is not the one that was known at this place; the creation of each of its entries; a rescan.
+ * What is reported about a directory that a check finds. Each value reports more than the value before it: "nothing";
+ * "difference" reports a rescan, but only if this is not the directory that was known at this place; "created" reports
+ * the creation of each entry; "rescan" reports a rescan in any case.
  */
 const REPORTS = ["nothing", "difference", "created", "rescan"] as const;
 type Report = (typeof REPORTS)[number];
@@ -310,7 +311,7 @@ export class WatchedTree {
     for (const child of directory.children) this.#astray(directory.detach(child.name));
   }
 
-  /** The path of a directory is unknown: it is forgotten, unless an event or check finds it before the second tick. */
+  /** The new path is unknown: forgets the directory, unless an event or a check finds it before the second tick. */
   #astray(directory: WatchedDirectory | undefined): void {
     const move = { change: undefined, directory, isReported: false, isOld: false };
     if (directory !== undefined) this.#moves.set((this.#strays -= 1), move);
@@ -353,7 +354,7 @@ export class WatchedTree {
       before.detach(nameBefore);
       this.#expect(before, nameBefore, "rescan");
     }
-    // The event is outdated: checks have found since that the new parent is now below this directory. Another check
+    // Since this event, a check has found the new parent below this directory, so the event is outdated. A later check
     // will find the directory at its present place.
     const isPast = parent.isWithin(directory);
     this.#astray(isPast ? directory : parent.detach(name));

@@ -140,7 +140,10 @@ export class Descriptor implements AsyncDisposable, Holdable {
     return this.#work.addon.readCached(this.fd, target, position);
   }
 
-  /** Runs an addon call on this descriptor; `others` stay open during the call. Throws FileSystemError. */
+  /**
+   * Runs an addon call on this descriptor. The descriptors in `others` also stay open during the call. Throws
+   * FileSystemError.
+   */
   async native(step: FileStep, job: NativeJob<number>, others: readonly Holdable[] = []): Promise<void> {
     await this.#work.native({ step, on: [this, ...others] }, (addon) => job(addon, this.fd));
   }

@@ -154,8 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must not enter a mount. This is so if the operation has named no mount: a
-   * symbolic link could otherwise enter one.
+   * Whether a lookup below this directory must fail if it reaches a mount point. It must if the operation has not named
+   * a mount, because a symbolic link could otherwise lead into one.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -51,7 +51,10 @@ function mountWithId(id: string): Mount {
 /** A mount of a file system that does not respond. */
 interface UnresponsiveMount {
   readonly mount: Mount;
-  /** Whether an operation on the mount was given up. If not, an operation and a probe are slow and may still succeed. */
+  /**
+   * Whether an operation on the mount was given up. If false, the mount is only slow, and its operations may still
+   * succeed.
+   */
   readonly isHung: boolean;
   /** Resolves when the file system responds again. */
   readonly answers: Promise<void>;
@@ -87,7 +90,7 @@ export class HungMounts {
     return this.ofMount(this.any ? mountOf(fd) : undefined);
   }
 
-  /** Like `ofDescriptor`, for a mount. */
+  /** Like `ofDescriptor`, but takes a mount. */
   ofMount(mount: Mount | undefined): UnresponsiveMount | undefined {
     const state = mount && this.#unresponsive.get(mount.fileSystem);
     if (mount === undefined || state === undefined) return undefined;

@@ -22,7 +22,10 @@ export interface Work<Value> {
   /** Descriptors that the operation uses. Without a `path`, it operates on the file system of the first one. */
   readonly on: readonly Holdable[];
   readonly path?: FollowedPath;
-  /** The mount at a name that the operation looks up: that mount may hang while the directory itself does not. */
+  /**
+   * The mount at the name that the operation looks up. This mount may hang although the directory that contains the
+   * name does not.
+   */
   readonly mount?: Mount | undefined;
   /** If this signal is aborted while the operation waits for a thread, the wait ends with the signal's reason. */
   readonly signal?: AbortSignal | undefined;

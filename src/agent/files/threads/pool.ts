@@ -50,7 +50,7 @@ export class ThreadPool {
 
   /**
    * Takes a thread as soon as one is free, and returns whether it is an extra thread. Throws FileSystemHung if no
-   * thread will become free, and the reason of the operation's signal when this is aborted.
+   * thread will become free. If the operation's signal is aborted before, throws the signal's reason.
    */
   enter(work: Work<never>): boolean | Promise<boolean> {
     return this.#take(work) ?? this.#wait(work);
@@ -115,7 +115,10 @@ export class ThreadPool {
     return alike >= share;
   }
 
-  /** Whether any running sync is not slow. Such a sync will soon release its thread, so waiting syncs wait for it. */
+  /**
+   * Whether a sync on an extra thread is not slow yet. It will probably release its thread soon, so other syncs wait
+   * for it.
+   */
   #anySyncProgressing(): boolean {
     for (const { isExtra, ticks: looks, work } of this.running)
       if (isExtra && looks < SLOW_AFTER_TICKS && isSync(work)) return true;

@@ -127,8 +127,8 @@ export class FileWork {
   }
 
   /**
-   * Throws FileSystemHung if the operation goes into a file system that hangs. If a file system on its way is slow,
-   * waits until it responds or is found to hang.
+   * Throws FileSystemHung if the operation would enter a file system that hangs. If it would enter one that is slow,
+   * waits until that file system responds or is found to hang.
    */
   async #check(work: Work<never>): Promise<void> {
     const {

@@ -1,5 +1,5 @@
 /*
- * Computes which memory of a program or library can be returned to the kernel. The build also uses this rule, for the
+ * Computes which memory of a program or library can be returned to the kernel. The build uses the same code for the
  * files that it ships (scripts/package/code-pages.c).
  */
 #ifndef AGENT_CODE_PAGES_H

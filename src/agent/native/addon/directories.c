@@ -69,7 +69,7 @@ static bool add_entry(int directory, const struct kernel_entry *entry, bool desc
   struct packed_entry packed = {.position = entry->position, .inode = entry->inode, .mode = DTTOIF(entry->type)};
   packed.name_bytes = (uint32_t)strlen(entry->name);
   if (describes) packed.error = (uint32_t)describe(directory, entry->name, &packed, target);
-  if (packed.error == ENOENT) return true; /* it was removed meanwhile */
+  if (packed.error == ENOENT) return true; /* the entry was removed after it was listed */
   return append(answer, room, &packed, sizeof packed) && append(answer, room, entry->name, packed.name_bytes) &&
          append(answer, room, target, packed.target_bytes);
 }

@@ -41,7 +41,7 @@ bool read_record(const struct argument *records, size_t at, struct entry *entry,
  */
 enum { CREATE_STEP = 1, WRITE_STEP, CHOWN_STEP, CHMOD_STEP, UTIME_STEP, SYNC_STEP, PLACE_STEP, SYNC_DIRECTORY_STEP };
 
-/* Adds the step to errno and returns -1. */
+/* Stores the number of the step in the upper bits of errno, and returns -1. */
 int fail_at(int step);
 /* Whether errno contains this error and this step. */
 bool has_failed_at(int step, int error);

@@ -15,8 +15,9 @@ struct argument {
 };
 
 /*
- * Index of the answer, which follows the arguments. If a call sets `bytes` (allocated by malloc(3)), JavaScript gets
- * them instead of the number, and they are freed. `number` may be SECRET.
+ * Index of the answer in the array of arguments; the arguments precede it. A call can set `bytes` of the answer to
+ * memory from malloc(3). JavaScript then gets these bytes instead of `number`, and the memory is freed. `number` may
+ * then be SECRET.
  */
 enum { ANSWER = 5 };
 /* Overwrite the answer after it was copied to JavaScript. */

@@ -101,7 +101,7 @@ long agent_signal_process(pid_t pid, int start, int signal) {
   return result;
 }
 
-/* Converts to an Int32Array and frees the cells. */
+/* Copies the cells to a new Int32Array and frees them. */
 static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
   void *bytes = NULL;
   napi_value buffer = NULL, table = NULL;

@@ -47,7 +47,7 @@ struct spawn_job {
   int child_ends[3];
   int agent_ends[3];
 
-  /* The outcome. The child shares the agent's memory until execve, so the child itself writes step and error. */
+  /* The outcome. `step` and `error` are written by the child itself, which shares the agent's memory until execve. */
   const char *volatile step; /* the current step, named as in the port */
   volatile int candidate;    /* index in `files` of the file that execve tries */
   volatile int error; /* errno of the failed step; 0 if none has failed */

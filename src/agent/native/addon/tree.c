@@ -17,12 +17,18 @@ enum { OVERWRITE = 1, NO_SYMLINKS = 2, SYNC = 4, NO_MOUNTS = 8 };
 /* State of a job: the root directory, and the directory of the last entry. */
 struct tree {
   int root, flags;
-  /* A second directory whose file system the caller syncs at the end, in addition to that of root; or root itself. */
+  /*
+   * A directory on the second file system that the caller syncs at the end; the first is that of `root`. If there is
+   * no second file system, this is `root`.
+   */
   int synced;
   /* The directory of the last entry; its descriptor is -1 if there is none. */
   struct place place;
   char path[PATH_MAX];
-  /* errno of a failed sync, after which the entries written before may not be on the disk; 0 if none has failed. */
+  /*
+   * errno of the last failed sync; 0 if none has failed. Entries that were written before the failure may not be on
+   * the disk.
+   */
   int error;
   /* Whether the name of a file was already taken. The names of further files may then be taken, too. */
   bool replaces;
@@ -80,8 +86,8 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 }
 
 /*
- * Syncs the file system of the last entry now, if the caller does not sync it later. An example is a file system that
- * was reached through a link into a mount.
+ * Syncs the file system of the last entry, unless the caller will sync it at the end. Needed, for example, if a link
+ * in the tree leads into a mount.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;
@@ -119,7 +125,10 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
   int fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
   if (fd < 0 && errno == ENOENT && length > 0 && make_parents(tree, tree->path, entry) == 0)
     fd = within(tree, tree->path, O_PATH | O_DIRECTORY);
-  /* A second lookup, which does not resolve absolute links inside the root, returns EXDEV if a link leads outside. */
+  /*
+   * A second lookup, which does not resolve absolute links inside the root. If a link leads outside, it fails with
+   * EXDEV.
+   */
   if (fd < 0 && errno == ENOENT) fd = beneath(tree, tree->path, O_PATH | O_DIRECTORY);
   dev_t last = tree->place.seen.st_dev;
   tree->place.directory = fd;

@@ -115,8 +115,8 @@ static void *watch_in_own_directory(void *data) {
 }
 
 /*
- * The thread ends with its job, because the kernel does not report the removal of a directory that is the working
- * directory of a thread.
+ * Runs the job on a thread of its own, which can have its own working directory. The thread ends after the job,
+ * because the kernel would not report the removal of a directory that is still a thread's working directory.
  */
 int agent_watch_each(struct argument *args) {
   struct watching watching = {.args = args};

@@ -60,9 +60,9 @@ export class Descendants {
       kin.delete(pid);
       others.add(pid);
     }
-    // In a guest where other processes start and exit all the time, every scan would find `ended` processes. But if
-    // they were descendants, the ancestor would have reaped the topmost of them. If the ancestor slept during the whole
-    // scan, it has reaped no process, so the `ended` processes were not descendants.
+    // In a guest where other processes start and exit all the time, `ended` would never be empty. But if the ended
+    // processes were descendants, the ancestor would have reaped the topmost of them during the scan. If the ancestor
+    // slept during the whole scan, it has reaped nothing, so the ended processes were not descendants.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
     return { descendants: kin, others, ended };
   }
@@ -77,7 +77,8 @@ export class Descendants {
    * reaping.
    */
   #ancestorSleeps(): string | undefined {
-    // The agent itself reaps no process while it scans, so a constant stands for "it slept".
+    // Returns a constant for the agent itself: it cannot reap a process during the scan, because the scan is
+    // synchronous.
     if (this.#ancestor === process.pid) return "";
     const status = readProc(`/proc/${this.#ancestor}/status`);
     return /^State:\tS.*^voluntary_ctxt_switches:\t(\d+)$/ms.exec(status)?.[1];

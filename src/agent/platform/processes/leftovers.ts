@@ -52,7 +52,7 @@ export class CgroupLeftovers implements LeftoverProcesses {
     return eventually(limitMs, () =>
       this.#with((cgroup) => {
         if (isEmpty(cgroup)) return true;
-        // Sends nothing, but records the processes before they are killed.
+        // Sends no signal. This call only records the processes, before they are killed.
         this.#send(cgroup, []);
         // Killing the whole cgroup fails if a privileged command has made the cgroup threaded.
         if (cgroup.holdsAgent() || !cgroup.kill()) this.#send(cgroup, [SIGKILL]);
@@ -66,7 +66,8 @@ export class CgroupLeftovers implements LeftoverProcesses {
     const listed = others(cgroup);
     const rows = listed.size === 0 ? -1 : this.#addon.processRows(Int32Array.from(listed));
     if (typeof rows === "number") return;
-    // The members are read again after the rows. A pid that is still a member had not been reused when its row was read.
+    // The members are read a second time, after the rows. If a pid is still a member, its row cannot belong to another
+    // process that has reused the pid.
     const members = others(cgroup);
     for (const { pid, start } of rowsOf(rows)) {
       if (!members.has(pid)) continue;

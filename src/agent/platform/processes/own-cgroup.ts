@@ -8,8 +8,8 @@ import { CgroupDirectory, DIRECTORY } from "./cgroup-directory.ts";
 const UNIFIED = /^0::(\/.*)$/m;
 
 /**
- * Paths of a cgroup in the mounts that mountinfo lists, the best first. A mount shows only the part of the hierarchy
- * that is below the root of the mount.
+ * Paths at which a cgroup can be reached, in the order of the mounts in mountinfo. A mount shows only the part of the
+ * hierarchy below its own root.
  */
 function pathsOfCgroup(mountinfo: string, cgroup: string): string[] {
   const paths: string[] = [];

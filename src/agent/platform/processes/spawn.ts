@@ -54,7 +54,10 @@ export function start(
   });
 }
 
-/** The error for an aborted start. `at` is the result of `abortSpawn`, the system call in which the start was. */
+/**
+ * The error for an aborted start. `at` is the result of `abortSpawn`: a number for the system call in which the child
+ * was.
+ */
 function abortedAt({ cwd, files }: SpawnBlock, at: number): SpawnAborted {
   if (at < 1) return new SpawnAborted();
   const directory = stringsOf(cwd)[0] ?? "";

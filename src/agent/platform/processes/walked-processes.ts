@@ -22,7 +22,7 @@ export interface Search {
    * usable, or a negated errno.
    */
   find(known: ReadonlyMap<number, ProcessRow>, urgent: boolean): Promise<readonly ProcessRow[] | number | undefined>;
-  /** Whether a process that was a member before, and is alive, is still a member. */
+  /** Whether a living process that was a member in an earlier scan is still a member. */
   stillBelongs(row: ProcessRow): boolean;
   /** Whether it is certain, without a scan, that there are no further living members. */
   excludesOthers?(): boolean;
@@ -234,8 +234,9 @@ export function walkedTree(
 }
 
 /**
- * Rows of members that were started after the table was read. The members are read again after the rows: a pid that is
- * no longer among them has ended, so its row may be that of another process.
+ * Returns the rows of members that were started after the table was read. The members are read a second time, after the
+ * rows: if a pid is no longer a member, its process has ended, and the row may belong to another process that has
+ * reused the pid.
  */
 function rowsOfNew(addon: Addon, pids: readonly number[], more: () => ReadonlySet<number>): ProcessRow[] {
   const rows = pids.length === 0 ? -1 : addon.processRows(Int32Array.from(pids));

@@ -18,8 +18,8 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
 };
 
 /**
- * Decodes any frame but the first. The receiver must release the message of a frame of input. Throws INVALID_ARGUMENT
- * for a frame that no client may send.
+ * Decodes any frame but the first. If the frame is input, the receiver must release the message. Throws
+ * INVALID_ARGUMENT for a frame that clients must not send.
  */
 export function decodeInput(message: LentBytes): ExecInput {
   const release = (): void => message.release();

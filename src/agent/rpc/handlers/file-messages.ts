@@ -104,7 +104,7 @@ export function decodeData(message: Uint8Array): WriteData {
   );
 }
 
-/** A chunk of a file. The first one has the file's attributes; the others are not copied. */
+/** Encodes a chunk of a file. The first chunk has the file's attributes. The bytes of the other chunks are not copied. */
 export function chunkFrame(bytes: Uint8Array, attributes: FileAttributes | undefined): Frame {
   if (attributes === undefined) return bytesFieldFrame(READ_DATA_FIELD, bytes);
   const stat = statResponse({ attributes, linkTarget: undefined });
