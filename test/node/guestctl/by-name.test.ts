@@ -99,6 +99,12 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
       ["health", "--sandbox", "box"],
       /box is stopped \(\w+\): the .* was asked to stop.*: guestctl sandbox start box\n$/,
     );
+    {
+      using hasty = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
+      await assert.rejects(hasty.resume("box"), { code: "AGENT_UNREACHABLE" });
+    }
+    await refused(["health", "--sandbox", "box"], /: box is booting .*; first: guestctl sandbox resume box\n$/);
+    assert.match((await run("sandbox", "ls")).stdout, /^box +(Initializing|Running), booting /m);
     await node.resume("box");
   });
 

@@ -109,6 +109,19 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
       assert.equal(await sharedNode.resume(name), undefined);
     }
   });
+
+  test("sweep completes an interrupted boot, and env can replace variables later", async () => {
+    await sharedNode.create({ image: IMAGE, name: "booted", process });
+    await sharedNode.stop("booted");
+    using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });
+    assert.equal(await codeOf(hasty.resume("booted")), "AGENT_UNREACHABLE");
+    assert.deepEqual((await sharedNode.sweep()).awakened, ["booted"]);
+    assert.equal((await sharedNode.get("booted")).bootingSinceMs, undefined);
+    await sharedNode.standby("booted");
+    await sharedNode.resume("booted", { env: { STAGE: "later" }, acceptUnfrozen: true });
+    assert.match(await seenIn("booted"), /later/);
+    await sharedNode.remove("booted");
+  });
 });
 
 describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, () => {

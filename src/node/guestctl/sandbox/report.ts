@@ -158,12 +158,14 @@ function agentWords({ agentVersion = "" }: Pick<SandboxInfo, "agentVersion">): s
 }
 
 function stateWords(info: SandboxInfo): string {
-  const { state, phase, runEpochMs, asleepBecause, preSnapshot, ranUnfrozen } = info;
+  const { state, phase, runEpochMs, bootingSinceMs, asleepBecause, preSnapshot, ranUnfrozen } = info;
   if (phase !== "ready") return phase;
   if (state === "Paused") return "Paused: the daemon's operator must act";
   const isOff = state === "Stopped" || state === "Shutdown" || state === undefined;
+  const boots = !isOff && bootingSinceMs !== undefined;
   const notes = [
-    ...(state === "Running" && runEpochMs === undefined ? ["restore steps due"] : []),
+    ...(boots ? ["booting"] : []),
+    ...(state === "Running" && runEpochMs === undefined && !boots ? ["restore steps due"] : []),
     ...(state === "Standby" && asleepBecause !== undefined ? ["not restored"] : []),
     ...(state === "Standby" ? frozenNote(preSnapshot) : []),
     ...(ranUnfrozen === undefined || isOff ? [] : ["ran unfrozen"]),

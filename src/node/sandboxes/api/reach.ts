@@ -25,6 +25,7 @@ export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
   if (isOff(instance)) throw stopped(name, state, await reasonOfEnd(node.substrate, id));
+  if (entry.bootingSinceMs !== undefined) throw asleep(name, "is booting and has not answered yet");
   if (entry.runEpochMs === undefined)
     throw asleep(name, `is ${state}, but its restore steps have not run since it was suspended`);
   if (ip === undefined) throw new SandboxError("AGENT_UNREACHABLE", `the instance of ${name} has no address`);

@@ -148,7 +148,12 @@ export class GuestAccess {
    * Runs the restore steps of a restored sandbox (unless they are done already), POST_RESTORE and Health, and records
    * the sandbox as running.
    */
-  async awaken(operation: string, entry: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
+  async awaken(operation: string, found: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
+    // An interrupted boot is completed in this way too. Nothing of an earlier suspension is left in a booted guest.
+    const entry =
+      found.bootingSinceMs === undefined
+        ? found
+        : { ...found, bootingSinceMs: undefined, preSnapshot: undefined, ranUnfrozen: undefined };
     const { reachTimeoutMs = this.patience.reachTimeoutMs, known, done, onAnswered, lookPauseMs, replaced } = options;
     let whenAnswered = onAnswered;
     const dial = async (): Promise<RestoredGuest> => {

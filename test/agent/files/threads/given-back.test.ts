@@ -2,37 +2,70 @@ import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
 import { describe, it } from "node:test";
-import { FileSystemError } from "../../../../src/agent/domain/index.ts";
+import { setImmediate } from "node:timers/promises";
+import { FileSystemError, type Timers } from "../../../../src/agent/domain/index.ts";
 import { Directories } from "../../../../src/agent/files/calls/directories.ts";
 import { FileSystem } from "../../../../src/agent/files/index.ts";
 import type { Addon } from "../../../../src/agent/native/index.ts";
 import { nodeTimers } from "../../../../src/agent/platform/index.ts";
-import { systemClock } from "../../../fixtures/clocks.ts";
-import { testDirectory } from "../../../fixtures/files.ts";
+import { ManualTimers, systemClock } from "../../../fixtures/clocks.ts";
+import { type TestDirectory, testDirectory } from "../../../fixtures/files.ts";
 import { addon } from "../../../fixtures/spawning.ts";
 
 const EMFILE = -24;
+/** Of the agent: the interval between two checks of what runs, and more of them than make an operation count as hung. */
+const TICK_MS = 500;
+const TICKS_UNTIL_HUNG = 40;
 
 describe("a file operation that cannot even begin", () => {
   it("file operations that fail to start release their threads", async () => {
     await using directory = await testDirectory();
-    await writeFile(directory.at("file"), "content");
-    let isOutOfMemory = true;
-    const openIn: Addon["openIn"] = async (...call) => addon.openIn(...call);
-    const failing = (...call: Parameters<Addon["openIn"]>): Promise<number> => {
-      if (isOutOfMemory) throw new TypeError("Cannot read properties of undefined (reading 'then')");
-      return openIn(...call);
-    };
-    const files = new FileSystem({ ...addon, openIn: failing }, nodeTimers);
-    const open = (): Promise<unknown> => files.openRegular(Buffer.from(directory.at("file")));
-    for (const outcome of await Promise.allSettled(Array.from({ length: 32 }, open)))
+    const { files, path, recover } = await withoutMemory(directory, nodeTimers);
+    for (const outcome of await Promise.allSettled(Array.from({ length: 32 }, () => files.openRegular(path))))
       assert.equal(outcome.status, "rejected");
-    isOutOfMemory = false;
-    const file = await files.openRegular(Buffer.from(directory.at("file")));
-    assert.ok("read" in file);
-    await file.close();
+    recover();
+    await assertReadable(files, path);
+  });
+
+  it("the mount of an operation that fails to start never counts as hung", async () => {
+    await using directory = await testDirectory();
+    const timers = new ManualTimers();
+    const { files, path, recover } = await withoutMemory(directory, timers);
+    await assert.rejects(files.openRegular(path), TypeError);
+    recover();
+    for (let tick = 0; tick < TICKS_UNTIL_HUNG; tick++) {
+      timers.advance(TICK_MS);
+      // A tick may probe the path of an operation, which takes a turn of the event loop for each of its names.
+      await setImmediate();
+    }
+    await assertReadable(files, path);
   });
 });
+
+/** A file system whose addon can open nothing until `recover`, and a file in the directory. */
+async function withoutMemory(
+  directory: TestDirectory,
+  timers: Timers,
+): Promise<{ readonly files: FileSystem; readonly path: Buffer; readonly recover: () => void }> {
+  await writeFile(directory.at("file"), "content");
+  let isOutOfMemory = true;
+  const openIn: Addon["openIn"] = async (...call) => addon.openIn(...call);
+  const failing = (...call: Parameters<Addon["openIn"]>): Promise<number> => {
+    if (isOutOfMemory) throw new TypeError("Cannot read properties of undefined (reading 'then')");
+    return openIn(...call);
+  };
+  return {
+    files: new FileSystem({ ...addon, openIn: failing }, timers),
+    path: Buffer.from(directory.at("file")),
+    recover: () => void (isOutOfMemory = false),
+  };
+}
+
+async function assertReadable(files: FileSystem, path: Buffer): Promise<void> {
+  const file = await files.openRegular(path);
+  assert.ok("read" in file);
+  await file.close();
+}
 
 describe("a tree whose directory cannot be opened twice", () => {
   it("a tree whose directory cannot be reopened leaves no descriptor open", async () => {
