@@ -5,7 +5,7 @@ export interface Deferred<Value> {
   readonly reject: (error: unknown) => void;
 }
 
-/** Promise.withResolvers, which Node 20 lacks; the client library supports Node 20. */
+/** Does what Promise.withResolvers does, because the client library supports Node 20, which lacks that function. */
 export function deferred<Value>(): Deferred<Value> {
   const settle = {} as Pick<Deferred<Value>, "resolve" | "reject">;
   const promise = new Promise<Value>((resolve, reject) => void Object.assign(settle, { resolve, reject }));

@@ -1,4 +1,5 @@
-// Must be imported before the certificate library, whose dependency injection needs it.
+// This import must come before that of the certificate library, because the dependency injection of that library needs
+// it.
 import "reflect-metadata";
 import { randomBytes, webcrypto } from "node:crypto";
 import * as x509 from "@peculiar/x509";

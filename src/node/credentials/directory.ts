@@ -39,7 +39,7 @@ export interface ClientCredentials {
   readonly token: string;
 }
 
-/** Environment variables that tell an agent where its files of a credential directory are. */
+/** Environment variables of an agent whose credentials are in this directory. They name the files. */
 export function agentVariables(directory: string): Readonly<Record<string, string>> {
   const path = (name: string): string => join(resolve(directory), name);
   return {

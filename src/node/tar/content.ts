@@ -11,8 +11,8 @@ const CHUNK_BYTES = 256 * 1024;
 const SPARSE_CHUNK_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads the first `sizeBytes` of a local file; fewer if it has become shorter, and not more if it has grown. Each chunk
- * has memory of its own, which can be transferred to another thread.
+ * Yields the first `sizeBytes` of a local file. Yields less if the file has become shorter, and ignores the rest if it
+ * has grown. Each chunk has memory of its own, which can be transferred to another thread.
  */
 export async function* fileContent(path: string | Buffer, sizeBytes: number): AsyncGenerator<Buffer> {
   yield* chunksOf(path, sizeBytes, () => Buffer.allocUnsafeSlow(CHUNK_BYTES));

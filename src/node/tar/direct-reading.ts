@@ -22,7 +22,10 @@ export class DirectReading implements Disposable {
     this.#sent = this.#items.all();
   }
 
-  /** Returns a promise only after many entries that are skipped, so that the event loop runs meanwhile. */
+  /**
+   * Returns the next entry. If very many entries are skipped before it, returns a promise instead, so that the event
+   * loop can run meanwhile.
+   */
   next(): Step | Promise<Step> {
     for (;;) {
       if (this.#isEnded) throw readingEnded();

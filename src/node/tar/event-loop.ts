@@ -1,6 +1,9 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** How long synchronous work may delay signals and timers. A turn of the event loop costs far less than that much work. */
+/**
+ * How long synchronous work may delay signals and timers. Compared with this much work, a turn of the event loop costs
+ * little.
+ */
 const LONGEST_TURN_MS = 50;
 
 /**

@@ -124,7 +124,10 @@ function readNumber(block: Buffer, at: number, length: number): number {
   return number;
 }
 
-/** Reads the time of an entry. A time of any size is valid: who writes it elsewhere takes the nearest possible one. */
+/**
+ * Reads the time of an entry. Any value is accepted: the code that uses the time takes the nearest time that it can
+ * write.
+ */
 function readTime(block: Buffer): number {
   return readAnyNumber(block, 136, 12);
 }
@@ -161,7 +164,7 @@ function readBinary(bytes: Buffer): number {
   return value;
 }
 
-/** Writes 0 for a number that does not fit; a pax header then has the number. */
+/** Writes a number in octal, or 0 if it does not fit. In the second case the pax header contains the number. */
 function writeNumber(block: Buffer, at: number, length: number, value: number): void {
   const digits = Math.max(0, Math.floor(value)).toString(8);
   block.write((digits.length < length ? digits : "").padStart(length - 1, "0"), at, "latin1");

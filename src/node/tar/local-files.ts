@@ -12,8 +12,8 @@ import { type Unpacked, unpackHere } from "./unpack.ts";
  */
 export interface LocalReading extends Disposable {
   /**
-   * Returns the next entry, as a promise only if it has to be waited for. The content of an entry must be read before
-   * the next entry is requested. Fails with the error of the system call if the root cannot be read.
+   * Returns the next entry: directly if it has already arrived, otherwise as a promise. The content of an entry must be
+   * read before the next entry is requested. Fails with the error of the system call if the root cannot be read.
    */
   next(): IteratorResult<ReceivedEntry, undefined> | Promise<IteratorResult<ReceivedEntry, undefined>>;
 }

@@ -98,7 +98,10 @@ function decimal(value: Buffer, form: RegExp): number {
   return number;
 }
 
-/** Parses a time. It may be beyond every year: who writes it elsewhere takes the nearest possible time. */
+/**
+ * Parses a time. Any value is accepted, even one that no file system supports: the code that uses the time takes the
+ * nearest time that it can write.
+ */
 function timeOf(value: Buffer): Overrides {
   const [text, sign, whole = "0", fraction = ""] = TIME.exec(value.toString("latin1")) ?? [];
   if (text === undefined) throw damaged();

@@ -18,14 +18,14 @@ export function secondsNotBefore(timeNs: bigint): number {
 }
 
 /**
- * Converts the time of a file or an archive's entry to the nearest one in the years 1 to 9999. A message cannot have
- * others, but some file systems (tmpfs, XFS, Btrfs) and archives can.
+ * Returns the time itself if it is in the years 1 to 9999, otherwise the nearest time in these years. Messages cannot
+ * contain other times, but some file systems (tmpfs, XFS, Btrfs) and archives can.
  */
 export function sendableTimeNs(timeNs: bigint): bigint {
   return timeNs < FIRST_NS ? FIRST_NS : timeNs > LAST_NS ? LAST_NS : timeNs;
 }
 
-/** The time that the kernel gets for a number of seconds (uv_fs_utime of libuv 1.52). */
+/** The time that the kernel stores if Node passes this number of seconds to it (uv_fs_utime of libuv 1.52). */
 function nanosecondsOf(seconds: number): bigint {
   const whole = Math.floor(seconds);
   return BigInt(whole) * NS_PER_SECOND + BigInt(Math.floor((seconds - whole) * Number(NS_PER_SECOND)));

@@ -46,7 +46,10 @@ const NEW_FILE = constants.O_WRONLY | constants.O_CREAT | constants.O_EXCL | con
 const PRIVATE_DIRECTORY = 0o700;
 /** The value of chown(2) for an owner or group that is not changed. */
 const UNCHANGED = 2 ** 32 - 1;
-/** Limit on directories that are remembered not to be links; above it they are checked again. */
+/**
+ * Limit on the directories that are remembered as real directories, not links. Further directories are checked each
+ * time.
+ */
 const REMEMBERED = 65_536;
 
 /** Totals of what has been unpacked. */

@@ -37,7 +37,10 @@ interface ProcessOptions extends StdioOptions {
    * terminal always has standard input.
    */
   readonly stdin?: boolean | undefined;
-  /** The whole standard input; text is sent as UTF-8. Default: see `stdin`. */
+  /**
+   * The whole standard input. Text is sent as UTF-8. Default: none; `stdin` then decides whether there is standard
+   * input.
+   */
   readonly input?: Uint8Array | string | undefined;
   /** Make `wait` reject with CommandError unless the exit code is 0. Default: false. */
   readonly check?: boolean | undefined;
@@ -75,9 +78,10 @@ export interface EndCommandOptions extends CallOptions {
   /** Forget the command when it has ended: delete its output and free its name. Default: false. */
   readonly forget?: boolean | undefined;
   /**
-   * If the command has already ended, end the processes that it left running before it is forgotten. The result has
-   * `leftoversEnded`; if the agent has no cgroups, `leftoversUnknown` is true and they continue. Agents before 0.4.0
-   * ignore this, and then the result has neither. Default: false.
+   * If the command has already ended, also end the processes that it left running, and then forget the command. In the
+   * result, `leftoversEnded` says how many were ended. If the agent cannot find them because it has no cgroups, they
+   * continue, and `leftoversUnknown` is true. Agents before 0.4.0 ignore this option; then the result has neither
+   * field. Default: false.
    */
   readonly leftovers?: boolean | undefined;
 }
@@ -223,7 +227,10 @@ export class Commands {
     return (await this.#channel.question(ExecSessions.method.listExecs, {}, options)).execs.map(commandInfoOf);
   }
 
-  /** Ends a kept command's process tree: signal, grace period, SIGKILL. If the command has ended already, forgets it. */
+  /**
+   * Ends a kept command with its whole process tree: the agent sends a signal, waits for the grace period, and then
+   * sends SIGKILL. If the command has ended already, makes the agent forget it.
+   */
   async end(name: string, options: EndCommandOptions = {}): Promise<EndedCommand> {
     checkOptions("the options of end()", options, END);
     const { execId = "", killSignal = 0, graceMs = 0, forget = false, leftovers = false, ...call } = options;

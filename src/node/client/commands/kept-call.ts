@@ -74,8 +74,8 @@ export class KeptCall implements ExecWire {
   readonly #channel: RedialledChannel;
   readonly #own: OwnCommand;
   /**
-   * Whether the next attempt must dial a new channel. A channel whose connection hangs in its handshake would make no
-   * other connection.
+   * Whether the next attempt must dial a new channel. This is necessary if a connection hangs in its handshake, because
+   * the channel then makes no other connection.
    */
   #dialsNext: boolean;
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
@@ -133,8 +133,8 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Ends the call and its command: SIGHUP, 5 s, SIGKILL; afterwards the name is free. Sends nothing once the call is
-   * over, because the name may belong to another client's command.
+   * Ends the call and its command: the agent sends SIGHUP, and SIGKILL 5 s later. Afterwards the command's name is
+   * free. Sends nothing if the call is over, because another client's command may have the name by then.
    */
   hangUp(): void {
     const { kind, call } = this.#state;
@@ -338,7 +338,10 @@ export class KeptCall implements ExecWire {
     await answer.promise.finally(() => clearTimeout(timer));
   }
 
-  /** Creates the next call's request: the first call's attach options, continuing at the current offsets. */
+  /**
+   * Creates the request with which the next call attaches. It has the options of the first call's attach, and the
+   * current offsets.
+   */
   #continuation(): ExecAttach {
     const { first, name } = this.#parts;
     const message = create(ExecAttachSchema, first.case === "attach" ? first.value : {});

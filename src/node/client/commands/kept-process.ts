@@ -5,7 +5,7 @@ import { GuestProcess, type ProcessParts } from "./process.ts";
 
 /** How long `detach()` waits for the agent to receive more of the written input: a command may not read its input. */
 const INPUT_QUIET_MS = 1_000;
-/** How long `detach()` waits in all, if the command reads its input slowly. */
+/** How long `detach()` waits at most, for a command that reads its input slowly. */
 const INPUT_TAKEN_MS = 10_000;
 /** How long the disposal waits for the agent to answer the start. */
 const ANSWER_MS = 10_000;
@@ -45,9 +45,9 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   }
 
   /**
-   * Detaches from the command, once the agent has received the written input, or has received no more of it for one
-   * second, or after ten seconds. Resolves with the position to continue from; `wait()` then rejects with CANCELLED.
-   * Rejects with GuestError if the call was never attached.
+   * Detaches from the command. First waits until the agent has received the written input, for at most ten seconds, or
+   * until it has received no more of that input for one second. Resolves with the position to continue from; `wait()`
+   * then rejects with CANCELLED. Rejects with GuestError if the call was never attached.
    */
   async detach(): Promise<KeptPosition> {
     await this.attached;
@@ -58,10 +58,10 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
   }
 
   /**
-   * Ends the command as if it were not kept, and makes the agent forget it: SIGHUP, 5 s, SIGKILL. `wait()` rejects at
-   * once. If the agent has not answered the start yet, the command is ended after the answer. Does nothing once the
-   * call is over, which it is after `detach()`, a failed start, a takeover, or a lost connection without `resume`; then
-   * use `commands.end` with the command's name.
+   * Ends the command as if it were not kept, and makes the agent forget it: the agent sends SIGHUP, and SIGKILL 5 s
+   * later. `wait()` rejects at once. If the agent has not answered the start yet, the command is ended after the
+   * answer. Does nothing if the call is over: after `detach()`, a failed start, a takeover, or a lost connection
+   * without `resume`. In these cases, call `commands.end` with the command's name.
    */
   override cancel(): void {
     this.#wire.hangUp();

@@ -11,7 +11,7 @@ const HELD_BYTES = 1024 * 1024;
  * blocked until the agent receives them.
  */
 const WINDOW_BYTES = 256 * 1024;
-/** Size that each frame counts against the window, in addition to its data. */
+/** Added to the data of each frame when its size is counted against the window. */
 const FRAME_BYTES = 256;
 /**
  * Read output is acknowledged after this many bytes, or after this time, because an acknowledgement for every read
@@ -183,7 +183,7 @@ interface Position {
   /** Offset at which the output began, plus the size of the gaps that its reader has passed. */
   before: number;
   receivedBytes: number;
-  /** Gaps that the reader may not have reached yet, with the number of received bytes before each. */
+  /** Gaps that the reader may not have reached yet. `after` is the number of bytes that were received before the gap. */
   readonly gaps: { readonly after: number; readonly bytes: number }[];
   /** Offset up to which the agent may drop output. */
   acknowledged: number;

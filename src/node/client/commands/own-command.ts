@@ -22,7 +22,10 @@ export class OwnCommand {
     this.#name = name;
   }
 
-  /** Ends the command: SIGHUP, 5 s, SIGKILL; afterwards its name is free. Rejects with GuestError. */
+  /**
+   * Ends the command: the agent sends SIGHUP, and SIGKILL 5 s later. Afterwards the command's name is free. Rejects
+   * with GuestError.
+   */
   async hangUp(): Promise<void> {
     await this.#end(HANG_UP);
   }

@@ -29,9 +29,12 @@ const STDERR_END_BYTES = 8_192;
 export interface ProcessParts {
   /** Whether writes to `stdin`, and its end, are sent to the command. */
   readonly hasStdin: boolean;
-  /** Connect `stdin` to this program's standard input; "terminal" for a command in a terminal. */
+  /**
+   * Whether to connect `stdin` to this program's standard input. The value is "terminal" if the command runs in a
+   * terminal.
+   */
   readonly inheritsInput?: boolean | "terminal" | undefined;
-  /** Readers of the outputs; the caller reads those that have none. */
+  /** Readers of the outputs. The caller reads the outputs that have no reader here. */
   readonly readers?: OutputReaders | undefined;
   /** Whether the outputs that the caller reads yield text. */
   readonly isText: boolean;

@@ -23,7 +23,10 @@ const DEFAULT_MAX_OUTPUT_BYTES = 100_000_000;
 export interface RunSettings extends CommandOptions, CallOptions, KeptOptions, StdioOptions {
   /** Standard input; text is sent as UTF-8. Default: /dev/null, or an empty input for a command in a terminal. */
   readonly input?: Uint8Array | string | undefined;
-  /** Keep the command if the connection is lost; with `resume`, the call then continues. Default: not kept. */
+  /**
+   * Keep the command running if the connection is lost. If `keep` has `resume`, the call reconnects and continues.
+   * Default: the command is not kept.
+   */
   readonly keep?: KeepOptions | undefined;
   /**
    * Reject with CommandError unless the exit code is 0. Default: false, so that every command that ran has a result,

@@ -11,8 +11,8 @@ const CHUNK_BYTES = 64 * 1024;
  * error calls `abandon`, so that the command does not mistake a part of the input for all of it.
  */
 export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason: Error) => void): Writable {
-  // This function is asynchronous, because a wire that drops its input requests the next piece at once: without a
-  // pause, the nested calls would overflow the stack.
+  // This function is asynchronous, because a wire that drops its input calls back at once for the next piece. Without a
+  // pause in between, the nested calls would overflow the stack.
   const writePieces = async (bytes: Buffer, done: () => void): Promise<void> => {
     // A destroyed stream has already sent the end of input.
     for (let at = 0; at < bytes.length && !stream.destroyed; at += CHUNK_BYTES) {
@@ -111,7 +111,10 @@ export class OutputStream extends Readable {
     this.push(null);
   }
 
-  /** Throws GuestError if the encoding would not apply: to text, or to a kept command, whose positions count bytes. */
+  /**
+   * Throws GuestError if the encoding cannot be applied: because the stream already yields text, or because the command
+   * is kept, so that positions must count bytes.
+   */
   override setEncoding(encoding: BufferEncoding): this {
     const isUtf8 = /^utf-?8$/i.test(encoding);
     if (this.#text !== undefined && isUtf8) return this;
@@ -170,7 +173,7 @@ class TextPieces {
   readonly #isCounted: boolean;
   /** The first bytes of an incomplete character. */
   #held: Buffer = Buffer.alloc(0);
-  /** Pieces that the reader has not read to their end. */
+  /** Pieces of which the reader has not read all characters. */
   readonly #pieces: { readonly text: string; readonly bytes: number }[] = [];
   #bytes = 0;
   #characters = 0;
@@ -217,8 +220,8 @@ class TextPieces {
 }
 
 /**
- * Number of bytes of the first characters of a piece. If bytes of the piece were not UTF-8, that cannot be told from
- * its text; then returns 0, so that the whole piece counts as unread.
+ * Number of bytes of the first characters of a piece. If the piece contained bytes that are not UTF-8, its text does
+ * not show that number; then returns 0, so that the whole piece counts as unread.
  */
 function readBytes({ text, bytes }: { readonly text: string; readonly bytes: number }, characters: number): number {
   if (characters === 0 || Buffer.byteLength(text) !== bytes) return 0;
@@ -232,7 +235,7 @@ function completeEnd(bytes: Buffer): number {
   for (let at = bytes.length - 1; at >= 0 && at > bytes.length - 4; at--) {
     const byte = bytes[at] ?? 0;
     if ((byte & 0xc0) === 0x80) continue;
-    // Length of the sequence that this byte begins (RFC 3629, 3).
+    // Length of the UTF-8 sequence whose first byte this is (RFC 3629, 3).
     const length = byte >= 0xf8 ? 1 : byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
     return at + length > bytes.length ? at : bytes.length;
   }

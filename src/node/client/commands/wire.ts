@@ -142,8 +142,8 @@ export class ExecCall implements ExecWire {
   }
 
   #write({ frame, sent }: HeldFrame): void {
-    // grpc-js makes a call fail if it is written to after its end. Here that only means that the command ended first,
-    // so drop the frame.
+    // If the call has ended, drop the frame: it only means that the command ended first. If it were written, grpc-js
+    // would make the call fail.
     if (this.#call.writable) this.#call.write(create(ExecFrameSchema, { frame }), sent);
     else sent?.();
   }

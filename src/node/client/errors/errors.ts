@@ -43,7 +43,7 @@ export interface GuestErrorParts {
   readonly retryable?: boolean | undefined;
 }
 
-/** Reasons with which the agent refuses a call before it executes anything, although the call itself is valid. */
+/** Reasons with which the agent refuses a call before it has executed anything. The call itself is valid. */
 const REFUSED_FOR_NOW: ReadonlySet<string> = new Set([
   "EXEC_RESOURCE_LIMIT",
   "EXEC_TEXT_BUSY",

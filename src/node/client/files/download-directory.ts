@@ -90,7 +90,7 @@ async function reached(
 interface Attempt {
   readonly limit: TimeLimit;
   readonly left: LeftOut;
-  /** With `keepExisting`: directories that the copy has created, so that it may also set their attributes. */
+  /** With `keepExisting`: the directories that the copy has created. The copy may set attributes only of these. */
   readonly made: Set<string>;
   readonly onBegun: () => void;
 }

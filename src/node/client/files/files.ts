@@ -95,7 +95,7 @@ export interface NewAttributes {
   readonly gid?: number | undefined;
   /** Modification time. */
   readonly mtime?: Date | undefined;
-  /** Nanoseconds of `mtime` since its last full second. Default: the nanoseconds of the Date. */
+  /** Nanoseconds of `mtime` since its last full second. Default: taken from the milliseconds of `mtime`. */
   readonly mtimeNanos?: number | undefined;
 }
 
@@ -160,7 +160,7 @@ export class Files {
     return writeFile(this.#channel, path, content, options === "utf8" ? {} : options);
   }
 
-  /** Returns the attributes of a path; of a symbolic link, those of its target. */
+  /** Returns the attributes of a path. If the path is a symbolic link, returns the attributes of its target. */
   stat(path: GuestPath, options: PlaceOptions = {}): Promise<FileStat> {
     checkOptions("the options of stat()", options, PLACE);
     return this.#stat(path, false, options);
@@ -200,7 +200,7 @@ export class Files {
     return encoding === "buffer" ? linkTarget : linkTarget.toString();
   }
 
-  /** Returns the entries of a directory; with `recursive`, those below it, too. */
+  /** Returns the entries of a directory. With `recursive`, also returns the entries below them. */
   readdir(path: GuestPath, options: ReaddirOptions & { readonly withFileTypes: true }): Promise<DirectoryEntry[]>;
   /**
    * Returns the names of a directory's entries. All names are in memory at the same time, so for millions of entries
@@ -224,8 +224,8 @@ export class Files {
   }
 
   /**
-   * Creates a directory. With `recursive`, resolves with false if the directory exists already. Without it, that is an
-   * error.
+   * Creates a directory. If it exists already: with `recursive`, resolves with false; without, rejects with
+   * ALREADY_EXISTS.
    */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
     checkOptions("the options of mkdir()", options, MKDIR);
@@ -272,7 +272,7 @@ export class Files {
     await this.#channel.unary(FileTree.method.rename, request, options);
   }
 
-  /** Sets the permission bits of a path; of a symbolic link, those of its target. */
+  /** Sets the permission bits of a path. If the path is a symbolic link, sets the bits of its target. */
   async chmod(path: GuestPath, mode: number, options: PlaceOptions = {}): Promise<void> {
     checkOptions("the options of chmod()", options, PLACE);
     await this.#set(path, { mode }, { ...options, follow: true });

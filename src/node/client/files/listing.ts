@@ -43,7 +43,7 @@ export type UnreadEntry = EntryHead & { readonly type: FileType } & {
   readonly [Name in Exclude<keyof FileAttributes, "type">]?: undefined;
 };
 
-/** An entry of a directory. It has all attributes if `size` is not undefined. */
+/** An entry of a directory. It has all attributes if `size` is a number; in TypeScript, check for that. */
 export type DirectoryEntry = ReadEntry | UnreadEntry;
 
 /** A number of levels that no tree has. */

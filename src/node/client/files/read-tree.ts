@@ -48,9 +48,9 @@ export interface ReadTreeOptions extends PlaceOptions {
   /** Descend into mount points below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
   /**
-   * With `crossMounts`: report further names of a file as entries of the type "hard-link". Default: false, so that each
-   * name is a separate file. Without `crossMounts`, they are always reported as "hard-link". Older agents always report
-   * separate files.
+   * Report further names of a file as entries of the type "hard-link". Only used with `crossMounts`, where the default
+   * is false, so that each name is a separate file. Without `crossMounts`, further names are always reported as
+   * "hard-link". Older agents always report separate files.
    */
   readonly hardLinks?: boolean | undefined;
   /**
@@ -207,7 +207,7 @@ export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
         leftBytes = restOf(item, leftBytes, holeBytes);
         yield { holeBytes };
       } else if (part?.case === "failures") {
-        // This file's own failure is reported by an error of its content.
+        // A failure of the file that is being read is not reported here, because reading its content throws an error.
         const own = part.value.entries.find(({ name }) => bufferOf(name).equals(item.path));
         this.#report(part.value.entries.filter((failed) => failed !== own));
         if (own === undefined) continue;

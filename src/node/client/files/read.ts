@@ -44,8 +44,8 @@ type Opened = ReturnType<typeof deferred<FileAttributes | undefined>>;
 /** The content of a file as a Node stream of bytes. The request is sent when the caller begins to read. */
 export class GuestReadStream extends Readable {
   /**
-   * Attributes of the opened file; resolves once it is being read, with undefined if the agent sends none. Rejects with
-   * GuestError.
+   * Attributes of the opened file. Resolves once the file is being read, with undefined if the agent sends no
+   * attributes. Rejects with GuestError.
    */
   readonly attributes: Promise<FileAttributes | undefined>;
   readonly #chunks: Received<Uint8Array>;

@@ -8,8 +8,8 @@ import { isDate, plain, type Plain } from "../plain.ts";
 import type { GuestPath } from "./path.ts";
 
 /**
- * Type of an entry (st_mode & S_IFMT, inode(7)). "unknown": the agent could not determine the type, or this client does
- * not know it.
+ * Type of an entry (st_mode & S_IFMT, inode(7)). "unknown" means that the agent could not determine the type, or that
+ * this client does not know it.
  */
 export type FileType =
   | "file"
@@ -43,7 +43,7 @@ export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "l
   readonly inode: string;
   /** Target of a symbolic link, from `lstat` and listings. The target is given as bytes, because it need not be UTF-8. */
   readonly linkTarget?: Buffer;
-  /** Seconds since 1970 in decimal; only set if the time is out of the range of Date. */
+  /** Seconds since 1970 as a decimal text. Only set if Date cannot express the time. */
   readonly mtimeSeconds?: string;
   readonly atimeSeconds?: string;
   readonly ctimeSeconds?: string;
@@ -73,7 +73,7 @@ export function attributesOf(message: StatPathResponse): FileAttributes {
 
 /** The attributes of a path with the entry's name. */
 export function statOf(path: GuestPath, message: StatPathResponse): FileStat {
-  // latin1 keeps every byte.
+  // Convert to latin1 and back, because latin1 keeps every byte.
   const text = Buffer.from(path).toString("latin1");
   const rawName = Buffer.from(posix.basename(text), "latin1");
   return { name: rawName.toString(), rawName, ...attributesOf(message) };

@@ -29,7 +29,7 @@ export interface TreeEntry {
   readonly mtime: Date;
   /** Nanoseconds of `mtime` since its last full second. */
   readonly mtimeNanos: number;
-  /** Seconds since 1970 in decimal; only set if the time is out of the range of Date. */
+  /** Seconds since 1970 as a decimal text. Only set if Date cannot express the time. */
   readonly mtimeSeconds?: string;
   /** Whether the file is sparse. */
   readonly sparse: boolean;
@@ -51,20 +51,23 @@ export interface NewTreeEntry {
   readonly type: TreeEntryType;
   /** Path relative to the tree's root directory. */
   readonly name: GuestPath;
-  /** Bytes of a `name` that is not UTF-8. Ignored if they are not those of `name`, so that a changed `name` renames. */
+  /**
+   * Bytes of a `name` that is not UTF-8. Ignored if they do not match `name`, so that an entry is renamed by changing
+   * only its `name`.
+   */
   readonly rawName?: Uint8Array | undefined;
   /** Target of a symbolic link; for a hard link, the path of an earlier file. */
   readonly linkTarget?: GuestPath | undefined;
-  /** Permission bits. Default: those of a replaced file; 0o644 for a new one, 0o755 for a new directory. */
+  /** Permission bits. Default: the bits of the replaced file; 0o644 for a new file, 0o755 for a new directory. */
   readonly mode?: number | undefined;
-  /** User id of the owner. Default: that of the replaced file; the workload's user for a new one. */
+  /** User id of the owner. Default: the owner of the replaced file; for a new file, the workload's user. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
   /**
-   * Nanoseconds of `mtime` since its last full second. Ignored if its milliseconds are not those of `mtime`, so that a
-   * changed `mtime` counts. Default: those of the Date.
+   * Nanoseconds of `mtime` since its last full second. Ignored if they do not match the milliseconds of `mtime`,
+   * because then the caller has changed only `mtime`. Default: taken from the milliseconds of `mtime`.
    */
   readonly mtimeNanos?: number | undefined;
   /**

@@ -169,7 +169,7 @@ class Upload {
 
   #mayResume(error: unknown, resumes: number): error is GuestError {
     if (!(error instanceof GuestError) || resumes === RESUMES || this.#limit.isOver) return false;
-    // The limit for reaching the agent may have expired, but the limit of the whole copy has not.
+    // DEADLINE_EXCEEDED may come from the shorter limit for reaching the agent, while the whole copy still has time.
     const isAway = error.status === "DEADLINE_EXCEEDED" && resumes > 0;
     return (isLost(error) || isAway) && (this.#isBegun || resumes > 0);
   }
@@ -367,8 +367,8 @@ class Upload {
 }
 
 /**
- * Converts a time to nanoseconds since 1970. A Date has only milliseconds, so `nanos` has all nanoseconds since the
- * last full second.
+ * Converts a time to nanoseconds since 1970. `nanos` are the nanoseconds since the last full second. They include the
+ * milliseconds of the Date, which has no smaller unit.
  */
 function nanosecondsOf(time: Date, nanos: number): bigint {
   const ms = BigInt(time.getTime());

@@ -28,7 +28,10 @@ export interface WriteTreeOptions extends PlaceOptions {
   readonly specialBits?: boolean | undefined;
   /** Reject at the first entry that fails. Default: false, so that the result lists failed entries. */
   readonly failFast?: boolean | undefined;
-  /** "all" (default): the call resolves once everything is on the disk. "none": the guest's kernel writes it later. */
+  /**
+   * "all" (default): the call resolves once everything is on the disk. "none": the call does not wait for the disk, and
+   * the guest's kernel writes the data later.
+   */
   readonly sync?: "all" | "none" | undefined;
   /**
    * Called for each entry that fails, as soon as the agent reports it or its content cannot be read; `failures` of the
@@ -144,7 +147,10 @@ class Unsent {
     this.#options = options;
   }
 
-  /** Adds a failed entry. Throws the failure with `failFast`, and rethrows errors of the caller's onFailure. */
+  /**
+   * Adds a failed entry. With `failFast`, throws the entry's error instead. Also rethrows an error that the caller's
+   * onFailure throws.
+   */
   add({ name }: SentEntry, error: EntryError): void {
     if (this.#options.failFast === true) throw error;
     const failed: LeftEntry = { name: name.toString(), rawName: name, errno: error.errno, local: true };

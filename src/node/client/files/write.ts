@@ -39,7 +39,7 @@ export interface WriteFileOptions extends PlaceOptions {
   readonly flag?: "w" | "wx" | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
-  /** Nanoseconds of `mtime` since its last full second. Default: the nanoseconds of the Date. */
+  /** Nanoseconds of `mtime` since its last full second. Default: taken from the milliseconds of `mtime`. */
   readonly mtimeNanos?: number | undefined;
   /** Write blocks of zeros as holes. Default: false. */
   readonly sparse?: boolean | undefined;

@@ -17,10 +17,10 @@ export interface Cause {
 const ALERT = String.raw`^[\dA-F]+:error:[\dA-F]+:SSL routines:\w*:\S* alert `;
 
 /**
- * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM: with the first one, the
- * call's first message was waiting for the stream's window. Such a call was not processed, whether the server refused
- * its stream or its GOAWAY does not accept it (RFC 9113, 6.8 and 8.7). Node ends streams in the same way that it cannot
- * send because their connection closes.
+ * The texts of grpc-js 1.14 (subchannel-call.ts) for a stream that ended with REFUSED_STREAM. The first one is used if
+ * the call's first message was still waiting for the stream's window. The server has not processed such a call, whether
+ * it refused the stream or its GOAWAY excluded it (RFC 9113, 6.8 and 8.7). Node also ends streams in this way if it
+ * cannot send them because their connection closes.
  */
 const NOT_ACCEPTED = /^(?:Write error: Stream closed with error code NGHTTP2_REFUSED_STREAM|Stream refused by server)$/;
 

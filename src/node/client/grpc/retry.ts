@@ -10,7 +10,7 @@ const FIRST_PAUSE_MS = 50;
 interface Retries<Value> {
   /** Pauses between attempts; n pauses allow n + 1 attempts. */
   readonly pausesMs: Iterable<number>;
-  /** Time of performance.now() after which no further attempt begins. */
+  /** No further attempt begins after this time, which is a value of performance.now(). */
   readonly untilMs: number;
   /** Whether another attempt may succeed after this error. */
   readonly isTransient: (error: unknown) => boolean;

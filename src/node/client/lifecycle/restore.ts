@@ -123,8 +123,9 @@ async function repeatedDuties(
   const untilMs = reachUntil(reachTimeoutMs, limit);
   const callMs = limitOf(dutiesTimeoutMs, "dutiesTimeoutMs");
   const sizeBytes = wholeNumber(entropyBytes, "entropyBytes");
-  // `thawedWithoutDuties` is collected from the Health answers of all attempts. Older agents report it only there. And
-  // if the answer to the restore steps was lost, the guest has already cleared it.
+  // `thawedWithoutDuties` is collected from the Health answers of all attempts, for two reasons: older agents report it
+  // only in Health, and if the answer to the restore steps is lost, the guest has already cleared it when the next
+  // attempt runs.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
     const client = await dialled(dial, false, end);
@@ -153,7 +154,7 @@ async function repeatedDuties(
   });
 }
 
-/** Returns the time of performance.now() after which the agent is no longer tried. */
+/** Returns the time at which attempts to reach the agent end, as a value of performance.now(). */
 function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
   const untilMs = performance.now() + (limitOf(reachTimeoutMs, "reachTimeoutMs") ?? Number.POSITIVE_INFINITY);
   return Math.min(untilMs, limit.endMs);
@@ -275,8 +276,9 @@ export interface DoneDuties {
 }
 
 /**
- * Does the rest of `restoreSequence` after the restore steps. With it, a node that restores many guests can first make
- * all guests safe with their restore steps, and run their hooks later. Rejects like `restoreSequence`.
+ * Does the part of `restoreSequence` that follows the restore steps. A node that restores many guests can first run the
+ * restore steps of all guests, which makes them safe, and then call this function for each of them. Rejects like
+ * `restoreSequence`.
  */
 export async function finishRestore(
   dial: Dial,

@@ -23,7 +23,7 @@ export class DataFrames {
   #leftBytes = 0;
   #isData = false;
   /**
-   * Number of messages that grpc-js has not delivered yet. While there are any, data frames go through grpc-js too, so
+   * Number of messages that grpc-js has not delivered yet. While it is above 0, data frames also go through grpc-js, so
    * that their order is kept.
    */
   #undelivered = 0;
@@ -54,7 +54,7 @@ export class DataFrames {
   /** Sends a data frame. `sent` is called once the bytes may be reused. */
   send(bytes: Buffer, sent?: () => void): void {
     const stream = this.#stream;
-    // The stream has ended with the call, whose status says why.
+    // If the stream is not writable, the call has ended; its status says why, so the frame is dropped silently.
     if (!stream.writable) sent?.();
     else {
       stream.cork();
@@ -78,8 +78,8 @@ export class DataFrames {
   }
 
   /**
-   * Reads the next byte of a message's beginning. As soon as there are enough bytes, decides whether the message is a
-   * data frame and nothing else.
+   * Reads the next byte of a message's beginning. As soon as there are enough bytes, decides whether the message
+   * contains a data frame and nothing else.
    */
   #readPrefixByte(byte: number): void {
     if (this.#head.push(byte) < PREFIX_BYTES) return;

@@ -9,8 +9,8 @@ import { LargeReads } from "../grpc/internals/large-reads.ts";
 import type { GuestTunnel } from "./tunnel.ts";
 
 /**
- * Limit on the write buffer of a local socket; at the limit, its tunnel must wait. It is large, so that everything that
- * arrives in one tick of the event loop is written at once.
+ * Limit on the write buffer of a local socket. At the limit, the tunnel must wait. The limit is high, so that
+ * everything that arrives in one tick of the event loop can be written at once.
  */
 const QUEUE_BYTES = 1024 * 1024;
 
@@ -201,7 +201,7 @@ async function onLoopback(make: () => Server, listen: number): Promise<Listening
       const second = await onAddress(make, port, "::1", " (127.0.0.1 is free: 127.0.0.1:PORT listens only there)");
       return { servers: [...servers, ...second.servers], port };
     } catch (error) {
-      // This machine has no IPv6.
+      // This error means that the machine has no IPv6, so do without the second address.
       if (NO_ADDRESS.has(errnoOf((error as GuestError).cause) ?? "")) return { servers, port };
       await Promise.all(servers.map(closed));
       // A port that is free on 127.0.0.1 may be in use on ::1. In that case, try another port.
@@ -218,8 +218,8 @@ function closed(server: Server): Promise<void> {
 
 function listeningOnce(server: Server, at: ListenOptions, where: string): Promise<number> {
   return new Promise((resolve, reject) => {
-    // This listener stays after the server listens. The promise is settled then, so it ignores errors: one connection
-    // that fails must not end the forwarding.
+    // This listener remains after the server has begun to listen. By then the promise is settled, so further errors are
+    // ignored: a single connection that fails must not end the forwarding.
     server.on("error", (error: NodeJS.ErrnoException) => {
       const status = error.code === "EADDRINUSE" ? "ALREADY_EXISTS" : "FAILED_PRECONDITION";
       reject(failure(status, "LISTEN_FAILED", `cannot listen on ${where}: ${messageOf(error)}`, error));

@@ -45,8 +45,8 @@ interface CommandParts<Own extends Options> extends HelpParts {
   /** The allowed number of positional arguments. Default: "nothing". With "anything", `run` checks the number itself. */
   readonly takes?: Takes;
   /**
-   * Options whose values may be names that are not UTF-8 (raw-names.ts). If it is present, positional arguments may
-   * also be such names.
+   * Options whose values may be names that are not valid UTF-8 (raw-names.ts). If this list exists, even an empty one,
+   * positional arguments may be such names, too.
    */
   readonly takesRawNames?: readonly string[];
   /** What a shell completes for each positional argument; the last also applies to all further ones. Default: nothing. */
@@ -62,7 +62,7 @@ interface CommandParts<Own extends Options> extends HelpParts {
   readonly ignored?: readonly string[];
   /** Rewrites arguments that this parser does not accept, such as `-9` of kill(1). */
   rewrite?(args: readonly string[]): readonly string[];
-  /** Exit status for failures of any kind. Default: the kind of failure determines it. */
+  /** The exit status for every failure of this command. Default: the status depends on the kind of failure. */
   readonly statusOfFailure?: number;
   /** The command's advice about an agent's error; undefined if the general advice applies. */
   advice?(error: GuestError, positionals: readonly string[]): string | undefined;
@@ -184,7 +184,7 @@ function parse(
   try {
     return parsed(args, options, true);
   } catch (error) {
-    // A message of parseArgs names the problem first; the advice after it does not fit guestctl, so it is cut off.
+    // A message of parseArgs begins with the problem. The advice after it does not apply to guestctl, so it is cut off.
     if (error instanceof TypeError) {
       throw new UsageError(problemOf(error.message, options, elsewhere));
     }

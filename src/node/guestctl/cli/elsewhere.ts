@@ -187,8 +187,8 @@ export const OTHER_OPTIONS: Answers = [
 ];
 
 /**
- * Options of one letter. Each tool and command gives them another meaning; these are the meanings before the command's
- * name, in ssh and docker.
+ * Options of one letter that precede the command's name. Tools disagree about their meanings; these are the meanings in
+ * ssh and docker.
  */
 export const LEADING_OPTIONS: Answers = [
   ["-D -L", PORTS],

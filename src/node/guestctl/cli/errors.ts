@@ -22,13 +22,16 @@ export class UsageError extends CliError {
 export const STATUS_NOT_AS_INTENDED = 1;
 /** `sandbox`: completed, but clones may share random numbers, keys or secrets. */
 export const STATUS_NOT_ISOLATED = 3;
-/** The command reached `--timeout`, as in timeout(1). */
+/** Exit status if the command reached the limit of `--timeout`, as in timeout(1). */
 export const STATUS_TIMED_OUT = 124;
-/** guestctl failed: wrong command line, no connection, an error of the agent. */
+/**
+ * Exit status if guestctl itself failed, for example because of a wrong command line, a missing connection or an error
+ * of the agent.
+ */
 export const STATUS_FAILED = 125;
-/** The command exists but cannot be run. */
+/** Exit status if the command exists but cannot be run. */
 export const STATUS_CANNOT_RUN = 126;
-/** The command does not exist. */
+/** Exit status if the command does not exist. */
 export const STATUS_NOT_FOUND = 127;
 /** Exit status if `rsh` itself fails; the same as that of ssh(1). */
 export const STATUS_RSH_FAILED = 255;

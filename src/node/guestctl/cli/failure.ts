@@ -41,7 +41,7 @@ function isNamed(error: unknown, ...names: readonly string[]): error is Error {
 }
 
 const isGuestError = (error: unknown): error is GuestError => isNamed(error, "GuestError");
-/** Whether an error is from this machine and its message needs no addition. */
+/** Whether an error was detected on this machine and its message can be shown as it is. */
 const isTold = (error: unknown): error is Error =>
   error instanceof CliError || isNamed(error, "CredentialsError", "EntryError", "TarError", "UnpackError");
 const isSandboxError = (error: unknown): error is SandboxError => isNamed(error, "SandboxError");
@@ -161,7 +161,7 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
     "read what the agent could not do; --accept-degraded accepts the fork, but another guest may then draw the same random numbers",
 };
 
-/** The library's remedies as commands of guestctl. */
+/** For each kind of the library's remedies, the command of guestctl that does the same. */
 const REMEDIES: Readonly<Record<Remedy["kind"], (name: string) => string>> = {
   resume: (name) => `first: guestctl sandbox resume ${name}`,
   start: (name) => `boot it again: guestctl sandbox start ${name}`,

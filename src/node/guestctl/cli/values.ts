@@ -10,7 +10,10 @@ import { nameBytes, textOf } from "./raw-names.ts";
 
 const UNIT_MS: Readonly<Record<string, number>> = { "": 1, ms: 1, s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 };
 
-/** A smaller number without a unit more likely means seconds than milliseconds, so it is rejected. */
+/**
+ * A number without a unit is in milliseconds. If it is smaller than this, the user probably meant seconds, so it is
+ * rejected.
+ */
 const LEAST_BARE_MS = 1_000;
 
 /**
@@ -64,14 +67,15 @@ function parseVariables(entries: readonly string[], env: NodeJS.ProcessEnv): Rec
     if (altered !== undefined) throw new UsageError(altered);
     if (value !== undefined) variables.set(name, value);
   }
-  // An assignment to an object would lose a variable named __proto__.
+  // Do not assign to an object, because that would lose a variable named __proto__.
   return Object.fromEntries(variables);
 }
 
 /**
- * Reads files of variables, with `NAME=value` or `NAME` in each line; empty lines and lines that begin with # are
- * ignored. Later values override earlier ones, and the entries override the files. Throws UsageError for a bare NAME
- * that `env` lacks: with a misspelt name, a fork would keep its origin's secret.
+ * Reads files of variables. Each line is `NAME=value` or `NAME`; empty lines and lines that begin with # are ignored.
+ * Later values override earlier ones, and the entries override the files. A bare NAME copies the variable from `env`.
+ * If `env` lacks it, throws UsageError, because with a misspelt name a fork would silently keep the secret of its
+ * origin.
  */
 export async function readVariables(
   files: readonly string[],

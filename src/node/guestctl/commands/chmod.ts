@@ -20,7 +20,7 @@ image.`,
     ["--reference", '"guestctl stat PATH" shows the mode of another file'],
   ],
   ignored: ["-f --silent --quiet", "--preserve-root"],
-  // Otherwise the parser would take a mode such as -w for an option.
+  // Without this rewriting, the parser would take a mode such as -w for an option.
   rewrite: (args) => {
     const at = args.findIndex((argument) => /^-[rwxXst]+$/.test(argument));
     return at < 0 ? args : [...args.slice(0, at), `a${args[at]}`, ...args.slice(at + 1)];

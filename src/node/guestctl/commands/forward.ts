@@ -121,7 +121,7 @@ interface Mapping {
 }
 
 const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
-/** kubectl's `:80`, which means any free local port. */
+/** Matches `:80`, with which users of kubectl choose any free local port. */
 const ANY_LOCAL = /^:(?=\d+$)/;
 
 /** A local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */

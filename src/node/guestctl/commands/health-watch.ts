@@ -95,8 +95,8 @@ async function sampleOf(
 }
 
 /**
- * Watches an agent until a signal. Writes a line for each change, or, as JSON, an object for each check. Resolves with
- * the last result; throws like `samples`.
+ * Checks an agent repeatedly until a signal arrives. Writes a line for each change, or, with JSON output, an object for
+ * each check. Resolves with the last result. Throws the errors that `samples` throws.
  */
 export async function watchHealth(
   connector: Connector,

@@ -51,7 +51,7 @@ function isUnanswered(error: unknown): boolean {
   return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED" && error.reason === undefined;
 }
 
-/** Aborted by SIGINT and SIGTERM, which then do not end guestctl themselves. */
+/** Returns a signal that is aborted by SIGINT or SIGTERM. These signals then no longer end guestctl themselves. */
 export function untilSignal(host: NodeJS.Process): AbortSignal {
   const left = new AbortController();
   onSignal(host, () => left.abort());

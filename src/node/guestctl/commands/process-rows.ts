@@ -58,7 +58,7 @@ export function commandWords({ command }: SessionProcess): string {
   return kind === CommandKind.ATTACHED ? `exec from ${client}` : (KINDS[kind] ?? "-");
 }
 
-/** The command line of a process. If it has none, the name in brackets, as ps(1) shows it. */
+/** The command line of a process. If the process has none, its name in brackets, as ps(1) shows it. */
 export function commandLine({ commandLine: bytes, commandLineTruncated, name }: SessionProcess): string {
   const line = argumentsOf(bytes).join(" ");
   if (line === "") return `[${name}]`;

@@ -90,7 +90,7 @@ function typeNumber(type: FileType): TypeNumber {
   return type === "file" ? TypeNumber.REGULAR : (TYPES.get(type) ?? TypeNumber.UNSPECIFIED);
 }
 
-/** Types by the library's names: "character-device" is CHARACTER_DEVICE. */
+/** Numbers of the types by the library's names. For example, "character-device" stands for CHARACTER_DEVICE. */
 const TYPES: ReadonlyMap<string, TypeNumber> = new Map(
   FileTypeSchema.values.map(({ localName, number }): [string, TypeNumber] => [
     localName.toLowerCase().replaceAll("_", "-"),

@@ -41,7 +41,7 @@ const CLEAR_REST_OF_LINE = "\x1b[K";
 /** Keys that end top: q, Q and Ctrl-C. */
 const LEAVING_KEYS: readonly string[] = ["q", "Q", "\x03"];
 
-/** A process and the share of one processor that it used since the reading before, in per cent. */
+/** A process, and how much of one processor it has used since the previous reading, in per cent. */
 interface Sampled extends SessionProcess {
   readonly cpuPercent: number;
 }
@@ -92,7 +92,7 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
     const isScreen = stdout.isTTY && !isJson && values.batch !== true && limit === undefined;
     let shown = 0;
     using screen = isScreen ? new Screen(host) : undefined;
-    // The `await` keeps the screen until the watch has ended.
+    // Without `await`, `using` would restore the screen before the watch has ended.
     return await watchUntilSignal(
       values,
       host,

@@ -259,7 +259,7 @@ function selectionOf(
   return { [name]: valueOf(name) };
 }
 
-/** Throws UsageError for options that only apply to other agents. */
+/** Throws UsageError if an option is given that does not apply to sandboxes of this node. */
 function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget {
   const other = (["credentials", "server-name"] as const).find((name) => setting(values[name]) !== undefined);
   if (other === undefined) return { sandbox, state: values.state, api: values.api };

@@ -111,7 +111,10 @@ class ArchiveNames {
   }
 }
 
-/** Reads a directory of the sandbox, itself first: in one stream, or entry by entry if that is impossible. */
+/**
+ * Yields a directory of the sandbox and then everything in it. Reads all of it in one stream, or entry by entry if a
+ * stream is not possible.
+ */
 async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarEntry> {
   const { client, report, onBytes, options } = parts;
   if (isGenerated(`${remote}/`)) {

@@ -175,7 +175,7 @@ function plainPath(path: Buffer): Buffer {
   return Buffer.from(names.filter((name) => name !== "" && name !== ".").join("/"), "latin1");
 }
 
-/** Whether the entry can be copied. Otherwise reports that it is skipped. */
+/** Returns whether the entry can be copied. If it cannot, reports that it is skipped. */
 function isTaken({ report }: CopyContext, entry: UploadEntry): entry is UploadEntry & Pick<NewTreeEntry, "type"> {
   const { type, name } = entry;
   if (type === "directory" || type === "symlink" || type === "file" || type === "hard-link") return true;

@@ -4,7 +4,10 @@ import { sendableTimeNs, type TarEntry } from "../../tar/index.ts";
 import { CliError } from "../cli/index.ts";
 import type { CopyContext } from "./report.ts";
 
-/** An entry to upload, from the local disk or from an archive. Only the local disk shows holes (`sparse`). */
+/**
+ * An entry to upload, from the local disk or from an archive. Only for the local disk is it known whether a file is
+ * `sparse`.
+ */
 export type UploadEntry = TarEntry & { readonly sparse?: boolean };
 
 /** Writes a file, with its mode, time and holes, and compares the checksums of both sides. */

@@ -24,17 +24,20 @@ export function handleSignals(host: NodeJS.Process): void {
 }
 
 /**
- * Gives signals their default action until it is disposed of: they also end a process whose JavaScript is blocked, for
- * example by a file system that does not answer, but nothing is cleaned up.
+ * Gives signals their default action until the returned object is disposed of. They then end guestctl without any
+ * clean-up, but even while its JavaScript is blocked, for example by a file system that does not answer.
  */
 export function defaultSignals(host: NodeJS.Process): Disposable {
   for (const signal of SIGNALS) host.off(signal, leaveBySignal);
-  // Not standard input: to name it would open it.
+  // Standard input is left out, because reading the property `stdin` would open it.
   letStreamsBlock(host, ["stdout", "stderr"]);
   return { [Symbol.dispose]: () => handleSignals(host) };
 }
 
-/** Until it is disposed of, a signal that ends guestctl first runs this clean-up, and waits for it for half a second. */
+/**
+ * Registers a clean-up, until the returned object is disposed of. A signal that ends guestctl first runs the clean-up,
+ * and waits for it for at most half a second.
+ */
 export function cleanUpAtSignal(cleanUp: CleanUp): Disposable {
   cleanUps.add(cleanUp);
   return { [Symbol.dispose]: () => void cleanUps.delete(cleanUp) };

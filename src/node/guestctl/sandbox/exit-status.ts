@@ -4,7 +4,7 @@ import { STATUS_NOT_AS_INTENDED, STATUS_NOT_ISOLATED } from "../cli/index.ts";
 /** Warnings which mean that clones of the sandbox may share random numbers, keys or secrets with it. */
 const NOT_ISOLATED: ReadonlySet<string> = new Set<Warning["code"]>(["NOT_FROZEN", "THAWED_WITHOUT_DUTIES"]);
 
-/** A smaller error of the guest's clock is common under load, and does not indicate a failed restore. */
+/** A clock error below this is common on a busy host and does not mean that the restore failed. */
 const CLOCK_OFF_MS = 1_000;
 
 /** The result of waking up a sandbox, or of any operation that has only warnings. */

@@ -25,7 +25,7 @@ interface Attachment {
   readonly escape: number | undefined;
   /** The command's time limit, as the user wrote it. */
   readonly timeout?: string | undefined;
-  /** Do not forward signals: they end guestctl, and thereby the command. */
+  /** Let signals end guestctl, and thereby the command, instead of forwarding them to the command. */
   readonly endsBySignals?: boolean;
   /** The name and the call of a kept command; undefined if the command is not kept. */
   readonly kept?: { readonly name: string; readonly process: KeptProcess<Buffer> } | undefined;

@@ -28,7 +28,7 @@ export function openKeyboard({ process, isTerminal, escape, leaving }: Typed, ho
   const left = new Promise<never>((_resolve, reject) => {
     leave = reject;
   });
-  // If nobody awaits `left`, its rejection would end the process without this handler.
+  // Without this handler, a rejection of `left` that nobody awaits would end the process.
   left.catch(() => undefined);
   const say = (...lines: readonly string[]): void =>
     void host.stderr.write(lines.map((line) => `${line}\r\n`).join(""));
@@ -84,7 +84,7 @@ const LINE_FEED = 0x0a;
 const DOT = 0x2e;
 const QUESTION_MARK = 0x3f;
 const CONTROL_Z = 0x1a;
-/** The bits of a letter that remain if Ctrl is pressed with it. */
+/** Ctrl clears the upper bits of a letter. The bits in this mask remain. */
 const CONTROL_BITS = 0x1f;
 
 /** The escape character of ssh(1). */

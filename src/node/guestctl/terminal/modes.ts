@@ -5,7 +5,7 @@ const ESCAPE = "\x1b";
  * keyboard protocol, and both resets.
  */
 const SEQUENCES = new RegExp(String.raw`${ESCAPE}(?:\[\?([\d;]+)([hl])|([=>])|\[([><])[\d;]*u|(c|\[!p))`, "g");
-/** A possibly incomplete sequence at the end of a chunk of output. */
+/** An escape sequence at the end of a chunk of output, which may continue in the next chunk. */
 const BEGINNING = new RegExp(String.raw`${ESCAPE}(?:\[(?:[?<>!][\d;]*)?)?$`);
 /** Longest incomplete sequence that is kept; longer ones are ignored. */
 const LONGEST_BEGINNING = 64;
@@ -30,8 +30,8 @@ export class TerminalModes {
   #isKeypadChanged = false;
   #keyboards = 0;
   /**
-   * Whether the program has sent any escape sequence. It may have been one that sets colours, so the colours are then
-   * reset.
+   * Whether the program has sent any escape sequence. It may have set colours, so `undo` resets the colours if this is
+   * true.
    */
   #hasSequences = false;
   #beginning = "";

@@ -74,7 +74,10 @@ function outputTerminal(host: NodeJS.Process): WriteStream | undefined {
   return [host.stdout, host.stderr].find((stream) => stream.isTTY);
 }
 
-/** The size of the terminal if only standard input is one, as in `x=$(guestctl exec -it … 2>errors)`. */
+/**
+ * The size of the terminal if standard input is a terminal, but standard output and standard error are not, as in
+ * `x=$(guestctl exec -it … 2>errors)`.
+ */
 function inputSize(host: NodeJS.Process): Size | undefined {
   if (!host.stdin.isTTY) return undefined;
   try {

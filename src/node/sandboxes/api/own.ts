@@ -23,7 +23,7 @@ export async function ownEntry(node: Known, name: string): Promise<JournalEntry>
   throw await unknown(node, name, notFound(message, name));
 }
 
-/** The error about a name without an entry in the journal. */
+/** Creates the error for a name that has no entry in the journal. */
 export function noSandbox(name: string, stateDirectory: string): SandboxError {
   return notFound(`there is no sandbox ${JSON.stringify(name)} in the journal of ${stateDirectory}`, name);
 }
@@ -32,7 +32,10 @@ function notFound(message: string, name: string): SandboxError {
   return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "list", name } });
 }
 
-/** Adds to the error which other node has a sandbox of that name, if the daemon lists one. */
+/**
+ * Returns the error. If the daemon lists a sandbox of that name that belongs to another node, names that node in the
+ * error.
+ */
 async function unknown({ substrate }: Known, name: string, error: SandboxError): Promise<SandboxError> {
   const all = await substrate.instances({}).catch(() => []);
   const { [NODE_TAG]: owner } = all.find((instance) => instance.name === name)?.tags ?? {};

@@ -274,12 +274,12 @@ export class Sandboxes {
   }
 
   /**
-   * Routes a hostname of the daemon's ingress to a port of a sandbox, until `unpublish` or the sandbox's removal.
-   * Idempotent, so that a failed wait can be repeated. Rejects with HOSTNAME_IN_USE. If only the wait fails, rejects
-   * with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, and the publication remains. The result's `warning` says that the
-   * server listens only where the ingress cannot reach it.
+   * Routes a hostname of the daemon's ingress to a port of a sandbox, until `unpublish` is called or the sandbox is
+   * removed. Idempotent, so that a failed wait can be repeated. Rejects with HOSTNAME_IN_USE if the hostname is taken.
+   * If only the wait fails, rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING, and the publication remains. The
+   * result has a `warning` if the server listens only on addresses that the ingress cannot reach.
    *
-   * @param port in the sandbox, where a server listens on all addresses
+   * @param port port in the sandbox; its server should listen on all addresses
    */
   async publish(
     name: string,

@@ -37,7 +37,7 @@ export interface SweepFailure {
   readonly name: string;
   readonly code: string;
   readonly message: string;
-  /** What the operator should do; undefined if the message says it. */
+  /** What the operator should do; undefined if `message` already says it. */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
 }

@@ -8,8 +8,8 @@ const DEFAULT_POLL_MS = 5_000;
 /** Limit on checks per second, of all sandboxes together. A check takes 0.5 to 1 ms of this thread. */
 const MOST_A_SECOND = 100;
 /**
- * Checks are grouped into slots of this length: each turn of the event loop has a fixed cost, which a group pays only
- * once.
+ * Checks that are due within this time are made together, because each turn of the event loop has a fixed cost, which
+ * is then paid only once.
  */
 const SLOT_MS = 100;
 /** If more connections than this are needed, one listing of all addresses is cheaper than a request for each. */

@@ -18,7 +18,10 @@ const MOST_ROUNDS_OUT = 8;
 /** An observation or action of the watch. */
 export interface WatchEvent {
   readonly name: string;
-  /** The action that was carried out, a change of whether the agent answers, or the failure of a check or an action. */
+  /**
+   * What happened: the name of the action that was carried out; "unreachable" or "reachable" if the agent has stopped
+   * or resumed answering; "failed" if a check or an action failed.
+   */
   readonly event: "standby" | "stop" | "remove" | "unreachable" | "reachable" | "failed";
   readonly message: string;
 }

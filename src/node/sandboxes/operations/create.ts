@@ -116,7 +116,7 @@ function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAc
     );
 }
 
-/** Rejects with SandboxError (CAPABILITY_MISSING) if a size exceeds everything that the host has. */
+/** Rejects with SandboxError (CAPABILITY_MISSING) if a requested size is larger than the total that the host has. */
 async function checkSizes(
   node: DaemonParts,
   { vcpus = 0, memory = "0B", overlaySize = "0B" }: SandboxSpec,

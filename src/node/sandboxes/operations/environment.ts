@@ -75,8 +75,8 @@ export function demandFrozen(
 
 /**
  * Runs the restore steps without thawing the session, so that files can be written before any process of a frozen
- * session runs. Rejects with SandboxError (ENV_NOT_TAKEN) if the agent refuses a spec file that is in the guest
- * already; nothing is thawed then.
+ * session runs. Rejects with SandboxError (ENV_NOT_TAKEN) if the agent refuses a spec file that is already in the
+ * guest. In that case the session also stays frozen.
  */
 export async function dutiesBeforeFiles(
   node: NodeParts,
@@ -108,7 +108,7 @@ export function isSpecRefused(error: unknown): boolean {
   return cause instanceof GuestError && cause.code === "SPEC_REFUSED";
 }
 
-/** The error about a spec file in the guest that the agent refuses, with the agent's reason. */
+/** Creates the error for a spec file in the guest that the agent refuses; it contains the agent's reason. */
 export async function refusedSpec(
   { substrate }: DaemonParts,
   { name, instanceId = "" }: SandboxEntry,
@@ -151,7 +151,10 @@ async function readSpec(
   throw new SandboxError("ENV_NOT_TAKEN", message, undefined, { remedy });
 }
 
-/** The error about a workload that ran with the variables of its origin although its session was to stay frozen. */
+/**
+ * Creates the error for a workload that ran with the variables of its origin, although its session should have stayed
+ * frozen.
+ */
 function ranBefore(name: string): SandboxError {
   const message = `the session of ${name} thawed before it had its own environment: its processes may have used the environment of its origin`;
   return new SandboxError("ENV_NOT_TAKEN", message);

@@ -58,14 +58,14 @@ export function listedImage(images: readonly Image[], reference: string): Image 
   return images.findLast(({ name }) => name === full || name === (isTagged ? reference : `${full}:latest`));
 }
 
-/** The error about an image that was never added. */
+/** Creates the error for an image that was never added to the substrate. */
 export function unknownImage(name: string): SandboxError {
   const message = `the substrate has no image ${name}`;
   const nextStep = `add it, and wait until it is ready: hypeman pull ${name}, or POST /images with {"name": "${name}"}`;
   return new SandboxError("IMAGE_NOT_READY", message, undefined, { nextStep });
 }
 
-/** The error about an image that is not ready, with a next step. */
+/** Creates the error for an image that is not ready, with a next step. */
 export function notReady(image: Image, images: readonly Image[]): SandboxError {
   const { problem, nextStep } = obstacle(image, images) ?? { problem: "", nextStep: undefined };
   const message = `the image ${image.name} is ${image.status}, not ready: ${problem}`;

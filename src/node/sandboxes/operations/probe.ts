@@ -13,7 +13,7 @@ const BEGINNING_CHARACTERS = 256;
  */
 const NO_RULE = /no ingress configured for hostname/;
 
-/** The hostname to request, where, and for how long. */
+/** Which hostname to request, where to send the request, and for how long to try. */
 export interface Probe {
   /** Host of the daemon's reverse proxy. */
   readonly host: string;

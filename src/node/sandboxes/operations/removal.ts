@@ -41,8 +41,8 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
 }
 
 /**
- * The error about a volume that the daemon does not delete because it records an attachment to an instance that does
- * not exist (volumes/manager.go:369).
+ * Creates the error for a volume that the daemon refuses to delete, because it has a record that the volume is attached
+ * to an instance that no longer exists (volumes/manager.go:369).
  */
 export function volumeLeft(id: string, before = ""): SandboxError {
   const message = `${before}the volume ${id}: the daemon lists it as in use by an instance that does not exist`;
@@ -53,15 +53,15 @@ export function volumeLeft(id: string, before = ""): SandboxError {
 }
 
 /**
- * The error about an orphaned record, which an interrupted fork leaves: the daemon lists an instance, but answers 404
- * for it.
+ * Creates the error for an orphaned record of an interrupted fork. The daemon lists the instance of such a record, but
+ * answers 404 for it.
  */
 export function orphanedRecord(id: string, name: string): SandboxError {
   const message = `the daemon lists an instance ${name} with the id ${id}, but answers 404 for it; the instance does not run`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });
 }
 
-/** The error about an instance that exists, but is listed more than once because of orphaned records. */
+/** Creates the error for an instance that exists, but is listed more than once because of orphaned records. */
 export function orphanedRecords({ id, name, records = 1 }: Instance): SandboxError {
   const message = `the daemon lists ${name} ${records} times under the id ${id}: only one of these records belongs to the sandbox`;
   return new SandboxError("LEFT_BEHIND", message, undefined, { nextStep: ORPHANED_RECORDS_STEP });

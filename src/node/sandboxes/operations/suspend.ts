@@ -159,7 +159,10 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
   }
 }
 
-/** The error about a sandbox that is suspended although nobody asked for it. The remedy wakes it up. */
+/**
+ * Creates the error for a sandbox that is suspended although nobody asked for it. The error's remedy wakes the sandbox
+ * up.
+ */
 export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
@@ -183,8 +186,8 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
 }
 
 /**
- * The error about a sandbox whose hypervisor the daemon cannot reach. If the hypervisor died unnoticed, its socket
- * remains, and the daemon refuses everything but deletion (hypeman 8853445, lib/instances/state.go:62-65).
+ * Creates the error for a sandbox whose hypervisor the daemon cannot reach. If the hypervisor died unnoticed, its
+ * socket remains, and the daemon refuses everything but deletion (hypeman 8853445, lib/instances/state.go:62-65).
  */
 export function unreached(name: string, because = "the daemon gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;

@@ -102,7 +102,8 @@ export class GuestAccess {
     };
     const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS });
     const done = { duties, atMs: Date.now() };
-    // Record this at once: the agent reports it only once, so it would be lost in a crash before `awaken`.
+    // Record this at once, because the agent has reported it for the only time. If the node crashed before `awaken`, it
+    // would be lost.
     if (duties.thawedWithoutDuties) await journal.put({ ...entry, ranUnfrozen: ranUnfrozen(operation, entry, true) });
     return done;
   }
@@ -236,9 +237,9 @@ export interface DialOptions {
 export interface AwakenOptions {
   /** How long to wait for the agent's first answer, in milliseconds. Default: the node's `reachTimeoutMs`. */
   readonly reachTimeoutMs?: number | undefined;
-  /** The sandbox's instance, if its current address is known. */
+  /** The sandbox's instance, if the caller knows its current address. */
   readonly known?: Instance | undefined;
-  /** The result of the restore steps, if they have run already; they are not run again then. */
+  /** The result of the restore steps, if they have already been run; in that case they are not run again. */
   readonly done?: DoneDuties | undefined;
   /** Called once the agent has answered for the first time, or has failed to answer. */
   readonly onAnswered?: (() => void) | undefined;

@@ -37,9 +37,9 @@ export async function demandFeature(
 const VERSION = /^(\d+)\.(\d+)\.(\d+)(-[\w.-]+)?$/;
 
 /**
- * Throws SandboxError: AGENT_TOO_OLD if the agent in a sandbox or snapshot is older than the required version, or its
- * version is not known, and INVALID_SPEC if the required version is malformed. Callers check this before they wake
- * anything up, because the agent in a sandbox can never be replaced.
+ * Throws SandboxError. The code is AGENT_TOO_OLD if the agent in the sandbox or snapshot is older than the required
+ * version, or if its version is not known. The code is INVALID_SPEC if the required version is malformed. Callers must
+ * check this before they wake anything up, because the agent in a sandbox cannot be replaced later.
  */
 export function demandAgent({ name, agentVersion = "" }: JournalEntry, least: string | undefined): void {
   if (least === undefined) return;

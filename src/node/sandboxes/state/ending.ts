@@ -81,8 +81,8 @@ export async function whileUp<Value>(
 }
 
 /**
- * The error about an instance that is off. The usual cause is an agent that refuses its configuration and exits, after
- * which init powers off.
+ * Creates the error for an instance that is off. The usual cause is an agent that refuses its configuration and exits,
+ * after which init powers off.
  */
 export async function agentEnded({ name, substrate }: Subject, instance: Instance): Promise<SandboxError> {
   const { id, exitCode, exitMessage } = instance;

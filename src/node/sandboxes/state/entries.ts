@@ -52,7 +52,7 @@ export class Entries<Entry> {
     this.#rows = database.prepare("SELECT name, body FROM entry ORDER BY rowid");
   }
 
-  /** Returns all entries. The array is the same one until an entry changes. */
+  /** Returns all entries. The same array is returned until an entry changes. */
   all(): readonly Entry[] {
     this.#refresh();
     return (this.#list ??= [...this.#known.values()].map(({ entry }) => entry));

@@ -78,7 +78,7 @@ export class Dials {
     return this.#gate.enter(PLACE_MS, onLeft);
   }
 
-  /** Runs one attempt to connect. The attempt, and so its deadline, begins only when there is a permit. */
+  /** Makes one attempt to connect. First waits for a permit; the attempt's deadline counts from then on. */
   async run<Value>(attempt: () => Promise<Value>): Promise<Value> {
     const leave = await this.enter();
     try {
@@ -89,7 +89,10 @@ export class Dials {
   }
 }
 
-/** Eight handshakes take 40 ms of a whole core, or 0.4 s of a tenth of a core. */
+/**
+ * How many handshakes run at the same time. Eight take 40 ms of CPU time, which is 0.4 s if this process gets only a
+ * tenth of a core.
+ */
 const DIALS = 8;
 const PLACE_MS = 500;
 

@@ -31,8 +31,8 @@ const FREEZE_LIMIT_MS = 600_000;
 const FREEZE_WAIT_MS = 4_000;
 
 /**
- * Tokens of `degraded` that report random generators that were not reseeded. Tokens about the clock or the entropy's
- * credit do not match.
+ * Tokens in `degraded` which say that random number generators were not reseeded. Tokens about the clock or about the
+ * credited entropy do not match.
  */
 const NOT_RESEEDED = /^(?:entropy_open|entropy_short|crng_reseed(?!:unverified)|openssl_drbg)/;
 
@@ -88,8 +88,8 @@ export async function reached<Value>(
 export type Freeze = "on" | "required" | "off";
 
 /**
- * Runs the PRE_SNAPSHOT hook, whose failure is only recorded, and freezes the session. Rejects with GuestError. After a
- * rejection, the session may be frozen.
+ * Runs the PRE_SNAPSHOT hook and freezes the session. A failure of the hook is only recorded. Rejects with GuestError;
+ * in that case the session may or may not be frozen.
  */
 export async function quiesce(client: GuestClient, freeze: Freeze, patience: Patience): Promise<SuspendReport> {
   const { hookTimeoutMs } = patience;
@@ -108,8 +108,8 @@ export function freezeTimeMs({ reachTimeoutMs }: Patience): number {
 }
 
 /**
- * How much of the freeze is left when a restore begins. The guest's clock stands still while it is suspended, so only
- * the time that it took to suspend the guest counts.
+ * How much of a session's freeze time is left at least when its restore begins. The time in suspension does not count,
+ * because the guest's clock then stands still; only the time that it took to suspend the guest counts.
  */
 export function freezeLeftMs(patience: Patience): number {
   return freezeTimeMs(patience) - SUBSTRATE_CALL_MS;
@@ -132,7 +132,7 @@ export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
 
 /** A freeze's result as a tag value: "frozen", "off", "unsupported", "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
-  // The problem is cut at the colon, because names of the guest's processes may follow.
+  // Cut the problem at its colon, because names of the guest's processes may follow, which do not belong into a tag.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
 }
 

@@ -118,7 +118,7 @@ export class CredentialStore {
     return readClientCredentials(this.directoryOf(name));
   }
 
-  /** Reads synchronously what a restore needs of a credential set. */
+  /** Reads synchronously the part of a credential set that a restore needs. */
   forRestore(name: string): RestoreCredentials {
     return readForRestore(this.directoryOf(name));
   }

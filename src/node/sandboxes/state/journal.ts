@@ -102,7 +102,7 @@ export interface SandboxEntry extends Entry {
   readonly instanceId?: string | undefined;
   /**
    * The host's time after the agent's last restore steps, or before the boot, as Unix time in milliseconds. Undefined
-   * if the sandbox was suspended, and has not run its restore steps since.
+   * after a suspension, until the restore steps have run.
    */
   readonly runEpochMs?: number | undefined;
   /**

@@ -29,8 +29,9 @@ export interface RestoreChoices {
    */
   readonly minAgentVersion?: string | undefined;
   /**
-   * With `env`: accept a session that was not frozen when it was suspended, although it may have used the secrets that
-   * `env` replaces. Default: rejects with NOT_FROZEN before anything is cloned or woken up, unless `freeze` is "off".
+   * Only with `env`: accept a session that was not frozen when it was suspended, although it may already have used the
+   * secrets that `env` replaces. Default: false. In that case the operation rejects with NOT_FROZEN before anything is
+   * cloned or woken up, unless `freeze` is "off".
    */
   readonly acceptUnfrozen?: boolean | undefined;
 }

@@ -140,7 +140,10 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
   };
 }
 
-/** Name of the directory with the credentials of a fork's origin, with which the fork wakes up. */
+/**
+ * Name of the second credential directory of a fork. It has the credentials of the fork's origin, which the fork uses
+ * when it wakes up.
+ */
 export function parentOf(name: string): string {
   return `${name}.parent`;
 }

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
 
 /**
- * Polls until `isEnough` accepts a result, the next check would be too late, or the signal is aborted. Resolves with
- * the last result.
+ * Polls until `isEnough` returns true for a result, until another check would exceed the time limit, or until the
+ * signal is aborted. Resolves with the last result.
  */
 export async function polled<Seen>(
   poll: () => Promise<Seen>,

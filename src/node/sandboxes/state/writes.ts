@@ -1,8 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises";
 
 /**
- * How long a write is retried while other processes write, in milliseconds. Their transactions are short, so a longer
- * wait has another cause.
+ * How long a write is retried while other processes write, in milliseconds. Their transactions take far less, so if
+ * this time is not enough, something else is wrong.
  */
 const LIMIT_MS = 30_000;
 /** The longest pause between two tries. Pauses are random to keep two processes from colliding repeatedly. */

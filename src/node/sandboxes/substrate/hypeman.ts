@@ -27,8 +27,8 @@ import type {
 } from "./substrate.ts";
 
 /**
- * This is longer than the daemon's limit of one minute for a call, because the daemon answers a call that boots,
- * suspends or copies an instance only at its end.
+ * The daemon answers a call that boots, suspends or copies an instance only when that is done, and it cancels every
+ * call after a minute. This limit is longer, so that the daemon's own error is received.
  */
 const DEFAULT_TIMEOUT_MS = 90_000;
 /** The smallest size that the daemon accepts for a volume; the content is far smaller. */
@@ -70,10 +70,10 @@ export function checkBaseUrl(baseUrl: string, name = "baseUrl"): void {
 }
 
 /**
- * Throws SandboxError (INVALID_SPEC) unless the token can be sent in an HTTP header. The error of fetch would contain
- * the token.
+ * Throws SandboxError (INVALID_SPEC) unless the token can be sent in an HTTP header. Without this check, fetch would
+ * throw an error whose message contains the token.
  *
- * @param name of the option that the message names
+ * @param name name of the option, for the error message
  */
 export function checkApiToken(apiToken: string, name = "apiToken"): void {
   const what =
@@ -128,7 +128,7 @@ class HypemanSubstrate {
       // Do not retry, because a repeated call could create two instances. If an answer is lost, the caller looks for
       // the outcome by name or tags.
       maxRetries: 0,
-      // Otherwise the client would write to the console of the program that uses this library.
+      // Without this setting, the client would write to the console of the program that uses this library.
       logLevel: "off",
     });
     return new HypemanSubstrate(client, timeoutMs);

@@ -26,7 +26,7 @@ export interface Instance {
   readonly exitCode: number | undefined;
   readonly exitMessage: string | undefined;
   /**
-   * How many records of this id a listing has. If there is more than one, interrupted forks have left orphaned records.
+   * How many records in a listing have this id. More than one means that interrupted forks have left orphaned records.
    * Default: 1.
    */
   readonly records?: number | undefined;

@@ -91,7 +91,7 @@ export class EntryReceiver {
     throw this.#cutOff();
   }
 
-  /** The error for a file of which only the first part of the content has arrived. */
+  /** Creates the error for a file of which only the first part of the content has arrived. */
   #cutOff(): unknown {
     const end = this.#end;
     return end === undefined || end === "end" ? new Error("the content of an entry stopped before its end") : end.error;

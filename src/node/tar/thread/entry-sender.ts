@@ -13,7 +13,7 @@ import { type Batch, BATCH_BYTES, BatchWriter, type EntryRecord, NO_ENTRY } from
 const IN_FLIGHT_BYTES = 8 * BATCH_BYTES;
 /** Limit on the time that entries wait in a batch. */
 const LATE_MS = 20;
-/** Content of this size is transferred without copying it. */
+/** Content of at least this size is transferred to the other thread without copying it. */
 const DIRECT_BYTES = BATCH_BYTES / 2;
 const NONE = Buffer.alloc(0);
 

@@ -3,7 +3,10 @@ import type { Owners } from "../owners.ts";
 import type { PlainError } from "./plain-error.ts";
 import type { Batch } from "./records.ts";
 
-/** A path or name that is sent between threads: a structured clone of a Buffer is a Uint8Array. */
+/**
+ * A path or name that is sent between threads. It is not a Buffer, because the structured clone of a Buffer is a
+ * Uint8Array.
+ */
 export type Bytes = Uint8Array;
 
 /** The state that a file had when it was sent. */
@@ -26,7 +29,7 @@ export interface ReadOptions {
   readonly hardLinks?: boolean | undefined;
   /** Names of entries to leave out, as latin1 strings, which keep every byte. */
   readonly leftOut?: ReadonlySet<string> | undefined;
-  /** Files by name. A file here is read only if it has changed. */
+  /** Files that the receiver already has, by name. Each is read only if it has changed. */
   readonly there?: ReadonlyMap<string, SentFile> | undefined;
 }
 

@@ -62,7 +62,8 @@ async function unpack(job: Extract<Job, { kind: "unpack" }>): Promise<void> {
 
 /** The entries that a port receives. */
 async function* entriesFrom(source: MessagePort | null): AsyncGenerator<TarEntry> {
-  // Acknowledges a batch, and returns its memory: once the next batch is begun, nothing in this one is needed any more.
+  // Acknowledges a batch and returns its memory. A batch is acknowledged only when the next one is begun, and by then
+  // nothing in it is needed.
   const acknowledge = ({ sizeBytes: bytes, bytes: memory }: Batch): void =>
     source?.postMessage({ kind: "acknowledged", bytes, memory } satisfies EntryMessage, [memory]);
   const receiver = new EntryReceiver(acknowledge);

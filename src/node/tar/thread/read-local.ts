@@ -23,7 +23,7 @@ export class ThreadReading implements Disposable {
     );
   }
 
-  /** Returns the next entry, as a promise only if the thread has not sent it yet. */
+  /** Returns the next entry: directly if the thread has already sent it, otherwise as a promise. */
   next(): IteratorResult<ReceivedEntry, undefined> | Promise<IteratorResult<ReceivedEntry, undefined>> {
     return this.#received.next();
   }

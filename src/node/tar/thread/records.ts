@@ -52,7 +52,7 @@ export interface EntryRecord extends TarHeader {
 export interface Batch {
   readonly bytes: ArrayBuffer;
   readonly sizeBytes: number;
-  /** The memory has no records, only the content of one "data" record. */
+  /** True if the memory contains no records, but the content of one "data" record. */
   readonly isData?: boolean;
 }
 
@@ -90,7 +90,8 @@ export class BatchWriter {
     if (this.#at === 0) this.#begin(HEAD_BYTES + name.length + linkTarget.length + dataBytes);
     const view = this.#view;
     const at = this.#at;
-    // An archive's times may exceed 64 bits. Such a time is left out, and the receiver uses the seconds.
+    // Times in an archive may need more than 64 bits. For such a time no nanoseconds are sent, and the receiver uses
+    // the seconds.
     const hasTimeNs = mtimeNs !== undefined && mtimeNs < INT64_LIMIT && mtimeNs >= -INT64_LIMIT;
     view.setUint8(at, KINDS.indexOf(kind));
     view.setUint8(at + 1, TYPES.indexOf(type));

@@ -37,7 +37,7 @@ class Unpacking {
   readonly #thread: CopyThread;
   readonly #sender: EntrySender;
   readonly #settle: Settle;
-  /** An error of the entries, of a callback, or of the signal. */
+  /** The error because of which the unpacking ends: from the entries, from a callback, or the signal's reason. */
   #failure: { readonly error: unknown } | undefined;
   #cleanUp: NodeJS.Timeout | undefined;
   #isEnded = false;

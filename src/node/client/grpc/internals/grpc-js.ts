@@ -74,7 +74,7 @@ export function freeContext(context: SecureContext): void {
   const native = context.context as NativeContext;
   if (typeof native.close !== "function") return;
   empty ??= createSecureContext();
-  // Node aborts the process if it connects with a closed context.
+  // Replace the closed context by an empty one, because Node aborts the process if it connects with a closed context.
   context.context = empty.context as unknown;
   native.close();
 }
@@ -135,8 +135,8 @@ type Part = { readonly [Name in "call" | "nextCall" | "child"]?: Part } & {
 };
 
 /**
- * The HTTP/2 stream of a call whose first message has been sent. Undefined before that, and if a different version of
- * grpc-js keeps the stream elsewhere.
+ * The HTTP/2 stream of a call. Undefined until the call's first message has been sent, and also if a different version
+ * of grpc-js keeps the stream elsewhere.
  */
 export function streamOf(call: unknown): ClientHttp2Stream | undefined {
   for (let part = call as Part | undefined; part !== undefined;) {

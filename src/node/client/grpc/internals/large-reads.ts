@@ -1,8 +1,8 @@
 import type { Socket } from "node:net";
 
 /**
- * Size of the buffer of one read. A tunnel sends at most as many bytes in one frame. Without this buffer, a read of
- * Node returns at most a third of this.
+ * Size of the buffer for each read, and therefore the most that a tunnel sends in one frame. With Node's own buffers,
+ * one read returns at most a third of this.
  */
 export const READ_BYTES: number = 192 * 1024;
 /**

@@ -6,8 +6,8 @@ interface WithHandle {
 }
 
 /**
- * Restarts reading on a connection, in case Node has stopped. Does nothing if Node is reading already, or if this
- * version of Node has no such handle.
+ * Makes Node read from a connection again, in case it has stopped. Does nothing if Node is already reading, or if this
+ * version of Node keeps the socket's handle elsewhere.
  */
 export function readAgain({ socket }: ClientHttp2Session): void {
   (socket as WithHandle)._handle?.readStart?.();

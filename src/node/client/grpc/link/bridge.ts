@@ -95,9 +95,9 @@ type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
  * standard output to the socket. Both pipes pass on EOF and backpressure. Neither the command nor the socket keeps this
  * process alive.
  *
- * Calls `tell` when the command fails, before the connection ends, with the reason and `isFinal`. Until the command
- * speaks HTTP/2, also calls `tell` with each of its messages on standard error, without `isFinal`. Then calls it with
- * undefined and `isFinal`, because an earlier failure is obsolete.
+ * Calls `tell` with the reason and `isFinal` when the command fails, before the connection ends. Until the command
+ * speaks HTTP/2, also calls `tell` without `isFinal`, for each message of the command on standard error. As soon as the
+ * command speaks HTTP/2, calls `tell` with undefined and `isFinal`, because any earlier failure is then obsolete.
  */
 function joinToCommand(
   socket: Socket,

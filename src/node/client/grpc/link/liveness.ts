@@ -8,7 +8,7 @@ import { publish } from "../tracing.ts";
 
 /** Interval of the checks of connections while there are calls. */
 const CHECK_INTERVAL_MS = 1_000;
-/** Number of checks without received bytes before each ping. */
+/** Number of checks without received bytes after which a ping is sent. */
 const PING_CHECKS = 5;
 const PINGS = 3;
 /** Longest delay that Node's timers accept. */
@@ -79,8 +79,8 @@ export class Liveness {
   }
 
   /**
-   * Returns the cause CONNECTION_LOST if a call failed with this message because its connection was silent; undefined
-   * for other messages.
+   * Returns the cause CONNECTION_LOST if the message of a failed call is the one with which this class closes silent
+   * connections. Returns undefined for any other message.
    */
   lossOf(message: string): Cause | undefined {
     return message === this.#silence ? { code: "CONNECTION_LOST", message } : undefined;

@@ -15,7 +15,10 @@ import { Liveness } from "./liveness.ts";
 import { readToTheEnd } from "./single-answer.ts";
 import { targetOf } from "./zoned-address.ts";
 
-/** Bytes that a call may receive ahead of its reader: grpc-js's default of 64 KiB halves the throughput. */
+/**
+ * How many bytes a call may receive before its reader has read them. With grpc-js's default of 64 KiB, the throughput
+ * is only half as high.
+ */
 const FLOW_CONTROL_WINDOW_BYTES = 1024 * 1024;
 
 /** A handshake over a network takes at most about a second, but a bridge command may first have to start a program. */

@@ -11,7 +11,7 @@ export interface Offers {
   readonly offers: readonly Offer[];
 }
 
-/** The timeout of kubectl's completion. */
+/** Time limit for completing paths in a sandbox, the same as that of kubectl's completion. */
 const PATIENCE_MS = 5_000;
 const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
 
@@ -45,7 +45,7 @@ export async function offersFor(
 
 interface Wanted {
   readonly completes: Completes | readonly Offer[];
-  /** The part of the word that stays before each completion, such as `--option=`. */
+  /** The beginning of the word that every completion must repeat, such as `--option=`. */
   readonly prefix: string;
   readonly values: ConnectionValues;
 }

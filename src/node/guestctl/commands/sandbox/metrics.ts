@@ -87,7 +87,7 @@ async function serve(reader: UsageReader, address: Address, host: Host): Promise
   host.stdout.write(`http://${bound.includes(":") ? `[${bound}]` : bound}:${port}/metrics\n`);
   await Promise.race((["SIGINT", "SIGTERM"] as const).map((signal) => once(host, signal)));
   server.close();
-  // A scrape in progress must not delay the end.
+  // Close connections even while a scrape is in progress, so that the command ends promptly.
   server.closeAllConnections();
   return 0;
 }
