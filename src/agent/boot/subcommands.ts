@@ -19,7 +19,7 @@ const STATUS_LIMITED = 1;
 const STATUS_USAGE = 64;
 const STATUS_CONFIG = 78;
 const STATUS_NOT_CREATED = 73;
-/** SIGHUP, SIGINT, SIGQUIT, SIGTERM. */
+/** The signals SIGHUP, SIGINT, SIGQUIT and SIGTERM. */
 const TERMINATION_SIGNALS: ReadonlySet<number> = new Set([1, 2, 3, 15]);
 
 /**

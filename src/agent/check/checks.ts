@@ -13,8 +13,8 @@ export interface Check {
 }
 
 /**
- * Whether a feature is missing. A text says what is missing and is shown in place of `found`; with true, `found` is
- * shown. With undefined or false, nothing is missing.
+ * Whether a feature is missing. True or a text means that it is missing; a text describes what is missing and is shown
+ * in place of `found`. False or undefined means that the feature is present.
  */
 type Problem = string | boolean | undefined;
 

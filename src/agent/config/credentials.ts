@@ -119,7 +119,7 @@ async function readMaterial(
     readTlsMaterial(read, (material) => isSame(material, inUse) || accepts(material)),
   ]);
   const faults = [...ofToken.faults, ...tls.faults];
-  // Overwrite the rejected token too.
+  // Replaces the token by its digest even though it is rejected, because this overwrites the token.
   if (faults.length > 0) token?.digest();
   if (token === undefined || faults.length > 0) return { value: undefined, faults };
   return { value: { token, tls: isSame(tls.value, inUse) ? inUse : tls.value }, faults };

@@ -141,7 +141,7 @@ export class ActivityClock {
 
   /** Time of the last activity in nanoseconds since 1970, never in the future. */
   lastNs(): bigint {
-    // The time is also recorded, because otherwise the reported time could go back after a `cut`.
+    // The time is recorded, too. Otherwise a later `cut` could make the reported time go back.
     if (this.#attached > 0) this.#touchNow();
     return this.#stamps.timeOf(this.#last);
   }

@@ -34,9 +34,10 @@ export function whenAborted(signal: AbortSignal, callback: () => void): Disposab
 }
 
 /**
- * Runs the task once after `delayMs`, and only after everything that has arrived by then was handled. The event loop
- * runs the timers that are due before it polls: after a block, or in a guest that gets no processor time, a time limit
- * would otherwise pass although its answer is there. Returns a function that cancels the task.
+ * Runs the task once after `delayMs`, and only after everything that has arrived by then was handled. Needed for time
+ * limits: after a delay, for example in a guest that got no CPU time, the event loop runs expired timers before it
+ * polls. A time limit would then expire although the answer has already arrived. Returns a function that cancels the
+ * task.
  *
  * @param keepsAlive whether the timer keeps the process alive
  */

@@ -10,7 +10,7 @@ export interface KeptStarted {
   readonly execId: string;
   /** Offsets at which the call's output begins. If a `gap` frame follows, its bytes count from these offsets. */
   readonly offsets: Offsets;
-  /** Bytes of output so far. */
+  /** Number of bytes that each output stream has had so far. */
   readonly ends: Offsets;
   /** Bytes of input accepted so far. */
   readonly stdinOffset: number;
@@ -96,7 +96,7 @@ export class AttachedCall {
     return this.#isOver;
   }
 
-  /** So much input is waiting that the call reads no more frames. */
+  /** Whether so much input is waiting that the call reads no further frames. */
   get isFull(): boolean {
     return this.#waitingBytes > WAITING_INPUT_BYTES;
   }

@@ -35,7 +35,7 @@ export interface CommandParts {
 export class RunningCommand {
   readonly #parts: CommandParts;
   #timedOut = false;
-  /** All endings that were started. Each one runs to completion. */
+  /** Settles when all terminations that were started have completed. Undefined if none was started. */
   #ending: Promise<unknown> | undefined;
   #ended = false;
 
@@ -96,7 +96,7 @@ export class RunningCommand {
   }
 
   #startTimeout(timeoutMs: number): (() => void) | undefined {
-    // Node cannot set a longer timer, so there is no timeout.
+    // Node cannot set a timer for longer than TIMER_LIMIT_MS. A command with a longer timeout has no timeout.
     if (timeoutMs === 0 || timeoutMs > TIMER_LIMIT_MS) return undefined;
     return this.#parts.sessionClock.after(timeoutMs, () => {
       this.#timedOut = true;

@@ -46,7 +46,7 @@ export interface ExecParts {
  * frames to it.
  */
 export interface ExecClient extends Pick<ExecCallParts, "input" | "output" | "signal"> {
-  /** `address:port`, `vsock:CID:port`, or "unix". */
+  /** Address of the client: `address:port`, `vsock:CID:port`, or "unix". */
   readonly address: string;
 }
 
@@ -219,7 +219,7 @@ export class Exec {
   #admit(request: ExecRequest): void {
     checkExecRequest(request);
     if (this.#closed !== undefined) throw this.#closed;
-    // The starter would also refuse, but later: the start would have been counted as user activity by then.
+    // The starter would also refuse the command, but only after the start was counted as user activity.
     this.#parts.starter.check();
     if (this.#running.size + this.#kept.running >= EXEC_LIMIT) {
       throw new AgentError(

@@ -280,7 +280,7 @@ export class KeptCommand {
   }
 
   #onDetached(attached: AttachedCall): void {
-    // The call was active until now, unless a restore has ended it.
+    // The call counted as user activity until now, unless a restore has ended the activity before.
     attached.activity?.cut();
     if (this.#attached !== attached) return;
     this.#attached = undefined;
@@ -362,7 +362,8 @@ export class KeptCommand {
 
   async #takeWaiting(attached: AttachedCall): Promise<void> {
     for (;;) {
-      // The end of the input needs no room, so it does not wait. It would be lost if the call were detached meanwhile.
+      // The end of the input is passed on even if the input is full, because it needs no room. If it waited, it would
+      // be lost if the call is detached.
       while (this.#input.isFull && attached.waiting[0]?.kind !== "stdin_close") await this.#input.room();
       const frame = attached.nextWaiting();
       if (frame === undefined) return;

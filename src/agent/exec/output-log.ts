@@ -15,8 +15,9 @@ export type WhenFull = "drop_oldest" | "block";
 /** Size of a read, and the largest chunk for a reader. It is the capacity of a pipe. */
 export const READ_BYTES: number = 64 * 1024;
 /**
- * Minimum of the space that is allocated in addition to the capacity. New bytes are read into this space, because old
- * bytes are dropped only after new ones have arrived. Logs of more than 4 KiB have more additional space.
+ * Minimum size of the space that is allocated in addition to the capacity. New bytes are read into this space, because
+ * old bytes are dropped only after new ones have arrived. A log with a capacity of more than 4 KiB has more of this
+ * space.
  */
 const LEAST_SLACK_BYTES = 4 * 1024;
 /** The list of runs has one entry, which takes 9 bytes, for each 64 bytes of the buffer. */
@@ -138,7 +139,7 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The reader may still be at a dropped run, whose slot in the ring a newer run may have taken.
+    // The run at which the reader was may have been dropped, and a newer run may use its slot in the ring.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

@@ -25,7 +25,7 @@ export interface GivenAttributes {
 export interface FileAttributes extends FileOwner {
   readonly type: FileType;
   readonly sizeBytes: bigint;
-  /** st_mode & 07777. */
+  /** Permission bits with the setuid, setgid and sticky bits (st_mode & 07777). */
   readonly mode: number;
   /** Times are in nanoseconds since 1970, negative before that. */
   readonly modifiedNs: bigint;

@@ -39,7 +39,7 @@ export interface HookOutcome {
   /** Whether the hook ran. False if it is not configured; the other fields are then empty. */
   readonly ran: boolean;
   readonly timedOut: boolean;
-  /** 128 + n if signal n ended the hook. */
+  /** Exit code of the hook; 128 + n if signal n ended it. */
   readonly exitCode: number;
   readonly stdoutTail: string;
   readonly stderrTail: string;

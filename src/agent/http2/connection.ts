@@ -88,7 +88,7 @@ export class Http2Connection {
   #flushIsWanted = false;
   #flushIsDue = false;
   #writing = false;
-  /** Whether the peer has confirmed, by answering a PING, that it knows that no more requests are accepted. */
+  /** Whether the peer has answered the PINGs after the GOAWAY, so that it will send no more requests. */
   #isEndAcknowledged = false;
   #halfClosed = false;
   #deadline: NodeJS.Timeout | undefined;

@@ -16,7 +16,7 @@ export interface FrameHandler {
   dataBegins(streamId: number, lengthBytes: number): void;
   /** A slice of the payload without padding. It is a view that must not be kept. */
   data(slice: Buffer): void;
-  /** The frame is complete. `discardedBytes` of its length were padding and the padding's length field. */
+  /** The frame is complete. `discardedBytes` is the size of its padding and of the field with the padding's length. */
   dataEnds(flags: number, discardedBytes: number): void;
   /** A complete frame of any other type. The payload is a view that must not be kept. */
   frame(type: number, flags: number, streamId: number, payload: Buffer): void;

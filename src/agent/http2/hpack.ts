@@ -298,8 +298,8 @@ export class HpackEncoder {
   #at = 0;
 
   /**
-   * Limits the table to the peer's setting. The next block first announces the smallest size since the last block, and
-   * then the new size.
+   * Limits the table to the size that the peer allows. The next header block announces the new size. If the limit was
+   * lower for a time since the last block, it first announces the lowest size (RFC 7541, 4.2).
    */
   limitTable(limitBytes: number): void {
     const usedBytes = Math.min(limitBytes, TABLE_LIMIT_BYTES);

@@ -111,7 +111,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     this.#events.output();
   }
 
-  /** Asks for no new requests with a GOAWAY. With `everything`, requests in flight are refused as well. */
+  /** Asks the peer, with a GOAWAY, to send no new requests. With `everything`, also refuses requests in flight. */
   goAway(everything: boolean, code: number = ErrorCode.NO_ERROR, reason = ""): void {
     if (everything) this.#acceptUpTo = Math.min(this.#acceptUpTo, this.#lastStreamId);
     this.#output.goAway(this.#acceptUpTo, code, reason);

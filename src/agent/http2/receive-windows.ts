@@ -116,13 +116,16 @@ export class ReceiveWindows {
     this.streamBytes += delta;
     for (const stream of this.#streams.values()) {
       stream.receiveWindowBytes += delta;
-      // The window has shrunk, so the bytes that were read since the last WINDOW_UPDATE may now be half of it, which
-      // requires an update.
+      // A WINDOW_UPDATE is due once half of the window was read. Because the window has shrunk, this may now be the
+      // case.
       this.#open(stream);
     }
   }
 
-  /** The next window size. To avoid oscillation, it grows only to what would be right for twice as many requests. */
+  /**
+   * The next window size. The window shrinks to the size for the current number of large requests, but grows only to
+   * the size for twice that number, so that it does not oscillate.
+   */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);
     const least = this.#share(2 * this.#largeRequests);

@@ -59,7 +59,7 @@ export class Sender {
 
   /** Call it when the stream has new data to send, or when its window has grown. */
   ready(stream: Http2Stream): void {
-    // Trailers require no window.
+    // A response whose only remaining part is trailers needs no window.
     if (stream.queuedBytes === 0) this.#starved.delete(stream);
     if (!this.#starved.has(stream)) this.#ready.add(stream);
   }

@@ -6,9 +6,9 @@ interface Handled<Handle> {
 }
 
 /**
- * Descriptor of a listening server or of a socket. That of a server serves to detect lost connections, that of a socket
- * to ask the kernel for unacknowledged data. If it is undefined, lost connections are not logged, and a dead peer is
- * found only by keepalive.
+ * The descriptor of a listening server, which is used to detect lost connections, or of a socket, which is used to ask
+ * the kernel for unacknowledged data. If it is undefined, lost connections are not logged, and a dead peer is found
+ * only by keepalive.
  */
 export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: number }>): number | undefined {
   const fd = owner._handle?.fd;

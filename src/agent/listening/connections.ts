@@ -31,7 +31,7 @@ export interface Connection {
 
 /** An accepted connection, from accept(2) until its socket is closed. */
 export class AcceptedConnection implements Connection {
-  /** 0 until the connection is established. */
+  /** Number of the connection, for logs; 0 until the connection is established. */
   id = 0;
   readonly peer: { readonly address: string; certificate: PeerCertificate | undefined };
   /** The socket as accepted, below TLS. */
@@ -59,7 +59,7 @@ export class AcceptedConnection implements Connection {
     socket.on("error", () => {});
   }
 
-  /** Whether the peer is the host, over vsock. */
+  /** Whether the peer is the host, connected over vsock. */
   get isVsock(): boolean {
     return this.peer.address.startsWith("vsock:");
   }

@@ -154,7 +154,7 @@ export interface Addon {
   terminalEofByte(fd: number): number;
   /** The environment of the process as raw bytes. */
   environ(): Buffer[];
-  /** CLOCK_REALTIME in nanoseconds. */
+  /** Reads CLOCK_REALTIME, in nanoseconds since 1970. */
   realtimeNs(): bigint;
   setRealtimeNs(ns: bigint): number;
   /** Adds 1 to 512 bytes to the kernel's entropy pool and credits them (RNDADDENTROPY). */
@@ -195,7 +195,7 @@ export interface Addon {
   readFiles(paths: Uint8Array, limitBytes: number): Promise<Buffer | number>;
   /** Gives free memory of the C library's heap back to the kernel. The result is 1 if there was any, otherwise 0. */
   trimHeap(): number;
-  /** Soft RLIMIT_NOFILE of another process. */
+  /** Returns the soft RLIMIT_NOFILE of another process. */
   openFilesLimitOf(pid: number): number;
   /**
    * openat(2) on a libuv thread, or openat2(2) if `resolve` (RESOLVE_*) is not 0. Resolves with a descriptor or a
@@ -349,15 +349,24 @@ export interface Addon {
   shortenSlice(): number;
   /** Effective capabilities of this process as a bit mask. */
   effectiveCapabilities(): bigint | number;
-  /** 0: no seccomp filter; 2: a filter is installed. */
+  /** Mode of seccomp: 0 means that there is no filter, and 2 that a filter is installed. */
   seccompMode(): number;
-  /** -EINVAL if this process may step the clock; otherwise the error that stepping would cause. Changes nothing. */
+  /**
+   * Tests whether this process may step the clock, and changes nothing. -EINVAL means that it may; any other result is
+   * the error that a step would cause.
+   */
   probeClockStep(): number;
-  /** -EINVAL if this process may credit entropy; otherwise the error that crediting would cause. Changes nothing. */
+  /**
+   * Tests whether this process may credit entropy, and changes nothing. -EINVAL means that it may; any other result is
+   * the error that crediting would cause.
+   */
   probeCreditEntropy(fd: number): number;
-  /** -EINVAL if clone3(2) can be called; otherwise the error of the call. Changes nothing. */
+  /**
+   * Tests whether clone3(2) is available, and changes nothing. -EINVAL means that it is; any other result is the error
+   * of the call.
+   */
   probeClone3(): number;
-  /** Like probeClone3, for close_range(2). */
+  /** Like probeClone3, but tests close_range(2). */
   probeCloseRange(): number;
   /** Ends the process immediately, without waiting for its threads. */
   exitNow(status: number): never;

@@ -4,7 +4,7 @@ import type { Addon } from "../native/index.ts";
 export function guestClock(addon: Addon): Clock {
   return {
     wallNs: () => addon.realtimeNs(),
-    // performance.now() would load much more code.
+    // performance.now() is not used, because it would load much more code.
     monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
   };
 }

@@ -39,7 +39,8 @@ export function guestSockets(addon: Addon): Sockets {
         if (errno !== undefined) throw new SocketError(errno);
         return socket;
       } catch (error) {
-        // The socket may be connected nevertheless. Without a reset its peer would see an empty stream.
+        // The socket may be connected in spite of the error. The reset tells its peer; otherwise it would see an empty
+        // stream.
         socket.reset();
         throw error;
       }

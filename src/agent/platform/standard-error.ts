@@ -11,7 +11,8 @@ const STDERR = 2;
  */
 export function leaveStandardErrorBlocking(): void {
   Object.defineProperty(process, "stderr", { value: undefined });
-  // Node would print warnings to standard error; this would now fail and end the process.
+  // Node would print each warning to standard error. Because `process.stderr` is undefined now, this would throw and
+  // end the process.
   process.removeAllListeners("warning");
 }
 

@@ -6,8 +6,8 @@ const ERRORS_PER_SECOND = 1;
 
 /**
  * From now on the process survives uncaught errors and logs their stack, because the end of the agent would also end
- * the workload. If it is known in which call or connection an error happened, that call or connection has already
- * failed. If errors do not stop, calls `leave`.
+ * the workload. An error that belongs to a known call or connection has already ended that call or connection. If
+ * errors do not stop, calls `leave`.
  */
 export function surviveUncaughtErrors(log: Log, clock: Clock, leave: () => void): void {
   const budget = new Budget(ERRORS_BURST, ERRORS_PER_SECOND, clock.monotonicMs());

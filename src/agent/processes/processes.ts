@@ -12,7 +12,7 @@ import { CommandLines } from "./command-lines.ts";
 /** Microseconds and nanoseconds of a clock tick (message SessionProcess). */
 const TICK_US = 10_000;
 const NS_PER_US = 1_000n;
-/** SIGRTMAX of Linux. */
+/** The largest signal number of Linux (SIGRTMAX). */
 const SIGNAL_MAX = 64;
 
 /** A command of the session, used to find the command that a process belongs to (message ProcessCommand). */

@@ -5,7 +5,7 @@ import type { DegradedToken, RestoreReport } from "./report.ts";
 const ENOUGH_BYTES = 32;
 /** Bytes per RNDADDENTROPY. Larger blocks have no advantage, because the kernel copies 64 bytes at a time. */
 const BLOCK_BYTES = 512;
-/** Domain separation, so that OpenSSL's seed does not reveal what the kernel's generator gets, nor the reverse. */
+/** Domain separation: OpenSSL's seed must not reveal the input of the kernel's generator, nor that input the seed. */
 const OPENSSL_LABEL = "guest-agent restore: OpenSSL additional input";
 
 /** How much entropy the kernel's generator has accepted. */

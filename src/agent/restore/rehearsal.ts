@@ -5,7 +5,10 @@ import { DutyQueue } from "./duty-queue.ts";
 
 /** How long a snapshot waits for the file system of the credentials. */
 const FILES_LIMIT_MS = 1_000;
-/** Arguments of the rehearsal's restore steps that the addon rejects: empty entropy, and a time before 1970. */
+/**
+ * The rehearsal's restore steps pass these invalid arguments, which the addon rejects, so that nothing changes: empty
+ * entropy, and a time before 1970.
+ */
 const NO_ENTROPY = new Uint8Array();
 const BEFORE_1970_NS = -1n;
 const NONE_REFUSED: Renewal = { credentials: true, environment: true };

@@ -16,7 +16,10 @@ import type { SpareMemory } from "./message-buffers.ts";
 import { RequestMessages } from "./request-messages.ts";
 import { errorFields, OK_FIELDS } from "./status.ts";
 
-/** `drained` resolves when fewer bytes are queued, so that a chunk of a file is sent while the next chunk is read. */
+/**
+ * `drained` resolves when fewer bytes than this are queued, so that the next chunk of a file is read while the last
+ * ones are sent.
+ */
 const LOW_WATER_BYTES = 256 * 1024;
 /** How long the status of an aborted call may wait behind data that the client does not read. */
 const LINGER_MS = 1_000;
@@ -64,7 +67,7 @@ export interface CallSetup {
  */
 export class Call implements StreamConsumer {
   readonly metadata: RequestFields;
-  /** When the headers arrived. */
+  /** Time at which the headers arrived. */
   readonly receivedAt: Instant;
   readonly connection: Connection;
   readonly #stream: Http2Stream;
@@ -80,7 +83,7 @@ export class Call implements StreamConsumer {
   #finished = false;
   #reject: (() => void) | undefined;
   #requestEndTimer: NodeJS.Timeout | undefined;
-  /** Share of `unreadAnswers` since `failOnRead`. */
+  /** This call's share of the limit `unreadAnswers`; undefined before `failOnRead`. */
   #unreadAnswer: Share | undefined;
 
   constructor(stream: Http2Stream, setup: CallSetup) {
@@ -139,7 +142,7 @@ export class Call implements StreamConsumer {
       const view = new Uint8Array(bytes.buffer, bytes.byteOffset, bytes.byteLength);
       return clone(schema, decodeMessage(schema, view));
     } finally {
-      // The message may contain entropy.
+      // The message is overwritten, because it may contain entropy.
       bytes.fill(0);
       message.release();
     }

@@ -90,8 +90,8 @@ export function bytesFieldFrame(fieldNumber: number, payload: Uint8Array): Frame
 
 /**
  * A view of the `bytes` field if that is the message's only field; otherwise undefined. Throws AgentError for malformed
- * bytes. With `decodeMessage`, input would take 1.1 times the CPU time in small frames, and 1.06 times in large
- * frames.
+ * bytes. This is faster than `decodeMessage`, with which input would take 10 % more CPU time in small frames, and 6 %
+ * more in large frames.
  */
 export function tryBytesField(message: Uint8Array, fieldNumber: number): Uint8Array | undefined {
   const field = new FieldCursor(message);

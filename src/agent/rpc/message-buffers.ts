@@ -1,4 +1,4 @@
-/** Smaller buffers are not kept for reuse, because Node allocates them from its pool. */
+/** Smallest buffer that is kept for reuse. Node allocates smaller buffers from its own pool. */
 const SMALLEST_BYTES = 4 * 1024;
 /** Largest number of free buffers to keep. Two are needed: one is filled while the other one is in use. */
 const KEPT_BUFFERS = 2;

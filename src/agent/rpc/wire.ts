@@ -13,7 +13,7 @@ const FIXED32 = 5;
  * such as WriteTree, have decoders and limits of their own.
  */
 export const FIELD_LIMIT = 1_024;
-/** A message up to this size cannot exceed the limit. */
+/** A message up to this size cannot have more fields than the limit, because a field has at least two bytes. */
 const FEW_FIELDS_BYTES: number = 2 * FIELD_LIMIT;
 
 /** Iterates over the fields of a message without allocating objects. Throws AgentError for malformed bytes. */
@@ -28,7 +28,7 @@ export class FieldCursor {
   /** Start of the field's value, after a length prefix if there is one. The value ends at `valueEnd`. */
   valueStart = 0;
   valueEnd = 0;
-  /** Value of an integer field, exact up to 2^53. */
+  /** Value of the current field if it is an integer; exact up to 2^53. */
   value = 0;
 
   constructor(bytes: Uint8Array, start = 0, end: number = bytes.length) {

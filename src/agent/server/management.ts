@@ -79,8 +79,8 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
 const SURPLUS_CONNECTIONS = 16;
 
 /**
- * After the CA of a client's certificate was replaced: how long running calls of the client's connection may continue,
- * and how long the connection may stay open.
+ * If the CA of a client's certificate was replaced: how long running calls of the client's connection may continue, and
+ * how long the connection itself may stay open.
  */
 const REPLACED_AUTHORITY_GRACE_MS = 3_000;
 const REPLACED_AUTHORITY_LIMIT_MS = 4_500;

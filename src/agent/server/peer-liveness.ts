@@ -2,7 +2,7 @@ import type { Socket } from "node:net";
 import type { UnacknowledgedMs } from "../domain/index.ts";
 import { descriptorOf } from "../internals/index.ts";
 
-/** When a TCP peer counts as lost. */
+/** Limits after which a TCP peer counts as lost. */
 export interface LivenessLimits {
   /** If no data waits for the peer, the first keepalive probe is sent after this time without traffic. */
   readonly keepAliveIdleMs: number;

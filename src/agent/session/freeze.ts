@@ -70,7 +70,7 @@ export interface SessionFreezeParts {
 export interface Pausable {
   /** Ends the running command. Resolves when it has ended. */
   pause(): Promise<void>;
-  /** Resumes, and runs the next command at once. */
+  /** Resumes after a pause, and runs the next command at once. */
   runNow(): void;
 }
 
@@ -328,7 +328,8 @@ export class SessionFreeze {
     this.#isOver = true;
     this.#state.cancelTick();
     this.#state = LIVE;
-    // After the thaw, no process executes an instruction: each has SIGKILL pending, which takes effect first.
+    // The thawed processes execute no further instruction, because each has a pending SIGKILL, which takes effect
+    // first.
     group.thaw();
     sessionClock.thaw();
     this.#onKilled();

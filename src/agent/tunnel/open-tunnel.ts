@@ -141,7 +141,10 @@ export class OpenTunnel {
     return full?.promise;
   };
 
-  /** Announces accepted bytes in large steps. Sends one window frame at a time, because the client may not read. */
+  /**
+   * Announces accepted bytes to the client, once they are half of the window. Only one window frame is in flight at a
+   * time, so that frames do not pile up if the client does not read.
+   */
   #announce(): void {
     if (this.#announcing || this.#takenBytes * 2 < this.#parts.windowBytes) return;
     this.#announcing = true;

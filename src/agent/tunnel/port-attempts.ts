@@ -34,7 +34,7 @@ async function connects({ sockets, timers }: AttemptParts, family: 4 | 6, port: 
     (await sockets.connectPort(family, port, stop.signal)).close();
     return true;
   } catch (error) {
-    // Only a SocketError shows that nothing listens. Other errors mean that the agent lacks resources, for example.
+    // Only a SocketError shows that nothing listens. Other errors have other causes, such as a lack of descriptors.
     if (!(error instanceof SocketError)) throw error;
     return false;
   } finally {

@@ -58,7 +58,7 @@ export interface PortWatchParts {
   readonly timers: Timers;
   /** The agent's own TCP port, which lists leave out. */
   readonly ownPort: number | undefined;
-  /** How often the guest has been restored. */
+  /** Returns how many times the guest has been restored. */
   readonly generation: () => number;
 }
 

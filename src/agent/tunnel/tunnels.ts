@@ -36,7 +36,7 @@ export interface TunnelsParts {
   readonly checkSession: () => void;
   /** The agent's own TCP port. */
   readonly ownPort: number | undefined;
-  /** How often the guest has been restored. */
+  /** Returns how many times the guest has been restored. */
   readonly generation: () => number;
 }
 

@@ -29,7 +29,7 @@ export interface UsageParts {
   readonly fileSystem: SpaceReader;
   readonly clock: Clock;
   readonly timers: Timers;
-  /** How often the guest has been restored. */
+  /** Returns how many times the guest has been restored. */
   readonly generation: () => number;
 }
 

@@ -10,7 +10,7 @@ const LF = 0x0a;
 const REQUEST_LINE = /^([A-Z][A-Z-]*) +((?:[/*]|[a-zA-Z]+:\/\/)[!-~]*)(?: HTTP\/(0\.9|1\.[01]|2\.0))?$/;
 /** Field of RFC 9110, 5: a token, and a value without control characters except tabs. */
 const FIELD = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):([\t -~\x80-\xff]*)$/;
-/** Chunk size of RFC 9112, 7.1, with extensions. */
+/** Matches a chunk size with its extensions (RFC 9112, 7.1). */
 const CHUNK_SIZE =
   /^([0-9A-Fa-f]{1,12})((?:;[!#$%&'*+\-.^_`|~0-9A-Za-z]+(?:=(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+|"(?:[^"\\]|\\.)*"))?)*)$/;
 const LENGTH = /^\d{1,15}$/;

@@ -9,7 +9,7 @@ const GRPC_TYPE = /^application\/grpc(?:\+(?:(json)(?:; ?charset=utf-?8)?|proto)
 const UNARY_TYPE = /^application\/(?:(json)(?:; ?charset=utf-?8)?|proto)$/i;
 const GRPC_TIMEOUT = /^\d{1,8}[HMSmun]$/;
 const CONNECT_TIMEOUT = /^\d{1,10}$/;
-/** A message without fields, as most clients send it. The protobuf library need not be loaded for it. */
+/** A message without fields, which most clients send. It is recognized without loading the protobuf library. */
 const EMPTY_JSON = /^\s*\{\s*\}\s*$/;
 const IS_COMPRESSED = 1;
 

@@ -162,7 +162,7 @@ export interface ProcessSet {
 
 /** The processes that an ended child has left running. */
 export interface LeftoverProcesses extends ProcessSet {
-  /** Number of different processes that all calls so far have found. */
+  /** Number of different processes that were found so far, counted over all calls. */
   readonly found: number;
 }
 
@@ -246,7 +246,7 @@ export interface SessionReading {
   readonly processes: readonly SessionProcess[];
   /** Whether there are more processes than `processes` contains. */
   readonly truncated: boolean;
-  /** Time since boot, for `startTicks`. */
+  /** Time since boot when the list was read, for comparison with `startTicks`. */
   readonly uptimeUs: number;
 }
 

@@ -71,7 +71,7 @@ export interface Signals {
   close(): void;
 }
 
-/** Severity, lowest first. */
+/** Severities of log lines, the lowest first. */
 export type LogLevel = "debug" | "info" | "warn" | "error";
 
 /**

@@ -43,7 +43,7 @@ export interface FileSystemSpace {
   readonly freeBytes: number;
   /** Free space that unprivileged users can use. */
   readonly availableBytes: number;
-  /** 0 if the number of inodes is not fixed. */
+  /** Total number of inodes; 0 if it is not fixed. */
   readonly inodes: number;
   readonly freeInodes: number;
 }

@@ -46,7 +46,7 @@ export interface DirectoriesParts {
   readonly newFileOwner: () => Promise<FileOwner>;
 }
 
-/** The source of the items of a written tree. */
+/** The items to write in a call that writes a tree. */
 export interface TreeInput {
   /** Passes every item to the writer. */
   fill(writer: TreeWriter, onProgress: () => void): Promise<void>;

@@ -9,7 +9,7 @@ const SHA256_BYTES = 32;
 /** A decoded ReadFile request: which file, and which range of it. */
 export interface ReadRequest extends FileLocation {
   readonly offsetBytes: bigint;
-  /** 0 reads to the end of the file. */
+  /** Number of bytes to read; 0 means up to the end of the file. */
   readonly lengthBytes: bigint;
   /** Whether to report holes with their size. If false, their zeros are sent as data. */
   readonly holes: boolean;

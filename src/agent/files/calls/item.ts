@@ -5,7 +5,7 @@ import { isReservedName, SLASH } from "../open/names.ts";
 
 /** Largest number of failures that an answer lists by name. */
 const NAMED_LIMIT = 100;
-/** PATH_MAX without its NUL. */
+/** Longest path: PATH_MAX without its NUL. */
 const PATH_LIMIT_BYTES = 4_095;
 /** Largest size of a file in a tree: Node cannot write at larger offsets. */
 export const MAX_SIZE_BYTES: bigint = BigInt(Number.MAX_SAFE_INTEGER);

@@ -119,7 +119,7 @@ class ChunkReader {
       const { beginBytes, endBytes } = await this.#parts.file.nextData(at);
       const [dataBegin, dataEnd] = [least(beginBytes), least(endBytes)];
       if (dataBegin > at) await hole(dataBegin - at, this.#takeAttributes());
-      // At the end of the file there is no further data.
+      // The file has no more data.
       if (dataEnd <= dataBegin) return;
       if ((await this.read(dataBegin, dataEnd, false)) < dataEnd) return;
       at = dataEnd;

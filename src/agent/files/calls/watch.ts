@@ -59,7 +59,7 @@ const MASK: number =
   IN.DELETE |
   IN.ONLYDIR |
   IN.EXCL_UNLINK;
-/** The directory may already be watched under another path: the mask is then added to that of the existing watch. */
+/** If the directory is already watched under another path, inotify(7) adds these events to the existing watch. */
 const AND_MORE = IN.MASK_ADD;
 const BENEATH: number = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS;
 /** Errnos of inotify(7) that fail the whole call: a limit is reached, or the kernel does not support inotify. */

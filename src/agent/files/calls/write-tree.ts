@@ -217,7 +217,7 @@ export class TreeWriter implements AsyncDisposable {
     return this.#links.size > 0 && this.#links.has(Buffer.from(path).toString("latin1"));
   }
 
-  /** Makes the entries, as many per step as fit into the time slice of a thread. */
+  /** Creates the entries. Each step creates as many as possible in one time slice of a thread. */
   async #put(records: Records): Promise<void> {
     const pathAt = (index: number): FilePath => records.path(index);
     for (let from = 0; from < records.count;) {

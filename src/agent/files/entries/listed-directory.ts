@@ -36,7 +36,7 @@ export class ListedDirectory implements AsyncDisposable {
     return { entries: whole, next };
   }
 
-  /** Like `read`, but only names and types. */
+  /** Like `read`, but reads only names and types. */
   readNames(from: DirectoryPosition | undefined): Promise<DirectoryPage> {
     return this.#page(from, false);
   }

@@ -115,7 +115,7 @@ export class WatchedTree {
     else if (directory === undefined) return false;
     else if ((mask & (IN.IGNORED | IN.UNMOUNT | IN.MOVE_SELF)) !== 0) this.#ended(directory, (mask & IN.UNMOUNT) !== 0);
     else if (name === "") {
-      // For any other directory, the watch of its parent reports the same change.
+      // A change of any other directory is also reported by the watch of its parent.
       if (directory === this.#root) this.#parts.changes.add("ATTRIBUTES", "", true);
     } else this.#takeEntry(directory, name, mask, cookie);
     return true;
@@ -174,7 +174,7 @@ export class WatchedTree {
     return { places, paths, ended };
   }
 
-  /** Ends the watch of the tree unless `watch`, which was found at its path, is that of the watched directory. */
+  /** Ends the watch of the tree if `watch`, which was found at its path, belongs to another directory. */
   checkRoot(watch: number): void {
     if (watch !== this.#root?.watch) this.#end();
   }
@@ -187,7 +187,7 @@ export class WatchedTree {
     for (const place of this.#places.values()) if (place.report === "created") place.report = "rescan";
   }
 
-  /** Returns a place that could not be checked this time to the waiting places. */
+  /** Makes a place wait again, because it could not be checked this time. */
   putBack(place: Place): void {
     place.state = "waiting";
   }
@@ -345,8 +345,8 @@ export class WatchedTree {
   }
 
   /**
-   * Puts a directory at a place. A directory that was known at this place before is elsewhere now, and the previous
-   * place of this directory is checked again; events that have not been read yet will explain both.
+   * Moves a directory to the place where a check has found it. Its previous place is checked again. A directory that
+   * was known at the new place has been moved elsewhere; pending events will explain both.
    */
   #settle(directory: WatchedDirectory, parent: WatchedDirectory, name: string): void {
     const { parent: before, name: nameBefore } = directory;

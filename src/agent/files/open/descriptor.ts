@@ -22,7 +22,7 @@ export function typeOfMode(mode: number): FileType {
   return TYPES.get(mode & constants.S_IFMT) ?? "unknown";
 }
 
-/** Unit of st_blocks. */
+/** Size of the units that st_blocks counts. */
 const BLOCK_BYTES = 512n;
 const NS_PER_SECOND = 1_000_000_000n;
 /** Times below this limit are exact in the result of Node's stat. */

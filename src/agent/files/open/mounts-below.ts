@@ -31,7 +31,10 @@ export class MountsBelow {
     return found;
   }
 
-  /** The mount of the path at `from`, and the index after the last consecutive path on the same mount. */
+  /**
+   * Returns the mount of the path at `from`, and how far the following paths are on the same mount: `end` is the index
+   * of the first path that is not.
+   */
   first(from: number, to: number, pathAt: (index: number) => FilePath): { below: MountBelow | undefined; end: number } {
     if (this.#mounts.length === 0 || from >= to) return { below: undefined, end: to };
     const below = this.of(pathAt(from));

@@ -30,7 +30,7 @@ export class Paths {
     this.#base = base;
   }
 
-  /** The directory argument of openat(2). */
+  /** Value of the directory argument of openat(2). */
   get #directory(): number {
     return this.#base?.fd ?? WORKING_DIRECTORY;
   }

@@ -165,7 +165,7 @@ export class FileWork {
       this.#isTicking = false;
       for (const running of this.#pool.running) void this.#tick(running);
       if (!this.#pool.hasExtra) for (const waiting of this.#pool.waiting) this.#tickWaiting(waiting);
-      // Syncs that became slow now block only syncs of their own file system.
+      // Syncs that became slow in this tick no longer block syncs of other file systems, so these may now start.
       while (this.#pool.startNext());
       if (this.#pool.running.size > 0) this.#scheduleTick();
     });

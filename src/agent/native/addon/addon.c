@@ -18,7 +18,7 @@ int start_thread(void *(*run)(void *), void *data, size_t stack_bytes) {
   return error;
 }
 
-/* Argument lists by number of arguments. */
+/* The first arguments of a call as numbers, by how many of them there are. */
 #define NUMBER(at) to_int(env, args[at])
 #define NUMBERS_0 ()
 #define NUMBERS_1 (NUMBER(0))

@@ -21,12 +21,12 @@ struct record {
 
 struct background_writer {
   pthread_mutex_t lock;
-  pthread_cond_t changed; /* a record was queued, the last one was written, or `closing` was set */
+  pthread_cond_t changed; /* signalled when a record was queued, the last one was written, or `closing` was set */
   struct record *first, *last;
-  size_t queued_bytes; /* including the record being written */
+  size_t queued_bytes; /* total size of the queued records, including the one that is being written */
   size_t capacity_bytes;
   int fd;
-  bool closing; /* the object was collected: the thread writes the rest and frees everything */
+  bool closing; /* whether the object was garbage-collected; the thread then writes the rest and frees everything */
 };
 
 /* One write(2) per record if possible: a pipe accepts up to PIPE_BUF bytes atomically. */

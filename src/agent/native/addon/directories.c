@@ -21,7 +21,7 @@ enum { RAW_BYTES = 8 * 1024, ROOM_BYTES = 16 * 1024, PAGE_BYTES = 16 * 1024, BAT
 /* An entry in the answer, followed by its name and link target. ../../files/entries/listing.ts parses it. */
 struct packed_entry {
   uint32_t name_bytes, target_bytes;
-  uint32_t error; /* if not 0, only mode (the type) and inode are set */
+  uint32_t error; /* errno, or 0; if it is not 0, only the inode and the type in `mode` are set */
   uint32_t mode, uid, gid;
   int64_t position;
   uint64_t inode, size, links;

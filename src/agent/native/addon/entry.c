@@ -7,7 +7,7 @@
 #include <sys/syscall.h>
 
 #ifndef SYS_fchmodat2
-#define SYS_fchmodat2 452 /* number in Linux 6.6, the same on all architectures */
+#define SYS_fchmodat2 452 /* the number since Linux 6.6, the same on all architectures */
 #endif
 
 enum { RAW_BYTES = 1024, STEP_SHIFT = 16 };

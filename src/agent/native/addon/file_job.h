@@ -37,7 +37,7 @@ bool append(struct argument *answer, size_t *room, const void *bytes, size_t cou
 /* struct linux_dirent64 of getdents64(2). */
 struct kernel_entry {
   uint64_t inode;
-  int64_t position; /* d_off: the position after this entry */
+  int64_t position; /* position after this entry (d_off) */
   uint16_t record_bytes;
   uint8_t type;
   char name[];

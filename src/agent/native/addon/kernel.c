@@ -41,12 +41,15 @@ long agent_probe_clock_step(void) {
   return clock_adjtime(CLOCK_REALTIME, &change);
 }
 
-/* Since Linux 4.14; older headers lack it. */
+/* Defined by the kernel's headers since Linux 4.14. */
 #ifndef RNDRESEEDCRNG
 #define RNDRESEEDCRNG _IO('R', 0x07)
 #endif
 
-/* Larger blocks have no benefit: the kernel mixes 64 bytes at a time, and a fault would leave a part mixed in. */
+/*
+ * Larger blocks have no benefit, because the kernel mixes 64 bytes at a time. If reading a block failed halfway, its
+ * first part would already be mixed in.
+ */
 enum { BLOCK_BYTES = 512 };
 
 /* struct rand_pool_info with space for a block. The count is in bits, the size in bytes (random(4)). */

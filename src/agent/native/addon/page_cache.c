@@ -24,7 +24,7 @@ napi_value agent_read_cached(napi_env env, napi_callback_info info) {
   return from_result(env, count);
 }
 
-/* Headers of Linux before 5.12 lack the flag. */
+/* Headers of Linux before 5.12 do not define this flag. */
 #ifndef RESOLVE_CACHED
 #define RESOLVE_CACHED 0x20
 #endif

@@ -118,7 +118,7 @@ static napi_value to_table(napi_env env, int32_t *cells, size_t count) {
  */
 static bool is_shortage(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
 
-/* Takes some 10 us per process. */
+/* This takes some 10 us per process. */
 napi_value agent_process_rows(napi_env env, napi_callback_info info) {
   napi_value argument;
   void *pids = NULL;
@@ -170,7 +170,7 @@ napi_value agent_process_sessions(napi_env env, napi_callback_info info) {
   return to_table(env, rows, 2 * count);
 }
 
-/* Works for zombies, too. */
+/* Also works for zombies. */
 long agent_parent_of(pid_t pid) {
   int32_t row[COLUMNS];
   return read_row(pid, row) ? row[PARENT] : fail_with(ESRCH);

@@ -11,15 +11,15 @@
 
 /* The child's standard streams. They decide whether the child leads a session or only a process group. */
 enum spawn_streams {
-  STREAMS_INHERITED = 0, /* those of the agent, or pipes for the outputs; the child leads a process group */
-  STREAMS_PIPES = 1,     /* one pipe each; the child leads a session */
-  STREAMS_TERMINAL = 2,  /* a new terminal, which is the controlling terminal of the child's session */
+  STREAMS_INHERITED = 0, /* the child gets the agent's streams, and leads a process group; see also `pipes_outputs` */
+  STREAMS_PIPES = 1,     /* the child gets a pipe for each stream, and leads a session */
+  STREAMS_TERMINAL = 2,  /* the child gets a new terminal, which controls its session */
 };
 
 struct spawn_job {
-  struct spawn_job *next; /* next job that is starting; used only by the JavaScript thread */
-  int number;             /* identifies the job for abortSpawn */
-  napi_ref done;          /* the JavaScript callback */
+  struct spawn_job *next; /* the next job in the list of starting jobs; used only by the JavaScript thread */
+  int number;             /* number by which abortSpawn identifies the job */
+  napi_ref done;          /* reference to the JavaScript callback */
 
   /* The block. It is not changed once the thread runs. */
   char **files;
@@ -27,15 +27,15 @@ struct spawn_job {
   char **env;
   char **cwd; /* one element */
   enum spawn_streams streams;
-  bool has_input; /* with pipes: standard input is a pipe, too */
-  bool pipes_outputs; /* with inherited streams: the outputs are pipes anyway */
+  bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
+  bool pipes_outputs; /* with STREAMS_INHERITED: whether the outputs are pipes nevertheless */
   int cols, rows;
-  bool iutf8; /* the terminal's line editing treats input as UTF-8 */
-  int cgroup_fd; /* open directory of a cgroup, or -1 */
-  bool joins_cgroup; /* the child must move itself into that cgroup */
+  bool iutf8; /* whether the terminal's line editing treats input as UTF-8 */
+  int cgroup_fd; /* open directory of the child's cgroup, or -1 */
+  bool joins_cgroup; /* whether the child must move itself into that cgroup */
   bool resets_priority;
   int priority;
-  char oom_score[16]; /* what the child writes to oom_score_adj; empty if nothing */
+  char oom_score[16]; /* score that the child writes to oom_score_adj; empty if it writes none */
   struct rlimit open_files;
   bool has_identity;
   uid_t uid;
@@ -49,15 +49,15 @@ struct spawn_job {
 
   /* The outcome. `step` and `error` are written by the child itself, which shares the agent's memory until execve. */
   const char *volatile step; /* the current step, named as in the port */
-  volatile int candidate;    /* index in `files` of the file that execve tries */
-  volatile int error; /* errno of the failed step; 0 if none has failed */
-  /* the child may lack the permission to write its OOM score; the agent then writes it after execve */
+  volatile int candidate;    /* index in `files` of the file that the child tries to execute */
+  volatile int error; /* errno of the failed step; 0 if no step has failed */
+  /* Whether the agent must write the OOM score after execve, because the child lacks the permission. */
   volatile bool parent_sets_oom_score;
-  atomic_int pid;            /* written by the kernel before the child runs (CLONE_PARENT_SETTID) */
+  atomic_int pid;            /* pid of the child; the kernel writes it before the child runs (CLONE_PARENT_SETTID) */
 
-  /* Shared by the JavaScript thread and the job's thread. */
+  /* Fields that both the JavaScript thread and the job's thread use. */
   pthread_mutex_t lock;
-  bool settled; /* the child runs the command or has failed: its pid may be reused */
+  bool settled; /* whether the start has succeeded or failed; the pid may then be reused */
   atomic_bool aborted;
 };
 
@@ -81,7 +81,7 @@ int spawn_child(void *job);
 
 /* Opens both ends of the streams. On failure returns -1, with step and errno in the job, and leaves nothing open. */
 int open_streams(struct spawn_job *job);
-/* Closes the child's ends, or the agent's. */
+/* Close the child's ends of the streams, or the agent's ends. */
 void close_child_ends(struct spawn_job *job);
 void close_agent_ends(struct spawn_job *job);
 

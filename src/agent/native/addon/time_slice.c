@@ -48,7 +48,10 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
   return syscall(SYS_sched_setattr, 0, now, 0) == 0;
 }
 
-/* Setting the default first shows whether the agent was started with another slice. */
+/*
+ * Sets a short time slice. Sets the kernel's default first, to find out whether the agent was started with another
+ * slice, which its children must get.
+ */
 long agent_shorten_slice(void) {
   struct scheduling now;
   if (!get_scheduling(&now)) return -1;

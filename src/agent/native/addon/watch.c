@@ -21,7 +21,7 @@ enum { RAW_BYTES = 16 * 1024, BATCH_MS = 200, LISTED = 4096 };
 
 /* Header of each directory in the answer, followed by the names. ../../files/calls/watch.ts parses it. */
 struct packed_watch {
-  int32_t result; /* the watch, or a negative errno */
+  int32_t result; /* the watch, or a negated errno */
   uint32_t names_bytes;
 };
 

@@ -12,10 +12,10 @@
 
 /* Header of each file in the answer, followed by its bytes. */
 struct state {
-  int64_t error; /* errno; if it is 0, the other fields are valid */
+  int64_t error; /* errno, or 0; the other fields are valid only if it is 0 */
   int64_t dev, ino, size, mtime_ns, ctime_ns, mode, uid;
-  int64_t changed; /* the file changed during the read: the bytes may be inconsistent */
-  int64_t length;  /* number of bytes that follow */
+  int64_t changed; /* whether the file changed during the read, so that the bytes may be inconsistent */
+  int64_t length;  /* number of the file's bytes, which follow */
 };
 
 static int64_t ns_of(struct timespec time) {

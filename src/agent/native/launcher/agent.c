@@ -68,7 +68,7 @@ int supervise(pid_t agent, int channel) {
   int status = 0;
   for (;;) {
     siginfo_t info;
-    /* While a full channel holds up a signal, only SIGCHLD is taken. Other signals stay pending in the kernel. */
+    /* While a signal waits because the channel is full, take only SIGCHLD. Other signals stay pending in the kernel. */
     int number = held == 0 ? take_signal(ALL_SIGNALS, -1, &info) : take_signal(ONLY(SIGCHLD), RETRY_MS, &info);
     if (number == SIGCHLD && reap(agent, &status))
       return status;

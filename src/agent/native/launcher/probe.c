@@ -55,7 +55,7 @@ static int ask(const char *path, bool wants_ready) {
     return refuse("the socket's path is too long (at most 107 bytes)");
   memcpy(address.sun_path, path, strlen(path) + 1);
   int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  /* Also limits connect(2), which blocks while the agent's backlog is full. */
+  /* This timeout also applies to connect(2), which blocks while the agent's backlog is full. */
   struct timeval limit = {.tv_sec = LIMIT_S};
   if (connection < 0 || setsockopt(connection, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) < 0 ||
       setsockopt(connection, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) < 0)

@@ -114,7 +114,7 @@ function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): Comm
   return { oomKilled, usage: { ...(userUs >= 0 ? ofTree : ofProcess), peakMemory } };
 }
 
-/** Values of si_code (waitid(2)). */
+/** Values of si_code in the result of waitid(2). */
 const CLD_EXITED = 1;
 const CLD_DUMPED = 3;
 /** Longest delay of a timer in Node. */

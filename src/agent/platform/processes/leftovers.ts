@@ -96,7 +96,10 @@ function others(cgroup: Cgroup): Set<number> {
   return members;
 }
 
-/** Whether the cgroup has no process of the command. False also if it cannot be read now; callers try again. */
+/**
+ * Whether the cgroup has no process of the command. If it cannot be read now, returns false, and the caller tries
+ * again.
+ */
 function isEmpty(cgroup: Cgroup): boolean {
   const populated = cgroup.populated();
   return populated === false || (populated === true && cgroup.holdsAgent() && others(cgroup).size === 0);

@@ -106,7 +106,7 @@ function holdsOne(pid: string, links: ReadonlySet<string>): boolean {
     try {
       return links.has(readlinkSync(`/proc/${pid}/fd/${fd}`));
     } catch {
-      return false; /* The descriptor was closed meanwhile. */
+      return false; /* The descriptor was closed after it was listed. */
     }
   });
 }

@@ -35,7 +35,7 @@ export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
    * launcher.
    */
   readonly adopter?: number | undefined;
-  /** Called when a pipe is closed although a process still writes to it, because too many pipes are kept open. */
+  /** Called when there are too many kept pipes, so that one is closed although a process still writes to it. */
   readonly onPipeEvicted?: () => void;
   /** Called when a child has ended, before it is reaped. */
   readonly onEnded?: (pid: number, end: ProcessEnd) => void;

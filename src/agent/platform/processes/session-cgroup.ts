@@ -166,8 +166,8 @@ export class SessionCgroup implements SessionGroup {
 
   /**
    * Freezes the processes of the session that are outside of its cgroup, and checks that the cgroup contains no foreign
-   * processes. Returns undefined on success. This requires a scan that finds no running process of the session, and no
-   * ended process that may have left a child that the scan has missed.
+   * processes. Returns undefined on success. Scans until a scan finds neither a running process of the session nor a
+   * process that has ended since the scan before. Such a process may have left a child that the scan has missed.
    */
   #freezeStragglers(): FreezeProblem | undefined {
     let ended: ReadonlySet<number> = new Set();
@@ -256,8 +256,8 @@ function pendingProcess(pid: number): PendingProcess | undefined {
 }
 
 /**
- * The kernel function in which a task sleeps that has not been stopped by the freezer; empty if the kernel does not
- * show it. Undefined if the task has stopped or ended.
+ * If a task has not been stopped by the freezer, returns the kernel function in which it sleeps, or an empty string if
+ * the kernel does not show it. Returns undefined if the task has stopped or ended.
  */
 function pendingIn(task: string): string | undefined {
   const [, state = "X"] = /^\d+ \(.*\) (\S)/s.exec(readProc(`${task}/stat`)) ?? [];

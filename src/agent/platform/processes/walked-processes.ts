@@ -73,7 +73,8 @@ export class WalkedProcesses implements ProcessSet {
       for (const each of [signal, SIGCONT]) this.#addon.killGroup(this.#leader, each);
       return;
     }
-    // The leader is signalled first. Otherwise a shell whose child dies first could exit normally before its signal.
+    // The leader is signalled first. If the leader is a shell and its child died first, the shell could exit normally
+    // before it gets the signal.
     const isLeader = (row: ProcessRow): number => Number(row.pid === this.#leader);
     const members = scan.members.toSorted((one, other) => isLeader(other) - isLeader(one));
     for (const each of [signal, SIGCONT]) await this.#sendAll(members, each);
@@ -196,14 +197,14 @@ export class WalkedProcesses implements ProcessSet {
   }
 }
 
-/** Sources for all process sets. */
+/** What every set of processes needs. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
   /** The clock for grace periods, which stops while processes are frozen and handle no signals. Default: real time. */
   readonly sessionClock?: TimeOf | undefined;
 }
 
-/** Additional sources for the members of a tree. */
+/** What a tree of processes needs in addition. */
 export interface TreeSources extends SharedSources {
   /** Returns pids of further members, from the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;

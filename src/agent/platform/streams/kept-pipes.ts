@@ -19,7 +19,7 @@ export class KeptPipes {
   readonly #onEvicted: () => void;
   /** All kept pipes, the oldest first: a set keeps the order of insertion. */
   readonly #kept: Set<FdWatch> = new Set();
-  /** Pipes that were read and are paused. */
+  /** Pipes that are not watched for a short time, because they were just read. */
   readonly #paused: Set<FdWatch> = new Set();
   /** A buffer that all pipes share, because the content is discarded. Allocated while at least one pipe is kept. */
   #buffer: Uint8Array | undefined;

@@ -16,7 +16,7 @@ export const SOCKET_BUFFERS: BufferPoolSizes = {
 
 /** Largest number of unreleased chunks. While the receiver has this many, or one if memory is tight, reading stops. */
 const HELD_CHUNKS = 2;
-/** Largest read. Its bytes and their header fill whole HTTP/2 frames, so that no remainder needs a small frame. */
+/** Largest read. With its header, it fills whole HTTP/2 frames, so that no small frame is needed for the rest. */
 const MAX_READ_BYTES: number = SOCKET_BUFFERS.fullBytes - 16;
 /**
  * Smallest size of a read, even if the receiver has less room, because a small frame takes as much CPU time as a large

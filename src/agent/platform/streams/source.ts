@@ -164,8 +164,8 @@ export class FdSource implements ByteSource {
   }
 
   /**
-   * Sends a signal to the foreground process group of a terminal. Returns false for a pipe, and if the terminal cannot
-   * send it.
+   * Sends a signal to the foreground process group of a terminal. Returns false if the stream is a pipe, or if the
+   * kernel refuses the signal.
    */
   signalForeground(signal: number): boolean {
     const isTerminal = this.#kind === "terminal" && this.#state !== "closed";

@@ -57,7 +57,7 @@ async function startLarge(
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {
   const first = decodeFirst(message.bytes);
-  // The decoded request does not refer to the message.
+  // The decoded request has its own copy of the data, so the message can be released.
   message.release();
   const ended = run(first);
   await within(Promise.race([started, ended.catch(() => undefined)]), LARGE_START_LIMIT_MS);

@@ -40,8 +40,8 @@ function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBy
         return take({ bytes, release: () => message.release() });
       },
       (failure) => {
-        // A client that is cancelled may half-close the request before it resets the stream. Then only the missing mark
-        // on the last message shows that the content is incomplete.
+        // When a client cancels the call, it may half-close the request before it resets the stream. In this case the
+        // content is incomplete, and only the missing mark on the last message shows this.
         const isCut = failure === undefined && marksLast && !isComplete;
         over(isCut ? frameOrder(CUT) : failure);
       },
