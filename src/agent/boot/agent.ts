@@ -21,8 +21,8 @@ const LAST_FRAMES_MS = 2_000;
 /** Exit status if a listener cannot be opened: EX_OSERR of sysexits(3). */
 const STATUS_LISTEN_FAILED = 71;
 /**
- * Exit status of an agent without a workload whose frozen session was killed: 128 + SIGKILL, the same as a workload
- * would have.
+ * Exit status of an agent without a workload if its frozen session was killed: 128 + SIGKILL, as for a workload that
+ * was killed.
  */
 const STATUS_KILLED = 137;
 

@@ -47,7 +47,7 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
 const MIB = 1024 * 1024;
 /** Enough for the idle agent and some commands. With less memory, the kernel's OOM killer soon kills processes. */
 const ENOUGH_MEMORY_BYTES = 128 * MIB;
-/** 256 commands take up to four descriptors each, which makes 1,024; files and connections need further descriptors. */
+/** The maximum of 256 commands takes up to 1,024 descriptors, four per command. Files and connections need the rest. */
 const ENOUGH_OPEN_FILES = 2048;
 
 function mebibytes(bytes: number): string {

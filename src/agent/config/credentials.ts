@@ -71,8 +71,8 @@ export class Credentials {
   }
 
   /**
-   * The TLS material in use; undefined if no TLS listener is configured. Stays the same object until a reload finds
-   * other bytes in the files.
+   * The TLS material in use; undefined if no TLS listener is configured. A reload returns a new object only if the
+   * bytes of the files have changed.
    */
   get tls(): TlsMaterial | undefined {
     return this.#material.tls;

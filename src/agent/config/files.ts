@@ -12,7 +12,7 @@ const SHOWN_PATH_LENGTH = 200;
  * when a suspended guest resumes.
  */
 const POLL_MS = 1_000;
-/** After this many intervals the file system counts as not responding. */
+/** Number of intervals after which the file system counts as not responding. */
 const TIMEOUT_POLLS = 5;
 /** Errno reported for a file whose file system does not respond; also used as the version of such a file. */
 const NO_ANSWER = "ETIMEDOUT";
@@ -33,7 +33,7 @@ export function byteOrderMarkProblem(bytes: Buffer): string | undefined {
 
 /** The bytes of a file, or why it cannot be used. The path appears only in the message for a file that cannot be read. */
 export type BootstrapFile = ({ readonly bytes: Buffer } | { readonly problem: string }) & {
-  /** Changes whenever the file changes. */
+  /** A text that differs after every change of the file. */
   readonly version: string;
 };
 
@@ -179,7 +179,7 @@ export class BootstrapFiles<Variable extends BootstrapVariable> {
 }
 
 /**
- * A rule for files whose content other users' processes depend on. The owner must be root or the agent's own user, and
+ * Rule for files on whose content processes of other users depend: root or the agent's own user must own the file, and
  * nobody else may have write permission. Checked on the open descriptor, because the path could name another file after
  * the open.
  */

@@ -3,7 +3,7 @@ import { BootstrapFiles, type ReadFiles, onlyHostMayWrite } from "./files.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import { type BootstrapFault, type BootstrapValues, describeFault, type Read } from "./variables.ts";
 
-/** The specs in use. They stay as at the start, except for the variables of their `env`. */
+/** The specs in use. Everything but the variables of their `env` stays as it was at the start. */
 export interface Specs {
   readonly process: ProcessSpec;
   readonly hooks: HooksSpec;

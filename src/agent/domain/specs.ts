@@ -19,8 +19,8 @@ export interface CommandSpec {
   readonly args: readonly string[];
   readonly env: ReadonlyMap<string, string>;
   /**
-   * An absolute path, or empty. If empty, it is the workload's directory, otherwise the user's home directory,
-   * otherwise "/".
+   * An absolute path, or empty. If it is empty, the workload's directory is used. If that is empty, too, it is the
+   * user's home directory, or "/" if there is none.
    */
   readonly cwd: string;
   /**

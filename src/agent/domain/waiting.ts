@@ -88,7 +88,7 @@ export class Lazy<Value> {
   }
 }
 
-/** Arguments or variables to process per tick of the event loop. */
+/** Number of arguments or variables to process per tick of the event loop. */
 export const STRINGS_PER_TICK = 16_384;
 
 /** Resolves in the next tick of the event loop, so that long work does not delay other calls. */

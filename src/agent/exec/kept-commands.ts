@@ -17,7 +17,7 @@ export interface KeptSlot {
   command: KeptCommand | undefined;
   /** The ended command that keeps the name until this slot's command runs. */
   replaces: KeptSlot | undefined;
-  /** Whether the command's process has not ended. */
+  /** Whether the command's process is starting or running. */
   isRunning: boolean;
   /** Resolves when `command` is set, or the start has failed and the name is free again. */
   readonly started: PromiseWithResolvers<void>;

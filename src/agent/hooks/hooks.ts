@@ -52,8 +52,8 @@ export interface HookOutcome {
 /** An outcome with details for the log. */
 interface HookEnd extends HookOutcome {
   /**
-   * Processes that still hold the hook's output after its tree was ended. Without a cgroup, there is no other way to
-   * find the processes that a hook has left running.
+   * Processes that still hold the hook's output after its tree was ended. Without a cgroup, this is the only way to
+   * find processes that a hook has left running.
    */
   readonly leftRunning: readonly number[];
 }

@@ -157,7 +157,8 @@ export class Http2Connection {
       const ping = this.#entry(() => this.#ping());
       this.#pings = setInterval(ping, pingIntervalMs).unref();
     }
-    // Without TLS, the agent waits for the client's preface: a vsock client may lose bytes right after the VMM's OK.
+    // Without TLS, the agent sends nothing before the client's preface: over vsock, a client may lose bytes that arrive
+    // together with the VMM's line "OK".
     if (this.#socket !== this.#raw) this.#flushSoon();
   }
 

@@ -19,7 +19,7 @@ export interface MachineEvents {
   failed(error: ConnectionError): void;
 }
 
-/** Settings of a machine, which has no socket and no clock of its own. */
+/** Options of a state machine, which has no socket and no clock of its own. */
 export interface MachineOptions {
   readonly limits: Http2Limits;
   readonly events: MachineEvents;

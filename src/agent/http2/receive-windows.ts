@@ -4,7 +4,10 @@ import { DEFAULT_WINDOW_BYTES, flowControlError, FrameType } from "./protocol.ts
 import { writeSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** A request counts as large once it has sent more than this. The window of any other request may use less memory. */
+/**
+ * A request counts as large once it has sent more than this. A smaller request cannot fill more memory than this, so
+ * its window does not count against the limit of the large requests.
+ */
 const LARGE_REQUEST_BYTES = 32 * 1024;
 
 /**

@@ -14,7 +14,10 @@ const PSEUDO_FIELDS: ReadonlySet<string> = new Set([":method", ":scheme", ":path
 const NAME = /^[!#$%&'*+\-.^_`|~0-9a-z]+$/;
 /** A field value has no NUL, CR or LF, and no leading or trailing whitespace (RFC 9113, 8.2.1). */
 const VALUE = /^(?:[^\0\r\n\t ](?:[^\0\r\n]*[^\0\r\n\t ])?)?$/;
-/** A Content-Length (RFC 9110, 8.6) that a number represents exactly. No body can be larger (RFC 9113, 8.1.1). */
+/**
+ * A Content-Length (RFC 9110, 8.6). It has at most 15 digits, so that a JavaScript number represents it exactly; no
+ * real body is larger.
+ */
 const LENGTH = /^\d{1,15}$/;
 
 /** Validates request fields, given as alternating names and values. Returns undefined if they are malformed. */

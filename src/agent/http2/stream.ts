@@ -221,7 +221,7 @@ export class Http2Stream {
       if (this.#queue.length > 0) for (const { release } of this.#queue.splice(0)) release?.();
       this.consumer?.closed(code);
     } catch (error) {
-      // The other streams of the connection must still be closed.
+      // The error must not prevent the other streams of the connection from being closed.
       reportInternalError(error);
     }
     return heldBytes;
@@ -250,8 +250,8 @@ export class Http2Stream {
 }
 
 /**
- * Reuses blocks for the input of paused requests. Compared to new blocks, this reduces the CPU time of a command's
- * input to 0.8 (decision 0025).
+ * Reuses blocks for the input of paused requests. This takes 20 % less CPU time than new blocks for a command's input
+ * (decision 0025).
  */
 export class HeldBlocks {
   readonly #spare: Buffer[] = [];

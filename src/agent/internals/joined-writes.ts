@@ -20,8 +20,8 @@ function takeBuffer(): Buffer {
 
 /**
  * Writes pieces to a TLS socket as one write, and calls back once when they are written or dropped. Node would join the
- * pieces in new memory, and the kernel would have to clear each page of it. With reused memory, a download takes 0.5 to
- * 0.9 of the CPU time (decision 0025). Larger writes, and writes while the buffer is in use, are left to Node.
+ * pieces in new memory, and the kernel would have to clear each page of it. Reused memory reduces the CPU time of a
+ * download by 10 to 50 % (decision 0025). Larger writes, and writes while the buffer is in use, are left to Node.
  */
 export function writeJoined(
   socket: Duplex,

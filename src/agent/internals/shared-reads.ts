@@ -1,6 +1,6 @@
 import type { Duplex } from "node:stream";
 
-/** Size for several TLS records, or for the largest read without TLS. */
+/** Size of the buffer. It has room for several TLS records, or for the largest read without TLS. */
 const BUFFER_BYTES = 64 * 1024;
 /** A read of this size or more belongs to a large transfer. */
 const RECORD_BYTES = 16 * 1024;

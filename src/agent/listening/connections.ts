@@ -121,7 +121,10 @@ export interface AcceptorOptions {
   readonly name: string;
   /** Largest number of connections with a place (see Acceptor). */
   readonly limit: number;
-  /** At the limit, a new connection replaces a protected one if its client was silent for this long. Default: never. */
+  /**
+   * At the limit, a new connection may replace a protected connection whose client was silent for this long. Default:
+   * never.
+   */
   readonly evictAfterSilentMs?: number;
   /**
    * Number of connections without a place that are accepted at the limit. Their first call may get a place or be

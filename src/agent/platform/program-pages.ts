@@ -2,7 +2,10 @@ import { closeSync, openSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { type Addon, ADVICE_DONT_NEED, ADVICE_NORMAL, ADVICE_RANDOM } from "../native/index.ts";
 
-/** Files in the bundle's directory: the launcher and the agent's executable, and the directory of the libraries. */
+/**
+ * Files and directories in the bundle's directory: the launcher, the agent's executable, and the directory of the
+ * libraries.
+ */
 const PROGRAMS = ["guest-agent", "agent.bin"];
 const LIBRARIES = "lib";
 

@@ -3,7 +3,7 @@ import { constants } from "node:os";
 import type { VsockListener } from "../domain/index.ts";
 import { type Addon, errnoName, type FdWatch, READABLE } from "../native/index.ts";
 
-/** Connections to accept per tick of the event loop. */
+/** Number of connections to accept per tick of the event loop. */
 const ACCEPTED_PER_TICK = 16;
 /** Pause after a failed accept(2), for example for lack of descriptors. Without it, accept would be retried at once. */
 const PAUSE_MS = 1_000;

@@ -25,7 +25,7 @@ export class SpareMemory {
     return true;
   }
 
-  /** Ends a reservation, because the memory is in use again. */
+  /** Ends the reservation of this much memory, which is no longer free because a request uses it again. */
   use(sizeBytes: number): void {
     this.#leftBytes += sizeBytes;
   }

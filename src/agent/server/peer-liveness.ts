@@ -87,8 +87,8 @@ export class PeerLiveness {
       return;
     }
     const nowMs = this.#nowMs();
-    // On a connection that was idle, the last acknowledgement may be an hour old when data is sent. So the time counts
-    // from the first check.
+    // If the connection was idle before, the last acknowledgement may be an hour old. Therefore the time counts from
+    // the first check after data was sent.
     this.#sinceMs = Math.max(this.#sinceMs ?? nowMs, nowMs - silentMs);
     if (nowMs - this.#sinceMs < this.#limits.unacknowledgedMs) return;
     this.#stop();

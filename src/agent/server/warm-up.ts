@@ -104,7 +104,10 @@ function ended(stream: Duplex): Promise<unknown> {
   return stream.closed ? Promise.resolve() : new Promise((resolve) => stream.once("close", resolve).destroy());
 }
 
-/** Returns both sides, and the server's own certificate. */
+/**
+ * Makes a TLS handshake between two in-memory streams. Returns the TLS sockets of both sides, and the server's own
+ * certificate.
+ */
 async function makeHandshake(
   near: Duplex,
   far: Duplex,

@@ -12,8 +12,8 @@ export interface AttemptParts {
 }
 
 /**
- * Calls `found` with each port that accepts a connection. For kernels that do not list listeners. Tries each port once,
- * because the listener has to handle each attempt.
+ * Calls `found` with each port that accepts a connection. Used if the kernel does not list listeners. Tries each port
+ * only once, because each attempt causes work for the listener.
  */
 export async function tryPorts(
   parts: AttemptParts,

@@ -13,7 +13,10 @@ export type StdioPlan =
    * process group in the agent's session.
    */
   | { readonly kind: "inherit"; readonly pipesOutputs: boolean }
-  /** One pipe each; standard input only with `stdin`, otherwise /dev/null. The child leads a session. */
+  /**
+   * Each output gets a pipe. Standard input gets a pipe if `stdin` is true, and /dev/null otherwise. The child leads a
+   * session.
+   */
   | { readonly kind: "pipes"; readonly stdin: boolean }
   /** A new terminal, which is the controlling terminal of the child's session. */
   | {
@@ -236,7 +239,7 @@ export interface SessionProcess {
   readonly rssBytes: number;
   /** The comm name of the process, which the process can change (PR_SET_NAME). */
   readonly name: string;
-  /** `ChildProcess.cgroup` of the command that it belongs to; undefined if it is in no command's cgroup. */
+  /** Cgroup of the command that the process belongs to (`ChildProcess.cgroup`). Undefined if it belongs to none. */
   readonly cgroup: string | undefined;
 }
 

@@ -29,11 +29,11 @@ export interface SocketReceiver extends ByteReceiver {
 export interface StreamSocket {
   /** Starts reading. Call it once. */
   start(receiver: SocketReceiver): void;
-  /** The receiver has room again. */
+  /** Continues reading. Call it when the receiver has room again. */
   resume(): void;
   /**
-   * Writes in order. Calls `done` when the kernel has taken the bytes, or when they were dropped. The caller must not
-   * change them before.
+   * Writes in order. Calls `done` when the kernel has taken the bytes, or when they were dropped. Until then the caller
+   * must not change them.
    */
   write(bytes: Uint8Array, done: () => void): void;
   /** Ends the output after everything written so far: the peer reads EOF. */

@@ -6,7 +6,10 @@ import type { WriteRequest } from "./file-requests.ts";
 
 /** Bytes collected for one write(2). Waking a thread costs as much as writing 256 KiB or more (decision 0023). */
 const BATCH_BYTES = 512 * 1024;
-/** Batch size while many files are written, to bound memory. Each call then also waits for the previous write. */
+/**
+ * Batch size while many files are written, which limits the memory. Each call then waits until its previous batch is
+ * written.
+ */
 const TIGHT_BATCH_BYTES = 64 * 1024;
 /** Largest number of pieces in a batch. writev(2) accepts 1,024, but each piece adds to the time of the call. */
 const BATCH_PIECES = 256;

@@ -49,7 +49,7 @@ export class Failures {
 
   add(name: FilePath, errno: string): void {
     this.#count += 1n;
-    // The path is a view into a message whose memory is reused.
+    // Copies the name, because it is a view into a message whose memory is reused.
     const entry = { name: Uint8Array.from(name), errno };
     if (this.first.length < NAMED_LIMIT) this.first.push(entry);
     if (this.#isStreamed) this.#unreported.push(entry);

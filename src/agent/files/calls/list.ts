@@ -8,7 +8,7 @@ import type { ListRequest } from "./tree-requests.ts";
 const BATCH_ENTRIES = 256;
 const BATCH_BYTES = 64 * 1024;
 const BATCH_MS = 100;
-/** The walk does not descend into a directory with a longer path, which bounds memory in a hostile tree. */
+/** Longest path of a directory that the walk descends into. This limits the memory for a hostile tree. */
 const PATH_LIMIT_BYTES = 64 * 1024;
 /** Errnos that mean that the directory was removed or replaced in the meantime. */
 const GONE: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ELOOP"]);

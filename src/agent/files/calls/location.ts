@@ -15,7 +15,7 @@ export interface FileLocation {
   readonly path: FilePath;
   /** The directory that the path may not leave; if it is empty, there is no restriction. */
   readonly beneath: FilePath;
-  /** The path must not contain a symbolic link. Allowed only with `beneath`. */
+  /** Whether a path with a symbolic link is rejected. Allowed only with `beneath`. */
   readonly noSymlinks: boolean;
 }
 

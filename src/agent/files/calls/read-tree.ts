@@ -11,7 +11,7 @@ import type { OpenDirectory } from "../open/directory.ts";
 
 /** Files up to this size are read in batches; larger ones are streamed. */
 const SMALL_BYTES = 64 * 1024;
-/** Content bytes in one batch, which becomes one message. */
+/** Number of content bytes in one batch, which becomes one message. */
 const BATCH_BYTES = 256 * 1024;
 /** Largest number of hard-linked files to remember. Further hard links are sent as copies of their file. */
 const LINKS_LIMIT = 65_536;
@@ -38,7 +38,7 @@ export interface TreeOutput {
 export interface ReadTreeParts {
   /** The directory for the listing. The listing closes it. */
   readonly top: ListedDirectory;
-  /** The same directory again, to read the files. */
+  /** A second descriptor of the same directory, for reading the files. */
   readonly root: OpenDirectory;
   readonly output: TreeOutput;
   readonly crossMounts: boolean;

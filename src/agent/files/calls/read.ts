@@ -53,7 +53,7 @@ function wantedBytes(position: bigint, end: bigint | undefined): number {
   return left < BigInt(CHUNK_BYTES) ? Math.max(0, Number(left)) : CHUNK_BYTES;
 }
 
-/** Chunks of one transfer in flight: one is sent while the next one is read. */
+/** Largest number of chunks of one transfer in flight: one is sent while the next one is read. */
 const IN_FLIGHT = 2;
 /** While memory is tight, the next chunk is read only after the previous one was sent. */
 const IN_FLIGHT_TIGHT = 1;

@@ -255,7 +255,7 @@ export class TreeWriter implements AsyncDisposable {
   }
 
   async #beginLarge(item: TreeItem): Promise<void> {
-    // The item is a view into a message whose memory is reused.
+    // Copies the path, because the item is a view into a message whose memory is reused.
     const own = { ...item, path: Uint8Array.from(item.path), data: NONE };
     let file: NewFile | undefined;
     try {

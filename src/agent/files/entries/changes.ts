@@ -73,7 +73,10 @@ export class Changes {
     return move;
   }
 
-  /** Completes a rename with the entry's new path; undefined if the entry was not moved to a watched directory. */
+  /**
+   * Completes a rename with the entry's new path. `newPath` is undefined if the entry was not moved to a watched
+   * directory.
+   */
   complete(move: HeldMove, newPath: string | undefined): void {
     move.isHeld = false;
     if (newPath === undefined) return;

@@ -20,8 +20,9 @@ const NONE = new Uint8Array(0);
 export type EntryType = (typeof ENTRY)[keyof typeof ENTRY];
 
 /**
- * An entry to create. A missing owner, group or mode is copied from the file that it replaces. A new entry gets
- * `owner`, or the group of a setgid parent directory, and mode 0644 or 0755.
+ * An entry to create. If it replaces a file, a missing owner, group or mode is copied from that file. Otherwise a
+ * missing owner or group is taken from `owner` (but the group from a setgid parent directory), and a missing mode is
+ * 0644 or 0755.
  */
 export interface NewEntry extends GivenAttributes {
   readonly path: FilePath;

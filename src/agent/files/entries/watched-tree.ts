@@ -2,7 +2,7 @@ import { type InotifyEvent, IN } from "../open/inotify.ts";
 import type { ChangeKind, Changes, HeldMove } from "./changes.ts";
 import { WatchedDirectory } from "./watched-directory.ts";
 
-/** A name where a directory must be watched. Without a parent, it is the directory that the client watches. */
+/** A name in `parent` whose directory must be watched. Without a parent: the directory that the client watches. */
 export interface Place {
   readonly parent: WatchedDirectory | undefined;
   readonly name: string;
@@ -298,7 +298,7 @@ export class WatchedTree {
     } else for (const [bit, kind] of KINDS) if ((mask & bit) !== 0) report(kind);
   }
 
-  /** The watch of a directory has ended, or the directory that the client watches was renamed. */
+  /** Call it when the watch of a directory has ended, or when the directory that the client watches was renamed. */
   #ended(directory: WatchedDirectory, isUnmounted: boolean): void {
     const { parent, name } = directory;
     if (directory === this.#root) this.#end();

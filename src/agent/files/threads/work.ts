@@ -99,7 +99,7 @@ export class FileWork {
       releaseAll();
       returned.resolve();
     };
-    // Promise.try is used because an operation that throws synchronously must also return its thread.
+    // Promise.try is used because an operation that throws synchronously must also release its thread.
     Promise.try(operation).then(
       (value) => {
         if (running.isAbandoned) work.onLateResult?.(value);

@@ -91,7 +91,7 @@ static int set_mode(int fd, const struct entry *entry) {
   return fstat(fd, &seen) < 0 ? -1 : (seen.st_mode & 07777) == mode ? 0 : fail_with(EPERM);
 }
 
-/* Linux before 5.8 rejects O_PATH descriptors here. */
+/* Before Linux 5.8, utimensat(2) rejects O_PATH descriptors, so the path in /proc is used instead. */
 static int set_modified(int fd, const struct entry *entry) {
   struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = entry->modified, .tv_nsec = entry->modified_ns}};
   int result = utimensat(fd, "", times, AT_EMPTY_PATH);

@@ -81,8 +81,8 @@ int move_in(int directory, const char *from, int target, const char *to, bool ex
   int result = (int)syscall(SYS_renameat2, directory, from, target, to, RENAME_NOREPLACE);
   if (result == 0 || (errno != EINVAL && errno != ENOSYS)) return result;
   /*
-   * If the file system does not support the flag, links the new name and unlinks the old one. If unlinking fails,
-   * removes the new name.
+   * If the file system does not support RENAME_NOREPLACE, links the new name and unlinks the old one. If unlinking
+   * fails, removes the new name.
    */
   if (linkat(directory, from, target, to, 0) < 0) return -1;
   if (unlinkat(directory, from, 0) == 0) return 0;

@@ -21,7 +21,7 @@ struct spawn_job {
   int number;             /* number by which abortSpawn identifies the job */
   napi_ref done;          /* reference to the JavaScript callback */
 
-  /* The block. It is not changed once the thread runs. */
+  /* The fields of the SpawnBlock. They do not change once the thread runs. */
   char **files;
   char **args;
   char **env;

@@ -4,8 +4,9 @@
 #include "bundle.h"
 
 /*
- * Copies the environment as raw bytes into a sealed memfd, each entry with a NUL, and returns its descriptor at offset
- * 0. Then overwrites the original, so that nothing of it stays in this process's memory or in /proc/<launcher>/environ.
+ * Copies the environment as raw bytes, each entry followed by a NUL, to a sealed memfd. Returns its descriptor,
+ * whose offset is 0. Then overwrites the original, so that nothing of it stays in this process's memory or in
+ * /proc/<launcher>/environ.
  */
 int move_environment(char **environment);
 

@@ -11,8 +11,8 @@
 bool has_proc(void);
 
 /*
- * Opens a procfs: that of the image, otherwise a private mount without a path, which requires CAP_SYS_ADMIN and Linux
- * 5.2. Returns -1 if neither works.
+ * Opens the image's procfs. If there is none, mounts one without a path, which requires CAP_SYS_ADMIN and Linux 5.2.
+ * Returns -1 if neither works.
  */
 int open_proc(void);
 

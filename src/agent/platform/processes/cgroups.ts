@@ -7,7 +7,7 @@ import { SessionMemory } from "./session-memory.ts";
 
 /** Largest number of names to try. A name may be taken by an agent with the same pid in another PID namespace. */
 const NAME_ATTEMPTS = 16;
-/** Number of busy cgroups that each sweep tries again to remove; an attempt takes 10 us. */
+/** Each sweep tries again to remove this many busy cgroups. An attempt takes 10 us. */
 const SWEEP_AT_ONCE = 4;
 /** Names of session cgroups: the agent's process id, plus a number if the name was taken. */
 const OF_A_SESSION = /^svc-guest-\d+-session(-\d+)?$/;
@@ -138,7 +138,7 @@ function remove(base: CgroupDirectory, session: CgroupDirectory): void {
   base.remove(session.name);
 }
 
-/** Thaws and removes the session cgroups of killed agents. The session cgroups of running agents are locked. */
+/** Thaws and removes the session cgroups of killed agents. A locked cgroup belongs to a running agent and stays. */
 function removeAbandoned(base: CgroupDirectory): void {
   // The loop body must not become a function. The build runs the agent and caches the code of all functions that ran. A
   // function for the body would run only if there are other agents on the build machine, so builds could differ.

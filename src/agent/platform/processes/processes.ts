@@ -30,10 +30,7 @@ export interface ChildSettings extends Pick<SpawnSettings, "openFilesLimit"> {
   readonly cgroups?: Cgroups | undefined;
   /** The clock for grace periods. */
   readonly sessionClock?: SessionClock;
-  /**
-   * The launcher, which adopts the orphans of the agent's children, and no other orphans; undefined if there is no
-   * launcher.
-   */
+  /** Pid of the launcher, which adopts only orphans of the agent's children; undefined if there is no launcher. */
   readonly adopter?: number | undefined;
   /** Called when there are too many kept pipes, so that one is closed although a process still writes to it. */
   readonly onPipeEvicted?: () => void;

@@ -4,8 +4,8 @@ import { type Addon, errnoName, type SpawnSettings } from "../../native/index.ts
 import { readProc } from "../proc.ts";
 
 /**
- * A child that runs its command, and the agent's ends of its streams, which the caller must close. A missing stream is
- * -1.
+ * The pid of a child that runs its command, and the agent's ends of its streams; -1 if there is no such stream. The
+ * caller must close the ends.
  */
 export interface Started {
   readonly pid: number;
@@ -18,9 +18,9 @@ export interface Started {
 const ABORT_LIMIT_MS = 200;
 
 /**
- * Starts a child. Resolves once the command runs; rejects with SpawnError. An abort at the last moment may have no
- * effect. Calls `onStuck` if an aborted start does not end within ABORT_LIMIT_MS; the promise settles when the kernel
- * has ended the start.
+ * Starts a child. Resolves once the command runs, and rejects with SpawnError if it cannot be started. If `abort` is
+ * aborted at the last moment, the command may run nevertheless. If an aborted start has not ended after ABORT_LIMIT_MS,
+ * calls `onStuck`; the promise then settles only when the kernel ends the start.
  */
 export function start(
   addon: Addon,
@@ -92,9 +92,9 @@ function isOwnIdentity(identity: Identity): boolean {
 const KERNEL_DEFAULT = 1024;
 
 /**
- * The soft RLIMIT_NOFILE for children: that of the agent's parent. Node has raised the agent's own soft limit to the
- * hard limit. But a high limit breaks programs that use select(2), and slows down programs that close every possible
- * descriptor.
+ * The soft RLIMIT_NOFILE for children. It is the limit of the agent's parent, because Node has raised the agent's own
+ * limit to the hard limit. Such a high limit breaks programs that use select(2), and slows down programs that close
+ * every possible descriptor.
  */
 export function openFilesLimitForChildren(addon: Addon, parentPid: number): number {
   const limit = addon.openFilesLimitOf(parentPid);

@@ -44,7 +44,10 @@ const START_POLL_MS = 5;
 /** Upper bound for the bytes in the buffers of a terminal (8 KiB, plus 4 KiB in the line discipline). */
 const TERMINAL_BOUND_BYTES = 128 * 1024;
 
-/** Reading the rest after the process has exited. EOF is a read(2) that returns 0, or EIO for a terminal. */
+/**
+ * State of a source that reads the rest of the stream after the process has exited. EOF means that read(2) returns 0,
+ * or EIO for a terminal.
+ */
 interface Drain {
   /**
    * Number of bytes in the stream that the exited process may have written. For a pipe it is exact: all bytes that the
@@ -54,7 +57,7 @@ interface Drain {
    */
   leftBytes: number;
   readonly resolve: (complete: boolean) => void;
-  /** Whether all bytes of the process are delivered, and the source polls for EOF in case no other writer is left. */
+  /** Whether the source polls for EOF: all bytes of the process were delivered, and no other writer may be left. */
   isPolling: boolean;
   /** Whether children that were starting when the drain began are still starting. */
   startsInFlight: boolean;

@@ -5,7 +5,10 @@ import type { Addon } from "../../native/index.ts";
  * other so often that they use 1.7 times the CPU time. With 1 MiB they do not use less (decision 0025).
  */
 const WIDE_BYTES = 256 * 1024;
-/** Largest number of wide pipes: their content is guest memory, and the kernel limits the pipe pages of a user. */
+/**
+ * Largest number of wide pipes. It is limited because the content of pipes is guest memory, and because the kernel
+ * limits the size of all pipes of a user.
+ */
 const LIMIT = 32;
 
 /** Enlarges the pipes of commands with much output. Other pipes keep the kernel's default size. */

@@ -72,7 +72,10 @@ function outputOf(call: Call): Pick<ExecOutput, "output" | "exit"> {
   };
 }
 
-/** Adapts a call that attaches to a kept command. The command checks the order of its frames itself. */
+/**
+ * Converts a call that attaches to a kept command. The order of the frames is not checked here, because the kept
+ * command does so.
+ */
 function keptCall(call: Call, onStarted: () => void): KeptCall {
   return {
     input: inputs(call, (frame) => frame),
