@@ -120,7 +120,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} answers ${CALM}`],
   [
     "closing a connection",
-    "the agent closes the socket when the peer has neither read nor sent for 1 s, or at the latest 5 s after the close began",
+    "the agent closes the socket when the peer has neither read nor sent anything for 1 s, or 5 s after the start of the close at the latest",
   ],
   [
     "time until the agent answers a call that it refuses because of its headers",

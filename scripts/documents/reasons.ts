@@ -65,7 +65,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
     ["NOT_FOUND"],
     "No kept command has this name and `exec_id`. Perhaps the agent has already forgotten the command.",
   ],
-  FILE_ERROR: ["by errno", "A file call failed for a reason that has no constant of its own."],
+  FILE_ERROR: ["by errno", "A file call failed with an errno for which there is no separate reason."],
   FILE_SYSTEM_HUNG: [
     ["FAILED_PRECONDITION"],
     "The file system [does not answer](files.md#limits); the metadata has its `mount`, if known. Unmount the file system, or wait.",
@@ -140,7 +140,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   TOO_MANY_EXECS: [["RESOURCE_EXHAUSTED"], "[Too many commands](#limits) run at once."],
   TOO_MANY_FILE_CALLS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise it refuses the new call.",
+    "[Too many file calls](#limits) run at once. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise the agent refuses the new call.",
   ],
   TOO_MANY_KEPT_BYTES: [
     ["RESOURCE_EXHAUSTED"],
@@ -154,7 +154,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],
-    "The agent holds [too many bytes](#limits) of requests that it has received and not yet processed. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise it refuses the new call.",
+    "The agent holds [too many bytes](#limits) of requests that it has received and not yet processed. The agent ends the call that has been idle for the longest time, if it has been idle for at least 60 s. Otherwise the agent refuses the new call.",
   ],
   UNAUTHENTICATED: [["UNAUTHENTICATED"], "The token is missing or wrong."],
   UNIMPLEMENTED: [["UNIMPLEMENTED"], "The agent has no such method, or the guest's kernel does not support the call."],

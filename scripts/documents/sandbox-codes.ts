@@ -3,9 +3,9 @@ import type { SandboxCode, Warning } from "../../src/node/sandboxes/index.ts";
 /** When a method rejects with each code. A new code does not compile without its meaning. */
 const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
-    "The node does not support the request: it asks for mediated egress, a live snapshot, more resources than the host has, or a hypervisor that is missing or does not support the operation. Or the daemon drops tags, or the processor's feature flags are unknown.",
+    "The node does not support the request, because the request asks for mediated egress, for a live snapshot, for more resources than the host has, or for a hypervisor that is missing or does not support the operation. This error also occurs if the daemon drops tags, or if the processor's feature flags are unknown.",
   SNAPSHOT_INVALIDATED:
-    "The snapshot was made from an image, and the daemon no longer has a ready image with the same digest.",
+    "The image from which the snapshot was made is gone: the daemon has no ready image with its digest.",
   BUNDLE_MISMATCH:
     "The hypervisor or the agent has changed since the suspension. `acceptBundle` (`--accept-bundle`) accepts the difference.",
   AGENT_TOO_OLD:
@@ -35,7 +35,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   AGENT_UNREACHABLE:
     "The agent did not answer within `reachTimeoutMs`, or the connection broke. Other causes: the guest's kernel panicked while it booted, or the daemon's init was built for another processor architecture.",
   AGENT_ENDED: "The agent exited before its first answer.",
-  HOSTNAME_IN_USE: "The hostname already has a rule.",
+  HOSTNAME_IN_USE: "The hostname already has an ingress rule.",
   INGRESS_NOT_SERVED: "The proxy does not run, does not have the rule (404), or another program uses the proxy's port.",
   GUEST_NOT_LISTENING:
     "The proxy reached no server in the sandbox (502, 503), for example because the server listens only on the loopback.",

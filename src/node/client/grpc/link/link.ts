@@ -21,7 +21,7 @@ export interface Link {
 
 /** Options of every kind of connection. */
 interface Credentials {
-  /** The instance token, with the same text as in its file; surrounding white space is ignored. */
+  /** The instance token, exactly as in the token file; surrounding white space is ignored. */
   readonly token: string;
   /**
    * Time limit until a connection is ready, in milliseconds. At the limit, calls that wait for the connection fail with
