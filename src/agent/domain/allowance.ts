@@ -7,7 +7,7 @@ export interface Caller {
   readonly connection: object;
   /** Aborted when the call has ended. */
   readonly signal: AbortSignal;
-  /** Ends the call with this error, even if its client does not read. Aborts the signal. */
+  /** Ends the call with this error, even if its client does not read, and aborts the call's signal. */
   failWithin1s(error: AgentError): void;
 }
 

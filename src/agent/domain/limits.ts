@@ -51,7 +51,8 @@ export const UNREAD_LIMIT_BYTES: number = 64 * 1024 * 1024;
 export const EXEC_ENTRIES_LIMIT: number = 128 * 1024;
 /**
  * Limit for the size of the arguments and variables of one command on the new process's stack, including NULs and
- * pointers. It is a quarter of the default stack limit, which is the kernel's own limit (execve(2)).
+ * pointers. It is a quarter of the default stack limit, because the kernel's own limit is a quarter of the stack limit
+ * (execve(2)).
  */
 export const EXEC_STRINGS_LIMIT_BYTES: number = 2 * 1024 * 1024;
 /** Longest path of a unix socket: sun_path has 108 bytes including the NUL (unix(7)). */

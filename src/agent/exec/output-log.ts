@@ -58,8 +58,8 @@ export class OutputLog {
   readonly #held: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   readonly #acknowledged: Record<OutputStream, number> = { stdout: 0, stderr: 0 };
   /**
-   * The end position of each run, in a second ring; `#runStreams` has its stream. Run numbers only increase, and the
-   * last run can still grow.
+   * The end position of each run, in a ring of its own. `#runStreams` has the stream of each run. Run numbers only
+   * increase, and the last run can still grow.
    */
   readonly #runEnds: Float64Array;
   readonly #runStreams: Uint8Array;

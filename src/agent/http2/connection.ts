@@ -39,7 +39,7 @@ export interface ConnectionLimits {
   readonly http2?: Partial<Http2Limits>;
   /** How input is throttled until `markAuthenticated` is called. Undefined if peers need not authenticate. */
   readonly probation?: ThrottledInputOptions;
-  /** How input is throttled if there is no `probation`. If both are undefined, it is not throttled. */
+  /** How input is always throttled, if `probation` is undefined. If both are undefined, input is not throttled. */
   readonly pace?: ThrottledInputOptions;
   /** A request header field with a secret value, which the connection conceals and does not store. */
   readonly secret?: SecretField;

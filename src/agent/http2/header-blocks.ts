@@ -103,7 +103,7 @@ export class HeaderBlocks {
     this.#checkSize(this.#block.length + payload.length);
     const partial = this.#block;
     this.#block = Buffer.concat([partial, payload]);
-    // A secret may be split anywhere, so the whole piece is overwritten.
+    // A secret may be split between two frames at any byte, so both pieces are overwritten.
     partial.fill(0);
     payload.fill(0);
   }

@@ -175,7 +175,7 @@ export class HpackDecoder {
     this.#table = new DynamicTable(tableLimitBytes);
   }
 
-  /** Changes whenever the same block could decode differently. */
+  /** A number that changes whenever the same block could decode differently. */
   get version(): number {
     return this.#table.version;
   }

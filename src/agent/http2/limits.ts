@@ -2,7 +2,7 @@ import { Budget } from "../domain/index.ts";
 import type { Output } from "./output.ts";
 import { calmError } from "./protocol.ts";
 
-/** Default limits of an HTTP/2 connection. Each comment names the error code for exceeding it. */
+/** Default limits of an HTTP/2 connection. Each comment names the error code that is sent if the limit is exceeded. */
 export const DEFAULT_HTTP2_LIMITS = {
   /** Limit for concurrent requests. Further requests are refused with REFUSED_STREAM. */
   streams: 128,

@@ -1,10 +1,13 @@
 import { FRAME_HEADER_BYTES, FrameType } from "./protocol.ts";
 
-/** Size for the frames of a few small responses, or for the frame headers of many large responses. */
+/**
+ * Size of the scratch buffer. It has room for the frames of a few small responses, or for the frame headers of many
+ * large responses.
+ */
 const SCRATCH_BYTES = 4 * 1024;
 /**
- * The chunk list of every empty output; it is never modified. The first chunk is not pushed but replaces the list by a
- * list of one element: V8 reserves room for 17 elements when the first is pushed, and most outputs have only one
+ * The chunk list of every empty output; it is never modified. The first chunk is not pushed: a new list of one element
+ * takes the place of this one. A push would make V8 reserve room for 17 elements, although most outputs have only one
  * chunk.
  */
 const NO_CHUNKS: Uint8Array[] = [];

@@ -277,7 +277,7 @@ const REMEMBERED_STREAMS = 256;
 
 /** The last ended streams of a connection, and which side ended them. */
 export class EndedStreams {
-  /** For each slot: twice the id of the stream, plus 1 if it was not the agent that reset the stream. */
+  /** Each slot has twice the id of a stream, plus 1 unless the agent reset this stream. */
   readonly #last = new Float64Array(REMEMBERED_STREAMS);
 
   add(streamId: number, resetByUs: boolean): void {

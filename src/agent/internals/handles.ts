@@ -15,7 +15,10 @@ export function descriptorOf(owner: (Server | Socket) & Handled<{ readonly fd?: 
   return fd === undefined || fd < 0 ? undefined : fd;
 }
 
-/** Stops reading below TLS. Without this, a rejected client may see a reset instead of the alert, as with plain Node. */
+/**
+ * Stops reading the socket below TLS. Otherwise, as with plain Node, a rejected client may see a reset instead of the
+ * alert.
+ */
 export function stopReading(socket: Socket & Handled<{ readonly readStop?: () => void }>): void {
   socket._handle?.readStop?.();
 }

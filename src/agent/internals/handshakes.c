@@ -100,8 +100,8 @@ static void set_error_text(const char *why) {
 }
 
 /*
- * Verifies the client's certificate during the handshake. If it fails, OpenSSL sends an alert and skips the check with
- * the client's public key, which could take milliseconds.
+ * Verifies the client's certificate during the handshake. If the verification fails, OpenSSL sends an alert and
+ * skips the check with the client's public key, which could take milliseconds.
  */
 static int verify(X509_STORE_CTX *store, void *unused) {
   (void)unused;
@@ -198,9 +198,9 @@ static const char *excess(const unsigned char *message, size_t length) {
 }
 
 /*
- * Rejects a Certificate message over the limits, before OpenSSL decodes the certificates and keys in it; every other
- * callback runs later. To reject it, this changes the length of the message's request context to an invalid value, for
- * which OpenSSL rejects the whole message.
+ * Rejects a Certificate message that exceeds a limit, before OpenSSL decodes the certificates and keys in it; no
+ * other callback runs so early. To do so, it sets the length of the message's request context to an invalid value,
+ * so that OpenSSL rejects the whole message.
  */
 static void reject_costly_chain(unsigned char *message, size_t length) {
   const char *why = excess(message, length);

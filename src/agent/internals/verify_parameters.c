@@ -1,8 +1,9 @@
 /*
- * Replaces the parameters with which servers verify clients, in OpenSSL's table, for the whole process. With the new
- * parameters, a certificate that is not valid yet is accepted, because a guest's clock may be years behind until the
- * first restore. The configured CA may also be an intermediate CA. If Node does not export the functions of OpenSSL that this requires, OpenSSL's
- * own checks apply, and the agent logs certificate_times_enforced.
+ * Changes how servers verify clients, by replacing the parameters in OpenSSL's table, which applies to the whole
+ * process. With the new parameters, a certificate that is not valid yet is accepted, because a guest's clock may be
+ * years behind until the first restore. The configured CA may also be an intermediate CA. If Node does not export
+ * the functions of OpenSSL that this requires, OpenSSL's own checks apply, and the agent logs
+ * certificate_times_enforced.
  */
 #include <openssl/x509_vfy.h>
 

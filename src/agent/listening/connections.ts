@@ -17,7 +17,7 @@ export interface PeerCertificate {
   readonly chain: readonly Buffer[];
 }
 
-/** A connection. The object itself is its identity. */
+/** A connection. Connections are compared by object identity. */
 export interface Connection {
   /** Number of the connection in this process, starting with 1. For logs. */
   readonly id: number;

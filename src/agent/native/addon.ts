@@ -124,7 +124,7 @@ export interface Addon {
    * the number of OOM kills. -1 for a value that the cgroup does not provide.
    */
   usedIn(directory: number): Float64Array;
-  /** Parent of a process, also of a zombie. -ESRCH: it does not exist. */
+  /** Returns the pid of a process's parent, even if the process is a zombie. -ESRCH: the process does not exist. */
   parentOf(pid: number): number;
   /** 1 if the process exists and is not a zombie. */
   isAlive(pid: number): number;
@@ -205,9 +205,9 @@ export interface Addon {
   /** Renames an entry, possibly into another directory. `exclusive`: do not replace an existing entry. */
   moveIn(directory: number, from: Uint8Array, target: number, to: Uint8Array, exclusive: boolean): Promise<number>;
   /**
-   * Creates an entry from a record (files/entries/record.ts) whose path is a name in the directory: a directory or link
-   * with its attributes, or a file with its content. Resolves with 0 for a directory or link, otherwise with the
-   * descriptor of the file, which has no name yet or only a temporary one. `flags` say which existing entries of that
+   * Creates an entry from a record (files/entries/record.ts), whose path is a name in the directory. A directory or
+   * link is created with its attributes, a file with its content. Resolves with 0 for a directory or link, and with a
+   * descriptor for a file, which has no name yet or only a temporary one. `flags` say which existing entries of that
    * name are accepted (entry.c). On failure, the bits above the lower 16 of the negated result are the step that
    * failed. The results of commitEntry and setAttributes have the same form.
    */
@@ -224,11 +224,11 @@ export interface Addon {
     temporary: Uint8Array,
     stages: number,
   ): Promise<number>;
-  /** Sets the attributes that the record contains on an open entry, which may be an O_PATH descriptor. */
+  /** Sets the attributes in the record on an open entry, which may be an O_PATH descriptor. */
   setAttributes(fd: number, record: Uint8Array): Promise<number>;
   /** Removes an entry; a directory only if it is empty. */
   removeIn(directory: number, name: Uint8Array, isDirectory: boolean): Promise<number>;
-  /** Target of a symbolic link opened with O_PATH. A negated errno for any other type. */
+  /** Returns the target of a symbolic link that was opened with O_PATH, and a negated errno for any other type. */
   targetOf(fd: number): Promise<Buffer | number>;
   /**
    * The mtime, atime and ctime of a path, each as seconds and nanoseconds (64 bits each), from fstatat(2) with these
@@ -313,9 +313,9 @@ export interface Addon {
   /** Pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
-   * For a TCP socket with unacknowledged data: milliseconds since the peer's kernel last acknowledged anything
-   * (TCP_INFO of tcp(7)). 1: all sent data is acknowledged, but more data waits because the peer's window is closed. 0:
-   * no data waits.
+   * How long the peer of a TCP socket has not acknowledged data: milliseconds since the peer's kernel last acknowledged
+   * anything (TCP_INFO of tcp(7)). Returns 1 if all sent data is acknowledged, but more data waits because the peer's
+   * window is closed. Returns 0 if no data waits.
    */
   unacknowledgedMs(fd: number): number;
   /** Shuts down writing (shutdown(2), SHUT_WR): the peer reads EOF. */

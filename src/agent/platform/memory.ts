@@ -14,14 +14,14 @@ const SNAPSHOT_LIMIT_MS = 60_000;
 /** Memory is freed only if at least this much was added since the last time, because freeing takes some 20 ms. */
 const WORTHWHILE_BYTES: number = 4 * 1024 * 1024;
 /**
- * While data is streamed: how full V8's young generation may get, in percent, before V8 collects it in idle time.
- * Chunks of a stream are small objects that own large buffers. With V8's default of 80, so many dead buffers accumulate
- * that V8 takes them for growth, and collects the whole heap again and again.
+ * How full, in percent, V8's young generation may get while data is streamed before V8 collects it in idle time. Chunks
+ * of a stream are small objects that own large buffers. With V8's default of 80, so many dead buffers would accumulate
+ * that V8 would mistake them for growth, and collect the whole heap again and again.
  */
 const YOUNG_GENERATION_PERCENT = 25;
 /**
- * V8's default for this setting, which applies while no data is streamed. Small calls use little memory, and more
- * frequent collections would make them a sixth slower.
+ * V8's default for YOUNG_GENERATION_PERCENT, used while no data is streamed. A lower value would cause more collections
+ * and make small calls a sixth slower; they use little memory anyway.
  */
 const USUAL_YOUNG_GENERATION_PERCENT = 80;
 /** Growth of the old generation, in percent, that triggers a collection. V8's default permits fourfold growth. */

@@ -16,7 +16,10 @@ export interface RandomDevicePlaces {
   readonly directories: readonly string[];
 }
 
-/** Default places. There are several directories, because a file system may be read-only or mounted with nodev. */
+/**
+ * The paths and directories that are tried by default. There are several directories, because a file system may be
+ * read-only or mounted with nodev.
+ */
 const USUAL_PLACES: RandomDevicePlaces = {
   devices: ["/dev/urandom", "/dev/random"],
   directories: ["/dev", "/run", "/tmp", "/"],
@@ -25,7 +28,7 @@ const USUAL_PLACES: RandomDevicePlaces = {
 /**
  * Opens the kernel's random device for writing. The image may have any file at the path of the device, so links are not
  * followed, a FIFO does not block, and only the real device is accepted. If there is none, a device node is created in
- * a temporary directory. On failure returns the errno for the first place.
+ * a temporary directory. On failure returns the errno of the first attempt.
  */
 export function openRandomDevice(addon: Addon, places: RandomDevicePlaces = USUAL_PLACES): number | Errno {
   let first: Errno | undefined;

@@ -97,8 +97,8 @@ export class Restore<Connection> {
     // The files are reloaded before the thaw, so that no process of the session can run with old credentials.
     const { credentials, environment } = await renew.rotation.renew("restore");
     const droppedConnections = renew.connections.dropOtherConnections(call.connection);
-    // The thaw follows all steps that the session could notice: from its first instruction on, it has new random
-    // numbers and the right time.
+    // The session is thawed after all steps whose effects it could notice. From their first instruction on, its
+    // processes have new random numbers and the right time.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rotation.resetRateLimits();
     // In a session that stays frozen, ready_cmd could not start.

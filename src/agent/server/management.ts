@@ -41,8 +41,8 @@ export interface ManagementServerOptions {
   /** Detects connections that are lost because no descriptor is left. If undefined, they are not logged. */
   readonly watchArrivals?: WatchArrivals;
   /**
-   * Detects lost TCP peers. If undefined, they are detected only by keepalive. The kernel sends no keepalive probes
-   * while sent data is unacknowledged.
+   * Detects lost TCP peers. If undefined, they are detected only by keepalive, which does not work while sent data is
+   * unacknowledged, because the kernel then sends no probes.
    */
   readonly unacknowledgedMs?: UnacknowledgedMs;
   readonly limits?: Partial<ServerLimits>;

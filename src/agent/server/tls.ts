@@ -5,10 +5,10 @@ import type { PeerCertificate } from "../listening/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 
 /**
- * TLS 1.3, HTTP/2, a required client certificate, and no session resumption: any holder of a session ticket could use
- * the ticket, and clones of this guest would accept it too. A client without a valid certificate gets a TLS alert
- * before any frame of HTTP/2 (internals/handshakes.c). If it had received a frame before, gRPC clients would not report
- * the alert but reconnect until the deadline of their call.
+ * The options of the TLS server: TLS 1.3, HTTP/2, a required client certificate, and no session resumption. Session
+ * tickets are not secure here, because anyone who has a ticket could use it, also with clones of this guest. A client
+ * without a valid certificate gets a TLS alert before any frame of HTTP/2 (internals/handshakes.c). If it had received
+ * a frame before, gRPC clients would not report the alert but reconnect until the deadline of their call.
  */
 export function tlsOptions(material: TlsMaterial, handshakeTimeoutMs: number): TlsOptions {
   return {

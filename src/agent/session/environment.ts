@@ -62,7 +62,7 @@ export function withDefaults(environment: Environment, variables: Variables): En
   return missing.length === 0 ? environment : [...environment, ...missing];
 }
 
-/** Value of the first entry of that name, as getenv(3) returns it. */
+/** Value of the first entry with this name, as getenv(3) returns it. */
 export function lookup(environment: Environment, name: string): Uint8Array | undefined {
   const named = isNamed(name);
   const found = environment.find((candidate) => named(candidate) && bytesOf(candidate).includes(EQUALS));

@@ -19,7 +19,7 @@ export interface PortChanges {
   readonly truncated: boolean;
 }
 
-/** Collects the listeners of one poll. Keeps fewer than twice as many as a list may contain. */
+/** Collects the listeners of one poll. Whenever there are twice as many as a list may contain, drops the surplus. */
 export class PortListBuilder {
   #byInode = new Map<number, Listener>();
   #truncated = false;

@@ -111,8 +111,8 @@ export class PortWatch {
 
   /**
    * Finds an address on which something listens on the port, but which tunnels do not reach. Resolves with undefined if
-   * there is none, or if the kernel does not report it. There is no limit for the number of listening ports. Uses a
-   * poll that starts after this call.
+   * there is none, or if the kernel does not list listeners. Uses a poll that starts after this call, and checks all
+   * listening ports, however many there are.
    */
   async otherAddressOf(port: number): Promise<string | undefined> {
     const { promise, resolve } = Promise.withResolvers<string | undefined>();

@@ -9,8 +9,8 @@ export interface Identity {
 /** How the standard streams of a child are connected. */
 export type StdioPlan =
   /**
-   * For the workload: inherits the agent's streams; with `pipesOutputs` each output is a pipe. The child leads a
-   * process group in the agent's session.
+   * Used for the workload. The child inherits the agent's streams, but with `pipesOutputs` it gets a pipe for each
+   * output. The child leads a process group in the agent's session.
    */
   | { readonly kind: "inherit"; readonly pipesOutputs: boolean }
   /**

@@ -86,8 +86,8 @@ async function createAtOnce(
     const above = await tree.openDirectory("create", directory, "change");
     return { file: await createSmallFile(above, name, content, request.exclusive), owner };
   } catch {
-    // For example, the path is a link or a directory, or the file system requires a temporary name. The slow path
-    // handles these cases, and it reports any other failure.
+    // This fails, for example, if the path is a link or a directory, or if the file system requires a temporary name.
+    // The slow path handles these cases, and it reports any other failure.
     return undefined;
   }
 }

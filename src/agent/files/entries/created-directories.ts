@@ -37,7 +37,7 @@ export class CreatedDirectories {
         await makeDirectory(this.#tree, path, { uid, gid, owner });
         this.#made.push(path);
       } catch (error) {
-        // Another process created it in the meantime, or the path names it twice ("a//b", "a/.").
+        // Another process has created this directory in the meantime, or the path names it twice ("a//b", "a/.").
         if (!(error instanceof FileSystemError) || error.errno !== "EEXIST") throw error;
       }
     }

@@ -154,8 +154,8 @@ export class OpenDirectory implements AsyncDisposable {
   }
 
   /**
-   * Whether a lookup below this directory must fail if it reaches a mount point. It must if the operation has not named
-   * a mount, because a symbolic link could otherwise lead into one.
+   * Whether a lookup below this directory must fail if it reaches a mount point. This is the case if the operation has
+   * not named a mount: otherwise a symbolic link could lead into one.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

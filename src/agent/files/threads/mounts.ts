@@ -78,8 +78,8 @@ export class HungMounts {
   }
 
   /**
-   * How often a hung file system was detected so far. A waiting operation compares this number to notice that another
-   * file system hangs.
+   * Number of times that a hung file system was detected. While an operation waits, a change of this number tells it
+   * that another file system hangs.
    */
   get found(): number {
     return this.#found;

@@ -12,8 +12,8 @@
 #include <sys/types.h>
 
 /*
- * Functions that take and return numbers: name in JavaScript, C function, number of parameters, parameters. On failure
- * they return -1 and set errno; JavaScript gets the negated errno.
+ * Functions that take and return numbers. Each line has the name in JavaScript, the C function, and the number and
+ * list of its parameters. On failure a function returns -1 and sets errno, and JavaScript gets the negated errno.
  */
 #define AGENT_CALLS(F)                                                            \
   /* spawn.c */                                                                   \
@@ -73,7 +73,10 @@
   /* cgroup.c */                                                                  \
   F("mountCgroups", agent_mount_cgroups, 0, (void))
 
-/* Functions with other types: name in JavaScript, C function. They convert their results and errors themselves. */
+/*
+ * Functions with other types. Each line has the name in JavaScript and the C function, which converts its result and
+ * errors itself.
+ */
 #define AGENT_FUNCTIONS(F)                                 \
   /* listeners.c */                                        \
   F("acceptVsock", agent_accept_vsock)                     \
@@ -111,7 +114,10 @@
   F("removeDirectoryAt", agent_remove_directory_at)              \
   F("directoriesIn", agent_directories_in)
 
-/* Functions that may block on a file system. They run on libuv threads (file_job.h): name in JavaScript, C function. */
+/*
+ * Functions that may block on a file system, so they run on libuv threads (file_job.h). Each line has the name in
+ * JavaScript and the C function.
+ */
 #define AGENT_FILE_CALLS(F)                  \
   /* files.c */                              \
   F("openIn", agent_open_in)                 \

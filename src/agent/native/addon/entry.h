@@ -16,10 +16,11 @@
 enum { FILE_ENTRY = 1, DIRECTORY_ENTRY, SYMLINK_ENTRY, HARD_LINK_ENTRY, ATTRIBUTES_ENTRY };
 
 /*
- * Flags that say which attributes the record sets. Without HAS_OWNER, HAS_GROUP or HAS_MODE, that attribute is
- * copied from the file that is replaced. For a new entry it is the default in the record, but in a setgid directory
- * the group is that of the directory. PLAIN_MODE: the mode has only permission bits, so an existing directory keeps
- * its setuid, setgid and sticky bits. FOLLOWS_LINK: a symbolic link to a directory is accepted as the directory.
+ * Flags that say which attributes the record sets. Without HAS_OWNER, HAS_GROUP or HAS_MODE, this attribute is
+ * copied from the file that is replaced. A new entry gets the value in the record as its default, but in a setgid
+ * directory it gets the group of the directory. PLAIN_MODE: the mode has only permission bits, so an existing
+ * directory keeps its setuid, setgid and sticky bits. FOLLOWS_LINK: a symbolic link to a directory is accepted as
+ * the directory.
  */
 enum { HAS_MODIFIED = 1, HAS_GROUP = 2, HAS_OWNER = 4, HAS_MODE = 8, PLAIN_MODE = 16, FOLLOWS_LINK = 32 };
 

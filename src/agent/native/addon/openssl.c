@@ -83,7 +83,7 @@ static bool use_key(SSL_CTX *context, BIO *pem) {
   return used;
 }
 
-/* Whether the PEM has only certificates, and at least one CA: otherwise every client would be rejected. */
+/* Whether the PEM contains only certificates and at least one CA. Without a CA, every client would be rejected. */
 static bool holds_authorities(SSL_CTX *context, BIO *pem) {
   (void)context;
   X509 *certificate;

@@ -20,8 +20,8 @@
 #endif
 
 /*
- * Waits for one particular child and never for any child (-1), because that could take the exit status of a child of
- * Node's child_process.
+ * Waits for one particular child. Waiting for any child (-1) could take the exit status of a child of Node's
+ * child_process.
  */
 static int wait_for(pid_t pid, siginfo_t *info, int flags) {
   int result;

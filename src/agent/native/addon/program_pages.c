@@ -32,7 +32,7 @@ static int advise_object(struct dl_phdr_info *object, size_t size, void *advice)
 
 /*
  * Applies the advice to read-only segments. Writable segments, which contain relocations, and pages shared with them
- * are left alone.
+ * are not touched.
  */
 long agent_advise_code(int advice) {
   return dl_iterate_phdr(advise_object, &advice);

@@ -25,7 +25,7 @@ struct spawn_job {
   char **files;
   char **args;
   char **env;
-  char **cwd; /* one element */
+  char **cwd; /* a list whose only element is the working directory */
   enum spawn_streams streams;
   bool has_input; /* with STREAMS_PIPES: whether standard input is a pipe; otherwise it is /dev/null */
   bool pipes_outputs; /* with STREAMS_INHERITED: whether the outputs are pipes nevertheless */

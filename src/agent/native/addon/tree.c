@@ -138,8 +138,8 @@ static const char *enter(struct tree *tree, const char *path, const struct entry
 }
 
 /*
- * Most names are free: then there is nothing to look up before the file gets its name. If the name turns out to be
- * taken, the attributes of the file that is replaced are looked up and applied before the replacement is visible.
+ * Most names are free, so the name is not looked up before the file gets it. If it turns out to be taken, the
+ * attributes of the file that is replaced are looked up, and are applied before the replacement becomes visible.
  */
 static int put_file(struct tree *tree, const char *name, const struct entry *given, const char *data) {
   struct entry entry = *given;
@@ -183,7 +183,7 @@ static int put_directory(struct tree *tree, const char *name, struct entry *entr
   return 0;
 }
 
-/* The target must be a path in the tree and a regular file. */
+/* The target of a hard link must be a regular file, and its path must be in the tree. */
 static int put_hard_link(const struct tree *tree, const char *name, const char *target) {
   struct stat seen;
   int fd = within(tree, target, O_PATH | O_NOFOLLOW);

@@ -52,7 +52,8 @@ static long now_ms(void) {
 }
 
 /*
- * Whether the last round signalled a process. The launcher may lack the permission to signal processes of other users.
+ * Whether the last round signalled a process. It may have signalled none although there are some, because the
+ * launcher may lack the permission to signal processes of other users.
  */
 static bool signalled_any;
 
@@ -79,7 +80,7 @@ static bool signal_listed_children(int proc, int number) {
   return true;
 }
 
-/* waitid(2) fails for a process that is not a child. WNOWAIT leaves a zombie in place. */
+/* Tests whether the process is a child: otherwise waitid(2) fails. WNOWAIT keeps it from reaping a zombie. */
 static bool is_own_child(pid_t process) {
   siginfo_t info;
   return waitid(P_PID, (id_t)process, &info, WEXITED | WNOHANG | WNOWAIT) == 0;

@@ -87,7 +87,7 @@ export class CgroupDirectory {
     return this.#addon.removeDirectoryAt(this.#fd, name) !== -system.errno.EBUSY;
   }
 
-  /** Names of the cgroups directly below. */
+  /** Names of the cgroups directly below this one. */
   names(): readonly string[] {
     const names = this.#addon.directoriesIn(this.#fd);
     return typeof names === "number" ? [] : names;

@@ -17,8 +17,8 @@ interface Streams {
 }
 
 /**
- * Creates the streams for the descriptors of a child. If a descriptor cannot be watched (out of memory), closes all and
- * returns undefined.
+ * Creates the streams for the descriptors of a child. If a descriptor cannot be watched for lack of memory, closes all
+ * of them and returns undefined.
  */
 export function streamsOf(
   addon: Addon,
@@ -98,8 +98,8 @@ export function childProcess(addon: Addon, keptPipes: KeptPipes, parts: ChildPar
 }
 
 /**
- * The resource usage of a command: that of its cgroup, which covers the whole tree. Without a cgroup, it is that of the
- * process.
+ * The resource usage of a command. It is read from the command's cgroup, which covers the whole tree, or from the
+ * process if there is no cgroup.
  */
 function accountsOf(addon: Addon, pid: number, cgroup: Cgroup | undefined): CommandAccounts {
   const [userUs = -1, systemUs = -1, bytes = -1, oomKills = -1] = cgroup?.used() ?? [];

@@ -63,7 +63,7 @@ function fileSystemUsage({ path, type, space }: FileSystemUsage) {
   });
 }
 
-/** Converts a number for a field, cut to its range: a file system may report any number. */
+/** Converts a number for a field and limits it to the field's range, because a file system may report any number. */
 function counter(value: number): bigint {
   return BigInt(Math.min(value, Number.MAX_SAFE_INTEGER));
 }
