@@ -14,14 +14,14 @@ describe("a guest that booted in 1970", () => {
   let appliedMs = 0;
   let toleranceMs = 0;
 
-  test("a guest in 1970 accepts a not yet valid client certificate", async () => {
+  test("a guest whose clock says 1970 accepts a client certificate issued today", async () => {
     await stage.boot();
     using client = stage.client();
     const { guestTime } = await client.health();
     assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
-  test("restore steps set a 1970 guest's clock and report the drift", async () => {
+  test("restore steps correct a guest clock that says 1970, and report the drift", async () => {
     using client = stage.client();
     await client.health();
     appliedMs = Date.now();

@@ -124,8 +124,8 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "/dev/null",
       devices["/dev/null"],
       "there",
-      "commands without input read from /dev/null",
-      "commands without input get an empty pipe; shells and many programs require /dev/null. Create it in the image",
+      "a command without standard input gets /dev/null as its input",
+      "a command without standard input gets an empty pipe, but shells and many programs require /dev/null. Create it in the image",
     ),
     check(
       "terminal",

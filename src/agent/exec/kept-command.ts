@@ -389,7 +389,7 @@ export class KeptCommand {
 }
 
 function takenOver(name: string): AgentError {
-  const message = `another call has attached to command ${name}; attach again only if this one should take over`;
+  const message = `another call has attached to command ${name}, which ended this call; to attach again would end that call`;
   return new AgentError("ABORTED", "EXEC_TAKEN_OVER", message, { name });
 }
 

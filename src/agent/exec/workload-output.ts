@@ -162,7 +162,7 @@ function rejectOther({ kind }: ExecInput): undefined {
     case "stdin_close":
       throw invalidField(
         kind,
-        "is not possible for the workload: this call only reads its output; its input is the agent's own",
+        "is not possible for the workload, which shares the agent's standard input: this call only reads its output",
       );
     case "resize":
       throw invalidField(kind, "is not possible for the workload, which has no terminal");

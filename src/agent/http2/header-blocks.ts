@@ -73,11 +73,11 @@ export class HeaderBlocks {
     let end = payload.length;
     if (flags & Flag.PADDED) {
       end -= payload[start++] ?? 0;
-      if (payload.length === 0) throw frameSizeError("padded HEADERS without padding");
+      if (payload.length === 0) throw frameSizeError("HEADERS frame with the PADDED flag, but without a pad length");
     }
     this.#dependsOnItself = false;
     if (flags & Flag.PRIORITY) {
-      if (start + 5 > payload.length) throw frameSizeError("HEADERS too short for their priority");
+      if (start + 5 > payload.length) throw frameSizeError("HEADERS frame that is too short for its priority fields");
       this.#dependsOnItself = (payload.readUInt32BE(start) & 0x7fffffff) === streamId;
       start += 5;
     }

@@ -41,7 +41,7 @@ function descriptor(environment: NodeJS.ProcessEnv, name: string): number | unde
   delete environment[name];
   const fd = Number(text);
   if (!Number.isInteger(fd) || fd < 3)
-    throw new Error(`${name} must be a descriptor number, which only the launcher sets; remove the variable`);
+    throw new Error(`${name} is not a descriptor number; only the agent's launcher may set it: remove the variable`);
   return fd;
 }
 

@@ -147,8 +147,8 @@ describe("the workload's output, kept", () => {
   it("a reader of workload output that sends anything but acknowledgements is rejected", async () => {
     await using agent = await keeping("exec sleep 1000");
     const frames: [Parameters<ExecStream["send"]>[0], RegExp][] = [
-      [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*its input is the agent's own/],
-      [{ case: "stdinClose", value: {} }, /^stdin_close .*its input is the agent's own/],
+      [{ case: "stdin", value: Buffer.from("x") }, /^stdin .*which shares the agent's standard input/],
+      [{ case: "stdinClose", value: {} }, /^stdin_close .*which shares the agent's standard input/],
       [{ case: "resize", value: { cols: 80, rows: 24 } }, /^resize .*no terminal/],
       [{ case: "signal", value: { number: 15 } }, /^signal .*kill\(1\) with the pid/],
       [{ case: "forget", value: {} }, /^forget .*Lifecycle\.Stop/],

@@ -203,8 +203,8 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
   client.send(frame(FRAME.windowUpdate, 0, stream, uint32(bytes)));
 }
 
-describe("a dismissed call whose client does not read", () => {
-  test("a dismissed call gets its status immediately if no message has begun", async () => {
+describe("a failed call whose client does not read", () => {
+  test("a failed call sends its status immediately if no message is half sent", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
@@ -216,7 +216,7 @@ describe("a dismissed call whose client does not read", () => {
     assert.equal((await client.status(second)).get("grpc-status"), "10");
   });
 
-  test("dismissed unread calls beyond 4 MiB are reset, the oldest first", async () => {
+  test("if failed calls hold over 4 MiB of unread data, the oldest are reset", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

@@ -79,7 +79,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.version(), 2, "files that have not changed count once");
   });
 
-  it("a replaced spec file applies after SIGHUP or shortly after a call", async () => {
+  it("a replaced spec file is read at SIGHUP, and soon after any call", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "by signal" });
     guest.agent.kill("SIGHUP");

@@ -230,7 +230,7 @@ describe("the bounds of tunnels", () => {
     assert.equal((server.sockets.at(-1)?.errored as NodeJS.ErrnoException | null)?.code, "ECONNRESET");
   });
 
-  it("a tunnel works for a client that ignores windows", async () => {
+  it("a tunnel works for a client that ignores the tunnel's flow-control windows", async () => {
     await using server = await listener(echo);
     const piece = randomBytes(MIB);
     const frames = [open(server.port), ...Array.from({ length: 16 }, () => frame({ case: "data", value: piece }))];

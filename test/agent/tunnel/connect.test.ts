@@ -72,7 +72,7 @@ describe("a tunnel", () => {
     assert.ok((await got).equals(sent));
   });
 
-  it("a tunnel reports the server's end and still accepts client data", async () => {
+  it("a tunnel reports the server's EOF and then still accepts client data", async () => {
     await using server = await listener((socket) => socket.end("first and last"));
     const tunnel = client.ports.connect(server.port);
     // No async iterator: it would end both directions (as of a net.Socket).
@@ -209,7 +209,7 @@ describe("a tunnel", () => {
     assert.deepEqual([got, status, reason], ["last words", "ABORTED", "PORT_RESET"]);
   });
 
-  it("a client that is still sending gets a resetting server's answer", async () => {
+  it("a client that is still sending receives what the server sent before a reset", async () => {
     // As an HTTP server that refuses a large upload: it answers, and closes with bytes unread.
     await using server = await listener((socket) => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));

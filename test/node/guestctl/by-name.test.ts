@@ -56,7 +56,10 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
         [`box:${there}/file`, `twin:${there}/x`],
         /between two sandboxes: guestctl cp box:\/PATH - \| guestctl cp - twin:/,
       ],
-      [[`box:${there}/file`, `:${there}/x`], /name the sandbox box in all paths, or in none and with --sandbox/],
+      [
+        [`box:${there}/file`, `:${there}/x`],
+        /only some paths name the sandbox box; begin each path in the sandbox with "box:"/,
+      ],
       [["-H", "host", `box:${there}/file`, "."], /the paths name the sandbox box, but --address names another agent/],
       [["--sandbox", "twin", `box:${there}/file`, "."], /name the sandbox box, but --sandbox names another/],
       [["box:file", "."], /write box:\/file, or -H and :\/file/],
@@ -72,7 +75,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
         /^guestctl: there is no sandbox "none" in the journal of \S+\/empty \[NOT_FOUND\]; guestctl sandbox ls/;
       await refused(["health", "--sandbox", "none"], said, differences);
     }
-    const foreign = /in the journal of \S+; the node node-1 has one of that name \[NOT_FOUND\]; .*--state\n$/;
+    const foreign = /in the journal of \S+; the node node-1 has a sandbox of that name \[NOT_FOUND\]; .*--state\n$/;
     await refused(["health", "--sandbox", "box"], foreign, { GUESTCTL_STATE: state });
     await assert.rejects(readFile(join(state, "journal.sqlite")), "looking makes no journal");
     await refused(["health", "--sandbox", "box"], /set HYPEMAN_API_KEY/, { HYPEMAN_API_KEY: "" });

@@ -165,7 +165,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       [["publish", "box", "3000", "web.a", "--listen", "65536"], /--listen requires a number from 1 to 65535/],
       [["publish", "box", "3000", "*.a"], /hostname must be a name in lowercase/],
       [["unpublish", "box"], /requires a name and a hostname/],
-      [["create", "--idle-action", "hibernate", IMAGE], /idleAction requires none, standby or stop/],
+      [["create", "--idle-action", "hibernate", IMAGE], /idleAction must be none, standby or stop/],
       [["create", "--tag", "novalue", IMAGE], /--tag requires KEY=VALUE/],
       [
         ["create", "-v", "/data:/data", IMAGE],

@@ -79,14 +79,14 @@ describe("the keys of suspended sandboxes", () => {
     assert.equal(differences("box", keys, present), undefined);
   });
 
-  test("snapshot keys match another daemon build, with the difference reported", () => {
+  test("snapshot keys of another daemon version are accepted and reported", () => {
     const compared = (version: string): string | undefined =>
       differences("box", keys, { ...present, daemon: { ...present.daemon, version } });
     assert.match(compared("2") ?? "", /"qemu 1 0.1.0"; this is "qemu 2 0.1.0"/);
     assert.equal(compared("unknown"), undefined, "a daemon without /capabilities tells none");
   });
 
-  test("acceptBundle accepts snapshot keys of another agent and reports the difference", () => {
+  test("with acceptBundle, snapshot keys of another agent version are accepted and reported", () => {
     const compared = differences("box", keys, { ...present, agentVersion: "0.2.0" }, { acceptBundle: true });
     assert.match(compared ?? "", /this is "qemu 1 0\.2\.0"/);
   });

@@ -59,7 +59,7 @@ describe("two nodes", NEEDS_NAMESPACES, () => {
       await assertRefused(
         operation(),
         "NOT_FOUND",
-        /; the node node-1 has one of that name$/,
+        /; the node node-1 has a sandbox of that name$/,
         /^make the call on that node/,
       );
     await assertRefused(

@@ -109,11 +109,11 @@ export class KeptInput {
     // Input that the agent had acknowledged is not kept any more, so it cannot be sent again: the command would miss a
     // part of its input.
     if (takenBytes < 0) {
-      const had = `the agent has ${offset} bytes of the command's standard input, although it had acknowledged ${this.#offset}`;
+      const had = `the agent had acknowledged ${this.#offset} bytes of the command's standard input, but now has only ${offset}`;
       throw failure(
         "ABORTED",
         "INPUT_LOST",
-        `${had}: the rest is lost, for example because the sandbox was rolled back`,
+        `${had}: the difference is lost, for example because the sandbox was rolled back to a snapshot`,
       );
     }
     this.#offset = offset;

@@ -70,8 +70,6 @@ const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
     SHUTTING_DOWN: "the sandbox is shutting down: there is nothing to do here",
-    TOO_MANY_CONNECTIONS: "close a connection, or make several calls over the same one",
-    TOO_MANY_EXECS: "wait until a command has ended",
     CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
     SIZE_MISMATCH: "the content changed at its source: write it again",
     DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",

@@ -32,12 +32,13 @@ the current address and credentials, until SIGINT or SIGTERM. Does not count as 
     count: { argument: "N", help: "with --watch: exit after this many checks" },
     ...CONNECTION_OPTIONS,
   },
-  notes: `With --json, the fields of the schema (HealthResponse): "alive", "ready", "ready_cmd_exit", "last_user_activity",
-"guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and "idle_declared" once the
-workload has declared itself idle. With several addresses, or with a vsock address, "address_in_use" is the one that
-answers.
-With --watch, one object a line for each check: "time" and "state". If "state" is "up", also "round_trip_ms",
-"clock_error_ms" (guest minus host), "agent_version", "address_in_use" and "health"; if it is "lost", "error".`,
+  notes: `With --json, prints one object with the fields of HealthResponse in the schema: "alive", "ready", "ready_cmd_exit",
+"last_user_activity", "guest_time", "frozen", "thawed_without_duties", "process_env_version", "services", and
+"idle_declared" once the workload has declared itself idle. If you gave several addresses or a vsock address,
+"address_in_use" is the address that guestctl has connected to.
+With --json and --watch, prints one line with an object for each check. It has "time" and "state". If "state" is "up",
+the object also has "round_trip_ms", "clock_error_ms" (the guest's time minus the host's), "agent_version",
+"address_in_use" and "health"; if "state" is "lost", it has "error".`,
   statuses: "0 if it is ready, 1 if not, 125 if it did not answer. With --watch, the last check determines the status.",
   examples: [
     "health --address 127.0.0.1:7071 --credentials ./creds",

@@ -19,7 +19,7 @@ const TITLES = ["PID", "PPID", "USER", "STATE", "STARTED", "CPU TIME", "MEMORY",
 
 export const ps: Command = defineCommand({
   usage: ["ps [options] [NAME|PID...]"],
-  about: `Lists the processes of a sandbox: of its workload and commands, with everything that they have started, even if the
+  about: `Lists the processes of a sandbox: the workload, the commands, and all processes that these have started, even if a
 command itself has ended. NAME is the name of a kept command, or "workload". Requires no program in the image. Does not
 count as user activity.`,
   options: {

@@ -138,13 +138,14 @@ session ran before the steps; 125 if guestctl failed.`,
 export const restoreSequence: Command = defineCommand({
   usage: ["restore-sequence [options]"],
   about:
-    "Does what a node agent does after a restore, in this order: restore steps, a new connection, the POST_RESTORE hook,\n" +
-    "Health. If the guest's clock is then off by more than 50 ms, the restore steps are repeated.",
+    "Does everything that a sandbox needs after a restore: runs the restore steps, reconnects, runs the POST_RESTORE hook,\n" +
+    "and calls Health. If the guest's clock is then off by more than 50 ms, runs the restore steps once more.",
   options: { timeout: HOOK_TIMEOUT, ...DUTIES_OPTIONS, ...CONNECTION_OPTIONS },
-  notes: `With --json, one object: "duties" (the restore steps, as for "restore"), "thawed_without_duties" (the session was
-frozen, but ran before the restore steps), "repeated" (null, or the repeated "duties" with the "clock_error_ms" before
-them), "hook" (as for "hook"), "health" (as for "health"), "clock_error_ms" (guest minus host, at the end) and
-"duration_ms".`,
+  notes: `With --json, prints one object. "duties", "hook" and "health" have the fields that "guestctl restore", "guestctl hook"
+and "guestctl health" print with --json. "thawed_without_duties" is true if the session was frozen, but ran before the
+restore steps. "clock_error_ms" is the guest's time minus the host's, after all steps. If the restore steps ran a second
+time, "repeated" has the "duties" of the second time, and the "clock_error_ms" that was the reason; otherwise it is
+null. "duration_ms" is the time that everything took.`,
   statuses: `0 if everything succeeded; 1 if a restore step failed, the session ran before the restore steps, the clock
 is off by more than 100 ms, the hook failed, or the workload is not ready; 125 if guestctl failed.`,
   examples: ["restore-sequence --timeout 10s", "restore-sequence --json | jq .duties.clock_drift_ms"],

@@ -212,7 +212,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   if (new Set(remote).size < 2) return first;
   throw new UsageError(
     first === undefined || second === undefined
-      ? `name the sandbox ${first ?? second} in all paths, or in none and with --sandbox`
+      ? `only some paths name the sandbox ${first ?? second}; begin each path in the sandbox with "${first ?? second}:"`
       : `between two sandboxes: guestctl cp ${first}:/PATH - | guestctl cp - ${second}:/DIR`,
   );
 }

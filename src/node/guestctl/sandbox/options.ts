@@ -19,10 +19,10 @@ export const ENVIRONMENT_OPTIONS = {
 /** Options of every command that restores a sandbox. */
 export const RESTORE_OPTIONS = {
   "accept-bundle": {
-    help: "restore even if the hypervisor or the agent version differs from the one at the suspension",
+    help: "restore even if the hypervisor or the agent version has changed since the suspension",
   },
   "accept-unfrozen": {
-    help: "with --env: restore even if the freeze failed, although processes may then have used the old secrets",
+    help: "with --env, continue even if the session was not frozen: its processes may have used the old secrets",
   },
   "min-agent": {
     argument: "VERSION",

@@ -29,7 +29,8 @@ export async function unbroken<Value>(
   const onSignal = (signal: NodeJS.Signals): void => {
     const atRisk = node.atRisk ?? (isEndless ? [] : undefined);
     if (atRisk === undefined || (first !== undefined && atRisk.length === 0)) {
-      if (atRisk !== undefined) say(`${signal}: ends now; "guestctl sandbox sweep" removes what is incomplete`);
+      if (atRisk !== undefined)
+        say(`${signal}: guestctl exits now; "guestctl sandbox sweep" removes unfinished sandboxes`);
       stop();
       host.kill(host.pid, signal);
       return;
@@ -40,8 +41,9 @@ export async function unbroken<Value>(
       return;
     }
     const because = atRisk.length === 0 ? "" : ` (${atRisk.join("; ")})`;
-    const again = first === undefined ? "; another signal ends guestctl as soon as nothing can be lost" : " yet";
-    say(`${signal}: ${first === undefined ? "waiting until this is done" : "cannot end"}${because}${again}`);
+    const again = "another signal ends guestctl as soon as nothing can be lost";
+    if (first === undefined) say(`${signal}: waiting until this is done${because}; ${again}`);
+    else say(`${signal}: guestctl cannot exit yet${because}; ${again}`);
     first ??= signal;
   };
   const stop = (): void => {

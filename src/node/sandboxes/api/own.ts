@@ -40,6 +40,6 @@ async function unknown({ substrate }: Known, name: string, error: SandboxError):
   const all = await substrate.instances({}).catch(() => []);
   const { [NODE_TAG]: owner } = all.find((instance) => instance.name === name)?.tags ?? {};
   if (owner === undefined) return error;
-  const message = `${error.message}; the node ${owner} has one of that name`;
+  const message = `${error.message}; the node ${owner} has a sandbox of that name`;
   return new SandboxError("NOT_FOUND", message, undefined, { remedy: { kind: "elsewhere", name } });
 }

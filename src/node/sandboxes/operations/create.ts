@@ -129,7 +129,7 @@ async function checkSizes(
     ["overlaySize", sizeBytesOf(overlaySize) ?? 0, capacity.diskBytes || Infinity],
   ] as const) {
     if (wanted <= most) continue;
-    const message = `${field} requires ${amount(field, wanted)}; the host has ${amount(field, most)} for all sandboxes`;
+    const message = `${field} is ${amount(field, wanted)}, but the host has only ${amount(field, most)} for all sandboxes`;
     throw new SandboxError("CAPABILITY_MISSING", message);
   }
 }
@@ -155,7 +155,8 @@ function withLimits(error: unknown, { vcpus = 0, memory = "0B", overlaySize = "0
   const over = USUAL_LIMITS.find(([field, most]) => wanted[field] > most);
   if (over === undefined) return error;
   const [field, most, key] = over;
-  const message = `${field} requires ${amount(field, wanted[field])}, which may exceed the daemon's limit for an instance, by default ${amount(field, most)}: ${error.message}`;
+  const limit = `the daemon's limit for an instance (by default ${amount(field, most)})`;
+  const message = `${field} is ${amount(field, wanted[field])}, which may exceed ${limit}: ${error.message}`;
   const nextStep = `ask for less, or raise ${key} in the daemon's configuration`;
   return new SandboxError("CAPABILITY_MISSING", message, error, { nextStep });
 }

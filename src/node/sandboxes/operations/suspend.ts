@@ -191,7 +191,9 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
  */
 export function unreached(name: string, because = "the daemon gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;
-  const nextStep = "remove it; or, if its hypervisor has ended, let the operator delete the socket, and resume it";
+  const nextStep =
+    "remove the sandbox; or, to keep it if the hypervisor has exited, let the daemon's operator delete the " +
+    "hypervisor's socket, and then resume the sandbox";
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 

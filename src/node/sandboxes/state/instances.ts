@@ -71,7 +71,10 @@ export class Instances {
   async existing(entry: SandboxEntry): Promise<Instance> {
     const instance = await this.find(entry);
     if (instance !== undefined) return instance;
-    throw new SandboxError("NOT_FOUND", `the instance of ${entry.name} is gone; remove the sandbox`);
+    throw new SandboxError(
+      "NOT_FOUND",
+      `the daemon has no instance of the sandbox ${entry.name} any more; remove the sandbox`,
+    );
   }
 
   /**

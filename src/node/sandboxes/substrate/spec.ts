@@ -65,19 +65,19 @@ const IDLE_ACTIONS: ReadonlySet<unknown> = new Set<IdleAction>(["none", "standby
  */
 const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (value: unknown) => boolean]>> = {
   image: ["an image reference", isText],
-  name: ["lowercase letters, digits and dashes, at most 48", isName],
+  name: ["1 to 48 lowercase letters, digits and dashes, without a dash at the beginning or end", isName],
   process: ["an object", isObject],
   hooks: ["an object", isObject],
   tags: [
-    `at most ${TAGS_LIMIT - OWN_TAGS} texts of ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are the node's own`,
+    `at most ${TAGS_LIMIT - OWN_TAGS} strings of ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-; keys that begin with svc. are reserved for the node`,
     isTags,
   ],
   network: ["an object", isObject],
-  hypervisor: ["the name of one", isText],
-  vcpus: ["a whole number from 1 up", (value) => Number.isSafeInteger(value) && Number(value) >= 1],
+  hypervisor: ['the name of a hypervisor, such as "qemu"', isText],
+  vcpus: ["a whole number of 1 or more", (value) => Number.isSafeInteger(value) && Number(value) >= 1],
   memory: ['a size with its unit, such as "1GB"', isSize],
   overlaySize: ['a size with its unit, such as "10GB"', isSize],
-  ttlMs: ["a number of milliseconds above 0", (value) => Number.isSafeInteger(value) && Number(value) > 0],
+  ttlMs: ["a positive whole number of milliseconds", (value) => Number.isSafeInteger(value) && Number(value) > 0],
   idleAction: ["none, standby or stop", (value) => IDLE_ACTIONS.has(value)],
 };
 
@@ -86,17 +86,18 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
  * implement.
  */
 export function checkSpec(spec: SandboxSpec): void {
-  if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "a sandbox requires an object with an image");
+  if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "the spec of a sandbox must be an object with an image");
   for (const [field, value] of Object.entries(spec) as [string, unknown][]) {
     const rule = Object.hasOwn(FIELDS, field) ? FIELDS[field as keyof SandboxSpec] : undefined;
     if (rule === undefined)
-      throw new SandboxError("INVALID_SPEC", `there is no field ${JSON.stringify(field)} of a sandbox`);
+      throw new SandboxError("INVALID_SPEC", `the spec of a sandbox has no field ${JSON.stringify(field)}`);
     const [wanted, is] = rule;
-    if (value !== undefined && !is(value)) throw new SandboxError("INVALID_SPEC", `${field} requires ${wanted}`);
+    if (value !== undefined && !is(value)) throw new SandboxError("INVALID_SPEC", `${field} must be ${wanted}`);
   }
   if (spec.image === undefined) throw new SandboxError("INVALID_SPEC", "image is missing");
   const unknown = Object.keys(spec.network ?? {}).find((field) => field !== "egress");
-  if (unknown !== undefined) throw new SandboxError("INVALID_SPEC", `there is no field network.${unknown}`);
+  if (unknown !== undefined)
+    throw new SandboxError("INVALID_SPEC", `the spec of a sandbox has no field network.${unknown}`);
   const { egress } = spec.network ?? {};
   if (egress !== undefined && egress.enabled !== false) {
     const message = "network.egress is not enforced by the substrate (egressControl is false); leave it out";
@@ -116,14 +117,14 @@ export function sizeBytesOf(text: string): number | undefined {
 /** Throws SandboxError (INVALID_SPEC) for an invalid node id. It must be valid as the value of a tag. */
 export function checkNodeId(nodeId: string): void {
   if (isTagText(nodeId, TAG_VALUE_CHARACTERS)) return;
-  const message = `nodeId requires 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, as it is the value of a tag`;
+  const message = `nodeId must be 1 to ${TAG_VALUE_CHARACTERS} letters, digits, spaces and _.:/=+@-, because it becomes the value of a tag`;
   throw new SandboxError("INVALID_SPEC", message);
 }
 
 /** Throws SandboxError (INVALID_SPEC) for an invalid name of a sandbox or snapshot. */
 export function checkName(name: string): void {
   const [wanted, is] = FIELDS.name;
-  if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name requires ${wanted}, not ${JSON.stringify(name)}`);
+  if (!is(name)) throw new SandboxError("INVALID_SPEC", `a name must be ${wanted}, not ${JSON.stringify(name)}`);
 }
 
 export function randomName(prefix: string): string {

@@ -231,7 +231,7 @@ describe("SetAttributes", () => {
       assert.equal(await reasonOf(calls.setAttributes(request)), reason);
   });
 
-  it("FileTree calls change nothing elsewhere while their paths are swapped for links", NEEDS_ROOT, async () => {
+  it("FileTree calls never leave `beneath`, even if directories become symlinks meanwhile", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const inside = directory.at("inside");
     for (const name of ["inside", "outside"]) await fs.mkdir(directory.at(name));
