@@ -1,10 +1,10 @@
-import { type LentBytes, Loan } from "./incoming.ts";
+import { type BorrowedBytes, BorrowedBuffer } from "./incoming.ts";
 
 /** Sizes of the buffers of a BufferPool, and limits for its memory. */
 export interface BufferPoolSizes {
   /** Regular size of a buffer, which is also the largest size. */
   readonly fullBytes: number;
-  /** Size of a buffer while memory is tight, which means that more than `tightAboveBytes` are lent. */
+  /** Size of a buffer while memory is tight, which means that more than `tightAboveBytes` are in use. */
   readonly tightBytes: number;
   readonly tightAboveBytes: number;
   /** Total size of the free buffers that are kept while any transfer runs. */
@@ -23,20 +23,20 @@ export class BufferPool {
   readonly #full: Uint8Array[] = [];
   readonly #tight: Uint8Array[] = [];
   #users = 0;
-  #lentBytes = 0;
+  #borrowedBytes = 0;
   #freeBytes = 0;
 
   constructor(sizes: BufferPoolSizes) {
     this.#sizes = sizes;
   }
 
-  /** Whether so much memory is lent that each user should take only one small buffer. */
+  /** Whether so much memory is in use that each user should acquire only one small buffer. */
   get tight(): boolean {
-    return this.#lentBytes > this.#sizes.tightAboveBytes;
+    return this.#borrowedBytes > this.#sizes.tightAboveBytes;
   }
 
-  get lentBytes(): number {
-    return this.#lentBytes;
+  get borrowedBytes(): number {
+    return this.#borrowedBytes;
   }
 
   /** Total size of the free buffers. */
@@ -44,7 +44,7 @@ export class BufferPool {
     return this.#freeBytes;
   }
 
-  /** Call it before the first loan of a transfer, and the returned function once when the transfer has ended. */
+  /** Call this before a transfer acquires its first buffer, and call the returned function once the transfer has ended. */
   enter(): () => void {
     this.#users += 1;
     return () => {
@@ -57,19 +57,19 @@ export class BufferPool {
   }
 
   /**
-   * Lends a buffer of at most `wantedBytes`. The result is a plain Uint8Array, not a Buffer, because borrowers rely on
-   * `slice`, which copies for a Uint8Array but not for a Buffer.
+   * Returns a buffer of at most `wantedBytes`, which the caller must release. It is a plain Uint8Array, because callers
+   * rely on `slice`, which copies for a Uint8Array but not for a Buffer.
    */
-  lend(wantedBytes: number = this.#sizes.fullBytes): LentBytes {
+  acquire(wantedBytes: number = this.#sizes.fullBytes): BorrowedBytes {
     const { fullBytes, tightBytes } = this.#sizes;
     const sizeBytes = Math.max(SMALLEST_BYTES, Math.min(wantedBytes, this.tight ? tightBytes : fullBytes));
     const bytes = this.#takeFree(sizeBytes) ?? new Uint8Array(sizeBytes);
-    this.#lentBytes += sizeBytes;
-    return new Loan(bytes, this.#reclaim);
+    this.#borrowedBytes += sizeBytes;
+    return new BorrowedBuffer(bytes, this.#reclaim);
   }
 
   readonly #reclaim = (bytes: Uint8Array): void => {
-    this.#lentBytes -= bytes.length;
+    this.#borrowedBytes -= bytes.length;
     this.#keep(bytes);
   };
 

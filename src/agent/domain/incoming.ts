@@ -1,15 +1,15 @@
 /** Bytes in memory that has another owner, such as a buffer pool. */
-export interface LentBytes {
+export interface BorrowedBytes {
   readonly bytes: Uint8Array;
   /** Returns the memory to its owner. */
   release(): void;
 }
 
 /**
- * Bytes on loan. Only the first call of release() has an effect. This is a class, because an object with a closure
- * takes six times the memory.
+ * A buffer that must be released. Only the first call of release() has an effect. This is a class, because an object
+ * with a closure takes six times the memory.
  */
-export class Loan implements LentBytes {
+export class BorrowedBuffer implements BorrowedBytes {
   readonly bytes: Uint8Array;
   #back: ((bytes: Uint8Array) => void) | undefined;
 

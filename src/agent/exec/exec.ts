@@ -83,8 +83,8 @@ export class Exec {
   run(request: ExecRequest, client: ExecClient): Promise<void> {
     const { signal } = client;
     const { timeoutMs, stdio } = request;
-    // Neither this function nor #attend may keep the request (up to 4 MiB of arguments) alive while the command runs.
-    const run = this.#attend(this.#start(request, signal), {
+    // Neither this function nor #runAttached may keep the request (up to 4 MiB of arguments) alive while the command runs.
+    const run = this.#runAttached(this.#start(request, signal), {
       timeoutMs,
       inTerminal: stdio.kind === "terminal",
       ...client,
@@ -289,16 +289,16 @@ export class Exec {
     }
   }
 
-  async #attend(
+  async #runAttached(
     starting: Promise<ChildProcess>,
-    attended: ExecClient & Pick<ExecCallParts, "timeoutMs" | "inTerminal">,
+    attached: ExecClient & Pick<ExecCallParts, "timeoutMs" | "inTerminal">,
   ): Promise<void> {
     const { activity, sessionClock } = this.#parts;
     const child = await starting;
     let command: RunningCommand | undefined;
-    await runCall({ ...attended, child, activity, sessionClock }, (running) => {
+    await runCall({ ...attached, child, activity, sessionClock }, (running) => {
       command = running;
-      this.#commands.set(running, attended.address);
+      this.#commands.set(running, attached.address);
       if (this.#closed !== undefined) running.endBy("tree", TERMINATE);
     }).finally(() => command && this.#commands.delete(command));
   }

@@ -1,6 +1,6 @@
 import { HpackDecoder, type SecretField } from "./hpack.ts";
 import type { Http2Limits } from "./limits.ts";
-import { calmError, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
+import { enhanceYourCalm, Flag, frameSizeError, FrameType, protocolError } from "./protocol.ts";
 import { areTrailers, type RequestFields, requestFields } from "./request-fields.ts";
 
 /** Limits for caching a header block. The block of a typical request has some ten bytes and a token. */
@@ -99,7 +99,7 @@ export class HeaderBlocks {
   continue(payload: Buffer): void {
     const { continuationFrames } = this.#limits;
     if (++this.#continuations > continuationFrames)
-      throw calmError(`more than ${continuationFrames} CONTINUATION frames`);
+      throw enhanceYourCalm(`more than ${continuationFrames} CONTINUATION frames`);
     this.#checkSize(this.#block.length + payload.length);
     const partial = this.#block;
     this.#block = Buffer.concat([partial, payload]);
@@ -125,7 +125,7 @@ export class HeaderBlocks {
 
   #checkSize(sizeBytes: number): void {
     const { headerListBytes } = this.#limits;
-    if (sizeBytes > headerListBytes) throw calmError(`a header block of more than ${headerListBytes} bytes`);
+    if (sizeBytes > headerListBytes) throw enhanceYourCalm(`a header block of more than ${headerListBytes} bytes`);
   }
 
   #decode(block: Buffer): DecodedBlock {

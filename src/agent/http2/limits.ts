@@ -1,6 +1,6 @@
 import { Budget } from "../domain/index.ts";
 import type { Output } from "./output.ts";
-import { calmError } from "./protocol.ts";
+import { enhanceYourCalm } from "./protocol.ts";
 
 /** Default limits of an HTTP/2 connection. Each comment names the error code that is sent if the limit is exceeded. */
 export const DEFAULT_HTTP2_LIMITS = {
@@ -122,7 +122,7 @@ export class FloodGuard {
   }
 
   #spend(what: string, cost: number): void {
-    if (!this.#budget.spend(this.#nowMs(), cost)) throw calmError(`too many ${what}`);
+    if (!this.#budget.spend(this.#nowMs(), cost)) throw enhanceYourCalm(`too many ${what}`);
   }
 
   /** Counts a small frame that must be answered. */
@@ -130,7 +130,8 @@ export class FloodGuard {
     this.smallFrame(what);
     this.#queued++;
     this.#unwritten++;
-    if (this.#unwritten > this.#limits.unwrittenAnswers) throw calmError("too many unanswered SETTINGS and PINGs");
+    if (this.#unwritten > this.#limits.unwrittenAnswers)
+      throw enhanceYourCalm("too many unanswered SETTINGS and PINGs");
   }
 
   /** The queued answers were passed to the socket. They count against the limit until they are written. */

@@ -85,6 +85,6 @@ export function frameSizeError(problem: string): ConnectionError {
 }
 
 /** The error for a peer that sends too many frames of a kind that is allowed: ENHANCE_YOUR_CALM. */
-export function calmError(problem: string): ConnectionError {
+export function enhanceYourCalm(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.ENHANCE_YOUR_CALM, problem);
 }

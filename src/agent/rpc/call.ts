@@ -3,7 +3,7 @@ import {
   AgentError,
   type Allowance,
   type Instant,
-  type LentBytes,
+  type BorrowedBytes,
   MESSAGE_LIMIT_BYTES,
   type Share,
   TIMER_LIMIT_MS,
@@ -134,7 +134,7 @@ export class Call implements StreamConsumer {
    * message: a short path would keep a large message in memory until the call ends, without counting against a limit.
    * So the fields of a large message are copied. Throws AgentError as `decodeMessage` does.
    */
-  decode<Desc extends DescMessage>(schema: Desc, message: LentBytes): MessageShape<Desc> {
+  decode<Desc extends DescMessage>(schema: Desc, message: BorrowedBytes): MessageShape<Desc> {
     const { bytes } = message;
     if (bytes.length < LARGE_MESSAGE_BYTES) return decodeMessage(schema, bytes);
     try {

@@ -1,4 +1,4 @@
-import { type AgentError, type Incoming, type LentBytes, Loan, type Share } from "../domain/index.ts";
+import { type AgentError, type Incoming, type BorrowedBytes, BorrowedBuffer, type Share } from "../domain/index.ts";
 import type { Http2Stream } from "../http2/index.ts";
 import { MessageReader, wrongMessageCount } from "./framing.ts";
 import { MessageBuffers, type SpareMemory } from "./message-buffers.ts";
@@ -46,7 +46,7 @@ export class RequestMessages {
   }
 
   /** The next message; undefined if there is none. Throws AgentError if the request failed. */
-  next(): Promise<LentBytes | undefined> {
+  next(): Promise<BorrowedBytes | undefined> {
     return new Promise((resolve, reject) => {
       this.each(
         (message) => {
@@ -62,18 +62,18 @@ export class RequestMessages {
     });
   }
 
-  #shift(): LentBytes | undefined {
+  #shift(): BorrowedBytes | undefined {
     const message = this.#queue.shift();
     if (message === undefined) return undefined;
     this.#queuedBytes -= message.length + MESSAGE_OVERHEAD_BYTES;
     if (message.length > LARGE_MESSAGE_BYTES || this.#isSingle) this.#takenBytes += message.length;
     this.#account(this.#heldBytes);
-    return new Loan(message, this.#release);
+    return new BorrowedBuffer(message, this.#release);
   }
 
   /** For a request of exactly one message: calls back in the tick in which the request ends or is rejected. */
-  only(got: (message: LentBytes) => void, failed: (error: Error) => void): void {
-    let only: LentBytes | undefined;
+  only(got: (message: BorrowedBytes) => void, failed: (error: Error) => void): void {
+    let only: BorrowedBytes | undefined;
     this.#isSingle = true;
     this.each(
       (message) => {
@@ -97,7 +97,7 @@ export class RequestMessages {
   }
 
   /** Calls `onItem` with each message, in the tick in which it arrives. */
-  readonly each: Incoming<LentBytes> = (take, over) => {
+  readonly each: Incoming<BorrowedBytes> = (take, over) => {
     const takeAll = (): void => {
       try {
         for (let message = this.#shift(); message !== undefined; message = this.#shift()) {

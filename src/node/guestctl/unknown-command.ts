@@ -1,5 +1,5 @@
 import { nearest } from "../../shared/text.ts";
-import { commandElsewhere, type Host, leadingOptionElsewhere, reportFailure, UsageError } from "./cli/index.ts";
+import { hintForCommand, type Host, hintForLeadingOption, reportFailure, UsageError } from "./cli/index.ts";
 import { COMMANDS } from "./commands/index.ts";
 
 /** Reports a command line without a valid command, and what was probably meant. Returns the exit status. */
@@ -20,9 +20,9 @@ function problemOf(name: string | undefined, leading: readonly string[]): string
       [...leading, "--help", "--version"].filter((option) => option.startsWith("--")),
     );
     const likely = meant === undefined ? "the options of a command follow its name" : `did you mean ${meant}?`;
-    return `unknown option ${JSON.stringify(name)} before the command; ${leadingOptionElsewhere(name) ?? likely}`;
+    return `unknown option ${JSON.stringify(name)} before the command; ${hintForLeadingOption(name) ?? likely}`;
   }
-  const advice = commandElsewhere(name) ?? likelyCommand(name) ?? programOf(name);
+  const advice = hintForCommand(name) ?? likelyCommand(name) ?? programOf(name);
   return `unknown command ${JSON.stringify(name)}${advice === undefined ? "" : `; ${advice}`}`;
 }
 

@@ -17,49 +17,49 @@ test("a buffer pool reuses its buffers during use and frees them afterwards", ()
   for (const keptAtRestBytes of [0, FULL]) {
     const pool = new BufferPool({ ...SIZES, keptAtRestBytes });
     const leave = pool.enter();
-    const lent = Array.from({ length: 5 }, () => pool.lend());
-    lent[0]?.release();
+    const borrowed = Array.from({ length: 5 }, () => pool.acquire());
+    borrowed[0]?.release();
     assert.equal(pool.freeBytes, FULL);
-    const again = pool.lend();
-    assert.equal(again.bytes, lent[0]?.bytes);
-    for (const loan of lent) loan.release();
+    const again = pool.acquire();
+    assert.equal(again.bytes, borrowed[0]?.bytes);
+    for (const loan of borrowed) loan.release();
     assert.equal(pool.freeBytes, 3 * FULL);
     leave();
     assert.equal(pool.freeBytes, keptAtRestBytes);
     again.release();
-    assert.deepEqual([pool.lentBytes, pool.freeBytes], [0, keptAtRestBytes]);
+    assert.deepEqual([pool.borrowedBytes, pool.freeBytes], [0, keptAtRestBytes]);
   }
 });
 
 test("releasing a pool buffer twice returns it only once", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
-  const first = pool.lend();
-  pool.lend();
+  const first = pool.acquire();
+  pool.acquire();
   first.release();
   first.release();
-  assert.deepEqual([pool.lentBytes, pool.freeBytes], [FULL, FULL]);
-  assert.notEqual(pool.lend().bytes, pool.lend().bytes);
+  assert.deepEqual([pool.borrowedBytes, pool.freeBytes], [FULL, FULL]);
+  assert.notEqual(pool.acquire().bytes, pool.acquire().bytes);
 });
 
 test("the buffer pool serves a small request with a separate, temporary buffer", () => {
   const pool = new BufferPool({ ...SIZES, keptAtRestBytes: FULL });
-  assert.equal(pool.lend(0).bytes.length, 4096);
-  const small = pool.lend(5_000);
+  assert.equal(pool.acquire(0).bytes.length, 4096);
+  const small = pool.acquire(5_000);
   assert.equal(small.bytes.length, 5_000);
   small.release();
   assert.equal(pool.freeBytes, 0);
 });
 
-test("a buffer pool that is mostly lent out lends only smaller buffers", () => {
+test("a buffer pool that is mostly in use hands out smaller buffers", () => {
   const pool = new BufferPool(SIZES);
-  const lent = [];
-  while (!pool.tight) lent.push(pool.lend());
-  assert.equal(pool.lentBytes, 5 * FULL);
-  lent.push(pool.lend());
-  assert.equal(lent.at(-1)?.bytes.length, TIGHT);
-  for (const loan of lent) loan.release();
-  assert.equal(pool.lentBytes, 0);
-  assert.equal(pool.lend().bytes.length, FULL);
+  const borrowed = [];
+  while (!pool.tight) borrowed.push(pool.acquire());
+  assert.equal(pool.borrowedBytes, 5 * FULL);
+  borrowed.push(pool.acquire());
+  assert.equal(borrowed.at(-1)?.bytes.length, TIGHT);
+  for (const loan of borrowed) loan.release();
+  assert.equal(pool.borrowedBytes, 0);
+  assert.equal(pool.acquire().bytes.length, FULL);
 });
 
 const MINUTE_MS = 60_000;

@@ -7,7 +7,7 @@ import { timestampFromMs } from "@bufbuild/protobuf/wkt";
 import { freePort } from "../../../scripts/machine/free-port.ts";
 import { plain } from "../../../src/node/client/plain.ts";
 import { GuestError } from "../../../src/node/client/index.ts";
-import { newsOf, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/commands/health-watch.ts";
+import { changesIn, type Sample, type Seen, seenWith } from "../../../src/node/guestctl/commands/health-watch.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
 import {
   assertRefused,
@@ -47,7 +47,7 @@ function lost(atMs: number, message = "connect ECONNREFUSED"): Sample {
 function changesOf(samples: readonly Sample[]): string[] {
   let seen: Seen = {};
   return samples.flatMap((sample) => {
-    const news = newsOf(seen, sample);
+    const news = changesIn(seen, sample);
     seen = seenWith(seen, sample);
     return news;
   });

@@ -62,10 +62,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const asleep = await sandbox("standby", "box", "--freeze", "off");
     const words = "box sleeps; PRE_SNAPSHOT: not configured; session not frozen\n";
     assert.deepEqual([asleep.exitCode, asleep.stdout], [0, words]);
-    assert.match(
-      (await sandbox("status", "box")).stdout,
-      /\nstate: +Standby\n(?:.*\n)*came to rest: +PRE_SNAPSHOT: not/,
-    );
+    assert.match((await sandbox("status", "box")).stdout, /\nstate: +Standby\n(?:.*\n)*suspension: +PRE_SNAPSHOT: not/);
     const resumed = await sandbox("resume", "box");
     assert.equal(resumed.exitCode, 1);
     assert.equal(
@@ -73,7 +70,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
       resumed.stdout.replace(/^box: the guest's clock .*\n/m, ""),
       `box: not all restore steps could be done: clock_set:EPERM [DUTIES_DEGRADED]\nbox runs; POST_RESTORE: not configured; workload ready; agent ${AGENT_VERSION}\n`,
     );
-    assert.doesNotMatch((await sandbox("status", "box")).stdout, /came to rest/);
+    assert.doesNotMatch((await sandbox("status", "box")).stdout, /suspension/);
     const { snapshot, source } = await json("snapshot", "box", "--name", "taken");
     assert.equal((snapshot as Json)["source"], "box");
     // Without a writable cgroup2 hierarchy nothing can be frozen.

@@ -17,7 +17,7 @@ import {
   warningsOf,
 } from "./node.ts";
 import { HttpSubstrate, IMAGE, MISSING } from "./substrate.ts";
-import { demandAgent } from "../../../src/node/sandboxes/state/demands.ts";
+import { requireAgent } from "../../../src/node/sandboxes/state/requirements.ts";
 import type { SandboxError } from "../../../src/node/sandboxes/substrate/errors.ts";
 import type { JournalEntry } from "../../../src/node/sandboxes/state/journal.ts";
 import { AGENT_VERSION } from "../../../src/shared/version.ts";
@@ -170,7 +170,7 @@ test("agent versions are compared as semver; an unknown version is too old", () 
     ["nonsense", "0.0.1", false],
   ] as const) {
     const entry = { name: "box", agentVersion: has } as JournalEntry;
-    const ask = (): void => demandAgent(entry, least);
+    const ask = (): void => requireAgent(entry, least);
     if (isEnough) ask();
     else assert.throws(ask, ({ code }: SandboxError) => code === "AGENT_TOO_OLD", `${has} for ${least}`);
   }

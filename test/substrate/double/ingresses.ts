@@ -44,7 +44,7 @@ export class Ingresses {
     return this.#turn.run(async () => {
       const all = this.#records.all();
       const resolved = rules.map((rule) => this.#resolved(rule));
-      for (const rule of resolved) demandFree(rule, all);
+      for (const rule of resolved) requireFree(rule, all);
       const ingress = { id: newId(), name, tags, rules: resolved, created_at: new Date().toISOString() };
       try {
         await this.#proxy?.load(rulesOf([...all, ingress]));
@@ -74,7 +74,7 @@ export class Ingresses {
 }
 
 /** One rule for each hostname and port, compared letter by letter (manager.go:334-344). @throws ApiFailure */
-function demandFree(rule: Rule, all: readonly IngressRecord[]): void {
+function requireFree(rule: Rule, all: readonly IngressRecord[]): void {
   const { hostname } = rule.match;
   const isSame = (other: Rule): boolean =>
     other.match.hostname === hostname && listenPortOf(other) === listenPortOf(rule);

@@ -89,7 +89,7 @@ export class Instances {
   /** Boots a stopped instance from its disk. @throws ApiFailure */
   start(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
-      this.#demand(current, "Stopped");
+      this.#requireState(current, "Stopped");
       return this.#boot({ ...current, own: { ...current.own, isContinued: false } });
     });
   }
@@ -97,7 +97,7 @@ export class Instances {
   /** Asks the entrypoint to end, and cuts the machine off where it does not within 5 s. @throws ApiFailure */
   stop(instance: InstanceRecord): Promise<InstanceRecord> {
     return this.#change(instance, async (current) => {
-      this.#demand(current, "Running", "Initializing");
+      this.#requireState(current, "Running", "Initializing");
       await this.machines.end(current.id, LIMITS_MS.stop);
       return this.#records.save({ ...current, stopped_at: new Date().toISOString() });
     });
@@ -126,7 +126,7 @@ export class Instances {
     return this.#change(instance, async (current) => {
       // lib/instances/manager.go:590
       if (["Running", "Initializing"].includes(this.machines.stateOf(current))) return current;
-      this.#demand(current, "Standby");
+      this.#requireState(current, "Standby");
       await this.#continue(current);
       return current;
     });
@@ -242,7 +242,7 @@ export class Instances {
     return freeAddress(new Set(this.#records.all().flatMap(({ network }) => network.ip ?? [])));
   }
 
-  #demand(instance: InstanceRecord, ...states: readonly InstanceState[]): void {
+  #requireState(instance: InstanceRecord, ...states: readonly InstanceState[]): void {
     const state = this.machines.stateOf(instance);
     if (!states.includes(state)) throw invalidState(`instance is ${state}, and has to be ${states.join(" or ")}`);
   }

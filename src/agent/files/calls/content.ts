@@ -1,4 +1,4 @@
-import { AgentError, type LentBytes } from "../../domain/index.ts";
+import { AgentError, type BorrowedBytes } from "../../domain/index.ts";
 import type { NewFile } from "../entries/new-file.ts";
 import { operationReturned } from "./failure.ts";
 import { pathText } from "./location.ts";
@@ -32,7 +32,7 @@ export interface ContentParts {
 export class Content {
   readonly #parts: ContentParts;
   #sizeBytes = 0n;
-  #batch: LentBytes[] = [];
+  #batch: BorrowedBytes[] = [];
   #batchBytes = 0;
   #writing: Promise<void> | undefined;
 
@@ -44,7 +44,7 @@ export class Content {
    * Adds a piece and releases it once it is written. If a batch is being written, returns a promise for backpressure,
    * which rejects if the write fails. Throws AgentError if the content exceeds its declared size.
    */
-  write(piece: LentBytes): Promise<void> | undefined {
+  write(piece: BorrowedBytes): Promise<void> | undefined {
     const { length } = piece.bytes;
     this.#sizeBytes += BigInt(length);
     const { sizeBytes } = this.#parts.expected;

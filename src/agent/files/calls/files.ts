@@ -1,6 +1,6 @@
 import {
   type Incoming,
-  type LentBytes,
+  type BorrowedBytes,
   type ActivityClock,
   BufferPool,
   type Caller,
@@ -94,7 +94,7 @@ export class Files {
    * Creates or replaces a file atomically, once all of the content has arrived and was verified and synced to disk. A
    * failed write changes nothing.
    */
-  async write(request: WriteRequest, input: Incoming<LentBytes>, caller: Caller): Promise<WriteResult> {
+  async write(request: WriteRequest, input: Incoming<BorrowedBytes>, caller: Caller): Promise<WriteResult> {
     checkWriteRequest(request);
     const { newFileOwner } = this.#parts;
     const { signal } = caller;

@@ -1,4 +1,4 @@
-import type { BufferPool, BufferPoolSizes, LentBytes } from "../../domain/index.ts";
+import type { BufferPool, BufferPoolSizes, BorrowedBytes } from "../../domain/index.ts";
 import type { FileAttributes } from "../attributes.ts";
 import type { RegularFile } from "../open/regular-file.ts";
 import { operationReturned } from "./failure.ts";
@@ -69,16 +69,16 @@ class InFlightLimit {
   }
 
   /** Resolves with a buffer as soon as fewer buffers are in flight than allowed. Await it before the next call. */
-  async take(sizeBytes: number): Promise<LentBytes> {
+  async take(sizeBytes: number): Promise<BorrowedBytes> {
     while (this.#inFlight >= (this.#buffers.tight ? IN_FLIGHT_TIGHT : IN_FLIGHT)) {
       await new Promise<void>((resolve) => (this.#wake = resolve));
     }
     this.#inFlight += 1;
-    const lent = this.#buffers.lend(sizeBytes);
+    const borrowed = this.#buffers.acquire(sizeBytes);
     return {
-      bytes: lent.bytes,
+      bytes: borrowed.bytes,
       release: (): void => {
-        lent.release();
+        borrowed.release();
         this.#inFlight -= 1;
         this.#wake?.();
       },

@@ -313,11 +313,12 @@ export class TreeWriter implements AsyncDisposable {
     if (file === undefined) return;
     try {
       this.#signal.throwIfAborted();
-      const isElsewhere = this.#mounts.of(item.path) !== undefined && !this.#syncTargets.has(file.fileSystem ?? "");
+      const isOnOtherFileSystem =
+        this.#mounts.of(item.path) !== undefined && !this.#syncTargets.has(file.fileSystem ?? "");
       const { name } = splitPath(item.path);
       const commit = {
         exclusive: !this.#options.overwrite,
-        syncs: this.#options.syncs && isElsewhere,
+        syncs: this.#options.syncs && isOnOtherFileSystem,
         signal: this.#signal,
       };
       await file.commit({ path: name, ...this.#attributesOf(item), sizeBytes: item.sizeBytes }, commit);

@@ -1,5 +1,5 @@
 import type { Hash } from "node:crypto";
-import { FileSystemError, type Incoming, type LentBytes } from "../../domain/index.ts";
+import { FileSystemError, type Incoming, type BorrowedBytes } from "../../domain/index.ts";
 import type { FileOwner, FilePath } from "../attributes.ts";
 import { CreatedDirectories, ownerOf } from "../entries/created-directories.ts";
 import type { Leftovers } from "../entries/leftovers.ts";
@@ -17,7 +17,7 @@ export interface WriteParts {
   readonly tree: FileTree;
   readonly leftovers: Leftovers;
   readonly request: WriteRequest;
-  readonly input: Incoming<LentBytes>;
+  readonly input: Incoming<BorrowedBytes>;
   /** Number of files that are being written now, this one included. */
   readonly writers: () => number;
   /** Returns the owner of new files. */

@@ -11,7 +11,7 @@ const MEMORY_BYTES = 4 * 1024 * 1024;
 const PART_RECORDS = 1_024;
 /** O_TMPFILE of open(2), for which Node has no constant. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
-const HERE = Buffer.from(".");
+const CURRENT_DIRECTORY = Buffer.from(".");
 const writePart = promisify(write);
 
 /**
@@ -45,7 +45,7 @@ export class DeferredAttributes implements AsyncDisposable {
     try {
       const how = { step: "create", on: [descriptor] } as const;
       const flags = O_TMPFILE | constants.O_RDWR;
-      this.#file ??= await openIn(work, how, descriptor.fd, HERE, flags, { mode: 0o600 });
+      this.#file ??= await openIn(work, how, descriptor.fd, CURRENT_DIRECTORY, flags, { mode: 0o600 });
       const file = this.#file;
       const bytes = this.#records.slice(0);
       const position = this.#parts.reduce((sum, partBytes) => sum + partBytes, 0);

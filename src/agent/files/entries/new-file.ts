@@ -17,7 +17,7 @@ const NAME = 2;
 const SYNC = 4;
 const OVERWRITES = 8;
 const HAS_TEMPORARY = 16;
-const HERE = Buffer.from(".");
+const CURRENT_DIRECTORY = Buffer.from(".");
 const NONE = Buffer.alloc(0);
 
 export interface Commit {
@@ -43,11 +43,11 @@ export async function createFile(
   await using owned = new AsyncDisposableStack();
   owned.use(directory);
   let temporary: Buffer | undefined;
-  const file = await makeFile(directory, HERE, content, NONE, 0).catch(async (error: unknown) => {
+  const file = await makeFile(directory, CURRENT_DIRECTORY, content, NONE, 0).catch(async (error: unknown) => {
     if (!(error instanceof FileSystemError) || error instanceof FileSystemHung || error.step === "write") throw error;
     await leftovers.removeFrom(directory);
     temporary = temporaryName();
-    return makeFile(directory, HERE, content, temporary, 0);
+    return makeFile(directory, CURRENT_DIRECTORY, content, temporary, 0);
   });
   owned.move();
   return new NewFile(directory, file, new FileWriter(file.fd, options), temporary);

@@ -83,7 +83,7 @@ export class WatchedTree {
   #round = 1;
   /** Whether events were dropped, so that a rescan is reported at the end of this round. */
   #hasDropped = false;
-  #strays = 0;
+  #lastUnknownKey = 0;
   #unwatched: number[] = [];
   /** Whether the watched directory was removed or renamed. */
   isGone = false;
@@ -308,13 +308,13 @@ export class WatchedTree {
     }
     this.#directories.delete(directory.watch);
     // A removed directory was empty, so its former subdirectories have been moved elsewhere.
-    for (const child of directory.children) this.#astray(directory.detach(child.name));
+    for (const child of directory.children) this.#markPathUnknown(directory.detach(child.name));
   }
 
   /** The new path is unknown: forgets the directory, unless an event or a check finds it before the second tick. */
-  #astray(directory: WatchedDirectory | undefined): void {
+  #markPathUnknown(directory: WatchedDirectory | undefined): void {
     const move = { change: undefined, directory, isReported: false, isOld: false };
-    if (directory !== undefined) this.#moves.set((this.#strays -= 1), move);
+    if (directory !== undefined) this.#moves.set((this.#lastUnknownKey -= 1), move);
   }
 
   #list(directory: WatchedDirectory, text: string, report: Report): void {
@@ -356,9 +356,9 @@ export class WatchedTree {
     }
     // Since this event, a check has found the new parent below this directory, so the event is outdated. A later check
     // will find the directory at its present place.
-    const isPast = parent.isWithin(directory);
-    this.#astray(isPast ? directory : parent.detach(name));
-    if (isPast) return;
+    const isOutdated = parent.isWithin(directory);
+    this.#markPathUnknown(isOutdated ? directory : parent.detach(name));
+    if (isOutdated) return;
     parent.attach(directory, name);
     if (!directory.hasChanged) return;
     directory.hasChanged = false;

@@ -29,7 +29,7 @@ import { PathEscapes } from "./path-escapes.ts";
 import { O_PATH, Paths } from "./paths.ts";
 import { openRegular, type RegularFile } from "./regular-file.ts";
 
-const HERE = Buffer.from(".");
+const CURRENT_DIRECTORY = Buffer.from(".");
 const statPath: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(stat);
 const statLink: (path: Buffer, options: { bigint: true }) => Promise<BigIntStats> = promisify(lstat);
 const targetOfLink = promisify(readlink);
@@ -88,7 +88,10 @@ export class FileTree {
     const directory = opened.use(await this.openDirectory("open", path, use));
     const how = { step: "open", on: [directory.descriptor] } as const;
     const { fd } = directory.descriptor;
-    await checkOpenat2(() => openIn(this.#work, how, fd, HERE, O_PATH, { resolve: RESOLVE_BENEATH }), "FileTree");
+    await checkOpenat2(
+      () => openIn(this.#work, how, fd, CURRENT_DIRECTORY, O_PATH, { resolve: RESOLVE_BENEATH }),
+      "FileTree",
+    );
     opened.move();
     return directory;
   }
@@ -176,7 +179,7 @@ export class FileSystem extends FileTree {
     await using opened = new AsyncDisposableStack();
     const directory = opened.use(await this.#paths.open("open_beneath", root, O_PATH | constants.O_DIRECTORY));
     const lookups = lookupsBeneath(directory, noSymlinks, this.#work);
-    await checkOpenat2(() => lookups.open("open_beneath", HERE, O_PATH), "beneath");
+    await checkOpenat2(() => lookups.open("open_beneath", CURRENT_DIRECTORY, O_PATH), "beneath");
     opened.move();
     return new DirectoryView(directory, lookups, this.#work);
   }

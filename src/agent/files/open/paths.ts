@@ -37,15 +37,15 @@ export class Paths {
 
   /** Runs an operation that follows a path. Throws FileSystemError. */
   follow<Value>(step: FileStep, path: Uint8Array, operation: () => Promise<Value>): Promise<Value> {
-    return this.#work.step(this.#along(step, path), operation);
+    return this.#work.step(this.#workOnPath(step, path), operation);
   }
 
   /** Opens a path with openat2(2). Throws FileSystemError. */
   open(step: FileStep, path: Uint8Array, flags: number, resolve = 0): Promise<Descriptor> {
-    return openIn(this.#work, this.#along(step, path), this.#directory, path, flags, { resolve });
+    return openIn(this.#work, this.#workOnPath(step, path), this.#directory, path, flags, { resolve });
   }
 
-  #along(step: FileStep, path: Uint8Array): Work<never> {
+  #workOnPath(step: FileStep, path: Uint8Array): Work<never> {
     return {
       step,
       on: this.#base === undefined ? [] : [this.#base],

@@ -46,25 +46,25 @@ export class Descendants {
     const { sessions } = new SessionTable(rows);
     const own = sessions.values().find((pids) => pids.includes(this.#ancestor));
     if (own === undefined) return undefined;
-    const [kin, others, ended] = [new Set<number>(), new Set<number>(), new Set<number>()];
+    const [descendants, others, ended] = [new Set<number>(), new Set<number>(), new Set<number>()];
     const known = new Map([[this.#ancestor, true]]);
     for (const pids of sessions.values()) {
       const ofAll = pids === own ? undefined : this.#firstVerdict(pids, known);
       for (const pid of pids) {
         const isDescendant = pids === own ? this.#descends(pid, known) : ofAll;
         if (isDescendant === undefined) ended.add(pid);
-        else (isDescendant ? kin : others).add(pid);
+        else (isDescendant ? descendants : others).add(pid);
       }
     }
     for (const pid of [this.#ancestor, process.pid]) {
-      kin.delete(pid);
+      descendants.delete(pid);
       others.add(pid);
     }
     // In a guest where other processes start and exit all the time, `ended` would never be empty. But if the ended
     // processes were descendants, the ancestor would have reaped the topmost of them during the scan. If the ancestor
     // slept during the whole scan, it has reaped nothing, so the ended processes were not descendants.
     if (slept !== undefined && slept === this.#ancestorSleeps()) ended.clear();
-    return { descendants: kin, others, ended };
+    return { descendants, others, ended };
   }
 
   /** Whether the process exists and is not a zombie. */

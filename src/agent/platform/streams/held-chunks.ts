@@ -1,4 +1,4 @@
-import type { BufferPool, LentBytes } from "../../domain/index.ts";
+import type { BufferPool, BorrowedBytes } from "../../domain/index.ts";
 
 /** Smaller chunks are copied, so that a few bytes do not keep a whole buffer in use. */
 const COPY_BELOW_BYTES = 4096;
@@ -21,7 +21,7 @@ export class HeldChunks {
   }
 
   /** Passes the first `count` bytes of a buffer to the receiver, which must release them. */
-  give(buffer: LentBytes, count: number, chunk: (bytes: Uint8Array, release: () => void) => void): void {
+  give(buffer: BorrowedBytes, count: number, chunk: (bytes: Uint8Array, release: () => void) => void): void {
     const isSmall = count < COPY_BELOW_BYTES;
     const bytes = isSmall ? buffer.bytes.slice(0, count) : buffer.bytes.subarray(0, count);
     if (isSmall) buffer.release();

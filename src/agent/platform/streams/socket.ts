@@ -138,7 +138,7 @@ export class FdSocket implements StreamSocket {
 
   #read(): void {
     if (!this.#mayRead()) return;
-    const buffer = this.#pool.lend();
+    const buffer = this.#pool.acquire();
     const roomBytes = Math.max(MIN_READ_BYTES, this.#receiver?.room() ?? 0);
     const count = this.#addon.read(this.#fd, buffer.bytes, 0, Math.min(buffer.bytes.length, MAX_READ_BYTES, roomBytes));
     if (count > 0) {
@@ -160,7 +160,7 @@ export class FdSocket implements StreamSocket {
   #writePending(): void {
     const result = this.#queue.flush();
     if (result < 0 && result !== -constants.errno.EAGAIN) {
-      this.#breakOff(errnoName(result));
+      this.#failAfterRead(errnoName(result));
       return;
     }
     if (this.#queue.isEmpty && this.#endRequested) this.#endWriting();
@@ -168,7 +168,7 @@ export class FdSocket implements StreamSocket {
   }
 
   /** Handles a failed write. Bytes that were received before are delivered before the receiver gets the error. */
-  #breakOff(errno: Errno): void {
+  #failAfterRead(errno: Errno): void {
     this.#broken = errno;
     this.#queue.drop();
     if (this.#hasEnded) this.#fail(errno);

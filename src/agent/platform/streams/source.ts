@@ -249,7 +249,7 @@ export class FdSource implements ByteSource {
         if (!this.#readInto(this.#store)) break;
         continue;
       }
-      const buffer = this.#pool.lend();
+      const buffer = this.#pool.acquire();
       const { length } = buffer.bytes;
       const count = this.#fill(buffer.bytes, 0, length);
       if (count <= 0) {

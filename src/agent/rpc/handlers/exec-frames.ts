@@ -10,7 +10,7 @@ import {
   UsageScope,
 } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { bytesFieldFrame, decodeMessage, type Frame, messageFrame, tryBytesField } from "../codec.ts";
-import { type CommandUsage, frameOrder, type LentBytes } from "../../domain/index.ts";
+import { type CommandUsage, frameOrder, type BorrowedBytes } from "../../domain/index.ts";
 
 const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
   stdout: ExecFrameSchema.field.stdout.number,
@@ -21,7 +21,7 @@ const OUTPUT_FIELDS: Readonly<Record<OutputStream, number>> = {
  * Decodes any frame but the first. If the frame is input, the receiver must release the message. Throws
  * INVALID_ARGUMENT for a frame that clients must not send.
  */
-export function decodeInput(message: LentBytes): ExecInput {
+export function decodeInput(message: BorrowedBytes): ExecInput {
   const release = (): void => message.release();
   const bytes = tryBytesField(message.bytes, ExecFrameSchema.field.stdin.number);
   if (bytes !== undefined) return { kind: "stdin", bytes, release };

@@ -1,4 +1,4 @@
-import { type Incoming, type LentBytes, type Mutex, within } from "../../domain/index.ts";
+import { type Incoming, type BorrowedBytes, type Mutex, within } from "../../domain/index.ts";
 import { type Exec, type ExecInput, ExecInputOrder, type ExecOutput, type KeptCall } from "../../exec/index.ts";
 import type { Call } from "../call.ts";
 import {
@@ -52,7 +52,7 @@ export function serveExec(exec: Exec, call: Call, largeStarts: Mutex): Promise<v
  * a start hangs, for example in a directory on a dead network mount, the next one waits only for LARGE_START_LIMIT_MS.
  */
 async function startLarge(
-  message: LentBytes,
+  message: BorrowedBytes,
   run: (first: FirstFrame) => Promise<void>,
   started: Promise<void>,
 ): Promise<{ readonly ended: Promise<void> }> {

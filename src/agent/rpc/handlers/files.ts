@@ -1,4 +1,4 @@
-import { frameOrder, type Incoming, type LentBytes } from "../../domain/index.ts";
+import { frameOrder, type Incoming, type BorrowedBytes } from "../../domain/index.ts";
 import type { Files, HoleOutput, ReadOutput } from "../../files/index.ts";
 import {
   type ReadFileRequest,
@@ -29,7 +29,7 @@ export async function serveWriteFile(files: Files, call: Call): Promise<WriteFil
 }
 
 /** The chunks of the content. They are views of messages, which the receiver must release. */
-function content(each: Incoming<LentBytes>, marksLast: boolean): Incoming<LentBytes> {
+function content(each: Incoming<BorrowedBytes>, marksLast: boolean): Incoming<BorrowedBytes> {
   return (take, over) => {
     let isComplete = false;
     each(

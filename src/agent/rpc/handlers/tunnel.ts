@@ -1,5 +1,5 @@
 import { create } from "@bufbuild/protobuf";
-import { frameOrder, invalidField, type LentBytes } from "../../domain/index.ts";
+import { frameOrder, invalidField, type BorrowedBytes } from "../../domain/index.ts";
 import type { ListeningPort, TunnelClient, TunnelInput, Tunnels, TunnelTarget } from "../../tunnel/index.ts";
 import {
   type ListeningPort as ListeningPortMessage,
@@ -85,7 +85,7 @@ function openOf(first: TunnelFrame | undefined): { readonly target: TunnelTarget
 }
 
 /** Decodes a later frame. Throws INVALID_ARGUMENT for a frame that a client may not send. */
-function inputOf(message: LentBytes): TunnelInput {
+function inputOf(message: BorrowedBytes): TunnelInput {
   const release = (): void => message.release();
   const bytes = tryBytesField(message.bytes, DATA_FIELD);
   if (bytes !== undefined) return { kind: "data", bytes, release };

@@ -5,7 +5,7 @@ import type { LeftEntry, ArchiveEntry } from "./tree-entry.ts";
 import { secondsNotBefore } from "../../tar/index.ts";
 
 const NONE = Buffer.alloc(0);
-const HERE = Buffer.from(".");
+const CURRENT_DIRECTORY = Buffer.from(".");
 
 /** The calls that are needed to follow symbolic links. */
 export interface LinkedGuest extends GuestFiles {
@@ -55,7 +55,7 @@ async function* target(
       const head = { type: "directory", name, linkTarget: NONE, mode, uid, gid, size: 0 } as const;
       yield { ...head, mtimeNs: timeNs, mtimeSeconds: secondsNotBefore(timeNs), content: nothing() };
       // readTree follows a link at the end of its path only if a component comes after it.
-      const below = guest.readTree(joined(path, HERE), ({ rawName, errno }) =>
+      const below = guest.readTree(joined(path, CURRENT_DIRECTORY), ({ rawName, errno }) =>
         fail({ rawName: joined(name, rawName), errno }),
       );
       for await (const entry of below) {

@@ -1,6 +1,6 @@
 import { nearest } from "../../../shared/text.ts";
 import { type Command, ownLength, type Subcommand } from "./command-line.ts";
-import { type Answers, answerTo } from "./elsewhere.ts";
+import { type Hints, findHint } from "./hints.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
 import { examplesText } from "./help.ts";
@@ -18,7 +18,7 @@ interface GroupParts {
   /** Example command lines, without "guestctl". */
   readonly examples: readonly string[];
   /** Verbs of other tools and their equivalents in guestctl. */
-  readonly elsewhere: Answers;
+  readonly hints: Hints;
 }
 
 /** Defines a command that has subcommands, such as `sandbox`. Each subcommand has its own options, help and examples. */
@@ -31,7 +31,7 @@ export function defineGroup(parts: GroupParts): Command {
     options: all,
     completes: [[...commands.keys()]],
     takesCommand: false,
-    elsewhere: [],
+    hints: [],
     subcommands: commands,
     help: () => overview(parts),
     run: async (args, host) => {
@@ -73,7 +73,7 @@ function refuseOthersOptions(
   const own = command.takesCommand ? args.slice(0, ownLength(args, command.options)) : args;
   for (const token of parsed(own, command.options, false).tokens) {
     if (token.kind !== "option" || has(command.options, token.name)) continue;
-    if (answerTo(token.rawName, command.elsewhere) !== undefined) continue;
+    if (findHint(token.rawName, command.hints) !== undefined) continue;
     const others = [...commands].flatMap(([other, each]) => (has(each.command.options, token.name) ? [other] : []));
     if (others.length === 0) continue;
     throw new UsageError(
@@ -88,10 +88,10 @@ function has(options: Options, name: string): boolean {
   );
 }
 
-function unknown({ name, commands, elsewhere }: GroupParts, verb: string): string {
+function unknown({ name, commands, hints }: GroupParts, verb: string): string {
   const meant = nearest(verb, commands.keys());
   const likely = meant === undefined ? `available: ${[...commands.keys()].join(", ")}` : `did you mean ${meant}?`;
-  return `unknown ${name} command ${JSON.stringify(verb)}; ${answerTo(verb, elsewhere) ?? likely}`;
+  return `unknown ${name} command ${JSON.stringify(verb)}; ${findHint(verb, hints) ?? likely}`;
 }
 
 function overview({ name, about, commands, notes, statuses, examples }: GroupParts): string {

@@ -1,7 +1,7 @@
 import type { GuestError } from "../../client/index.ts";
 import { nearest } from "../../../shared/text.ts";
 import { alteredArgument, restoredArguments } from "./argument-bytes.ts";
-import { type Answers, answerTo, optionElsewhere } from "./elsewhere.ts";
+import { type Hints, findHint, hintForOption } from "./hints.ts";
 import { UsageError } from "./errors.ts";
 import { reportFailure } from "./failure.ts";
 import { isRawName } from "./raw-names.ts";
@@ -57,7 +57,7 @@ interface CommandParts<Own extends Options> extends HelpParts {
    * Options of other tools and their equivalents in guestctl, such as `--delete`. They are checked before the general
    * ones.
    */
-  readonly elsewhere?: Answers;
+  readonly hints?: Hints;
   /** Spellings of other tools' options that guestctl ignores, such as "-f --force". They have no value. */
   readonly ignored?: readonly string[];
   /** Rewrites arguments that this parser does not accept, such as `-9` of kill(1). */
@@ -76,7 +76,7 @@ export interface Command {
   readonly completes: readonly Completes[];
   readonly takesCommand: boolean;
   /** Options of other tools and their equivalents in guestctl. */
-  readonly elsewhere: Answers;
+  readonly hints: Hints;
   /** The subcommands of a command group, by name. */
   readonly subcommands?: ReadonlyMap<string, Subcommand>;
   /** The text of --help. */
@@ -102,7 +102,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
     options,
     completes: parts.completes ?? [],
     takesCommand,
-    elsewhere: parts.elsewhere ?? [],
+    hints: parts.hints ?? [],
     help: () => helpText({ ...parts, options }),
     run: async (given, host) => {
       const whole = parts.takesRawNames === undefined ? given : restoredArguments(given);
@@ -114,7 +114,7 @@ export function defineCommand<const Own extends Options>(parts: CommandParts<Own
       try {
         const altered = alteredArgument(given);
         if (altered !== undefined && parts.takesRawNames === undefined) throw new UsageError(altered);
-        const line = parse(own, options, parts.elsewhere);
+        const line = parse(own, options, parts.hints);
         checkRawValues(line.values, parts.takesRawNames ?? []);
         if (line.values["help"] === true) {
           host.stdout.write(helpText({ ...parts, options }));
@@ -179,23 +179,23 @@ export function ownLength(args: readonly string[], options: Options): number {
 function parse(
   args: readonly string[],
   options: Options,
-  elsewhere: Answers = [],
+  hints: Hints = [],
 ): { values: Readonly<Record<string, unknown>>; positionals: readonly string[] } {
   try {
     return parsed(args, options, true);
   } catch (error) {
     // A message of parseArgs begins with the problem. The advice after it does not apply to guestctl, so it is cut off.
     if (error instanceof TypeError) {
-      throw new UsageError(problemOf(error.message, options, elsewhere));
+      throw new UsageError(problemOf(error.message, options, hints));
     }
     throw error;
   }
 }
 
 /** A message of parseArgs in the words of guestctl. */
-function problemOf(message: string, options: Options, elsewhere: Answers): string {
+function problemOf(message: string, options: Options, hints: Hints): string {
   const [, spelling] = /^Unknown option '([^']+)'/.exec(message) ?? [];
-  if (spelling !== undefined) return `unknown option ${spelling}${suggestion(spelling, options, elsewhere)}`;
+  if (spelling !== undefined) return `unknown option ${spelling}${suggestion(spelling, options, hints)}`;
   const [, names = "", problem = ""] =
     /^Option '(.+?)' (argument missing|does not take|argument is ambiguous)/.exec(message) ?? [];
   const option =
@@ -210,8 +210,8 @@ function problemOf(message: string, options: Options, elsewhere: Answers): strin
 }
 
 /** Advice to append to a message about an unknown option. */
-function suggestion(spelling: string, options: Options, elsewhere: Answers): string {
-  const advice = answerTo(spelling, elsewhere) ?? optionElsewhere(spelling);
+function suggestion(spelling: string, options: Options, hints: Hints): string {
+  const advice = findHint(spelling, hints) ?? hintForOption(spelling);
   if (advice !== undefined) return `; ${advice}`;
   const meant = spelling.startsWith("--") ? nearest(spelling.slice(2), Object.keys(shown(options))) : undefined;
   return meant === undefined ? "" : `; did you mean --${meant}?`;

@@ -1,6 +1,6 @@
 export * from "./command-group.ts";
 export * from "./command-line.ts";
-export * from "./elsewhere.ts";
+export * from "./hints.ts";
 export * from "./errors.ts";
 export * from "./exit-statuses.ts";
 export * from "./help.ts";

@@ -4,7 +4,7 @@ import type { SignalName } from "../../client/index.ts";
 import { LAST_PORT } from "../../../shared/ports.ts";
 import { nearest } from "../../../shared/text.ts";
 import { alteredVariable, firstNotUtf8 } from "./argument-bytes.ts";
-import { type Answers, answerTo } from "./elsewhere.ts";
+import { type Hints, findHint } from "./hints.ts";
 import { CliError, UsageError } from "./errors.ts";
 import { nameBytes, textOf } from "./raw-names.ts";
 
@@ -197,14 +197,14 @@ export function parseWord<Meaning>(
   text: string | undefined,
   meanings: Readonly<Record<string, Meaning>>,
   what: string,
-  elsewhere: Answers = [],
+  hints: Hints = [],
 ): Meaning {
   const found = Object.entries(meanings).find(([word]) => word === text);
   if (found !== undefined) return found[1];
   const words = Object.keys(meanings);
   const meant = text === undefined ? undefined : nearest(text, words);
   const likely = meant === undefined ? undefined : `did you mean ${meant}?`;
-  const advice = answerTo(text ?? "", elsewhere) ?? likely;
+  const advice = findHint(text ?? "", hints) ?? likely;
   const suggestion = advice === undefined ? "" : `; ${advice}`;
   throw new UsageError(`${what} must be ${words.slice(0, -1).join(", ")} or ${words.at(-1)}${suggestion}`);
 }

@@ -1,6 +1,6 @@
 import { type Command, checkInput, defineCommand, UsageError } from "../cli/index.ts";
 import { CONNECTION_OPTIONS, connector } from "../connection/index.ts";
-import { ESCAPE_OPTION, keptCommand, parseEscapeChar, takeUp } from "../terminal/index.ts";
+import { ESCAPE_OPTION, keptCommand, parseEscapeChar, attachToKept } from "../terminal/index.ts";
 
 export const attach: Command = defineCommand({
   usage: ["attach [options] NAME"],
@@ -31,7 +31,7 @@ With --json, the same events as those of "exec --name --json".`,
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
   ignored: ["-q --quiet"],
-  elsewhere: [
+  hints: [
     ["--sig-proxy", "signals are always forwarded to the command"],
     ["-d", "attach always detaches the previous client; leave the option out"],
     ["--detach-keys", "--escape-char ^] sets the escape key"],
@@ -53,6 +53,6 @@ With --json, the same events as those of "exec --name --json".`,
       escape,
       isForPrograms: values.json === true,
     };
-    return await takeUp(how, client, connection, host);
+    return await attachToKept(how, client, connection, host);
   },
 });

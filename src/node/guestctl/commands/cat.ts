@@ -16,7 +16,7 @@ export const cat: Command = defineCommand({
   takes: { some: "a path" },
   completes: ["path"],
   ignored: ["-u"],
-  elsewhere: [
+  hints: [
     [
       "-n -A -e -b -s -E -T -t --number --show-all",
       "cat prints files unchanged; pipe the output: guestctl cat PATH | cat -n",

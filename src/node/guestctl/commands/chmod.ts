@@ -15,7 +15,7 @@ image.`,
   takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
-  elsewhere: [
+  hints: [
     ["--changes", "--json lists each changed path"],
     ["--reference", '"guestctl stat PATH" shows the mode of another file'],
   ],

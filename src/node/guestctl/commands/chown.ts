@@ -1,5 +1,5 @@
 import { type Command, defineCommand, guestPath, UsageError } from "../cli/index.ts";
-import { ownersFor, parseChown, thereOf } from "../copy/index.ts";
+import { ownersFor, parseChown, guestAccounts } from "../copy/index.ts";
 import { CONNECTION_OPTIONS } from "../connection/index.ts";
 import { changeEach, RECURSIVE_OPTION } from "./attributes.ts";
 
@@ -16,7 +16,7 @@ a directory are not changed. Requires no program in the image.`,
   takesRawNames: [],
   takes: "anything",
   completes: ["nothing", "path"],
-  elsewhere: [
+  hints: [
     ["--changes", "--json lists each changed path"],
     ["--no-dereference -P -L", "a link given as PATH is followed; links below a directory are not changed"],
     ["--reference --from", '"guestctl stat PATH" shows the owner of another file'],
@@ -27,7 +27,7 @@ a directory are not changed. Requires no program in the image.`,
       throw new UsageError("chown requires OWNER, OWNER:GROUP or :GROUP, and at least one path");
     const owner = parseChown(text, "chown");
     return changeEach(paths.map(guestPath), values, host, async (client) => {
-      const { uid, gid } = await ownersFor(owner, false, thereOf(client));
+      const { uid, gid } = await ownersFor(owner, false, guestAccounts(client));
       return () => ({ uid, gid });
     });
   },

@@ -81,7 +81,7 @@ archive on standard output excludes --json.`,
   takesRawNames: ["exclude"],
   completes: ["either"],
   ignored: ["-f --force"],
-  elsewhere: [
+  hints: [
     ["-3", "to copy between two sandboxes: guestctl cp ONE:/PATH - | guestctl cp - OTHER:/DIR"],
     ["-C -z --compress", "cp does not compress; leave the option out"],
     [

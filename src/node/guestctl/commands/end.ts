@@ -30,7 +30,7 @@ cannot find such processes).`,
   examples: ["end build", "end --signal INT --grace 30s server"],
   takes: { one: "the name of one kept command" },
   completes: ["exec", "nothing"],
-  elsewhere: [["-t --time", "--grace 5s sets the time before SIGKILL"]],
+  hints: [["-t --time", "--grace 5s sets the time before SIGKILL"]],
   async run({ values, positionals }, host) {
     const [name = ""] = positionals;
     const { signal, grace } = values;

@@ -22,7 +22,7 @@ import {
   openKept,
   parseEscapeChar,
   runAttached,
-  takeUp,
+  attachToKept,
   terminalOf,
 } from "../terminal/index.ts";
 
@@ -111,7 +111,7 @@ command.`,
   ],
   takes: { some: "a command; to run a whole line in a shell: guestctl exec -- sh -c LINE" },
   takesCommand: true,
-  elsewhere: [
+  hints: [
     ["--detach-keys", "--escape-char ^] sets the escape key"],
     ["--stdin", "-i connects standard input"],
     ["-l", "-u USER runs as another user"],
@@ -159,7 +159,7 @@ command.`,
       const kept = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
       const running = kept.find((each) => each.name === name && each.exit === undefined);
       if (running === undefined || isDetached) return running && started(running);
-      return takeUp({ exec: running, isInteractive, escape, isForPrograms }, client, connection, host);
+      return attachToKept({ exec: running, isInteractive, escape, isForPrograms }, client, connection, host);
     };
     const isTakenFirst = values["attach-or-start"] === true;
     const before = isTakenFirst ? await taken() : undefined;

@@ -14,7 +14,7 @@ were not removed with "end". Does not count as user activity.`,
 "stdin_closed", and, once the command has ended, "exit" with the fields of "guestctl exec --json".`,
   statuses: "0 if they were listed, 125 if guestctl failed.",
   examples: ["execs", "execs -q", "execs --json | jq -r .name"],
-  elsewhere: [["-a --all", "execs always lists all kept commands, also those that have ended"]],
+  hints: [["-a --all", "execs always lists all kept commands, also those that have ended"]],
   async run({ values }, host) {
     using client = await openClient(values, host);
     const kept = await client.commands.list({ requestTimeoutMs: ANSWER_TIMEOUT_MS });

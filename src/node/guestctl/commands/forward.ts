@@ -43,7 +43,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   ],
   takes: { some: "a port" },
   ignored: ["-N", "-q --quiet", "-T -n"],
-  elsewhere: [
+  hints: [
     ["-L", "write the ports without -L: guestctl forward 8080:80"],
     ["-f", "to run it in the background: guestctl forward 8080:80 &"],
     ["-g --gateway-ports", "to listen on all addresses, write 0.0.0.0:8080:80"],
@@ -153,7 +153,7 @@ ProxyCommand of ssh(1).`,
   statuses: "0 if both sides have ended, 125 if guestctl failed.",
   examples: ["connect 5432", "connect /run/app.sock < request", "--sandbox box connect 22"],
   takes: { one: "one port or path" },
-  elsewhere: [["-W", "write the port without -W: guestctl connect 22"]],
+  hints: [["-W", "write the port without -W: guestctl connect 22"]],
   async run({ values, positionals: [target = ""] }, host) {
     if (values.json === true) throw new UsageError("connect transfers bytes, and has no --json");
     const place = portOrPath(target, target);

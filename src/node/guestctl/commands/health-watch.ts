@@ -107,7 +107,9 @@ export async function watchHealth(
   let seen: Seen = {};
   const signal = untilSignal(host);
   for await (const sample of samples(connector, { ...options, signal })) {
-    const news = options.isJson ? [jsonLine(sampleObject(sample))] : newsOf(seen, sample).map(changeLine(sample.time));
+    const news = options.isJson
+      ? [jsonLine(sampleObject(sample))]
+      : changesIn(seen, sample).map(changeLine(sample.time));
     if (news.length > 0) await writeAll(host.stdout, news.join(""));
     seen = seenWith(seen, sample);
     last = sample;
@@ -155,7 +157,7 @@ export function seenWith(seen: Seen, sample: Sample): Seen {
 }
 
 /** The changes that a check has found, oldest first. */
-export function newsOf({ answer: before, lostSince }: Seen, now: Sample): string[] {
+export function changesIn({ answer: before, lostSince }: Seen, now: Sample): string[] {
   if ("error" in now) {
     const status = now.error instanceof GuestError ? ` [${now.error.status}]` : "";
     return lostSince === undefined ? [printable(`lost: ${now.error.message}${status}`)] : [];

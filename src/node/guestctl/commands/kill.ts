@@ -28,7 +28,7 @@ With --json, one object: "name", or "pid" and "start_ticks".`,
   examples: ["kill server HUP", "kill -9 build", "kill -s TERM 4711"],
   takes: "anything",
   completes: ["exec", "nothing"],
-  elsewhere: [["-l -L --list --table", "signals have the names and numbers of signal(7): HUP, INT, TERM, KILL, …"]],
+  hints: [["-l -L --list --table", "signals have the names and numbers of signal(7): HUP, INT, TERM, KILL, …"]],
   rewrite: (args) => args.flatMap(signalOption),
   advice: (error) =>
     error.reason === "EXEC_UNKNOWN" ? '"guestctl execs" lists the kept commands' : processAdvice(error),

@@ -3,7 +3,7 @@ import type { KeptEvent, WorkloadOutput } from "../../client/index.ts";
 import { type Command, defineCommand, jsonLine, parseCount, parseWord, UsageError } from "../cli/index.ts";
 import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector } from "../connection/index.ts";
 import { onSignal } from "./lasting-watch.ts";
-import { eventTeller, exitObject } from "../terminal/index.ts";
+import { eventReporter, exitObject } from "../terminal/index.ts";
 
 const NEWLINE = 0x0a;
 
@@ -38,7 +38,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
   examples: ["logs", "logs -f --tail 100 box", "logs -f --from-offset 1200,34"],
   takes: "anything",
   completes: ["sandbox", "nothing"],
-  elsewhere: [
+  hints: [
     [
       "-l --selector --all-containers --all-pods --prefix --max-log-requests",
       'a sandbox has one workload; NAME in "guestctl logs NAME" is the sandbox',
@@ -67,12 +67,12 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const { connect, redial } = await connector(place, host);
     using client = connect();
     await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });
-    const tell = eventTeller("the workload", false, json, host);
+    const report = eventReporter("the workload", false, json, host);
     const shown = new OutputWriter({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
       // A gap at offset 0 is not reported: output that was dropped before guestctl attached is no surprise to the user.
-      if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) tell(event);
+      if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) report(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
     const offsets = { stdoutOffset: stdout, stderrOffset: stderr };

@@ -57,7 +57,7 @@ command accepts such escapes in a path of the sandbox.`,
   takes: { some: 'a path; "guestctl execs" lists kept commands, "guestctl sandbox ls" sandboxes' },
   completes: ["path"],
   ignored: ["-A --almost-all", "--color", "-C -x -v -G --group-directories-first"],
-  elsewhere: [
+  hints: [
     ["-S -r -t --sort --reverse -X -u", "ls sorts by name; to sort differently, use --json and jq"],
     [
       "-F -p --classify -i --inode -s --size -n --numeric-uid-gid -g -o -Z --full-time --time-style",

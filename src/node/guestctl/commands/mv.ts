@@ -18,7 +18,7 @@ atomic, and works only within one file system. Requires no program in the image.
   takesRawNames: [],
   takes: { some: "sources and a destination" },
   completes: ["path"],
-  elsewhere: [
+  hints: [
     ["-i --interactive", "mv never asks for confirmation; -n fails if the destination exists"],
     ["-u --update -b --backup -S", "mv always replaces an existing file; with -n it fails instead"],
     [

@@ -33,7 +33,7 @@ with "full" replaces all earlier ones, for example after a restore. "scope" is "
 port can be reached at that address only.`,
   statuses: "0 if they were listed, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["ports", "ports --watch --json"],
-  elsewhere: [["-l -t -n -p --listening --tcp", "ports always lists the listening TCP ports with their processes"]],
+  hints: [["-l -t -n -p --listening --tcp", "ports always lists the listening TCP ports with their processes"]],
   async run({ values }, host) {
     if (values.watch === true) {
       return watchUntilSignal(

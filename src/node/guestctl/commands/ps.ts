@@ -39,7 +39,7 @@ With --json, one object a line, the fields of the schema (SessionProcess): "pid"
   takes: "anything",
   advice: processAdvice,
   completes: ["exec"],
-  elsewhere: [
+  hints: [
     ["-o --format --output", "all columns are shown; --json prints all fields as JSON"],
     ["-f --filter", 'names choose the commands: guestctl ps NAME; or filter "guestctl ps --json" with jq'],
     ["-n --last -l --latest -s --size", '"guestctl execs" lists kept commands, "guestctl ps --json" has all fields'],

@@ -30,7 +30,7 @@ With --json, one object a line: "path", "removed" and "left" (numbers), "left_en
   takes: { some: "a path" },
   completes: ["path"],
   ignored: ["-d --dir", "--preserve-root", "--one-file-system"],
-  elsewhere: [
+  hints: [
     ["-i -I --interactive", "rm never asks for confirmation; leave the option out"],
     ["--no-preserve-root", "the root directory is never removed; give the paths of its entries instead"],
     ["--volumes --link", '"guestctl sandbox rm NAME" removes a sandbox with its disk'],

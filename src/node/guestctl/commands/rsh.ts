@@ -68,7 +68,7 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
   takes: "anything",
   takesCommand: true,
   ignored: ["-k", "-K", "-g", "-y"],
-  elsewhere: [
+  hints: [
     ["-L -D", '"guestctl forward 8080:80" forwards a local port to the sandbox'],
     ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
     ["-W", '"guestctl connect PORT" connects standard input and output to a port'],

@@ -57,5 +57,5 @@ guaranteed: clones may share random numbers, keys or secrets; 125 if guestctl fa
     "sandbox fork box --name twin -e TOKEN=other",
     "sandbox rm box twin",
   ],
-  elsewhere: SANDBOX_VERBS,
+  hints: SANDBOX_VERBS,
 });

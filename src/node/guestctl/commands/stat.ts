@@ -28,7 +28,7 @@ export const stat: Command = defineCommand({
   takesRawNames: [],
   takes: { some: "a path" },
   completes: ["path"],
-  elsewhere: [
+  hints: [
     [
       "-f --file-system --format --printf -t --terse",
       "to select attributes, use jq: guestctl stat --json PATH | jq .size",

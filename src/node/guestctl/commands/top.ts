@@ -75,7 +75,7 @@ With --json, one object for each table: "uptime_us", "truncated", and "processes
   takes: "anything",
   advice: processAdvice,
   completes: ["exec"],
-  elsewhere: [
+  hints: [
     ["-p --pid", "process ids are arguments: guestctl top PID"],
     ["-u -U --user", 'filter "guestctl top --json" with jq, by "user"'],
     ["-o", "the table is sorted by CPU time used; --json prints JSON"],

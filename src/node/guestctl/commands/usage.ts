@@ -33,7 +33,7 @@ With --json, one object a report, with the fields of the schema (GuestUsage): co
 report but the first also has that share as "cpu_busy_percent". Values that the guest does not know are absent.`,
   statuses: "0 if it was shown, or if SIGINT or SIGTERM ended it; 125 if guestctl failed.",
   examples: ["usage", "usage --watch --interval 1s --json", "usage --metrics"],
-  elsewhere: [["--no-stream", "usage prints one report, unless --watch is given"]],
+  hints: [["--no-stream", "usage prints one report, unless --watch is given"]],
   async run({ values }, host) {
     const intervalMs = parseDurationMs(values.interval, "--interval");
     if (intervalMs !== undefined && values.watch !== true) throw new UsageError("--interval is for --watch");

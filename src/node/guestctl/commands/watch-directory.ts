@@ -35,7 +35,7 @@ watch is active.`,
   examples: ["watch -r :/srv/app", "watch -r --ignore node_modules --name '*.ts' --json :/srv/app"],
   takes: { one: "the path of one directory" },
   completes: ["path"],
-  elsewhere: [
+  hints: [
     ["-m --monitor", "guestctl watch always runs until a signal"],
     ["-q --quiet", "2> /dev/null hides what is not a change"],
     ["-e --event --format --timefmt", "every kind of event is a line; --json and jq select and format them"],

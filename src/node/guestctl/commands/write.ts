@@ -17,7 +17,7 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
   takesRawNames: [],
   takes: { one: "one path" },
   ignored: ["-i --ignore-interrupts"],
-  elsewhere: [
+  hints: [
     ["-a --append", "write replaces the whole file; to append, run: guestctl exec -i -- sh -c 'cat >> \"$0\"' PATH"],
   ],
   completes: ["path", "nothing"],

@@ -6,7 +6,7 @@ import { blockingAllowed } from "./blocking.ts";
 import { downloadFile, downloadLink, downloadTree } from "./download.ts";
 import { isReason, statIfThere } from "./guest-paths.ts";
 import { localFailure, locally } from "./local-paths.ts";
-import { type Chown, HERE, ownersFor, thereOf } from "./owners.ts";
+import { type Chown, LOCAL_ACCOUNTS, ownersFor, guestAccounts } from "./owners.ts";
 import { type CopyContext, Progress } from "./report.ts";
 import { resumed } from "./resumed.ts";
 import { sourceFailure } from "./source-failure.ts";
@@ -30,7 +30,7 @@ export async function copy(order: CopyOrder, parts: CopyRequest): Promise<void> 
   const { client, host, report } = parts;
   const { keepsOwners, chown, ...rest } = parts.options;
   const isInward = order.direction === "upload" || order.direction === "tar in";
-  const owners = await ownersFor(chown, keepsOwners, isInward ? thereOf(client) : HERE);
+  const owners = await ownersFor(chown, keepsOwners, isInward ? guestAccounts(client) : LOCAL_ACCOUNTS);
   const options = { ...rest, owners };
   const context: CopyContext = { ...parts, options };
   if (order.direction === "tar out" && host.stdout.isTTY)

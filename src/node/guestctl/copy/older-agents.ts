@@ -7,7 +7,7 @@ import { timeOf, type UploadEntry, writeFile } from "./write-file.ts";
 /* Agents before 0.3.0 cannot copy a whole tree in one call, so each entry is a call of its own. */
 
 const SLASH = Buffer.from("/");
-const HERE = Buffer.from(".");
+const CURRENT_DIRECTORY = Buffer.from(".");
 
 /**
  * Returns an error handler that copies with another method if the agent is too old for the first method. It rethrows
@@ -86,7 +86,7 @@ export class GuestTarget {
     const path = this.#pathOf(name);
     const beneath = this.#beneath;
     if (type === "directory") {
-      if (!path.equals(HERE))
+      if (!path.equals(CURRENT_DIRECTORY))
         await this.#client.files.mkdir(path, { beneath, recursive: true, mode: (mode & 0o7777) | 0o700 });
       this.#directories.push({ path, name, mode: mode & 0o7777, uid, gid, mtime: new Date(mtimeSeconds * 1_000) });
     } else if (type === "file") await writeFile(this.#context, path, entry, true, beneath);
@@ -119,7 +119,7 @@ export class GuestTarget {
 
   /** The entry's path, relative to `beneath`. */
   #pathOf(name: Buffer): Buffer {
-    const [first = HERE, second] = [this.#top, name].filter((part) => part.length > 0);
+    const [first = CURRENT_DIRECTORY, second] = [this.#top, name].filter((part) => part.length > 0);
     return second === undefined ? first : Buffer.concat([first, SLASH, second]);
   }
 }

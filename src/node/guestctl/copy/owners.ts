@@ -70,13 +70,13 @@ async function entryOf({ what, read }: Destination, path: string, name: string):
   return fields;
 }
 
-export const HERE: Destination = {
+export const LOCAL_ACCOUNTS: Destination = {
   what: "on this machine",
   read: (path) => readFile(path, "utf8").catch(() => undefined),
   isRoot: async () => process.getuid?.() === 0,
 };
 
-export function thereOf(client: GuestClient): Destination {
+export function guestAccounts(client: GuestClient): Destination {
   const ifThere = (error: unknown): undefined => {
     if (!isReason(error, "PATH_NOT_FOUND")) throw error;
   };

@@ -16,7 +16,7 @@ export {
   awakeningText,
   listText,
   planText,
-  restWords,
+  suspendReportText,
   sandboxObject,
   snapshotObject,
   statusText,

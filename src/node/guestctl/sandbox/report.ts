@@ -74,7 +74,7 @@ function unfrozenWords({ operation, atMs, problem }: RanUnfrozen): string {
 }
 
 /** Describes how a sandbox was prepared for its suspension. */
-export function restWords(rest: SuspendReport): string {
+export function suspendReportText(rest: SuspendReport): string {
   const { freeze, freezeProblem = "" } = rest;
   const frozen = { frozen: "frozen", off: "not frozen", unsupported: "not frozen: the agent is too old", failed: "" };
   return `PRE_SNAPSHOT: ${hookWords(rest)}; session ${frozen[freeze] || `not frozen: ${printable(freezeProblem)}`}`;
@@ -122,7 +122,7 @@ export function statusText(info: SandboxInfo): string {
     ["address", address],
     ["published", publishedWords(info)],
     ["credentials", `${credentials}${expiryWords(info)}`],
-    ...(isAsleep ? ([["came to rest", restWords(preSnapshot)]] as const) : []),
+    ...(isAsleep ? ([["suspension", suspendReportText(preSnapshot)]] as const) : []),
     ...(ranUnfrozen === undefined ? [] : ([["ran unfrozen", unfrozenWords(ranUnfrozen)]] as const)),
   ]);
 }

@@ -36,12 +36,12 @@ export function openKept(
 ): KeptProcess<Buffer> {
   const isWatched = isTerminal && host.stdin.isTTY;
   const resume = { ...(isWatched && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
-  const tell = eventTeller(name, isWatched, isForPrograms, host);
+  const report = eventReporter(name, isWatched, isForPrograms, host);
   const process = open({
     resume,
     forget: false,
     onEvent: (event) => {
-      tell(event);
+      report(event);
       if (event.kind !== "disconnected" && isTerminal) redraw(process, host);
     },
   });
@@ -52,7 +52,7 @@ export function openKept(
  * Returns a function that reports the events of a kept command's call, as text or as lines of JSON. If the terminal is
  * raw, lines end with CR LF.
  */
-export function eventTeller(
+export function eventReporter(
   name: string,
   isRaw: boolean,
   isForPrograms: boolean,
@@ -108,7 +108,7 @@ function eventObject(event: KeptEvent): object {
 }
 
 /** How to attach to a kept command that already exists. */
-interface TakeUp {
+interface KeptAttachOptions {
   readonly exec: CommandInfo;
   /** Show only new output. Default: true for a running command in a terminal, which redraws its screen. */
   readonly fromNow?: boolean | undefined;
@@ -125,8 +125,8 @@ interface TakeUp {
  * Attaches to a kept command until the command ends. Any other client is detached from it. Resolves with the exit
  * status.
  */
-export async function takeUp(
-  { exec, fromNow, isInteractive, escape, isForPrograms }: TakeUp,
+export async function attachToKept(
+  { exec, fromNow, isInteractive, escape, isForPrograms }: KeptAttachOptions,
   client: GuestClient,
   connection: Connector,
   host: NodeJS.Process,

@@ -237,8 +237,8 @@ export class Frozen {
     const untilMs = performance.now() + guests.patience.reachTimeoutMs;
     // Use random pauses: all silent sandboxes begin to wait at the same time, and with equal pauses they would query
     // the daemon simultaneously.
-    const lookPauseMs = LATER_PAUSE_MS * (1 + Math.random());
-    const subject = { ...instances.subject(entry), lookPauseMs };
+    const pollIntervalMs = LATER_PAUSE_MS * (1 + Math.random());
+    const subject = { ...instances.subject(entry), pollIntervalMs };
     return whileUp(subject, async (signal) => {
       for (;;) {
         const leave = await dials.enter();
@@ -262,7 +262,7 @@ export class Frozen {
   async #complete(entry: SandboxEntry, known: Instance, done?: DoneDuties): Promise<void> {
     const { name } = entry;
     const leave = await this.#node.dials.enter();
-    const options = { known, done, onAnswered: leave, lookPauseMs: LATER_PAUSE_MS };
+    const options = { known, done, onAnswered: leave, pollIntervalMs: LATER_PAUSE_MS };
     const { warnings, clockErrorMs } = await this.#node.guests.awaken("sweep", entry, options).finally(leave);
     this.#report.awakened.push(name);
     this.#report.warnings.push(...warnings.map((warning) => ({ ...warning, name, clockErrorMs })));

@@ -1,6 +1,6 @@
 import { addressOf, afterColon, isOff, type InstanceParts, ready, reasonOfEnd } from "../state/index.ts";
 import { SandboxError } from "../substrate/index.ts";
-import { isBeingSuspended, paused, sourceAsleep } from "../operations/index.ts";
+import { isBeingSuspended, paused, sourceStillSuspended } from "../operations/index.ts";
 import { ownSandbox } from "./own.ts";
 
 /** The address and the credentials of a sandbox's agent. */
@@ -22,7 +22,7 @@ export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   const { id, state, ip } = instance;
   if (state === "Paused" && isBeingSuspended(entry)) throw asleep(name, "is being suspended");
   if (state === "Paused") throw paused(entry);
-  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceStillSuspended(name, entry.asleepBecause);
   if (state === "Standby") throw asleep(name, "sleeps (Standby)");
   if (isOff(instance)) throw stopped(name, state, await reasonOfEnd(node.substrate, id));
   if (entry.bootingSinceMs !== undefined) throw asleep(name, "is booting and has not answered yet");

@@ -363,7 +363,7 @@ export class Sandboxes {
     const name = wanted ?? randomName(prefix);
     checkName(name);
     if (this.#node.operations.isBusy(name)) throw taken(name);
-    this.#node.journal.demandFree(name);
+    this.#node.journal.requireFree(name);
     return name;
   }
 

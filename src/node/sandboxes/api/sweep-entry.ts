@@ -6,7 +6,7 @@ import {
   madeSnapshot,
   paused,
   settled,
-  sourceAsleep,
+  sourceStillSuspended,
   unfinished,
   unreached,
   withdraw,
@@ -22,7 +22,7 @@ import type { Report } from "./sweep-report.ts";
 import type { NodeResources } from "./resources.ts";
 
 /** Whether a sweep has nothing to do for an entry, according to a listing that was just made. */
-export function isInOrder(entry: JournalEntry, resources: NodeResources): boolean {
+export function needsNoSweep(entry: JournalEntry, resources: NodeResources): boolean {
   if (entry.phase !== "ready") return false;
   if (entry.kind === "snapshot") return resources.snapshotIds.has(entry.snapshotId ?? "");
   const instance = resources.instances.get(entry.instanceId ?? "");
@@ -75,7 +75,7 @@ export async function sweepEntry(
   const { state, stateError } = instance;
   if (state === "Paused") throw paused(entry);
   if (state === "Unknown") throw unreached(name, stateError);
-  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceAsleep(name, entry.asleepBecause);
+  if (state === "Standby" && entry.asleepBecause !== undefined) throw sourceStillSuspended(name, entry.asleepBecause);
   if (state !== "Running") return undefined;
   return { entry: node.journal.sandbox(name), instance };
 }

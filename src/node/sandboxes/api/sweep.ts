@@ -10,7 +10,7 @@ import {
   parentOf,
 } from "../state/index.ts";
 import { byTimeLeft, Frozen, mayBeFrozen } from "./frozen.ts";
-import { isInOrder, sweepEntry } from "./sweep-entry.ts";
+import { needsNoSweep, sweepEntry } from "./sweep-entry.ts";
 import { Report, type SweepReport } from "./sweep-report.ts";
 import { orphanedRecords } from "../operations/index.ts";
 import {
@@ -140,7 +140,12 @@ async function workOf(
   if (foreign.length > 0 && !takeOver) throw conflict(node, foreign);
   // Objects that belong to an entry are not orphans: they are removed with the entry and reported under its name.
   const strays = resources.all.filter((resource) => !known.has(resource));
-  return { known, resources, strays, unfinished: node.journal.all().filter((entry) => !isInOrder(entry, resources)) };
+  return {
+    known,
+    resources,
+    strays,
+    unfinished: node.journal.all().filter((entry) => !needsNoSweep(entry, resources)),
+  };
 }
 
 function isAsked(entry: JournalEntry): boolean {

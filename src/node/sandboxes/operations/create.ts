@@ -12,7 +12,7 @@ import {
   sizeBytesOf,
 } from "../substrate/index.ts";
 import { listedImage, notReady, unknownImage } from "./images.ts";
-import { demandUnpublished } from "./ingress.ts";
+import { requireUnpublished } from "./ingress.ts";
 import {
   AGENT_VOLUME_TAG,
   agentEnvironment,
@@ -25,7 +25,7 @@ import {
   OPERATION_TAG,
   type SandboxEntry,
 } from "../state/index.ts";
-import { making } from "./removal.ts";
+import { createOrDiscard } from "./removal.ts";
 
 const OPERATION = "create";
 /**
@@ -39,20 +39,20 @@ export async function create(node: NodeParts, spec: SandboxSpec): Promise<Sandbo
   const name = spec.name ?? randomName("sandbox");
   return node.operations.exclusive(OPERATION, name, async () => {
     const entry = await plan(node, name, spec);
-    return making(node, OPERATION, entry, () => build(node, entry, spec));
+    return createOrDiscard(node, OPERATION, entry, () => build(node, entry, spec));
   });
 }
 
 /** Checks everything that can be checked in advance, and composes the journal entry. Creates nothing. */
 async function plan(node: NodeParts, name: string, spec: SandboxSpec): Promise<SandboxEntry> {
-  node.journal.demandFree(name);
+  node.journal.requireFree(name);
   node.step(OPERATION, name, "check the image and the daemon");
   const [daemon, image] = await Promise.all([node.substrate.facts(), node.substrate.image(spec.image)]);
   const { digest } = await suitableImage(node, image, spec.image);
   const hypervisor = spec.hypervisor ?? daemon.defaultHypervisor ?? "unknown";
   checkHypervisor(daemon, hypervisor, spec);
   await checkSizes(node, spec);
-  await demandUnpublished(node, name);
+  await requireUnpublished(node, name);
   const { id: agentVolumeId } = await node.agents.own();
   return {
     kind: "sandbox",

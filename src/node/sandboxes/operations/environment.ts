@@ -41,7 +41,7 @@ export function checkVariables(env: Variables | undefined): void {
  * Throws SandboxError (ENV_UNSUPPORTED) if the agent cannot change its environment after its start. Must be called
  * before anything wakes up.
  */
-export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: JournalEntry): void {
+export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: JournalEntry): void {
   if (processEnvVersion > 0) return;
   const agent = agentVersion === undefined ? "its agent" : `its agent, ${agentVersion},`;
   throw new SandboxError(
@@ -57,7 +57,7 @@ export function demandRenewable({ name, processEnvVersion = 0, agentVersion }: J
  *
  * @param outcome what the refusal prevented
  */
-export function demandFrozen(
+export function requireFrozen(
   { guests }: NodeParts,
   { name, preSnapshot }: JournalEntry,
   { env, acceptUnfrozen = false }: RestoreChoices & { readonly env?: Variables | undefined },
@@ -128,7 +128,7 @@ export async function refusedSpec(
  * before restore steps with keep_frozen: if those refuse a file, the session stays frozen until the file is repaired,
  * and is killed when the freeze reaches its time limit.
  */
-export async function demandReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
+export async function requireReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
 }
 
@@ -164,7 +164,7 @@ function ranBefore(name: string): SandboxError {
  * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the written variables. Also rejects if a frozen
  * session ran before that.
  */
-export async function demandInForce(
+export async function requireInForce(
   client: GuestClient,
   { name, preSnapshot, processEnvVersion = 0 }: JournalEntry,
   { warnings }: Awakening,

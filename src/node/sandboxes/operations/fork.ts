@@ -7,10 +7,10 @@ import {
   type Awakening,
   CALL_MS,
   compareKeys,
-  demandAgent,
-  demandFeature,
+  requireAgent,
+  requireFeature,
   type JournalEntry,
-  mixturesOf,
+  credentialMixtures,
   type InstanceParts,
   type NodeParts,
   parentOf,
@@ -24,9 +24,9 @@ import {
 } from "../state/index.ts";
 import {
   checkVariables,
-  demandFrozen,
-  demandInForce,
-  demandRenewable,
+  requireFrozen,
+  requireInForce,
+  requireRenewable,
   dutiesBeforeFiles,
   environmentVersion,
   isSpecRefused,
@@ -35,10 +35,18 @@ import {
   writeVariables,
 } from "./environment.ts";
 import { SandboxError } from "../substrate/index.ts";
-import { demandUnpublished } from "./ingress.ts";
+import { requireUnpublished } from "./ingress.ts";
 import { withSiblingCheck } from "./start.ts";
-import { making } from "./removal.ts";
-import { inheritance, orRestored, quiesced, suspendable, type SuspendOptions, wake, wrongState } from "./suspend.ts";
+import { createOrDiscard } from "./removal.ts";
+import {
+  inheritance,
+  restoreSourceOnFailure,
+  quiesced,
+  suspendable,
+  type SuspendOptions,
+  wake,
+  wrongState,
+} from "./suspend.ts";
 
 /**
  * Creates a running sandbox from another sandbox or a snapshot, with its own credentials and random numbers, and with
@@ -52,7 +60,7 @@ export async function fork(
 ): Promise<{ readonly fork: SandboxEntry; readonly awakening: Awakening; readonly source: Awakening | undefined }> {
   const { env } = choices;
   checkVariables(env);
-  demandAgent(parent, choices.minAgentVersion);
+  requireAgent(parent, choices.minAgentVersion);
   const state = parent.kind === "sandbox" ? (await node.instances.existing(parent)).state : "Standby";
   const isAwake = state !== "Standby";
   let differing: readonly Warning[] = [];
@@ -61,15 +69,15 @@ export async function fork(
     throw wrongState(parent.name, state, "only a sandbox that runs or is on standby can be forked");
   else {
     await suspendable(node, parent);
-    await demandFeature(node, "standby", parent);
+    await requireFeature(node, "standby", parent);
   }
   if (env !== undefined) {
     const isRunning = isAwake && parent.kind === "sandbox";
-    demandRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
-    if (!isAwake) demandFrozen(node, parent, choices, "forked", choices.freeze);
+    requireRenewable(isRunning ? { ...parent, processEnvVersion: await environmentVersion(node, parent) } : parent);
+    if (!isAwake) requireFrozen(node, parent, choices, "forked", choices.freeze);
   }
-  await demandFeature(node, "fork", parent);
-  await demandUnpublished(node, name);
+  await requireFeature(node, "fork", parent);
+  await requireUnpublished(node, name);
   const entry: SandboxEntry = {
     kind: "sandbox",
     name,
@@ -85,18 +93,18 @@ export async function fork(
     return { fork: made, awakening: { ...awakening, warnings: [...differing, ...awakening.warnings] } };
   };
   if (parent.kind !== "sandbox" || !isAwake) {
-    return making(node, "fork", entry, async () => {
+    return createOrDiscard(node, "fork", entry, async () => {
       const forked = await withSiblingCheck(node, entry, () => copy(node, node.journal.entry(parent.name), entry));
       return { ...(await finished(forked)), source: undefined };
     });
   }
   let suspended: SandboxEntry | undefined;
-  return orRestored(
+  return restoreSourceOnFailure(
     node,
     "fork",
     () => suspended,
     () =>
-      making(node, "fork", entry, async () => {
+      createOrDiscard(node, "fork", entry, async () => {
         const mustFreeze = env !== undefined && choices.acceptUnfrozen !== true;
         const source = (suspended = await quiesced(node, "fork", parent, choices, mustFreeze));
         const forked = await copy(node, source, entry);
@@ -173,7 +181,7 @@ async function finishFork(
     node.guests.dial(entry, { credentials, credentialsOf: [parentOf(name), name], expiredOf: parentOf(name) });
   const inherited = (): Promise<GuestClient> => dial(parent);
   const accepted = (areDutiesDone: boolean): Promise<GuestClient> =>
-    acceptedClient(dial, mixturesOf(parent, fresh, areDutiesDone), { reachTimeoutMs, signal });
+    acceptedClient(dial, credentialMixtures(parent, fresh, areDutiesDone), { reachTimeoutMs, signal });
   await dutiesBeforeFiles(node, entry, inherited, { env, hostTime, signal });
   const files = await node.credentials.guestFiles(name);
   let dialAgain = inherited;
@@ -199,7 +207,7 @@ async function finishFork(
   }
   using client = await node.guests.dial(entry, { credentials: fresh });
   await client.health({ waitForReady: true, requestTimeoutMs: reachTimeoutMs, signal });
-  if (env !== undefined) await demandInForce(client, entry, awakening);
+  if (env !== undefined) await requireInForce(client, entry, awakening);
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const memory = { ranUnfrozen: ranUnfrozen("fork", entry) };
   const ready: SandboxEntry = { ...entry, phase: "ready", runEpochMs, agentVersion, agentServices, ...memory };

@@ -10,7 +10,7 @@ export {
   paused,
   resume,
   type ResumeOptions,
-  sourceAsleep,
+  sourceStillSuspended,
   standby,
   type SuspendOptions,
   type Suspension,

@@ -123,7 +123,7 @@ export async function withdrawAll(node: DaemonParts, operation: string, entry: S
  * sandbox. After this check no further ingress to the name can be created, because the daemon refuses one while no
  * instance has the name (hypeman 8853445, lib/ingress/manager.go:317-320).
  */
-export async function demandUnpublished(node: DaemonParts, name: string): Promise<void> {
+export async function requireUnpublished(node: DaemonParts, name: string): Promise<void> {
   const all = await node.allIngresses();
   const found = all.find(({ rules }) => rules.some(({ instance }) => instance === name));
   if (found === undefined) return;

@@ -122,7 +122,7 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
  * Adds an entry to the journal, and then creates the sandbox or snapshot. If that fails, everything is removed now, or
  * by the next sweep.
  */
-export async function making<Made>(
+export async function createOrDiscard<Made>(
   node: InstanceParts,
   operation: string,
   entry: JournalEntry,

@@ -1,7 +1,7 @@
 import { type Awakening, type NodeParts, reached, type SandboxEntry, whileUp } from "../state/index.ts";
 import {
-  demandInForce,
-  demandReadableSpecs,
+  requireInForce,
+  requireReadableSpecs,
   dutiesBeforeFiles,
   isSpecRefused,
   refusedSpec,
@@ -25,7 +25,7 @@ export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Vari
     await reached(
       node.guests.patience.reachTimeoutMs,
       "the agent has not answered",
-      () => node.guests.ask(entry, (client) => demandReadableSpecs(client, remedy)),
+      () => node.guests.ask(entry, (client) => requireReadableSpecs(client, remedy)),
       signal,
     );
     await duties(signal);
@@ -33,7 +33,7 @@ export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Vari
   });
   try {
     const awakening = await node.guests.awaken("resume", entry, { replaced: "the variables that env replaces" });
-    await node.guests.ask(entry, (client) => demandInForce(client, entry, awakening));
+    await node.guests.ask(entry, (client) => requireInForce(client, entry, awakening));
     return awakening;
   } catch (error) {
     if (!isSpecRefused(error)) throw error;

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import {
   AGENT_VOLUME_TAG,
   type Awakening,
-  demandFeature,
+  requireFeature,
   freezeText,
   hookText,
   isUnknownOutcome,
@@ -13,9 +13,16 @@ import {
   type SandboxEntry,
   type SnapshotEntry,
 } from "../state/index.ts";
-import { making } from "./removal.ts";
+import { createOrDiscard } from "./removal.ts";
 import type { Snapshot } from "../substrate/index.ts";
-import { inheritance, orRestored, quiesced, suspendable, type Suspended, type SuspendOptions } from "./suspend.ts";
+import {
+  inheritance,
+  restoreSourceOnFailure,
+  quiesced,
+  suspendable,
+  type Suspended,
+  type SuspendOptions,
+} from "./suspend.ts";
 
 /**
  * Takes a snapshot of a running sandbox. The substrate suspends and resumes the sandbox for it, and its restore steps
@@ -28,8 +35,8 @@ export async function snapshot(
   options: SuspendOptions,
 ): Promise<{ readonly snapshot: SnapshotEntry; readonly awakening: Awakening }> {
   await suspendable(node, source);
-  await demandFeature(node, "snapshots", source);
-  await demandFeature(node, "standby", source);
+  await requireFeature(node, "snapshots", source);
+  await requireFeature(node, "standby", source);
   const entry: SnapshotEntry = {
     kind: "snapshot",
     name,
@@ -39,12 +46,12 @@ export async function snapshot(
     ...inheritance(source),
   };
   let suspended: Suspended | undefined;
-  const taken = await orRestored(
+  const taken = await restoreSourceOnFailure(
     node,
     "snapshot",
     () => suspended,
     () =>
-      making(node, "snapshot", entry, async () => {
+      createOrDiscard(node, "snapshot", entry, async () => {
         suspended = await quiesced(node, "snapshot", source, options);
         return take(node, suspended, entry);
       }),

@@ -20,7 +20,7 @@ import { type Instance, SandboxError } from "../substrate/index.ts";
  * Pause between two reads of the console of an instance that does not answer. The daemon starts a process for each
  * read.
  */
-const LOOK_PAUSE_MS = 1_000;
+const POLL_INTERVAL_MS = 1_000;
 const SHOWN_LINES = 10;
 /**
  * A booted guest reads its machine's clock in whole seconds. If its time differs by more than this limit, the host's
@@ -75,7 +75,7 @@ export async function booted(
           const instance = await node.instances.existing(entry);
           if (isOff(instance) || performance.now() >= lookMs) {
             await lookForStart(node, entry, instance);
-            lookMs = performance.now() + LOOK_PAUSE_MS;
+            lookMs = performance.now() + POLL_INTERVAL_MS;
           }
           if (isOff(instance)) throw await agentEnded(node.instances.subject(entry), instance);
           throw error;

@@ -1,7 +1,7 @@
 import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
 import { CALL_MS, type NodeParts, type SandboxEntry, type Warning } from "../state/index.ts";
-import { orAwaken, running } from "./suspend.ts";
+import { resumeOnFailure, running } from "./suspend.ts";
 
 /**
  * Time that is added to the workload's grace period. During this time, the commands end, the agent sends its last
@@ -38,7 +38,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
     warning = { code: "STOP_FORCED", message };
   }
   node.step(operation, entry.name, "stop the instance");
-  await orAwaken(node, operation, stopping, async () => {
+  await resumeOnFailure(node, operation, stopping, async () => {
     try {
       await node.instances.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {

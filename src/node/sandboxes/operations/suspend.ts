@@ -4,8 +4,8 @@ import {
   bundleOf,
   CALL_MS,
   compareKeys,
-  demandAgent,
-  demandFeature,
+  requireAgent,
+  requireFeature,
   type Entry,
   freezeLeftMs,
   freezeTimeMs,
@@ -26,7 +26,7 @@ import {
 import { withSiblingCheck, booted } from "./start.ts";
 import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
 import { GuestError } from "../../client/index.ts";
-import { checkVariables, demandFrozen, demandRenewable, type Variables } from "./environment.ts";
+import { checkVariables, requireFrozen, requireRenewable, type Variables } from "./environment.ts";
 import { awakenWith } from "./renewal.ts";
 
 /** Options of a suspension. */
@@ -49,10 +49,10 @@ export async function standby(
   operation = "standby",
 ): Promise<Suspension> {
   await suspendable(node, entry);
-  await demandFeature(node, "standby", entry);
+  await requireFeature(node, "standby", entry);
   const suspended = await quiesced(node, operation, entry, options);
   node.step(operation, entry.name, "suspend it");
-  await orAwaken(node, operation, suspended, () =>
+  await resumeOnFailure(node, operation, suspended, () =>
     node.instances.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
   );
   await node.journal.put(suspended);
@@ -64,7 +64,7 @@ export async function standby(
  * run, because it may have been suspended and resumed meanwhile. Rejects with PAUSED if the sandbox neither runs nor is
  * on standby.
  */
-export async function orAwaken<Value>(
+export async function resumeOnFailure<Value>(
   node: NodeParts,
   operation: string,
   entry: SandboxEntry,
@@ -109,7 +109,7 @@ async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEnt
  *
  * @param suspended returns the sandbox, once its PRE_SNAPSHOT hook has run
  */
-export async function orRestored<Value>(
+export async function restoreSourceOnFailure<Value>(
   node: NodeParts,
   operation: string,
   suspended: () => SandboxEntry | undefined,
@@ -146,7 +146,7 @@ async function restoredAgain(
   } catch (error) {
     const asleepBecause = `the ${operation} failed (${messageOf(failure)}), and so did the restore that followed (${messageOf(error)})`;
     await node.journal.put({ ...entry, asleepBecause });
-    throw sourceAsleep(name, asleepBecause, failure);
+    throw sourceStillSuspended(name, asleepBecause, failure);
   }
 }
 
@@ -163,7 +163,7 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
  * Creates the error for a sandbox that is suspended although nobody asked for it. The error's remedy wakes the sandbox
  * up.
  */
-export function sourceAsleep(name: string, because: string, cause?: unknown): SandboxError {
+export function sourceStillSuspended(name: string, because: string, cause?: unknown): SandboxError {
   return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
 }
 
@@ -191,9 +191,7 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
  */
 export function unreached(name: string, because = "the daemon gives no reason"): SandboxError {
   const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;
-  const nextStep =
-    "remove the sandbox; or, to keep it if the hypervisor has exited, let the daemon's operator delete the " +
-    "hypervisor's socket, and then resume the sandbox";
+  const nextStep = "remove the sandbox; or ask the operator to delete the dead hypervisor's socket, and resume it";
   return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
 }
 
@@ -214,7 +212,7 @@ export async function resume(
 ): Promise<Awakening | undefined> {
   const { env } = choices;
   checkVariables(env);
-  demandAgent(entry, choices.minAgentVersion);
+  requireAgent(entry, choices.minAgentVersion);
   const { state, stateError } = await known(node, entry);
   const id = entry.instanceId ?? "";
   let differing: readonly Warning[] = [];
@@ -223,8 +221,8 @@ export async function resume(
   const boots = state === "Stopped" || entry.bootingSinceMs !== undefined;
   if (env !== undefined && boots) throw keepsVariables(entry.name, state);
   if (env !== undefined && (state === "Standby" || entry.runEpochMs === undefined)) {
-    demandRenewable(entry);
-    demandFrozen(node, entry, choices, "resumed");
+    requireRenewable(entry);
+    requireFrozen(node, entry, choices, "resumed");
   }
   if (state === "Standby") {
     differing = await compareKeys(node, "resume", entry, choices);

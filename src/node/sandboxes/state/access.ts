@@ -155,7 +155,14 @@ export class GuestAccess {
       found.bootingSinceMs === undefined
         ? found
         : { ...found, bootingSinceMs: undefined, preSnapshot: undefined, ranUnfrozen: undefined };
-    const { reachTimeoutMs = this.patience.reachTimeoutMs, known, done, onAnswered, lookPauseMs, replaced } = options;
+    const {
+      reachTimeoutMs = this.patience.reachTimeoutMs,
+      known,
+      done,
+      onAnswered,
+      pollIntervalMs,
+      replaced,
+    } = options;
     let whenAnswered = onAnswered;
     const dial = async (): Promise<RestoredGuest> => {
       const client = await this.dial(entry, { known, expiredOf: entry.name });
@@ -170,7 +177,7 @@ export class GuestAccess {
       entry.name,
       done === undefined ? "restore steps, POST_RESTORE and Health" : "POST_RESTORE and Health",
     );
-    const awakening = await whileUp({ ...instances.subject(entry), lookPauseMs }, (signal) =>
+    const awakening = await whileUp({ ...instances.subject(entry), pollIntervalMs }, (signal) =>
       awaken(dial, { ...this.patience, reachTimeoutMs }, signal, done),
     );
     const { runEpochMs, agentVersion, agentServices, warnings } = awakening;
@@ -244,7 +251,7 @@ export interface AwakenOptions {
   /** Called once the agent has answered for the first time, or has failed to answer. */
   readonly onAnswered?: (() => void) | undefined;
   /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
-  readonly lookPauseMs?: number | undefined;
+  readonly pollIntervalMs?: number | undefined;
   /** Text that names what the sandbox uses until its restore steps, for the warning NOT_FROZEN: "the variables that …". */
   readonly replaced?: string | undefined;
 }

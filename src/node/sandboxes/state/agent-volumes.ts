@@ -80,11 +80,11 @@ export class AgentVolumes {
     const { id, sizeBytes } = archive;
     if ((await this.#substrate.volume(id)) !== undefined) return;
     const content = { sizeBytes, chunks: this.#content(archive) };
-    await this.#demandSame(archive);
+    await this.#requireSame(archive);
     try {
       await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
     } catch (error) {
-      await this.#demandSame(archive);
+      await this.#requireSame(archive);
       // The volume may exist nevertheless: another node has just created it, or only the answer was lost.
       if ((await this.#substrate.volume(id)) === undefined) throw error;
     }
@@ -121,7 +121,7 @@ export class AgentVolumes {
   }
 
   /** Rejects with SandboxError (INVALID_SPEC) if the archive was replaced since its digest named the volume. */
-  async #demandSame({ path, mark }: KnownArchive): Promise<void> {
+  async #requireSame({ path, mark }: KnownArchive): Promise<void> {
     if ((await markOf(path).catch(() => undefined)) === mark) return;
     this.#own = undefined;
     throw new SandboxError("INVALID_SPEC", `the agent's archive ${path} was replaced during the call; repeat the call`);

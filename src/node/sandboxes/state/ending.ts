@@ -18,7 +18,7 @@ const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
 /** The agent's log line about a spec file that it refuses. */
 const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
 /** Pause between two checks whether an instance is off. */
-const LOOK_PAUSE_MS = 1_000;
+const POLL_INTERVAL_MS = 1_000;
 const PANICKED_STEP =
   "the content of its memory is lost: stop the sandbox, and resume it, which boots it again; if it happens each time, " +
   "use the console's lines to check the daemon's kernel and hypervisor";
@@ -36,7 +36,7 @@ export interface Subject {
   readonly instance: () => Promise<Instance | undefined>;
   readonly agentPort: number;
   /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
-  readonly lookPauseMs?: number | undefined;
+  readonly pollIntervalMs?: number | undefined;
 }
 
 /**
@@ -57,7 +57,7 @@ export async function whileUp<Value>(
     panic = found;
     off.abort();
   };
-  const looking = offInstance(subject, over.signal, onPanic).then((instance) => {
+  const poll = offInstance(subject, over.signal, onPanic).then((instance) => {
     if (instance !== undefined) off.abort();
     return instance;
   });
@@ -69,9 +69,9 @@ export async function whileUp<Value>(
     // An instance that refuses connections may be powering off. If so, AGENT_ENDED is the more helpful error, so wait
     // for it.
     const waitMs = error instanceof GuestError && error.status === "UNAVAILABLE" ? POWER_OFF_MS : 0;
-    await Promise.race([looking, pause(waitMs, undefined, { signal: over.signal })]);
+    await Promise.race([poll, pause(waitMs, undefined, { signal: over.signal })]);
     over.abort();
-    const instance = (await looking) ?? (await subject.instance().catch(() => undefined));
+    const instance = (await poll) ?? (await subject.instance().catch(() => undefined));
     if (instance === undefined) throw error;
     if (isOff(instance)) throw await agentEnded(subject, instance);
     throw withConsole(error, await ending(subject.substrate, instance.id));
@@ -163,7 +163,7 @@ export async function consoleTail(
 
 /** Resolves with the instance once it is off, or with undefined once the signal is aborted. */
 async function offInstance(
-  { substrate, agentPort, instance, lookPauseMs = LOOK_PAUSE_MS }: Subject,
+  { substrate, agentPort, instance, pollIntervalMs = POLL_INTERVAL_MS }: Subject,
   signal: AbortSignal,
   onPanic: (panic: Panic) => void,
 ): Promise<Instance | undefined> {
@@ -180,8 +180,8 @@ async function offInstance(
     if (panic !== undefined) onPanic(panic);
     return found;
   };
-  await pause(lookPauseMs, undefined, { signal }).catch(() => undefined);
-  const found = await polled(look, isSeen, { pauseMs: lookPauseMs, signal });
+  await pause(pollIntervalMs, undefined, { signal }).catch(() => undefined);
+  const found = await polled(look, isSeen, { pauseMs: pollIntervalMs, signal });
   return isSeen(found) ? found : undefined;
 }
 

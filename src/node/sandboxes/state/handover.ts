@@ -18,7 +18,7 @@ export interface HandoverLimits {
  * All combinations of certificates and token that an agent may accept while its files are replaced one by one, the
  * likeliest first: each wrong combination costs a refused call and a line in the agent's log.
  */
-export function mixturesOf(
+export function credentialMixtures(
   old: ClientCredentials,
   fresh: ClientCredentials,
   isFreshLikelier: boolean,
@@ -67,7 +67,7 @@ export async function handOver(
   limits: HandoverLimits,
 ): Promise<void> {
   const { reachTimeoutMs, signal } = limits;
-  const mixtures = mixturesOf(old, fresh, false);
+  const mixtures = credentialMixtures(old, fresh, false);
   // The agent may load its new credentials after it has received only some of the files, and end the connection. Each
   // retry therefore writes all files again.
   const write = async (): Promise<void> => {

@@ -25,8 +25,8 @@ export {
   quiesce,
   reached,
 } from "./guest.ts";
-export { compareKeys, demandAgent, demandFeature } from "./demands.ts";
-export { acceptedClient, handOver, mixturesOf } from "./handover.ts";
+export { compareKeys, requireAgent, requireFeature } from "./requirements.ts";
+export { acceptedClient, handOver, credentialMixtures } from "./handover.ts";
 export {
   agentEnvironment,
   credentialDirectories,

@@ -277,7 +277,7 @@ export class Journal {
   }
 
   /** Throws ALREADY_EXISTS if the name is taken. */
-  demandFree(name: string): void {
+  requireFree(name: string): void {
     if (this.get(name) !== undefined) throw taken(name);
   }
 

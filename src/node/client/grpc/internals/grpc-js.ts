@@ -44,7 +44,7 @@ export function abandonConnecting(client: Client, message: string): void {
 }
 
 /** Makes credentials call `tell` with each socket that grpc-js uses to make a connection. */
-export function tellingSockets(credentials: ChannelCredentials, tell: (socket: Socket) => void): ChannelCredentials {
+export function reportingSockets(credentials: ChannelCredentials, tell: (socket: Socket) => void): ChannelCredentials {
   const make = credentials._createSecureConnector.bind(credentials);
   credentials._createSecureConnector = (...args) => {
     const connector = make(...args);

@@ -5,7 +5,7 @@ import { reservedTransport } from "../../../../shared/transports.ts";
 import { tokenOf, wholeMilliseconds } from "../../arguments.ts";
 import { Channel } from "../channel.ts";
 import { invalidOption } from "../../errors/errors.ts";
-import { acceptingExpired, freeContext, tellingSockets } from "../internals/grpc-js.ts";
+import { acceptingExpired, freeContext, reportingSockets } from "../internals/grpc-js.ts";
 import type { Endpoint } from "./attempt.ts";
 import { BridgeLink } from "./bridge.ts";
 import { DialledLink } from "./dialled.ts";
@@ -53,7 +53,7 @@ export function openChannel(options: ConnectOptions, more: ClientOptions = {}): 
   const link = linkOf(options, connectTimeoutMs);
   const client = new Client(
     link.target,
-    tellingSockets(link.credentials, (socket) => liveness.limit(socket)),
+    reportingSockets(link.credentials, (socket) => liveness.limit(socket)),
     {
       ...OPTIONS,
       ...link.options,

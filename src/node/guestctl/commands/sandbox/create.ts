@@ -52,7 +52,7 @@ it is the workload's command. Without a command, --process or the image says wha
   takes: { some: "an image" },
   takesCommand: true,
   ignored: ["-d --detach"],
-  elsewhere: [
+  hints: [
     [
       "-i -t --interactive --tty",
       "create starts the workload without a terminal; to open a shell afterwards: guestctl exec -it --sandbox NAME -- sh",

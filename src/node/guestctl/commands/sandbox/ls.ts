@@ -21,7 +21,7 @@ export const ls: Subcommand = defineVerb({
   examples: ["ls", "ls -q --filter state=standby", "ls --json | jq -r '.sandboxes[].address'"],
   takes: "nothing",
   ignored: ["-a --all", "--no-trunc", "-A --all-namespaces"],
-  elsewhere: [
+  hints: [
     ["-o --output --format", "all columns are shown; -q prints names, --json all fields"],
     ["-l --selector", "--filter tag=KEY=VALUE selects by a tag"],
     ["-n --last --latest -s --size", "--json has the times and sizes of all sandboxes; --filter selects some of them"],

@@ -3,7 +3,7 @@ import {
   awakeningObject,
   awakeningText,
   FREEZE_OPTION,
-  restWords,
+  suspendReportText,
   snapshotObject,
   statusOf,
   TIMEOUT_OPTION,
@@ -28,7 +28,7 @@ running sandbox is suspended during the snapshot, and resumed afterwards.`,
   completes: ["sandbox"],
   async run({ node, values, positionals: [source = ""] }) {
     const { snapshot: taken, awakening } = await node.snapshot(source, { name: values.name });
-    const rest = taken.preSnapshot === undefined ? "" : `; ${restWords(taken.preSnapshot)}`;
+    const rest = taken.preSnapshot === undefined ? "" : `; ${suspendReportText(taken.preSnapshot)}`;
     const text = `${taken.name} is a snapshot of ${source}${rest}\n${awakeningText(source, awakening)}`;
     const json = { snapshot: snapshotObject(taken), source: awakeningObject(awakening) };
     return { text, json, status: statusOf(awakening) };

@@ -10,7 +10,7 @@ export const stop: Subcommand = defineVerb({
   options: WAIT_OPTION,
   statuses: "0 if it has stopped, 1 if it has stopped with warnings, 125 if guestctl failed.",
   examples: ["stop box"],
-  elsewhere: [
+  hints: [
     [
       "-t --time --timeout -s --signal",
       "the workload gets SIGTERM and the time of its stop_grace_ms; --wait DURATION limits how long stop waits",

@@ -1,7 +1,7 @@
 import type { Freeze, Sandboxes } from "../../../sandboxes/index.ts";
 import {
   type Answer,
-  type Answers,
+  type Hints,
   type Command,
   type Completes,
   defineCommand,
@@ -42,7 +42,7 @@ interface VerbParts<Own extends Options> {
   /** Example command lines, without "guestctl sandbox". */
   readonly examples: readonly string[];
   readonly takes: Takes;
-  readonly elsewhere?: Answers;
+  readonly hints?: Hints;
   readonly ignored?: readonly string[];
   readonly completes?: readonly Completes[];
   readonly takesCommand?: boolean;

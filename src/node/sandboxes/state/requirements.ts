@@ -23,7 +23,7 @@ export async function compareKeys(
 }
 
 /** Rejects with SandboxError (CAPABILITY_MISSING) if the entry's hypervisor does not support the feature on this host. */
-export async function demandFeature(
+export async function requireFeature(
   { substrate }: DaemonParts,
   feature: "standby" | "snapshots" | "fork",
   { name, hypervisor }: JournalEntry,
@@ -41,7 +41,7 @@ const VERSION = /^(\d+)\.(\d+)\.(\d+)(-[\w.-]+)?$/;
  * version, or if its version is not known. The code is INVALID_SPEC if the required version is malformed. Callers must
  * check this before they wake anything up, because the agent in a sandbox cannot be replaced later.
  */
-export function demandAgent({ name, agentVersion = "" }: JournalEntry, least: string | undefined): void {
+export function requireAgent({ name, agentVersion = "" }: JournalEntry, least: string | undefined): void {
   if (least === undefined) return;
   const wanted = VERSION.exec(least);
   if (wanted === null)

@@ -1,5 +1,5 @@
 /** Words of other tools, separated by blanks, and their equivalent in guestctl. */
-export type Answers = readonly (readonly [words: string, answer: string])[];
+export type Hints = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =
   '"guestctl forward 8080:80" forwards a local port to the sandbox, "guestctl connect 80" standard input and output';
@@ -8,7 +8,7 @@ const PORTS =
  * Commands of docker, kubectl, incus, ssh, tmux and coreutils, with their equivalent in guestctl or the advice that
  * there is none. Words that are not listed may be programs in a sandbox.
  */
-export const OTHER_COMMANDS: Answers = [
+export const OTHER_COMMANDS: Hints = [
   // Sandboxes
   ["apply create replace", '"guestctl sandbox create IMAGE" creates a sandbox'],
   ["clone fork scale autoscale", '"guestctl sandbox fork NAME" makes another sandbox from a sandbox or a snapshot'],
@@ -173,7 +173,7 @@ export const OTHER_COMMANDS: Answers = [
 ];
 
 /** Options of other tools. This table is used only if the command does not have the option itself. */
-export const OTHER_OPTIONS: Answers = [
+export const OTHER_OPTIONS: Hints = [
   ["--publish", PORTS],
   ["--port", "the port is part of the address: -H HOST:PORT"],
   ["--host --server", "give the address with -H"],
@@ -190,7 +190,7 @@ export const OTHER_OPTIONS: Answers = [
  * Options of one letter that precede the command's name. Tools disagree about their meanings; these are the meanings in
  * ssh and docker.
  */
-export const LEADING_OPTIONS: Answers = [
+export const LEADING_OPTIONS: Hints = [
   ["-D -L", PORTS],
   ["-R", 'a sandbox cannot reach a port of this host; "guestctl forward" goes the other way'],
   ["-P -p", "the port is part of the address: -H HOST:PORT"],
@@ -203,7 +203,7 @@ export const LEADING_OPTIONS: Answers = [
 ];
 
 /** Verbs of other tools after `guestctl sandbox`. */
-export const SANDBOX_VERBS: Answers = [
+export const SANDBOX_VERBS: Hints = [
   ["kill", '"guestctl sandbox stop NAME" shuts a sandbox down, "guestctl sandbox rm NAME" removes it'],
   ["delete destroy remove terminate", '"guestctl sandbox rm NAME" removes a sandbox'],
   [
@@ -245,23 +245,23 @@ export const SANDBOX_VERBS: Answers = [
 ];
 
 /** The equivalent of another tool's command; undefined for an unknown word. */
-export function commandElsewhere(name: string): string | undefined {
-  const answer = answerTo(name, OTHER_COMMANDS);
+export function hintForCommand(name: string): string | undefined {
+  const answer = findHint(name, OTHER_COMMANDS);
   if (answer !== undefined || !/[@:]|^\d+\.|\.\w/.test(name)) return answer;
   return `give an address with -H, before or after the command: guestctl -H ${name.split("@").at(-1)} exec -- COMMAND`;
 }
 
 /** The equivalent of another tool's option, which is given with its dashes; undefined for an unknown option. */
-export function optionElsewhere(spelling: string): string | undefined {
-  return answerTo(spelling, OTHER_OPTIONS);
+export function hintForOption(spelling: string): string | undefined {
+  return findHint(spelling, OTHER_OPTIONS);
 }
 
 /** The equivalent of another tool's option that precedes the name of the command; undefined for an unknown option. */
-export function leadingOptionElsewhere(spelling: string): string | undefined {
-  return answerTo(spelling, LEADING_OPTIONS) ?? optionElsewhere(spelling);
+export function hintForLeadingOption(spelling: string): string | undefined {
+  return findHint(spelling, LEADING_OPTIONS) ?? hintForOption(spelling);
 }
 
 /** The answer to a word; undefined for an unknown word. */
-export function answerTo(word: string, answers: Answers): string | undefined {
+export function findHint(word: string, answers: Hints): string | undefined {
   return answers.find(([words]) => words.split(" ").includes(word))?.[1];
 }

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 import {
-  type Answers,
-  commandElsewhere,
+  type Hints,
+  hintForCommand,
   LEADING_OPTIONS,
   OTHER_COMMANDS,
   OTHER_OPTIONS,
@@ -33,7 +33,7 @@ const CONTAINER =
 describe("answers to words of other tools", () => {
   test("guestctl has or answers each command of docker, kubectl and OpenSSH", () => {
     const unknown = [...DOCKER, ...KUBECTL, ...OPENSSH].filter(
-      (name) => !COMMANDS.has(name) && commandElsewhere(name) === undefined,
+      (name) => !COMMANDS.has(name) && hintForCommand(name) === undefined,
     );
     assert.deepEqual(unknown, []);
   });
@@ -54,12 +54,12 @@ describe("answers to words of other tools", () => {
     const commands = new Map(loaded);
     const verbs = commands.get("sandbox")?.subcommands ?? new Map<string, Subcommand>();
     const ofCommands = [...commands.values(), ...[...verbs.values()].map(({ command }) => command)];
-    const tables: readonly Answers[] = [
+    const tables: readonly Hints[] = [
       OTHER_COMMANDS,
       OTHER_OPTIONS,
       LEADING_OPTIONS,
       SANDBOX_VERBS,
-      ...ofCommands.map(({ elsewhere }) => elsewhere),
+      ...ofCommands.map(({ hints }) => hints),
     ];
     let named = 0;
     for (const [, answer] of tables.flat())
@@ -87,13 +87,13 @@ describe("answers to words of other tools", () => {
       command,
       ...[...(command.subcommands?.values() ?? [])].map((each) => each.command),
     ]);
-    for (const { options, elsewhere } of all) {
+    for (const { options, hints } of all) {
       const own = new Set(
         Object.entries(options).flatMap(([long, { short = long, also = [] }]) =>
           [long, short, ...also].map((name) => (name.length === 1 ? `-${name}` : `--${name}`)),
         ),
       );
-      const dead = elsewhere.flatMap(([words]) => words.split(" ")).filter((word) => own.has(word));
+      const dead = hints.flatMap(([words]) => words.split(" ")).filter((word) => own.has(word));
       assert.deepEqual(dead, [], Object.keys(options).join());
     }
   });
