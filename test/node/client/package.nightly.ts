@@ -82,6 +82,18 @@ const agent = forAllTests(
   }),
 );
 
+/**
+ * An example with the places and names of this test. The agent has the clock of this machine, which no test may set, so
+ * the restore steps leave it alone.
+ */
+function runnable(code: string): string {
+  return code
+    .replaceAll("/srv/example", join(directory, "srv"))
+    .replace("./creds", agent.credentialsDir)
+    .replace('"10.0.0.7:7071",', `"127.0.0.1:${agent.port}", serverName: "${SERVER_NAME}",`)
+    .replace("completeRestore()", "completeRestore({ hostTime: false })");
+}
+
 describe("the package of the client library", { skip: typeof machine === "string" ? machine : false }, () => {
   let installed: InstalledClient;
   const { node, path } = typeof machine === "string" ? { node: "", path: "" } : machine;
@@ -92,7 +104,7 @@ describe("the package of the client library", { skip: typeof machine === "string
       examples.map(({ code }, index) =>
         writeFile(
           join(installed.directory, `example-${index}.ts`),
-          code.replaceAll("/srv/example", join(directory, "srv")),
+          runnable(code),
         ),
       ),
     );
