@@ -11,7 +11,7 @@ function row(name: string, unit: string, better: "lower" | "higher", ours: numbe
   return makeRow({ name, unit, better, samples: { ours: [ours], "grpc-go": [10] } });
 }
 
-test("the guard records CPU time, but not latency, p99 or throughput", () => {
+test("the benchmark guard records CPU time, but not latency, p99 or throughput", () => {
   const rows = [
     row("file read: CPU", "s/GiB", "lower", 5),
     row("terminal: CPU", "s/GiB", "lower", 5),
@@ -22,7 +22,7 @@ test("the guard records CPU time, but not latency, p99 or throughput", () => {
   assert.deepEqual(ratiosOf(rows), { "file read: CPU": 0.5 });
 });
 
-test("the guard fails only a recorded row that is clearly worse", () => {
+test("the benchmark guard fails only if a recorded row is clearly worse", () => {
   const recorded = { "a: CPU": 0.5, "b: CPU": 0.5, "c: CPU": 0.5 };
   const rows = [
     row("a: CPU", "s/GiB", "lower", 7.1),
@@ -33,13 +33,13 @@ test("the guard fails only a recorded row that is clearly worse", () => {
   assert.deepEqual(lossesAgainst(recorded, rows, QUIET), [{ row: "a: CPU", recorded: 0.5, now: 0.71 }]);
 });
 
-test("the guard allows twice the recorded ratio on a busy machine", () => {
+test("on a busy machine, the benchmark guard allows twice the recorded ratio", () => {
   const recorded = { "a: CPU": 0.5 };
   assert.deepEqual(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 9.9)], BUSY), []);
   assert.equal(lossesAgainst(recorded, [row("a: CPU", "s/GiB", "lower", 10.1)], BUSY).length, 1);
 });
 
-test("the guard compares the lowest CPU times of all rounds of measurement", () => {
+test("the benchmark guard compares the lowest CPU times of all measurement rounds", () => {
   const of = (ours: readonly number[], theirs: readonly number[]): Row =>
     makeRow({ name: "a: CPU", unit: "s/GiB", better: "lower", samples: { ours, "grpc-go": theirs } });
   const recorded = { "a: CPU": 0.5 };

@@ -35,7 +35,7 @@ describe("the project's version", () => {
     assert.equal(lock.filter((line, index) => line !== before.split("\n")[index]).length, 2);
   });
 
-  test("a version is released once, in order, and with changes", (t) => {
+  test("a version can be released only once, in order, and with changes", (t) => {
     const directory = copy(t);
     setVersion(directory, "7.8.9", "2031-02-03");
     assert.match(releaseFault(directory, "7.9.0") ?? "", /nothing under \[Unreleased\] that 7\.9\.0/);

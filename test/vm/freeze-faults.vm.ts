@@ -78,7 +78,7 @@ describe("a frozen session in a guest", () => {
     });
   }
 
-  test("a session runs on after restore steps that were repeated or concurrent", async () => {
+  test("a session continues after repeated or concurrent restore steps", async () => {
     await using clone = await frozenClone();
     {
       await using way = await relayTo(clone.agentPort);

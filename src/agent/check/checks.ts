@@ -93,7 +93,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       : check(
           "capabilities",
           missing.length > 0 && `without ${missing.map(([name]) => name).join(" ")}`,
-          "all that the agent uses",
+          "every capability that the agent uses",
           "no operation fails for lack of a capability",
           [...new Set(missing.map(([, , without]) => without))].join("; "),
         ),

@@ -95,7 +95,7 @@ export class FrameReader {
   #data(chunk: Buffer, from: number): number {
     let at = from;
     if (this.#padding < 0) {
-      if (this.#left === 0) throw frameSizeError("padded DATA without padding");
+      if (this.#left === 0) throw frameSizeError("DATA frame with the PADDED flag, but without a pad length");
       this.#padding = chunk[at++] as number;
       this.#left--;
       this.#discarded = 1 + this.#padding;

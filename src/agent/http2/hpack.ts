@@ -192,7 +192,7 @@ export class HpackDecoder {
     while (this.#at < block.length) {
       const byte = block[this.#at] as number;
       if ((byte & 0xe0) === 0x20) {
-        if (sizeBytes > 0) throw malformed("a table size update after a field");
+        if (sizeBytes > 0) throw malformed("a table size update that follows a header field");
         this.#resize(this.#integer(0x1f));
         continue;
       }

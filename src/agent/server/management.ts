@@ -207,7 +207,7 @@ export class ManagementServer {
     this.#credentials = tls;
     if (BigInt(this.#notAfter.getTime()) * 1_000_000n > clock.wallNs()) return;
     const consequence =
-      "clients that check its dates reject the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
+      "clients that check the certificate's dates reject the agent; replace SVC_TLS_CERT_FILE, or set the guest's clock";
     log.warn("server_certificate_expired", { not_after: this.#notAfter.toISOString(), consequence });
   }
 

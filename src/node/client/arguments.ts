@@ -41,7 +41,7 @@ export function tokenOf(given: string): string {
 export function wholeMilliseconds(durationMs: number, field: string): number {
   const whole = Math.ceil(durationMs);
   if (typeof durationMs === "number" && whole >= 0 && Number.isSafeInteger(whole)) return whole;
-  throw invalidOption(field, `${field} requires a number of milliseconds from 0 up, not ${String(durationMs)}`);
+  throw invalidOption(field, `${field} must be a number of milliseconds of 0 or more, not ${String(durationMs)}`);
 }
 
 /**
@@ -57,7 +57,7 @@ export function limitOf(durationMs: number | undefined, field: string): number |
 /** Checks that a value is an integer from 0 to `largest`. Throws GuestError (INVALID_ARGUMENT). */
 export function wholeNumber(value: number, field: string, largest: number = UINT32_MAX): number {
   if (Number.isInteger(value) && value >= 0 && value <= largest) return value;
-  const range = largest === UINT32_MAX ? "from 0 up" : `from 0 to ${largest}`;
+  const range = largest === UINT32_MAX ? "of 0 or more" : `from 0 to ${largest}`;
   throw invalidOption(field, `${field} requires a whole number ${range}, not ${String(value)}`);
 }
 
@@ -68,7 +68,7 @@ export function wholeNumber(value: number, field: string, largest: number = UINT
 export function offsetOf(bytes: number | undefined, field: string): bigint | undefined {
   if (bytes === undefined) return undefined;
   if (Number.isSafeInteger(bytes) && bytes >= 0) return BigInt(bytes);
-  throw invalidOption(field, `${field} requires a whole number of bytes from 0 up, not ${String(bytes)}`);
+  throw invalidOption(field, `${field} must be a whole number of bytes of 0 or more, not ${String(bytes)}`);
 }
 
 /**

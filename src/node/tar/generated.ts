@@ -58,7 +58,7 @@ export function generatedContent(path: Buffer): Buffer {
       if (sizeBytes > LIMIT_BYTES)
         throw new EntryError(
           "EFBIG",
-          `${path.toString()} does not state its size, and has more than ${LIMIT_BYTES} bytes`,
+          `${path.toString()} reports no size, like a file of /proc, but has more than ${LIMIT_BYTES} bytes`,
         );
       chunks.push(chunk.subarray(0, count));
     }

@@ -85,7 +85,10 @@ function* below(children: Buffer[], directory: Buffer, walk: Walk): Generator<Lo
       continue;
     }
     if (stats.isDirectory() && walk.above?.some(({ dev, ino }) => dev === stats.dev && ino === stats.ino) === true) {
-      walk.onUnreadable(name, new EntryError("ELOOP", `${path.toString()} is a link to a directory above it`));
+      walk.onUnreadable(
+        name,
+        new EntryError("ELOOP", `${path.toString()} is a symbolic link to one of its own parent directories`),
+      );
       yield undefined;
       continue;
     }

@@ -84,7 +84,7 @@ function overridesOf({ type }: TarHeader, content: Buffer): Overrides {
  * so unpacking it as ordinary content would create a wrong file.
  */
 function sparse(): TarError {
-  return new TarError("the archive has a sparse file in GNU tar's own form; make it without --sparse");
+  return new TarError("the archive has a sparse file in GNU tar's own format; create the archive without --sparse");
 }
 
 /**

@@ -35,7 +35,7 @@ function limitedIn(difference: Partial<GuestFacts>): ReadonlyMap<string, Check> 
 }
 
 describe("the checks of a guest", () => {
-  test("checkGuest explains every check and reports no limits on a full guest", () => {
+  test("checkGuest explains every check, and reports no limits if everything is available", () => {
     for (const { name, ok, found, meaning } of checkGuest(WHOLE)) assert.ok(ok && found !== "" && meaning !== "", name);
   });
 

@@ -19,7 +19,7 @@ function setup(wallMs?: number) {
 }
 
 describe("the end of a cut attachment does not update last_user_activity", () => {
-  it("user activity is the last touch() or cut(), not an attachment's end", () => {
+  it("user activity is a touch() or cut(), not the end of an attachment", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     activity.touch();

@@ -64,7 +64,7 @@ describe("the buffer of a kept command", () => {
     for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
   });
 
-  it("a BLOCK command pauses at a full buffer and loses no output", async () => {
+  it("a command with BLOCK pauses at a full buffer and loses nothing", async () => {
     const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
     first[Symbol.dispose]();
@@ -86,7 +86,7 @@ describe("the buffer of a kept command", () => {
     assert.ok(received.exit?.case === "exit" && received.exit.value.outputComplete);
   });
 
-  it("a BLOCK command's exit is reported only after its output was read", async () => {
+  it("the exit of a command with BLOCK follows its last output", async () => {
     const keeping = { name: "full", bufferBytes: 4 * KIB, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("exec yes"), keep: keeping });
     first[Symbol.dispose]();

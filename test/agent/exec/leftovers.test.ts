@@ -95,7 +95,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
     await processGone(pid);
   });
 
-  it("EndExec counts no leftovers for a running command or without any", async () => {
+  it("EndExec reports zero leftovers for a running command, or if none exist", async () => {
     using _ = await keep(agent, { args: ["sh", "-c", "sleep 1000 & wait"], keep: { name: "runs" } });
     const ended = await endExec(agent, { name: "runs", leftovers: true, forget: true });
     assert.deepEqual([ended.exit?.signal, ended.leftoversEnded], [15, 0]);
@@ -150,7 +150,7 @@ describe("EndExec with leftovers", await needsCgroups(), () => {
 });
 
 describe("EndExec with leftovers without cgroups", NEEDS_NAMESPACES, () => {
-  it("EndExec reports that it cannot know leftovers without cgroups", async () => {
+  it("without cgroups, EndExec reports that leftovers are unknown", async () => {
     await using bare = await startAgent({ through: withoutCgroups() });
     const [pid = 0] = await leftBy("left", "setsid sleep 1000 > /dev/null & echo $!", 1, bare);
     const ended = await endExec(bare, { name: "left", leftovers: true });

@@ -208,7 +208,7 @@ function tailOf(sizeBytes: number, ...chunks: readonly (string | Uint8Array)[]):
 }
 
 describe("the tail of an output", () => {
-  it("an output tail is the same for every split of the output", () => {
+  it("an output tail does not depend on how the output is split", () => {
     const whole = "the quick brown fox jumps over the lazy dog";
     for (let pieceBytes = 1; pieceBytes <= whole.length; pieceBytes++) {
       const tail = new Tail(8);

@@ -203,7 +203,7 @@ test("a server has a socket descriptor only while it listens", async () => {
   assert.equal(descriptorOf(server), undefined);
 });
 
-test("after stopReading the kernel keeps what the peer sends", async () => {
+test("after stopReading(), the kernel keeps what the peer sends", async () => {
   await using first = await pairOver("tcp");
   await using second = await pairOver("tcp");
   first.server.resume();

@@ -99,7 +99,7 @@ test("the addon exports exactly the members of its TypeScript interface", () => 
   assert.deepEqual(Object.keys(addon).toSorted(), DESCRIBED.map(({ name }) => name).toSorted());
 });
 
-test("native functions take as many numbers as their TypeScript declarations", () => {
+test("native functions have as many numeric parameters as their TypeScript declarations", () => {
   const header = readFileSync(join(SOURCES, "addon/addon.h"), "utf8");
   const inC = new Map([...header.matchAll(/F\("(\w+)", \w+, (\d),/g)].map(([, name, count]) => [name, Number(count)]));
   assert.ok(inC.size > 20, `${inC.size} functions of numbers found`);

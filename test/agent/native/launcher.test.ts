@@ -321,7 +321,7 @@ describe("launcher", () => {
     }
   });
 
-  test("the launcher gets its child's status despite an inherited ignored SIGCHLD", NEEDS_PERL, () => {
+  test("the launcher gets its child's status although its parent ignored SIGCHLD", NEEDS_PERL, () => {
     const args = ["-e", '$SIG{CHLD}="IGNORE"; exec @ARGV', bundle.launcher, ...AGENT, "exit", "9"];
     assert.equal(spawnSync("perl", args).status, 9);
   });

@@ -201,7 +201,7 @@ function optimizes(begin: string, goOn: string, tries = 60): boolean[] {
 
 const ANNOUNCED = "memory.onCalls(1); await memory.beforeSnapshot(() => Promise.resolve()); memory.onCalls(0);";
 
-test("after beforeSnapshot, V8 optimizes nothing until many calls or a large one", () => {
+test("after beforeSnapshot, V8 optimizes nothing until many calls or one large call", () => {
   const calls = (count: number): string =>
     `for (let i = 0; i < ${count}; i++) { memory.onCalls(1); memory.onCalls(0); }`;
   assert.deepEqual(optimizes("", ""), [true, true], "without a snapshot");

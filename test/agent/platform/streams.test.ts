@@ -186,7 +186,7 @@ function fill(writer: number): number {
   return count;
 }
 
-test("a non-reading command's input pipe holds 256 KiB", () => {
+test("the input pipe of a stalled command holds 256 KiB", () => {
   const [ours, theirs] = pipe(false);
   const sink = new FdSink(addon, "pipe", ours);
   void sink.write(MUCH);

@@ -224,7 +224,7 @@ describe("SignalProcess", () => {
     assert.equal(await activityNs(client), before);
   });
 
-  it("SignalProcess reaches no reused pid, foreign process, or agent", async () => {
+  it("SignalProcess never signals a reused pid, a foreign process or the agent", async () => {
     const outside = spawn("sleep", ["1005"]);
     const target = client.start(["sleep", "1006"]);
     try {

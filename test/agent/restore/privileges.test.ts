@@ -73,7 +73,7 @@ describe("an agent without privileges", { skip: missing(WITHOUT_CLOCK) }, () => 
     assert.partialDeepStrictEqual(await dutiesThrough(IN_USER_NAMESPACE), MIXED);
   });
 
-  it("without permission to set the clock the other restore steps still run", NEEDS_CREDIT, async () => {
+  it("without permission to set the clock, the other restore steps still run", NEEDS_CREDIT, async () => {
     assert.partialDeepStrictEqual(await dutiesThrough(WITHOUT_CLOCK), CREDITED);
   });
 });
@@ -82,15 +82,15 @@ describe("an image without /dev/urandom", { skip: missing(WITHOUT_NODES, ["unsha
   const duties = (...lines: readonly string[]): Promise<Fields> =>
     dutiesThrough([...withDev(...lines), ...WITHOUT_NODES]);
 
-  it("without /dev/urandom the agent creates its own device node", async () => {
+  it("without /dev/urandom, the agent creates its own device node", async () => {
     assert.partialDeepStrictEqual(await dutiesThrough([...withDev(), ...WITHOUT_CLOCK]), CREDITED);
   });
 
-  it("without /dev/urandom and CAP_MKNOD restore steps report ENOENT", async () => {
+  it("without /dev/urandom and CAP_MKNOD, restore steps report ENOENT", async () => {
     assert.partialDeepStrictEqual(await duties(), without("ENOENT"));
   });
 
-  it("without /dev/urandom restore steps use /dev/random", async () => {
+  it("without /dev/urandom, restore steps use /dev/random", async () => {
     assert.partialDeepStrictEqual(await duties("mknod /dev/random c 1 8"), CREDITED);
   });
 

@@ -150,7 +150,7 @@ describe("the TLS files", () => {
     assert.equal(agent.log.filter(({ event }) => event === "credentials_refused").length, 1);
   });
 
-  it("TLS files can be replaced during restore steps, which still answer", NEEDS_CREDIT, async () => {
+  it("a restore call is answered even if TLS files are replaced meanwhile", NEEDS_CREDIT, async () => {
     await using agent = await startAgent();
     const renewed = await issueCertificates();
     await putTls(agent.credentialsDir, renewed);

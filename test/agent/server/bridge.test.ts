@@ -40,7 +40,7 @@ describe("guest-agent bridge", () => {
     assert.ok(output.equals(input), `${output.length} bytes came back`);
   });
 
-  test("bridge exits when the agent closes while its input is open", async (t) => {
+  test("bridge exits when the agent disconnects while standard input is open", async (t) => {
     const { path } = await listen(t, (socket) => socket.end("farewell"));
     const child = start(path);
     assert.equal(await text(child.stdout), "farewell");

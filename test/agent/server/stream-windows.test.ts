@@ -53,7 +53,7 @@ describe("the flow-control windows of a connection", () => {
     assert.deepEqual(rig.received().toSorted(), expected.toSorted());
   });
 
-  test("windows do not change again before the client acknowledges the change", async () => {
+  test("stream windows change again only after the client has acknowledged the change", async () => {
     await using rig = await start();
     using peer = await RawHttp2.dial(rig.server, { acknowledges: false });
     const content = Buffer.alloc(40 * KIB);

@@ -89,7 +89,7 @@ describe("a background process that keeps writing to its output", () => {
 });
 
 describe("output that is kept for a background process", () => {
-  it("an idle background process costs no CPU, after its end no descriptor", NEEDS_INSIGHT, async () => {
+  it("idle background processes use no CPU, and ended ones no descriptor", NEEDS_INSIGHT, async () => {
     await exec(agent, { args: ["true"] });
     const earlier = descriptors();
     const seconds = `47${process.pid}.125`;
@@ -110,7 +110,7 @@ describe("output that is kept for a background process", () => {
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
   });
 
-  it("beyond the limit the agent closes and logs the oldest kept pipe", async () => {
+  it("beyond the limit, the agent closes and logs the oldest kept pipe", async () => {
     const seconds = `47${process.pid}.250`;
     const client = connect(agent);
     try {

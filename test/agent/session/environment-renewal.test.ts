@@ -241,7 +241,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([frozen, thawedWithoutDuties], [false, true]);
   });
 
-  it("after keepFrozen a refused spec keeps the session frozen until repaired", async (t) => {
+  it("after keepFrozen, a refused spec keeps the session frozen until repaired", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;
@@ -266,7 +266,7 @@ describe("restore steps with keepFrozen", NEEDS_CREDIT, () => {
     assert.deepEqual([await guest.seen("KEY"), await guest.version()], ["repaired", 2]);
   });
 
-  it("after keepFrozen a session with a refused spec is killed at expiry", async (t) => {
+  it("after keepFrozen, a session with a refused spec is killed at expiry", async (t) => {
     await using guest = await Guest.start();
     if (lacksCgroups(t, guest.agent)) return;
     const { agent } = guest;

@@ -82,7 +82,7 @@ describe("the expiry of a freeze", () => {
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
   });
 
-  it("a freeze that a late check finds incomplete is undone and reported", async () => {
+  it("a freeze is undone and reported if a late check finds it incomplete", async () => {
     const { begin, freeze, state } = setup();
     state.late = "processes_outside:7(late)";
     const { frozen, problem } = await begin(10_000);
@@ -136,7 +136,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
     assert.equal((await set.begin(1_000)).problem, "leaving", "nothing freezes it again");
   });
 
-  it("stopping kills a session with a refused spec without running handlers", async () => {
+  it("stopping kills a session with a refused spec before its handlers run", async () => {
     for (const end of ["thawForSignal", "shutDown"] as const) {
       const set = setup();
       await set.begin(10_000);

@@ -80,7 +80,7 @@ describe("a command in a cgroup of its own", () => {
 });
 
 describe("an agent that may have no cgroups", () => {
-  it("without cgroups a timed-out command's processes are found in /proc and killed", NEEDS_NAMESPACES, async () => {
+  it("without cgroups, a timed-out command's processes are found in /proc and killed", NEEDS_NAMESPACES, async () => {
     await using agent = await startAgent({ through: withoutCgroups() });
     assert.ok(agent.log.some(({ event }) => event === "cgroups_unavailable"));
     const line = `setsid sleep ${mark(625)} & trap '' TERM; echo up; while :; do sleep 0.05; done`;
@@ -104,7 +104,7 @@ describe("an agent that ends", () => {
     assert.equal(left.stdout, "");
   });
 
-  it("a stopping agent removes cgroups that commands created in theirs", async (t) => {
+  it("a stopping agent removes cgroups that commands created in their own", async (t) => {
     const agent = await startAgent();
     await using _ = agent;
     if (lacksCgroups(t, agent)) return;

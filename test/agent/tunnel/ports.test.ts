@@ -128,7 +128,7 @@ describe("listening ports", () => {
     assert.equal(refused.reason, "SHUTTING_DOWN");
   });
 
-  it("without /proc port lists fail with PORTS_NOT_KNOWN", NEEDS_NAMESPACES, async () => {
+  it("without /proc, port lists fail with PORTS_NOT_KNOWN", NEEDS_NAMESPACES, async () => {
     await using bare = await startAgent({ through: inMountNamespace("mount -t tmpfs none /proc") });
     using client = clientOf(bare);
     for (const asked of [client.ports.list(), client.ports.watch().next()]) {

@@ -154,7 +154,7 @@ describe("WaitForPort", () => {
     assert.equal(looks.length, 2);
   });
 
-  it("without /proc an unresponsive port delays no other wait", async () => {
+  it("without /proc, an unresponsive port delays no other wait", async () => {
     const real = guestSockets(addon);
     const sockets: Sockets = {
       ...silent(),

@@ -59,7 +59,7 @@ async function start(limits: Partial<WorkloadLimits> = {}, unforeseen?: Error) {
 }
 
 describe("the workload's socket", () => {
-  test("an unserved workload connection is dropped and logged, the next one works", async () => {
+  test("a failing workload connection is dropped and logged; the next one works", async () => {
     await using rig = await start({}, new Error("unforeseen"));
     await assert.rejects(postJson(rig.path), { code: "ECONNRESET" });
     const fields = { task: "workload connection", problem: "unforeseen" };

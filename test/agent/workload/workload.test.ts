@@ -33,7 +33,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual([agent.output.stdout, agent.output.stderr], ["to out\n", "to err\n"]);
   });
 
-  it("workload and default execs use the spec's directory and user", NEEDS_ROOT, async () => {
+  it("the workload, and by default commands, use the spec's directory and user", NEEDS_ROOT, async () => {
     const args = ["sh", "-c", "id -u; pwd; exec sleep 1000"];
     await using agent = await startAgent({ process: { args, cwd: "/usr", user: "nobody" } });
     await agent.printed(/\n.*\n/);

@@ -130,7 +130,7 @@ describe("the library's sources", () => {
     assert.ok(isSame);
   });
 
-  test("a code that Object's prototype has is not in ERROR_CODES", () => {
+  test("ERROR_CODES has no property of Object.prototype", () => {
     assert.equal((ERROR_CODES as Record<string, unknown>)["constructor"], undefined);
     assert.equal(new GuestError({ status: "UNKNOWN", reason: "constructor", message: "m" }).nextStep, undefined);
   });
@@ -210,7 +210,7 @@ describe("readErrorDetails", () => {
     });
   });
 
-  test("an error's metadata may have names such as constructor", async () => {
+  test("an error's metadata may have names such as `constructor`", async () => {
     using client = clientOf(agent);
     const error = await failureOf(client.files.stat("/no/such/file"));
     const { metadata } = error;

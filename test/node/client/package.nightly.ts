@@ -101,12 +101,7 @@ describe("the package of the client library", { skip: typeof machine === "string
   before(async () => {
     installed = await installClient(directory, path);
     await Promise.all(
-      examples.map(({ code }, index) =>
-        writeFile(
-          join(installed.directory, `example-${index}.ts`),
-          runnable(code),
-        ),
-      ),
+      examples.map(({ code }, index) => writeFile(join(installed.directory, `example-${index}.ts`), runnable(code))),
     );
     const bridge = agent.bridge.map((word) => `'${word}'`).join(" ");
     await writeFile(join(directory, "docker"), `#!/bin/sh\nexec ${bridge}\n`, { mode: 0o755 });

@@ -328,7 +328,7 @@ describe("client.files.upload and download", () => {
       [/has more than the 1 bytes? of "file"/, file(1n, "two")],
       [/has file data without a file/, file(3n, "two"), hole(1n)],
       [/has file data without a file/, file(3n, "two"), bytes("more")],
-      [/1 entry was not copied, everything else was: file: ESTALE/, file(100_000n), hole(99_999n)],
+      [/1 entry was not copied, but all others were: file: ESTALE/, file(100_000n), hole(99_999n)],
       [/has the name "\.\.\/file", which leads out/, file(1n, "x", "../file")],
       [/has the name "file\\u0000", which contains a NUL/, file(1n, "x", "file\0")],
     ] as const) {

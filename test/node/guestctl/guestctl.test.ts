@@ -143,8 +143,8 @@ describe("guestctl", () => {
       [["health", "--watch", "--interval", "1ms"], "--interval must be at least 100ms"],
       // Node's timers take no more than 24 days: it would look a thousand times a second.
       [["health", "--watch", "--interval", "1000h"], "--interval must be at most 24h"],
-      [["health", "--count", "2"], "--interval and --count are for --watch"],
-      [["usage", "--interval", "5s"], "--interval is for --watch"],
+      [["health", "--count", "2"], "--interval and --count require --watch"],
+      [["usage", "--interval", "5s"], "--interval requires --watch"],
       [["logs", "-H", "x", "web"], /"guestctl attach NAME" shows the output of a kept command/],
       [
         ["logs", "--since", "5m"],
@@ -256,7 +256,7 @@ describe("guestctl", () => {
     assert.deepEqual([stdout, stderr], ["y", "141"]);
   });
 
-  test("the command continues when standard error is closed", async () => {
+  test("a command continues when guestctl's standard error is closed", async () => {
     const script = `exec 3>&1; { ${GUESTCTL_LINE} exec sh -c 'seq 1000000 >&2; echo done'; echo $? >&3; } 2>&1 >&3 | head -n 1`;
     const { stdout } = await execa("sh", ["-c", script], { env, extendEnv: false });
     assert.deepEqual(stdout.split("\n").toSorted(), ["0", "1", "done"]);

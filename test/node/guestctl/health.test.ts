@@ -59,7 +59,7 @@ describe("what guestctl health --watch prints", () => {
   test("health --watch prints the first answer and nothing while it is unchanged", () => {
     assert.deepEqual(changesOf([up(0), up(1_000), up(2_000)]), ["up and ready"]);
     assert.deepEqual(changesOf([up(0, { ready: false, readyCmdExit: -1 })]), [
-      "up, not ready (ready_cmd: no verdict yet)",
+      "up, not ready (ready_cmd: no result yet)",
     ]);
   });
 
@@ -72,7 +72,7 @@ describe("what guestctl health --watch prints", () => {
     ]);
   });
 
-  test("health --watch prints the address in use of several, and each change", () => {
+  test("with several addresses, health --watch prints the current one, and each change", () => {
     const [first, second] = ["vsock+unix:/run/vm.sock:7071", "10.0.0.7:7071"];
     const samples = [first, first, second].map((address, n) => ({ ...up(n * 1_000), address }));
     assert.deepEqual(changesOf(samples), ["up and ready", `address ${first}`, `address ${second}`]);

@@ -31,14 +31,14 @@ const CONTAINER =
   top unpause update wait`.split(/\s+/);
 
 describe("answers to words of other tools", () => {
-  test("guestctl has or answers each command of docker, kubectl and OpenSSH", () => {
+  test("guestctl has each command of docker, kubectl and OpenSSH, or a hint", () => {
     const unknown = [...DOCKER, ...KUBECTL, ...OPENSSH].filter(
       (name) => !COMMANDS.has(name) && hintForCommand(name) === undefined,
     );
     assert.deepEqual(unknown, []);
   });
 
-  test("guestctl sandbox has or answers each verb of docker container", async () => {
+  test("guestctl sandbox has each verb of docker container, or a hint", async () => {
     const { subcommands } = (await COMMANDS.get("sandbox")?.load()) ?? {};
     const answered = new Set(SANDBOX_VERBS.flatMap(([words]) => words.split(" ")));
     assert.deepEqual(
@@ -47,7 +47,7 @@ describe("answers to words of other tools", () => {
     );
   });
 
-  test("every answer names only commands and options that guestctl has", async () => {
+  test("every hint names only commands and options that guestctl has", async () => {
     const loaded = await Promise.all(
       Array.from(COMMANDS, async ([name, entry]) => [name, await entry.load()] as const),
     );
@@ -73,7 +73,7 @@ describe("answers to words of other tools", () => {
     assert.ok(named > 100, String(named));
   });
 
-  test("each word of another tool has one answer, own options have none", async () => {
+  test("each word of another tool has one hint, guestctl's options have none", async () => {
     for (const table of [OTHER_COMMANDS, OTHER_OPTIONS, LEADING_OPTIONS, SANDBOX_VERBS]) {
       const words = table.flatMap(([each]) => each.split(" "));
       assert.deepEqual(

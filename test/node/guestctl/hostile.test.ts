@@ -116,11 +116,11 @@ describe("a tree of a hostile sandbox", () => {
     assert.deepEqual(await readdir(sandbox.directory.at("here")), ["last"]);
   });
 
-  it("cp counts failures that the agent's result does not name", async () => {
+  it("cp counts failed entries whose names the agent does not send", async () => {
     const failures = Array.from({ length: 100 }, (_, at) => ({ name: Buffer.from(`f${at}`), errno: "EIO" }));
     for (const [fields, lines, last] of [
-      [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, which the sandbox's agent does not name$/],
-      [{ failed: 5n }, 1, /^guestctl: skipped 5 more, which the sandbox's agent does not name$/],
+      [{ failed: 150n, failures }, 101, /^guestctl: skipped 50 more, whose names the sandbox's agent did not send$/],
+      [{ failed: 5n }, 1, /^guestctl: skipped 5 more, whose names the sandbox's agent did not send$/],
     ] as const) {
       const stream = [items(item("last", "x")), result(fields)];
       await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });

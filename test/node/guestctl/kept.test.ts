@@ -37,7 +37,7 @@ describe("guestctl and kept commands", () => {
     assert.deepEqual(await listed(), []);
   });
 
-  test("end signals a running kept command and forgets an ended one", async () => {
+  test("guestctl end signals a running kept command and forgets an ended one", async () => {
     await guestctl(["exec", "--name", "server", "-d", "sleep", "1000"]);
     assert.equal((await guestctl(["end", "--signal", "int", "server"])).stdout, "ended: code 130, signal 2\n");
     assert.deepEqual(await listed(), []);
@@ -65,7 +65,7 @@ describe("guestctl and kept commands", () => {
       assert.match((await guestctl(args)).stderr, /"SIGNONE" is not a signal/);
   });
 
-  test("end ends and counts the processes that an ended command left", async (t) => {
+  test("guestctl end ends and counts the processes that a command left running", async (t) => {
     if (lacksCgroups(t, agent)) return;
     const leave = async (): Promise<number> => {
       await guestctl(["exec", "--name", "leaver", "-d", "sh", "-c", "setsid sleep 1000 & echo $!"]);
@@ -87,7 +87,7 @@ describe("guestctl and kept commands", () => {
     await processGone(second);
   });
 
-  test("end warns that an agent without cgroups does not know leftovers", NEEDS_NAMESPACES, async () => {
+  test("guestctl end warns if the agent cannot find leftovers without cgroups", NEEDS_NAMESPACES, async () => {
     await using bare = await startIssuedAgent({ through: withoutCgroups() });
     const other = (args: readonly string[]): Promise<GuestctlResult> => runGuestctl(args, guestctlVariables(bare));
     await other(["exec", "--name", "leaver", "-d", "true"]);

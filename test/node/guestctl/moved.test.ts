@@ -89,7 +89,7 @@ const COMMANDS: readonly Lasting[] = [
   {
     args: ["forward", `0:${server.port}`],
     works: (output) => until(() => echoes(forwardedPort(output())), output),
-    lost: /^guestctl: a connection to \d+ failed: .*; the next connection tries again$/gm,
+    lost: /^guestctl: a connection to \d+ failed: .*; guestctl tries again at the next connection$/gm,
     reconnected: /^guestctl: connections to \d+ succeed again$/gm,
   },
 ];

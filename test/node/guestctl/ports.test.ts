@@ -188,7 +188,7 @@ async function hostileServer(host: string): Promise<{ readonly port: number; rea
 }
 
 describe("guestctl ports", () => {
-  test("ports lists listeners, from where they are reachable, and escaped process names", async () => {
+  test("ports lists listeners, where they can be reached, and escaped process names", async () => {
     const { port, server } = await hostileServer("127.0.0.1");
     try {
       const { stdout, exitCode } = await runGuestctl(["ports"], env);

@@ -26,7 +26,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
       /\rstandby box: suspend it {2}\d+ s\p{Cc}\[K[^\n]*\rstandby box: suspend it {2}\d+ s\p{Cc}\[K/u,
     );
     release();
-    await terminal.read(/\r\p{Cc}\[K(?:box: .*\r\n)?box sleeps; [^\n]*\r\nstatus-[013]\r\n/u);
+    await terminal.read(/\r\p{Cc}\[K(?:box: .*\r\n)?box is on standby; [^\n]*\r\nstatus-[013]\r\n/u);
   });
 
   it("progress without a terminal is one line per step", async ({ node, substrate }) => {
@@ -42,7 +42,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(stdout, "removed gone\n");
   });
 
-  test("progress with --json counts the uploaded bytes of the agent", async () => {
+  test("progress with --json counts the bytes of the agent's upload", async () => {
     await using substrate = await HttpSubstrate.start();
     appendFileSync(substrate.agentArchive, gzipSync(randomBytes(2 ** 20)));
     const { stdout, stderr } = await runGuestctl(

@@ -35,7 +35,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
   const json = async (...args: readonly string[]): Promise<Json> =>
     JSON.parse((await sandbox(...args, "--json")).stdout) as Json;
 
-  test("sandbox create prints its steps, and ls and status the sandbox's address", async () => {
+  test("sandbox create prints its steps; ls and status print the sandbox's address", async () => {
     const words = ["--name", "box", "--tag", "a=b=c", IMAGE, "--", "sleep", "100000"];
     const made = await runGuestctl(["sandbox", "create", "--agent-port", String(substrate.agentPort), ...words], env);
     assertRefused(made, /^guestctl: create box: check the image and the daemon\n/, 0);
@@ -60,7 +60,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
 
   test("standby, resume, snapshot and fork exit with 1 after degraded restore steps", async () => {
     const asleep = await sandbox("standby", "box", "--freeze", "off");
-    const words = "box sleeps; PRE_SNAPSHOT: not configured; session not frozen\n";
+    const words = "box is on standby; PRE_SNAPSHOT: not configured; session not frozen\n";
     assert.deepEqual([asleep.exitCode, asleep.stdout], [0, words]);
     assert.match((await sandbox("status", "box")).stdout, /\nstate: +Standby\n(?:.*\n)*suspension: +PRE_SNAPSHOT: not/);
     const resumed = await sandbox("resume", "box");
@@ -318,7 +318,7 @@ describe("guestctl sandbox", NEEDS_NAMESPACES, () => {
     const binary = `${file}.binary`;
     await writeFile(binary, Buffer.from("ONE=1\nTWO=a\xffb\n", "latin1"));
     const altered = await sandbox("create", "--name", "vars", "--env-file", binary, IMAGE, ...command);
-    assertRefused(altered, /binary: line 2 is not UTF-8, from its byte 5 on\n$/);
+    assertRefused(altered, /binary: line 2 is not valid UTF-8 at byte 5 of the line\n$/);
     const made = await sandbox("create", "--name", "vars", "-e", "GIVEN=x y", "--env-file", file, IMAGE, ...command);
     assert.equal(made.exitCode, 0, made.stderr);
     const printed = await runGuestctl(["exec", "--sandbox", "vars", "--", "sh", "-c", 'echo "$FROM_FILE $GIVEN"'], env);

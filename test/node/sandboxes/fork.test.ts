@@ -125,13 +125,13 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
 });
 
 describe("a fork that could not reseed its random numbers", NEEDS_NAMESPACES, () => {
-  it("without acceptDegraded a fork that did not reseed fails with RESTORE_DEGRADED", async (place) => {
+  it("without acceptDegraded, a fork that did not reseed fails with RESTORE_DEGRADED", async (place) => {
     const { node, substrate } = place;
     await node.snapshot("box", { name: "taken" });
     substrate.machines.forksCannotReseed = true;
     for (const from of ["box", "taken"]) {
       const { message, nextStep } = await assertRefused(node.fork(from, { name: "twin" }), "RESTORE_DEGRADED");
-      assert.match(message, /twin may draw its origin's random numbers: .*crng_reseed:/);
+      assert.match(message, /twin may draw the same random numbers as its origin: .*crng_reseed:/);
       assert.match(nextStep ?? "", /acceptDegraded/);
       assert.doesNotMatch(message, /clock_|entropy_credit/);
       assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);
@@ -152,7 +152,7 @@ describe("a fork that has its origin's vsock CID, as under QEMU", NEEDS_NAMESPAC
     const { message, nextStep } = await assertRefused(node.fork("taken", { name: "one" }), "SIBLING_RUNNING");
     assert.match(
       message,
-      /one could not be started beside box, which has the same origin: .*500 internal_error: failed/,
+      /one could not be started while box is running, because they have the same origin: .*500 internal_error: failed/,
     );
     assert.match(nextStep ?? "", /suspend or remove box/);
     assert.deepEqual(substrate.left(), ["instance box", "snapshot taken", "volume box-credentials"]);

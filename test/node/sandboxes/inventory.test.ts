@@ -65,7 +65,7 @@ describe("images and kernels of a node", NEEDS_NAMESPACES, () => {
       "stays pending",
       { digest: "", status: "pending", created_at: LONG_AGO },
       /since 2026-01-02T03:04:05\.000Z/,
-      /was given to a build never becomes ready: use builds\/ID@DIGEST/,
+      /if this is the name that you gave to a build, use builds\/ID@DIGEST/,
     ],
     [
       "has a build's name, but not its digest",

@@ -124,7 +124,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     const slept = await guestctl("standby", "box");
     assert.match(
       slept.stdout,
-      /^box: the session could not be frozen .* \[NOT_FROZEN\]\nbox sleeps; .* session not frozen: processes_outside/,
+      /^box: the session could not be frozen .* \[NOT_FROZEN\]\nbox is on standby; .* session not frozen: processes_outside/,
     );
     assert.equal(slept.exitCode, 3, slept.stderr);
     assert.match((await guestctl("ls")).stdout, /\nbox +Standby, not frozen {2}/);

@@ -109,7 +109,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("connectHypeman refuses a token that no header can have, and does not print it", async () => {
+  test("connectHypeman refuses a token that is invalid in headers without printing it", async () => {
     for (const apiToken of ["secret\nvalue", "secret\0", "sec ret", "secret\u{20ac}", " \n", 5 as never]) {
       const { message } = await assertRefused(connectHypeman({ apiToken }), "INVALID_SPEC");
       assert.match(message, /^apiToken (?:may contain only visible ASCII|is empty|is not text)/);

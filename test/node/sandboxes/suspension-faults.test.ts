@@ -44,7 +44,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.deepEqual(await traces(node, substrate.stateDirectory), ["box ready", "credentials of box"]);
   });
 
-  it("after an aborted standby operations fail with PAUSED and a next step", async (place) => {
+  it("after an aborted standby, operations fail with PAUSED and a next step", async (place) => {
     const { node, substrate } = place;
     const { id } = substrate.instances.get("box");
     const SAVED = new RegExp(
@@ -136,7 +136,10 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
       return undefined;
     };
     const { nextStep, message } = await assertRefused(node.snapshot("box"), "SOURCE_ASLEEP");
-    assert.match(message, /box sleeps: the snapshot failed \(.*failed .*\), and .* \(.*insufficient_resources.*\)/);
+    assert.match(
+      message,
+      /box is suspended: the snapshot failed \(.*failed .*\), and .* \(.*insufficient_resources.*\)/,
+    );
     assert.match(nextStep ?? "", /: sandboxes\.resume\("box"\)$/);
     const { failed } = await node.sweep();
     const told = failed.map(({ name, code, nextStep: next }) => [name, code, next]);

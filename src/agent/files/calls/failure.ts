@@ -135,7 +135,7 @@ function hung({ step, mount, returned }: FileSystemHung): Failure {
     returned === undefined
       ? "all file threads are blocked by file systems that do not respond; unmount these, or try again when they respond"
       : `${where} does not respond; unmount it, or try again when it responds`;
-  const unsure = AFTER_NAMING.has(step) ? "; the file may be written nevertheless" : "";
+  const unsure = AFTER_NAMING.has(step) ? "; the file may have been written all the same" : "";
   return failed("FILE_SYSTEM_HUNG", problem + unsure);
 }
 

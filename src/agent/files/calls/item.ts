@@ -102,7 +102,10 @@ function isInside(path: FilePath): boolean {
 
 /** The error for a hole in a file that is not sparse. */
 export function notSparse({ path }: TreeItem): AgentError {
-  return invalidField("hole", `belongs to ${JSON.stringify(pathText(path))}, whose item does not have sparse set`);
+  return invalidField(
+    "hole",
+    `was sent for ${JSON.stringify(pathText(path))}, but the item of that file does not set \`sparse\``,
+  );
 }
 
 /** The error for more bytes than the declared size. */

@@ -36,7 +36,10 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
   if (beneath.length === 0) {
     if (path[0] !== SLASH) throw invalidField(field, "must be absolute");
     if (noSymlinks)
-      throw invalidField("no_symlinks", "requires beneath, the directory below which symbolic links are rejected");
+      throw invalidField(
+        "no_symlinks",
+        "requires that beneath names the directory below which symbolic links are rejected",
+      );
     return;
   }
   if (path[0] === SLASH) throw invalidField(field, "must be relative, because beneath is set");

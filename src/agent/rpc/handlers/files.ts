@@ -8,7 +8,7 @@ import {
 import type { Call } from "../call.ts";
 import { chunkFrame, decodeData, headerOf, holeFrame, readRequest, writeResponse } from "./file-messages.ts";
 
-const CUT = "the request ended before the message with `last`, although the header has marks_last";
+const CUT = "the header has marks_last, but the request ended before a message with `last`";
 
 /** Serves ReadFile. Chunks after the first are sent without copying; their buffers are reused afterwards. */
 export async function serveReadFile(files: Files, request: ReadFileRequest, call: Call): Promise<void> {
@@ -34,7 +34,7 @@ function content(each: Incoming<BorrowedBytes>, marksLast: boolean): Incoming<Bo
     let isComplete = false;
     each(
       (message) => {
-        if (isComplete) throw frameOrder("a message after the message with `last`");
+        if (isComplete) throw frameOrder("a message follows the one with `last`, which must be the final one");
         const { bytes, last } = decodeData(message.bytes);
         isComplete = last;
         return take({ bytes, release: () => message.release() });

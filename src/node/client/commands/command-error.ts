@@ -45,7 +45,7 @@ export class CommandError extends GuestError {
 function failedMessage([program = ""]: readonly string[], result: RunResult<string | Buffer>): string {
   const { exitCode, signal, timedOut, oomKilled } = result;
   const how = timedOut
-    ? "was ended at its timeoutMs"
+    ? "was ended because it took longer than timeoutMs"
     : signal === undefined
       ? `failed with exit code ${exitCode}`
       : `was ended by ${signal}${oomKilled ? " (out of memory)" : ""}`;

@@ -214,7 +214,7 @@ async function wholeOf({ name, size, content }: SentEntry): Promise<Buffer> {
     if (bytes > SMALL_BYTES)
       throw invalidOption(
         "entries",
-        `${JSON.stringify(name.toString())} has more bytes than its declared size, ${size}; declare its real size, or end its content there`,
+        `${JSON.stringify(name.toString())} has more bytes than its declared size, ${size}; declare its real size, or send only that many bytes`,
       );
     pieces.push(piece);
   }

@@ -170,7 +170,7 @@ async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerat
 /** Returns the source's iterator. Checks the type, because JavaScript callers may pass anything. */
 function iteratorOf(source: Partial<AsyncIterable<Content>> | null): AsyncIterator<Content> {
   const parts = source?.[Symbol.asyncIterator]?.();
-  return parts ?? failed(new TypeError("it is neither bytes, text nor a stream of them"));
+  return parts ?? failed(new TypeError("it is neither bytes nor text, nor a stream of either"));
 }
 
 function bytesOf(content: Content): Uint8Array {

@@ -300,7 +300,7 @@ async function finished(
   const { thawedWithoutDuties } = duties;
   if (duties.frozen && hasRefusedSpec(duties)) {
     const message =
-      "the session stays frozen, because the agent refused a spec file: after a thaw, commands would use the variables of the sandbox's origin";
+      "the session stays frozen, because the agent refused a spec file: a thawed session would use the environment variables from before the restore";
     throw failure("FAILED_PRECONDITION", "SPEC_REFUSED", message);
   }
   let dutiesDoneMs = atMs;

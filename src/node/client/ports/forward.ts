@@ -198,7 +198,12 @@ async function onLoopback(make: () => Server, listen: number): Promise<Listening
   for (let tries = 1; ; tries += 1) {
     const { servers, port } = await onAddress(make, listen, "127.0.0.1");
     try {
-      const second = await onAddress(make, port, "::1", " (127.0.0.1 is free: 127.0.0.1:PORT listens only there)");
+      const second = await onAddress(
+        make,
+        port,
+        "::1",
+        " (the port is free on 127.0.0.1; to listen only there, write 127.0.0.1:PORT)",
+      );
       return { servers: [...servers, ...second.servers], port };
     } catch (error) {
       // This error means that the machine has no IPv6, so do without the second address.

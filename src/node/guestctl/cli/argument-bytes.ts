@@ -17,7 +17,7 @@ export function alteredArgument(args: readonly string[]): string | undefined {
   const index = own.findIndex((bytes) => !isUtf8(bytes));
   const wrong = own[index];
   if (wrong === undefined) return undefined;
-  return `argument ${index + 1} after the command name is not UTF-8, from byte ${firstWrong(wrong)} on; guestctl passes on only UTF-8`;
+  return `argument ${index + 1} after the command name is not valid UTF-8 at byte ${firstWrong(wrong)}; guestctl accepts only UTF-8`;
 }
 
 /** Restores the bytes of arguments that are not valid UTF-8, in the form of raw-names.ts. */
@@ -38,7 +38,7 @@ export function alteredVariable(name: string, value: string): string | undefined
   const prefix = Buffer.from(`${name}=`);
   const bytes = pieces("/proc/self/environ").find((each) => each.subarray(0, prefix.length).equals(prefix));
   if (bytes === undefined || isUtf8(bytes)) return undefined;
-  return `the variable ${name} is not UTF-8, from byte ${firstWrong(bytes.subarray(prefix.length))} on; guestctl passes on only UTF-8`;
+  return `the variable ${name} is not valid UTF-8 at byte ${firstWrong(bytes.subarray(prefix.length))}; guestctl accepts only UTF-8`;
 }
 
 /** Splits a file at its NUL bytes; empty if the file cannot be read. */

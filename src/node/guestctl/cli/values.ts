@@ -91,7 +91,7 @@ export async function readVariables(
     if (wrong !== undefined) {
       const before = bytes.subarray(0, wrong);
       const line = before.toString("latin1").split("\n");
-      throw new CliError(`${file}: line ${line.length} is not UTF-8, from its byte ${line.at(-1)?.length} on`);
+      throw new CliError(`${file}: line ${line.length} is not valid UTF-8 at byte ${line.at(-1)?.length} of the line`);
     }
     const text = bytes.toString();
     lines.push(...text.split(/\r?\n/).filter((line) => line.trim() !== "" && !line.startsWith("#")));
@@ -179,7 +179,7 @@ export function portOrPath(text: string, given: string): number | string {
   const port = /^\d{1,5}$/.test(text) ? Number(text) : 0;
   if (port >= 1 && port <= LAST_PORT) return port;
   throw new UsageError(
-    `${given} is neither a port from 1 to ${LAST_PORT} nor an absolute path${text.includes(":") ? "; the host is always the sandbox" : ""}`,
+    `${given} is neither a port from 1 to ${LAST_PORT} nor an absolute path${text.includes(":") ? "; omit the host, which is always the sandbox" : ""}`,
   );
 }
 

@@ -10,7 +10,7 @@ image.`,
   options: { ...RECURSIVE_OPTION, ...CONNECTION_OPTIONS },
   notes: 'With --json, one object a line: "path" and the fields of the schema (StatPathResponse), as in "stat".',
   statuses:
-    "0 if all were changed, 1 if an entry below a directory could not be (it is shown), 125 if guestctl failed.",
+    "0 if all were changed, 1 if an entry below a directory could not be changed (chmod reports it), 125 if guestctl failed.",
   examples: ["chmod +x /srv/run.sh", "chmod 600 :/srv/key :/srv/token", "chmod -R a+rX /srv/www"],
   takesRawNames: [],
   takes: "anything",

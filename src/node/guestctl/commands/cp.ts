@@ -68,7 +68,7 @@ ACLs are not copied, not even with -a.`,
 left out. After a lost connection the copy reconnects up to ten times, and tries for up to 30 s each time; the copy of
 an archive fails instead.
 With --json, one object at the end: "files", "bytes", "skipped" (all that was left out, and why) and "duration_ms". An
-archive on standard output excludes --json.`,
+archive on standard output cannot be combined with --json.`,
   statuses: "0 if everything was copied, 1 if something was left out (cp reports it), 125 if guestctl failed.",
   examples: [
     "cp app.py :/srv/app.py",

@@ -97,7 +97,7 @@ With --json, one object a line. "event" is started ("pid"), stdout or stderr ("d
 schema's CommandUsage). With --name, started also has "exec_id", and there are disconnected ("message"), reconnected,
 and gap ("stream", "offset", "bytes"). With -d there is one object: "name", "exec_id" and "pid".`,
   statuses: `the command's own status; 128 + N if signal N ended it; 124 if --timeout ended it; 125 if guestctl or the
-agent failed, or the escape key disconnected; 126 if the command cannot be run; 127 if there is no such
+agent failed, or you pressed the escape key; 126 if the command cannot be run; 127 if there is no such
 command.`,
   examples: [
     "exec -- uname -a",

@@ -61,7 +61,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       );
     }
     const timeoutMs = parseWaitMs(values.timeout, "--timeout");
-    if (timeoutMs !== undefined && values.wait !== true) throw new UsageError("--timeout is for --wait");
+    if (timeoutMs !== undefined && values.wait !== true) throw new UsageError("--timeout requires --wait");
     const connection = await connector(values, host);
     using client = connection.connect();
     const isForPrograms = values.json === true;
@@ -77,7 +77,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
         const isKnown = isLost;
         isLost = isTransient(error);
         if (isLost && isKnown) return;
-        const next = isLost ? "; the next connection tries again" : "";
+        const next = isLost ? "; guestctl tries again at the next connection" : "";
         const line = `guestctl: a connection to ${target} failed: ${printable(error.message)}${next}\n`;
         host.stderr.write(isForPrograms ? jsonLine({ target, ...failureObject(error) }) : line);
       };

@@ -55,7 +55,7 @@ the object also has "round_trip_ms", "clock_error_ms" (the guest's time minus th
       return statusOf(await watchHealth(await connector(values, host), { intervalMs, count, isJson }, host));
     }
     if (values.interval !== undefined || values.count !== undefined) {
-      throw new UsageError("--interval and --count are for --watch");
+      throw new UsageError("--interval and --count require --watch");
     }
     using client = await openClient(values, host);
     const response = await client.health({ requestTimeoutMs: ANSWER_TIMEOUT_MS });

@@ -88,7 +88,7 @@ failed or --freeze could not freeze the session.`,
 function freezeText(freezeMs: number, { frozen, frozenProcesses, freezePending, freezeProblem }: HookResult): string {
   if (freezeMs === 0) return "";
   if (!frozen)
-    return `guestctl: nothing is frozen: ${printable(freezeProblem || "this agent does not know --freeze")}\n`;
+    return `guestctl: nothing was frozen: ${printable(freezeProblem || "the agent is too old for --freeze")}\n`;
   const pending = freezePending === undefined ? "" : `, of which ${freezePending.count} wait in the kernel`;
   return `guestctl: processes frozen: ${frozenProcesses}${pending}; "guestctl restore" thaws them\n`;
 }
@@ -171,7 +171,12 @@ function textOf({ duties, repeated, hook: ended, health, clockErrorMs }: Restore
     ...dutiesLines(duties, withTime),
     ...(repeated === undefined
       ? []
-      : [["once more", `the clock was still off: guest minus host: ${repeated.clockErrorMs.toFixed(1)} ms`] as const]),
+      : [
+          [
+            "once more",
+            `the clock was still off by ${repeated.clockErrorMs.toFixed(1)} ms (guest minus host)`,
+          ] as const,
+        ]),
     ...(repeated === undefined ? [] : dutiesLines(repeated.duties, withTime)),
     ["POST_RESTORE", hookWords(ended)],
     ["ready", health.ready ? "yes" : `no (${unreadyReason(health)})`],

@@ -36,7 +36,7 @@ report but the first also has that share as "cpu_busy_percent". Values that the 
   hints: [["--no-stream", "usage prints one report, unless --watch is given"]],
   async run({ values }, host) {
     const intervalMs = parseDurationMs(values.interval, "--interval");
-    if (intervalMs !== undefined && values.watch !== true) throw new UsageError("--interval is for --watch");
+    if (intervalMs !== undefined && values.watch !== true) throw new UsageError("--interval requires --watch");
     if (values.metrics === true && values.json === true) throw new UsageError("give --metrics or --json, not both");
     const textOf = (report: GuestUsage, percent?: number): string =>
       values.metrics === true ? usageMetrics(report) : reportText(linesOf(report, percent));

@@ -213,7 +213,7 @@ function sandboxOf(paths: readonly string[]): string | undefined {
   throw new UsageError(
     first === undefined || second === undefined
       ? `only some paths name the sandbox ${first ?? second}; begin each path in the sandbox with "${first ?? second}:"`
-      : `between two sandboxes: guestctl cp ${first}:/PATH - | guestctl cp - ${second}:/DIR`,
+      : `to copy between two sandboxes: guestctl cp ${first}:/PATH - | guestctl cp - ${second}:/DIR`,
   );
 }
 

@@ -103,7 +103,7 @@ export class CopyReport {
   /** Counts skipped entries whose names the agent does not report. */
   skipUnnamed(count: number): void {
     if (count <= 0) return;
-    this.fail(`skipped ${count} more, which the sandbox's agent does not name`);
+    this.fail(`skipped ${count} more, whose names the sandbox's agent did not send`);
     this.#skippedCount += count - 1;
   }
 

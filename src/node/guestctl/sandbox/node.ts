@@ -31,7 +31,7 @@ export const NODE_OPTIONS = {
   },
   "node-id": {
     argument: "ID",
-    help: "id of this node, in the tag svc.node_id of everything it creates (default: the host name; or GUESTCTL_NODE_ID)",
+    help: "id of this node, which is set as the tag svc.node_id of everything that it creates (default: the host name; or GUESTCTL_NODE_ID)",
   },
   verbose: {
     short: "v",

@@ -15,7 +15,7 @@ export function publishedWords({ published = [] }: SandboxInfo): string {
 /** Describes the source and the target of a publication. */
 export function publicationWords({ hostname, listenPort, port, ingressId }: Publication): string {
   const host = listenPort === USUAL_LISTEN_PORT ? hostname : `${hostname}:${listenPort}`;
-  return `${host} -> ${port}${ingressId === undefined ? " (half made)" : ""}`;
+  return `${host} -> ${port}${ingressId === undefined ? " (incomplete)" : ""}`;
 }
 
 /** Parses the value of --listen. */

@@ -156,7 +156,7 @@ function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): 
   const [first] = foreign;
   const message =
     `${foreign.length} of this node's resources were recorded in another journal (such as ${first?.kind} ${first?.name ?? first?.id}): either ` +
-    `another node has the id ${nodeId} too, or its journal was lost`;
+    `another node also has the id ${nodeId}, or the journal of this node was lost`;
   return new SandboxError("NODE_ID_CONFLICT", message);
 }
 

@@ -68,8 +68,8 @@ export function requireFrozen(
   const because =
     unfrozenBecause(preSnapshot) ?? (preSnapshot === undefined ? "the reason is not known" : "no freeze was requested");
   const message =
-    `the session of ${name} was not frozen when it was suspended (${because}): it would run with the variables that env ` +
-    `replaces; nothing was ${outcome}`;
+    `the session of ${name} was not frozen when it was suspended (${because}), so it would first run with the variables ` +
+    `that env replaces; nothing was ${outcome}`;
   throw new SandboxError("NOT_FROZEN", message, undefined, { remedy: { kind: "acceptUnfrozen", name } });
 }
 

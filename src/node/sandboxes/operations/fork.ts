@@ -203,7 +203,10 @@ async function finishFork(
   if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");
-    throw new SandboxError("RESTORE_DEGRADED", `the fork ${name} may draw its origin's random numbers: ${words}`);
+    throw new SandboxError(
+      "RESTORE_DEGRADED",
+      `the fork ${name} may draw the same random numbers as its origin: ${words}`,
+    );
   }
   using client = await node.guests.dial(entry, { credentials: fresh });
   await client.health({ waitForReady: true, requestTimeoutMs: reachTimeoutMs, signal });

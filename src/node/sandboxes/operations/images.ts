@@ -99,7 +99,7 @@ function obstacle(
   return {
     problem: `since ${new Date(createdMs).toISOString()}`,
     nextStep:
-      "an image under the name that was given to a build never becomes ready: use builds/ID@DIGEST of that build; for any other image, read the reason in the daemon's log",
+      "if this is the name that you gave to a build, use builds/ID@DIGEST of that build, because the image under that name never becomes ready; otherwise, read the reason in the daemon's log",
   };
 }
 

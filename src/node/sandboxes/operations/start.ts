@@ -155,7 +155,7 @@ export async function withSiblingCheck<Value>(
     const running = siblings.filter((_, index) => states[index]?.state === "Running").map((other) => other.name);
     if (running.length === 0) throw error;
     const names = running.join(", ");
-    const message = `${name} could not be started beside ${names}, which ${running.length === 1 ? "has" : "have"} the same origin: ${error.message}`;
+    const message = `${name} could not be started while ${names} ${running.length === 1 ? "is" : "are"} running, because they have the same origin: ${error.message}`;
     const nextStep = `under QEMU only one of them can run at a time: suspend or remove ${names}, and try again`;
     throw new SandboxError("SIBLING_RUNNING", message, error, { nextStep });
   }

@@ -34,7 +34,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
     node.step(operation, entry.name, "wait until it has ended");
     const isOff = ({ state }: Instance): boolean => state === "Stopped";
     if (isOff(await node.instances.awaited(stopping, isOff, asked.graceMs + MARGIN_MS))) return { warnings: [] };
-    const message = `the agent did not end within ${asked.graceMs} ms and ${MARGIN_MS} ms more, so the substrate stopped the instance`;
+    const message = `the agent had not exited ${MARGIN_MS} ms after the grace period of ${asked.graceMs} ms, so the substrate stopped the instance`;
     warning = { code: "STOP_FORCED", message };
   }
   node.step(operation, entry.name, "stop the instance");

@@ -163,8 +163,8 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
  * Creates the error for a sandbox that is suspended although nobody asked for it. The error's remedy wakes the sandbox
  * up.
  */
-export function sourceStillSuspended(name: string, because: string, cause?: unknown): SandboxError {
-  return new SandboxError("SOURCE_ASLEEP", `${name} sleeps: ${because}`, cause, { remedy: { kind: "wake", name } });
+export function sourceStillSuspended(name: string, why: string, cause?: unknown): SandboxError {
+  return new SandboxError("SOURCE_ASLEEP", `${name} is suspended: ${why}`, cause, { remedy: { kind: "wake", name } });
 }
 
 /** Creates the error for an interrupted suspension or restore. The hypervisor may still have the sandbox's memory. */

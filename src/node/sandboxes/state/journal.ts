@@ -221,7 +221,7 @@ export class Journal {
       const isMissing = readOnly && !existsSync(path);
       if (!isMissing) mkdirSync(directory, { recursive: true, mode: 0o700 });
       if (!isMissing && (statSync(directory).mode & 0o077) !== 0)
-        throw new Error(`it is open to others; chmod 700 ${directory}`);
+        throw new Error(`other users can access it; run chmod 700 ${directory}`);
       const isWritten = !readOnly || isMissing;
       const database = new Database(isMissing ? ":memory:" : path, { readOnly: !isWritten });
       try {

@@ -91,7 +91,7 @@ export function differences(
   }
   const [oldHypervisor, oldDaemon, oldAgent] = keys.bundle.split(" ");
   const bundle = bundleOf(hypervisor, daemon.version, agentVersion);
-  const differs = `${what} was suspended under "${keys.bundle}"; this is "${bundle}"`;
+  const differs = `${what} was suspended under "${keys.bundle}", but would be resumed under "${bundle}"`;
   if (daemon.features?.has(hypervisor) === false) {
     throw new SandboxError(
       "BUNDLE_MISMATCH",
@@ -101,7 +101,7 @@ export function differences(
   const isOther = hypervisor !== oldHypervisor || agentVersion !== oldAgent;
   if (isOther && !acceptBundle) throw new SandboxError("BUNDLE_MISMATCH", differs);
   if (cpuClass !== keys.cpuClass) {
-    const message = `${what} was suspended on processors of class ${keys.cpuClass}; these are of class ${cpuClass}`;
+    const message = `${what} was suspended on processors of class ${keys.cpuClass}, but this host's are of class ${cpuClass}`;
     throw new SandboxError("CPU_CLASS_MISMATCH", message);
   }
   const isKnown = oldDaemon !== "unknown" && daemon.version !== "unknown";

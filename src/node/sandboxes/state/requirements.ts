@@ -30,7 +30,10 @@ export async function requireFeature(
 ): Promise<void> {
   const { features } = await substrate.facts();
   if (features === undefined || features.get(hypervisor)?.has(feature) === true) return;
-  throw new SandboxError("CAPABILITY_MISSING", `${hypervisor}, which runs ${name}, has no ${feature} on this host`);
+  throw new SandboxError(
+    "CAPABILITY_MISSING",
+    `${hypervisor}, which runs ${name}, does not support ${feature} on this host`,
+  );
 }
 
 /** Major, minor and patch number, and an optional pre-release, which precedes its release (semver.org, 11). */

@@ -78,7 +78,7 @@ const REMEDIES = {
   suspendFirst: (name: string) =>
     `boot it without env; then sandboxes.standby("${name}") and sandboxes.resume("${name}", { env })`,
   acceptUnfrozen: () =>
-    "remove what prevents the freeze (the agent's docs explain each problem); or pass acceptUnfrozen to accept that both may have the same secrets",
+    "remove what prevents the freeze (the agent's docs explain each problem); or pass acceptUnfrozen to accept that several sandboxes may have the same secrets",
   list: () => "sandboxes.list() shows the sandboxes of this node; connect reaches any other agent by its address",
   elsewhere: () => "make the call on that node, or in a process that has opened that node's state directory",
   archive: () => "pass the path of the agent's .tar.gz archive as agent.archive",

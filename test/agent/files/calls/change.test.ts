@@ -49,7 +49,7 @@ describe("MakeFolder", () => {
     assert.deepEqual(await directory.names(), ["a"]);
   });
 
-  it("a new directory belongs to the workload's user and its setgid group", NEEDS_ROOT, async () => {
+  it("a new directory gets the workload's user and its setgid parent's group", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await using owned = await startAgent({ process: { user: "1234:1235" } });
     using client = new TreeCalls(owned);
@@ -124,7 +124,7 @@ describe("Rename", () => {
     assert.deepEqual((await fs.readdir(directory.path, "latin1")).toSorted(), ["sub", "\u00ff"]);
   });
 
-  it("Rename reports the conflict and replaces nothing with exclusive", async () => {
+  it("Rename with `exclusive` replaces nothing and reports the conflict", async () => {
     await using directory = await testDirectory();
     await fs.mkdir(directory.at("full/below"), { recursive: true });
     await fs.mkdir(directory.at("empty"));
@@ -231,7 +231,7 @@ describe("SetAttributes", () => {
       assert.equal(await reasonOf(calls.setAttributes(request)), reason);
   });
 
-  it("FileTree calls never leave `beneath`, even if directories become symlinks meanwhile", NEEDS_ROOT, async () => {
+  it("FileTree calls stay below `beneath` while directories are replaced by symlinks", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     const inside = directory.at("inside");
     for (const name of ["inside", "outside"]) await fs.mkdir(directory.at(name));

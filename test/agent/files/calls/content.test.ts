@@ -80,7 +80,7 @@ describe("the content of a file", () => {
     assert.deepEqual(numbers(released), [0, 1, 2, 3, 4]);
   });
 
-  it("file content waits for each write while many files are written", async () => {
+  it("while many files are written, file content waits for each write", async () => {
     const { file, write } = upload(64);
     await write(Buffer.alloc(32 * KIB));
     const waiting = write(Buffer.alloc(32 * KIB));

@@ -126,7 +126,7 @@ describe("Remove", () => {
     assert.deepEqual(await names(directory.at("top")), left);
   });
 
-  it("Remove touches nothing outside its path while directories are swapped for links", NEEDS_ROOT, async () => {
+  it("Remove stays below its path while directories are replaced by symlinks", NEEDS_ROOT, async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("outside/deep"), { recursive: true });
     for (const name of ["outside/secret", "outside/deep/secret"]) await writeFile(directory.at(name), "stays");

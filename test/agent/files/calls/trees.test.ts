@@ -411,7 +411,7 @@ describe("ReadTree", NEEDS_ROOT, () => {
     }
   });
 
-  it("ReadTree rejects a file as root and follows no link outside", async () => {
+  it("ReadTree rejects a file as its root, and follows no link", async () => {
     const path = newDirectory();
     fs.writeFileSync(`${path}/file`, "");
     await assert.rejects(read(`${path}/file`), {

@@ -168,7 +168,7 @@ describe("refused WriteFile calls", () => {
       peer.send(end(stream));
       const trailers = await peer.status(stream);
       assert.equal(trailers.get("grpc-status"), String(status.INVALID_ARGUMENT));
-      assert.match(trailers.get("grpc-message") ?? "", /ended before the message with `last`/);
+      assert.match(trailers.get("grpc-message") ?? "", /ended before a message with `last`/);
     });
   });
 

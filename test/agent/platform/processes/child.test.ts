@@ -52,7 +52,7 @@ test("a child leads its own process group in the agent's session", async () => {
   assert.equal(session, parent);
 });
 
-test("a child inherits no other descriptors, even if seccomp refuses close_range", async () => {
+test("a child inherits only standard streams, even if seccomp refuses close_range", async () => {
   const command = script("inherit", "/bin/ls", "/proc/self/fd");
   for (const filter of [[], [program("no_close_range")]]) {
     const { stdout, stderr, end } = await run(request([...filter, ...command]));

@@ -157,7 +157,7 @@ describe("run with check", () => {
     const killed = await failed("kill -KILL $$");
     assert.deepEqual([killed.message, killed.signal, killed.exitCode], ["sh was ended by SIGKILL", "SIGKILL", 137]);
     const late = await failed("exec sleep 1000", { timeoutMs: 1_000 });
-    assert.deepEqual([late.message, late.timedOut], ["sh was ended at its timeoutMs", true]);
+    assert.deepEqual([late.message, late.timedOut], ["sh was ended because it took longer than timeoutMs", true]);
   });
 
   test("run() with `check` returns the result of a successful command", async () => {

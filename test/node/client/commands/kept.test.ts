@@ -125,7 +125,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).signal, "SIGKILL");
   });
 
-  test("attach reports a gap with its size, or fails with failOnGap", async () => {
+  test("attach reports a gap with its size; with `failOnGap`, it fails", async () => {
     const size = 300 * KIBIBYTE;
     const script = `head -c ${size} /dev/zero; echo end >&2; exec sleep 1000`;
     const keep = { name: "gap", bufferBytes: 64 * KIBIBYTE };

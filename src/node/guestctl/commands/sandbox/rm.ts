@@ -7,7 +7,7 @@ export const rm: Subcommand = defineVerb({
   about: `Removes sandboxes and snapshots with their disks and credentials. A running sandbox gets two seconds to clean up. If one
 cannot be removed, rm continues with the next.`,
   options: { force: { short: "f", help: "do not fail for a name that does not exist" } },
-  statuses: "0 if all were removed, 1 if some could not be, 125 if none could.",
+  statuses: "0 if all were removed, 1 if some could not be removed, 125 if none could be removed.",
   examples: ["rm box twin", "rm -f box"],
   ignored: ["--volumes", "--now", "--wait"],
   takes: { some: "names of sandboxes and snapshots" },

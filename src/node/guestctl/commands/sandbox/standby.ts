@@ -22,7 +22,7 @@ export const standby: Subcommand = defineVerb({
   completes: ["sandbox"],
   async run({ node, positionals: [name = ""] }) {
     const { warnings, ...rest } = await node.standby(name);
-    const text = `${warningLines(name, warnings)}${name} sleeps; ${suspendReportText(rest)}\n`;
+    const text = `${warningLines(name, warnings)}${name} is on standby; ${suspendReportText(rest)}\n`;
     const isHookDone = !rest.timedOut && rest.exitCode === 0;
     const status = Math.max(statusOf({ warnings }), isHookDone ? 0 : STATUS_NOT_AS_INTENDED);
     return { text, json: { ...sandboxObject(await node.get(name)), warnings }, status };
