@@ -37,7 +37,7 @@ export class Agent {
   readonly #workloadSocketPath: string | undefined;
   readonly #probeSocketPath: string | undefined;
   #probe: ProbeServer | undefined;
-  /** Aborted at the first call. That call loads the code that calls need, so the warm-up is no longer necessary. */
+  /** Aborted at the first call, which loads the code that calls need and so makes the warm-up unnecessary. */
   readonly #called = new AbortController();
   readonly #exitRequested = Promise.withResolvers<number>();
   /**

@@ -59,7 +59,7 @@ export async function boot(addon: Addon): Promise<number> {
   let status: number;
   try {
     const ended = new Agent(platform, configuration, log).run();
-    // Logged while the workload starts, so that the start does not wait for it.
+    // This is logged while the workload starts, so that logging does not delay the start.
     for (const { name, meant } of unknownVariables(inheritance.entries)) {
       if (meant === undefined) log.info("variable_ignored", { name });
       else log.warn("variable_misspelt", { name, meant });

@@ -21,7 +21,7 @@ export interface ListenerParts {
   readonly onLargeCalls: (any: boolean) => void;
 }
 
-/** The connections that the restore duties close. */
+/** The connections that the restore steps close. */
 export type Connections = Pick<ManagementServer, "dropOtherConnections">;
 
 /**

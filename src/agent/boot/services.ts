@@ -159,7 +159,7 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Builds the hooks, the restore steps, and the renewal of the credential and spec files, which both depend on. */
+/** Builds the hooks and the restore steps, and the renewal of the credential and spec files, on which both depend. */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,

@@ -4,7 +4,7 @@ import { wrap } from "../../shared/text.ts";
 /** The result for one feature that the agent uses if the guest has it. */
 export interface Check {
   readonly name: string;
-  /** False if the guest lacks the feature. The agent then works, but can do less. */
+  /** False if the guest lacks the feature. The agent still works, but can do less. */
   readonly ok: boolean;
   /** What the guest has, or the error with which the kernel refused. */
   readonly found: string;

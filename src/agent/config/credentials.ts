@@ -88,7 +88,7 @@ export class Credentials {
     return this.#material.token.matches(digest);
   }
 
-  /** Identifies the token in use. Only for comparison. */
+  /** A value that identifies the token in use. It serves only for comparison. */
   get currentToken(): object {
     return this.#material.token;
   }

@@ -1,4 +1,4 @@
-/** Steps of file operations, which errors name. */
+/** The steps of file operations. Errors name the step that failed. */
 export type FileStep =
   | "open_beneath"
   | "stat"

@@ -81,7 +81,8 @@ export class AttachedCall {
     this.#cursor = cursor;
     this.#settle = Promise.withResolvers<void>();
     this.over = this.#settle.promise;
-    // If the client is lost while the command starts, nobody awaits this promise.
+    // If the client is lost while the command starts, nobody awaits this promise, so an unhandled rejection is
+    // prevented here.
     this.over.catch(() => {});
   }
 
@@ -132,7 +133,7 @@ export class AttachedCall {
     this.#acknowledge();
   }
 
-  /** The command has ended, and all its output is in the log. The exit is sent after that output. */
+  /** Call it when the command has ended and all its output is in the log. The exit is sent after that output. */
   exited(result: ExecResult): void {
     this.#result = result;
     this.flush();

@@ -176,7 +176,7 @@ export class ExecInputOrder {
     this.#isKept = keep !== undefined;
   }
 
-  /** The command has no standard input, or the client has ended it: stdin frames are invalid. */
+  /** Whether stdin frames are invalid, because the command has no standard input or the client has ended it. */
   get stdinClosed(): boolean {
     return this.#stdinClosed || !this.hasStdin;
   }

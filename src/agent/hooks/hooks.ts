@@ -84,7 +84,10 @@ const NOT_CONFIGURED: HookOutcome & { readonly isKilledStale?: boolean } = {
 
 interface Running {
   readonly kind: HookKind;
-  /** Ends the hook with its whole tree, even while it is starting. The reason is an Ending; only the first abort counts. */
+  /**
+   * Aborting it ends the hook with its whole tree, even while it is starting. The reason is an Ending; only the first
+   * abort counts.
+   */
   readonly stop: AbortController;
   /** Whether the restore steps killed the hook, because it was started before the snapshot. */
   isKilledStale: boolean;

@@ -17,7 +17,7 @@ const WRITE_BYTES = 256 * 1024;
 const IDLE_CLOSE_MS = 1_000;
 /** A closing connection is destroyed this long after closing began, whatever its peer does. */
 const MAX_CLOSE_MS = 5_000;
-/** Interval of checks whether a peer that has closed its sending side still reads, and limit for not reading. */
+/** Interval of the checks whether a half-closed peer still reads, and limit for the time without reading. */
 const HALF_CLOSED_PROBE_MS = 1_000;
 const HALF_CLOSED_IDLE_MS = 40_000;
 /** A draining connection is closed if its peer has not answered a PING for this long. */
@@ -47,17 +47,17 @@ export interface ConnectionLimits {
   readonly writeBytes?: number | undefined;
 }
 
-/** Callbacks to a connection's owner. */
+/** Callbacks of a connection to its owner. */
 export interface ConnectionEvents {
-  /** A new request. Set the consumer of its stream before this returns. */
+  /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /** The peer was refused, or violated the protocol or a limit. */
+  /** Called when the peer was refused, or violated the protocol or a limit. */
   failed(reason: string): void;
-  /** Bytes were written to the socket. */
+  /** Called when bytes were written to the socket. */
   sent?(): void;
-  /** The connection no longer accepts requests. */
+  /** Called when the connection begins to accept no more requests. */
   closing(): void;
-  /** The socket is closed. */
+  /** Called when the socket is closed. */
   gone(): void;
 }
 
@@ -167,7 +167,7 @@ export class Http2Connection {
     return this.#pingSentMs === undefined ? 0 : this.#nowMs() - this.#pingSentMs;
   }
 
-  /** A request of the peer was authenticated: stop throttling its input. */
+  /** Call it when a request of the peer was authenticated. Stops throttling its input. */
   markAuthenticated(): void {
     if (this.#isAuthenticated || this.#state === "gone") return;
     this.#isAuthenticated = true;

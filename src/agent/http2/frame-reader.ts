@@ -12,13 +12,16 @@ const NO_BYTES = Buffer.alloc(0);
 
 /** Receiver of frames. Its methods may throw ConnectionError, which makes the reader unusable. */
 export interface FrameHandler {
-  /** A DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.1). Its payload follows. */
+  /** Called when a DATA frame begins. Its whole length counts for flow control (RFC 9113, 6.1). Its payload follows. */
   dataBegins(streamId: number, lengthBytes: number): void;
-  /** A slice of the payload without padding. It is a view that must not be kept. */
+  /** Called with a slice of the payload, without padding. It is a view that must not be kept. */
   data(slice: Buffer): void;
-  /** The frame is complete. `discardedBytes` is the size of its padding and of the field with the padding's length. */
+  /**
+   * Called when the DATA frame is complete. `discardedBytes` is the size of its padding and of the field with the
+   * padding's length.
+   */
   dataEnds(flags: number, discardedBytes: number): void;
-  /** A complete frame of any other type. The payload is a view that must not be kept. */
+  /** Called with a complete frame of any other type. The payload is a view that must not be kept. */
   frame(type: number, flags: number, streamId: number, payload: Buffer): void;
 }
 

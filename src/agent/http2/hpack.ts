@@ -98,7 +98,7 @@ class DynamicTable {
   #limitBytes: number;
   /** Number of insertions so far. */
   inserted = 0;
-  /** Changes with every insertion and eviction, since the same index may then mean another entry. */
+  /** A number that changes with every insertion and eviction, since the same index may then mean another entry. */
   version = 0;
 
   constructor(limitBytes: number) {

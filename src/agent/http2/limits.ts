@@ -34,7 +34,7 @@ export const DEFAULT_HTTP2_LIMITS = {
   streamWindowBytes: 262_144,
   /** Size of a stream's window while the connection has few large requests. */
   largestStreamWindowBytes: 1_048_576,
-  /** The window while many requests of the connection are large. */
+  /** Size of a stream's window while the connection has many large requests. */
   smallestStreamWindowBytes: 32_768,
   /**
    * Limit for the sum of the windows of all large requests. It is exceeded only if each of these windows already has
@@ -100,12 +100,12 @@ export class FloodGuard {
     if (!this.#isAuthenticated) this.#spend("requests before authentication", UNAUTHENTICATED_REQUEST_COST);
   }
 
-  /** A request began, or DATA was sent: the peer earns credit for small frames. */
+  /** Call it when a request begins or DATA is sent: the peer then earns credit for small frames. */
   earn(frames: number = FRAMES_FOR_DATA): void {
     if (this.#isAuthenticated) this.#credit = Math.min(this.#credit + frames, CREDIT_FACTOR * this.#limits.idleFrames);
   }
 
-  /** A request was reset. The rest of it may be in flight, so the peer gets credit for these frames. */
+  /** Call it when a request was reset. The rest of it may be in flight, so the peer gets credit for these frames. */
   resetSent(): void {
     this.earn(RESET_FACTOR * this.#limits.idleFrames);
   }
@@ -134,7 +134,7 @@ export class FloodGuard {
       throw enhanceYourCalm("too many unanswered SETTINGS and PINGs");
   }
 
-  /** The queued answers were passed to the socket. They count against the limit until they are written. */
+  /** Call it when the queued answers were passed to the socket. They count against the limit until they are written. */
   taken(output: Output): void {
     const answers = this.#queued;
     if (answers === 0) return;

@@ -4,18 +4,18 @@ import type { ConnectionError } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Callbacks to a machine's owner. */
+/** Callbacks of a machine to its owner. */
 export interface MachineEvents {
-  /** A new request. Set the consumer of its stream before this returns. */
+  /** Called for a new request. Set the consumer of its stream before this returns. */
   request(stream: Http2Stream, fields: RequestFields): void;
-  /**
-   * There is new output, which `take` returns. If there is any, this is called at least once between two calls of
-   * `take`.
-   */
+  /** Called when there is new output for `take`: at least once between two calls of `take`, if there is any. */
   output(): void;
-  /** A stream has ended, or the peer announced that it sends no more requests. The connection may be idle now. */
+  /**
+   * Called when a stream has ended, or when the peer announced that it sends no more requests. The connection may be
+   * idle now.
+   */
   maybeIdle(): void;
-  /** The peer violated the protocol or a limit. Write the GOAWAY; further input is ignored. */
+  /** Called when the peer violated the protocol or a limit. The receiver writes the GOAWAY; further input is ignored. */
   failed(error: ConnectionError): void;
 }
 

@@ -67,7 +67,7 @@ export class Http2Machine implements FrameHandler, StreamOwner {
     return this.#failure;
   }
 
-  /** The peer was authenticated: from now on only useless frames count. */
+  /** Call it when the peer was authenticated. From then on, only useless frames count against the limit. */
   markAuthenticated(): void {
     this.#floods.markAuthenticated();
     this.#blocks.remembers = this.#limits.rememberedBlocks > 0;

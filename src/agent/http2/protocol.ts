@@ -69,17 +69,17 @@ export class ConnectionError extends Error {
   }
 }
 
-/** The peer violated the protocol. */
+/** The error for a peer that violated the protocol. */
 export function protocolError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.PROTOCOL_ERROR, problem);
 }
 
-/** A flow-control window was exceeded or grew too large. */
+/** The error for a flow-control window that was exceeded or grew too large. */
 export function flowControlError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.FLOW_CONTROL_ERROR, problem);
 }
 
-/** A frame has an invalid length for its type. */
+/** The error for a frame whose length is invalid for its type. */
 export function frameSizeError(problem: string): ConnectionError {
   return new ConnectionError(ErrorCode.FRAME_SIZE_ERROR, problem);
 }

@@ -83,7 +83,10 @@ export class ReceiveWindows {
     this.#adjust();
   }
 
-  /** The peer has acknowledged the oldest SETTINGS that were not acknowledged yet. Returns false if there were none. */
+  /**
+   * Call it when the peer acknowledges SETTINGS, which are the oldest unacknowledged ones. Returns false if there are
+   * none.
+   */
   acknowledged(): boolean {
     const apply = this.#settings.shift();
     apply?.();

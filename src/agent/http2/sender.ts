@@ -5,7 +5,7 @@ import { DEFAULT_WINDOW_BYTES, Flag, FRAME_HEADER_BYTES, FrameType, MAX_WINDOW_B
 import type { PeerSettings } from "./control-frames.ts";
 import type { Http2Stream } from "./stream.ts";
 
-/** Bytes, including frame headers, that a stream sends per round. */
+/** Number of bytes, including frame headers, that a stream sends per round. */
 const ROUND_BYTES = 64 * 1024;
 
 /** Sends the responses of a connection's streams in rounds, within the peer's windows. */

@@ -16,11 +16,14 @@ const NONE: Buffer[] = [];
 
 /** Receives a request. */
 export interface StreamConsumer {
-  /** A slice of the request's body, valid until this returns. */
+  /** Called with a slice of the request's body, which is valid until this returns. */
   data(slice: Buffer): void;
-  /** The request is complete. */
+  /** Called when the request is complete. */
   end(): void;
-  /** The stream has ended with an error code of RFC 9113, 7. Called exactly once, also after a complete response. */
+  /**
+   * Called exactly once, when the stream has ended, also after a complete response. `code` is an error code of RFC
+   * 9113, 7.
+   */
   closed(code: number): void;
 }
 

@@ -68,9 +68,9 @@ export interface ThrottledInputOptions {
 
 export interface ThrottledInputEvents {
   read(bytes: Buffer): void;
-  /** The peer has closed its sending side, and all input was processed. */
+  /** Called when the peer has closed its sending side and all input was processed. */
   ended(): void;
-  /** The peer exceeded a limit. */
+  /** Called when the peer exceeded a limit. */
   exceeded?(problem: string): void;
 }
 
@@ -137,7 +137,10 @@ export class ThrottledInput {
     return piece.length;
   }
 
-  /** The peer was authenticated: processes the queued input without throttling. The caller handles later input. */
+  /**
+   * Call it when the peer was authenticated. Processes the queued input without throttling. The caller handles later
+   * input.
+   */
   trust(): void {
     if (this.#state !== "running") return;
     this.#state = "trusted";

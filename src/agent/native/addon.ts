@@ -57,7 +57,7 @@ type BackgroundWriterClass = new (fd: number, capacityBytes: number) => Backgrou
  * value.
  */
 export interface SpawnSettings {
-  /** Soft RLIMIT_NOFILE. Limited by the hard limit. */
+  /** Soft RLIMIT_NOFILE of the child. It is limited by the hard limit. */
   readonly openFilesLimit: number;
   /** Open directory of the cgroup in which the child starts. */
   readonly cgroupFd: number | undefined;
@@ -126,7 +126,7 @@ export interface Addon {
   usedIn(directory: number): Float64Array;
   /** Returns the pid of a process's parent, even if the process is a zombie. -ESRCH: the process does not exist. */
   parentOf(pid: number): number;
-  /** 1 if the process exists and is not a zombie. */
+  /** Returns 1 if the process exists and is not a zombie. */
   isAlive(pid: number): number;
   /** Duplicates a descriptor to a number above the standard streams. */
   duplicate(fd: number): number;
@@ -139,11 +139,11 @@ export interface Addon {
   readCached(fd: number, bytes: Uint8Array, position: number): number;
   /** Returns the number of bytes written. */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number;
-  /** Number of bytes that can be read from a pipe or terminal now. */
+  /** Returns the number of bytes that can be read from a pipe or terminal now. */
   bytesAvailable(fd: number): number;
   /** Sets the capacity of a pipe and returns it. -EPERM: it exceeds the user's limit (pipe(7)). */
   widenPipe(fd: number, sizeBytes: number): number;
-  /** True if a pipe no longer has a writer. The pipe may still contain bytes. */
+  /** Returns true if a pipe no longer has a writer. The pipe may still contain bytes. */
   hungUp(fd: number): boolean;
   /** Opens a terminal: a non-blocking master and a blocking slave. */
   openTerminal(cols: number, rows: number): readonly [number, number] | number;
@@ -306,11 +306,11 @@ export interface Addon {
   /** Connects to a unix socket, on a libuv thread. -EAGAIN: the listener's backlog is full. */
   connectPath(path: Uint8Array): Promise<number>;
   /**
-   * 0 if the socket is connected, else a negative errno. For a socket that has connected to itself, this is
-   * -ECONNREFUSED.
+   * Returns 0 if the socket is connected, otherwise a negated errno: -ECONNREFUSED if the socket has connected to
+   * itself.
    */
   connected(fd: number): number;
-  /** Pid of the process that listens at the other end of a unix socket. */
+  /** Returns the pid of the process that listens at the other end of a unix socket. */
   peerProcess(fd: number): number;
   /**
    * How long the peer of a TCP socket has not acknowledged data: milliseconds since the peer's kernel last acknowledged
@@ -333,7 +333,7 @@ export interface Addon {
   makeDirectoryAt(directory: number, name: string): number;
   /** Removes an empty directory. -EBUSY for a cgroup with processes. */
   removeDirectoryAt(directory: number, name: string): number;
-  /** Names of the subdirectories of an open directory. */
+  /** Returns the names of the subdirectories of an open directory. */
   directoriesIn(directory: number): readonly string[] | number;
   /** Locks a file or directory exclusively without waiting (flock(2)). Closing the descriptor unlocks it. */
   lock(fd: number): number;

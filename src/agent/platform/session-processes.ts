@@ -12,7 +12,7 @@ import type { CgroupDirectory } from "./processes/cgroup-directory.ts";
 import { Descendants } from "./processes/descendants.ts";
 
 const { ENOSYS, EPERM, ESRCH } = constants.errno;
-/** Processes to read per tick; each takes some 40 us. */
+/** Number of processes to read per tick of the event loop. Each takes some 40 us. */
 const READ_AT_ONCE = 64;
 /** Largest number of nested cgroups that are searched for processes of the session. */
 const NESTED_LIMIT = 16_384;

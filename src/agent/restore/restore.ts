@@ -101,7 +101,7 @@ export class Restore<Connection> {
     // processes have new random numbers and the right time.
     const thaw = renew.freeze.thawByDuties({ keep: request.keepFrozen === true, specRefused: !environment });
     renew.rotation.resetRateLimits();
-    // In a session that stays frozen, ready_cmd could not start.
+    // ready_cmd does not run in a session that stays frozen, because it could not start.
     if (!renew.freeze.frozen) renew.readiness?.runNow();
     const refused: DegradedToken[] = [];
     if (!credentials) refused.push("credentials_reload:refused");

@@ -196,7 +196,7 @@ export class RequestMessages {
     this.#queuedBytes += message.length + MESSAGE_OVERHEAD_BYTES;
   };
 
-  /** The client has half-closed. */
+  /** Call it when the client has half-closed. */
   end(): void {
     if (this.#failure !== undefined || this.#ended) return;
     try {

@@ -50,7 +50,7 @@ export interface ManagementServerOptions {
 
 /** Limits of the management server, for each of its listeners. */
 export interface ServerLimits {
-  /** Connections at once, including those whose handshake is not complete. */
+  /** Largest number of connections at once, including those whose handshake is not complete. */
   readonly connections: number;
   /** Deadline for the TLS handshake. The headers of the first request then have a deadline of the same length. */
   readonly handshakeTimeoutMs: number;
@@ -58,7 +58,10 @@ export interface ServerLimits {
   readonly pingIntervalMs: number;
   readonly evictAfterSilentMs: number;
   readonly liveness: LivenessLimits;
-  /** Bytes that a connection may send before its first admitted call, and number of reads in which they arrive. */
+  /**
+   * Limits for a connection before its first admitted call: how many bytes it may send, and in how many reads they may
+   * arrive.
+   */
   readonly unauthenticatedBytes: number;
   readonly unauthenticatedReads: number;
   /** Limits of HTTP/2 that differ from the defaults. */
@@ -75,7 +78,10 @@ const DEFAULT_SERVER_LIMITS: ServerLimits = {
   unauthenticatedReads: 1_000,
 };
 
-/** Connections that are accepted above the limit of a listener. Their calls are refused with a reason (Acceptor). */
+/**
+ * Number of connections that are accepted above the limit of a listener. Their calls are refused with a reason
+ * (Acceptor).
+ */
 const SURPLUS_CONNECTIONS = 16;
 
 /**

@@ -38,7 +38,7 @@ export interface DutiesThaw {
 
 /** Whether the restore steps leave a frozen session frozen. */
 export interface DutiesEnd {
-  /** Whether the caller has requested this (RestoreDutiesRequest.keep_frozen). */
+  /** Whether the caller has requested that the session stays frozen (RestoreDutiesRequest.keep_frozen). */
   readonly keep: boolean;
   /** Whether a spec file is invalid. A thawed session would run with variables that may belong to another guest. */
   readonly specRefused: boolean;

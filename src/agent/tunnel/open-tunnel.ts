@@ -104,7 +104,7 @@ export class OpenTunnel {
     }
   }
 
-  /** The agent shuts down: from now on the tunnel does not wait for the client's end. */
+  /** Call it when the agent shuts down. From then on the tunnel does not wait for the client's end. */
   shutDown(reason: AgentError): void {
     this.#shutdownReason = reason;
     this.#endIfDone();

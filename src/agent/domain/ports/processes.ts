@@ -287,7 +287,7 @@ export type FreezeProblem =
   | `foreign_inside:${string}`
   /** Processes of the session are in cgroups that also contain other processes. */
   | `processes_outside:${string}`
-  /** Restore duties ran during the hook, so the snapshot has been taken. */
+  /** The restore steps ran during the hook, so the snapshot has been taken. */
   | "duties_ran"
   /** The agent is shutting down. */
   | "leaving"
@@ -301,7 +301,10 @@ export interface SessionGroup {
    * returns the problem, and nothing is frozen.
    */
   freeze(): FreezeProblem | undefined;
-  /** Resolves with undefined once all processes have stopped, or after `limitMs` with those that wait in the kernel. */
+  /**
+   * Resolves with undefined once all processes have stopped. After `limitMs`, resolves with the processes that still
+   * wait in the kernel.
+   */
   stopped(limitMs: number): Promise<readonly PendingProcess[] | undefined>;
   /**
    * Searches again for processes that have run since `freeze`. Returns undefined if there are none. Otherwise returns
@@ -318,11 +321,11 @@ export interface SessionGroup {
 /** Receives the data of a ByteSource. */
 export interface ByteReceiver {
   /**
-   * The next bytes in order, valid until `release`. Call `release` exactly once per chunk. This is the only
-   * backpressure: a source with unreleased chunks stops reading, and then its writer blocks.
+   * Called with the next bytes in order, which are valid until `release`. Call `release` exactly once per chunk. This
+   * is the only backpressure: a source with unreleased chunks stops reading, and then its writer blocks.
    */
   chunk(bytes: Uint8Array, release: () => void): void;
-  /** EOF. Called once, but not after `close`. */
+  /** Called once at EOF, but not after `close`. */
   end(): void;
 }
 
@@ -335,7 +338,7 @@ export interface ByteStore {
   room(): number;
   readonly bytes: Uint8Array;
   readonly position: number;
-  /** `count` bytes were read to `position`. Called in the same tick of the event loop as `room`. */
+  /** Called when `count` bytes were read to `position`, in the same tick of the event loop as `room`. */
   filled(count: number): void;
 }
 
@@ -345,7 +348,7 @@ export interface ByteSource {
   start(receiver: ByteReceiver): void;
   /** Starts reading into a store. Call either this or `start`, once. */
   startInto(store: ByteStore): void;
-  /** Continues reading: a full store has room again. */
+  /** Continues reading. Call it when a full store has room again. */
   resume(): void;
   /**
    * To be called after the child has exited. Resolves when all bytes that the child wrote have been delivered: with

@@ -19,8 +19,8 @@ export interface SocketReceiver extends ByteReceiver {
    */
   room(): number;
   /**
-   * The connection is broken, and everything received was delivered. Called once, as the last callback, possibly after
-   * `end`.
+   * Called when the connection is broken and everything received was delivered. This is the last callback. It is called
+   * at most once, possibly after `end`.
    */
   failed(errno: Errno): void;
 }

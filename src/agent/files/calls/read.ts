@@ -97,7 +97,8 @@ export async function readChunks(parts: ReadParts): Promise<void> {
   const end = endOf(parts);
   if (hole !== undefined && end !== undefined && begin < end && file.attributes.hasHoles === true)
     await reader.readSparse(begin, end, hole);
-  // A read from the beginning uses the file position instead of offsets: some files of /proc do not support pread(2).
+  // A read from the beginning uses the file position instead of offsets, because some files of /proc do not support
+  // pread(2).
   else await reader.read(begin, end, begin === 0n);
 }
 

@@ -19,8 +19,8 @@ const RECORD_BYTES = 64;
 const SPECIAL_BITS = 0o7000;
 const NONE = new Uint8Array(0);
 /**
- * Errnos of a path with a missing directory. EXDEV means that the path has an absolute link, which is resolved inside
- * the tree.
+ * Errnos that may mean that a directory of the path is missing. EXDEV is one of them, because a missing directory may
+ * be behind an absolute link, which is resolved inside the tree.
  */
 const MISSING: ReadonlySet<string> = new Set(["ENOENT", "EXDEV"]);
 
@@ -141,7 +141,7 @@ export class TreeWriter implements AsyncDisposable {
     await this.#append(large, bytes, (file) => file.skip(Number(bytes)));
   }
 
-  /** The client cannot send the rest of the last item: drops what was written of it. Throws AgentError. */
+  /** Drops what was written of the last item, because the client cannot send the rest of it. Throws AgentError. */
   async itemFailed(): Promise<void> {
     const large = this.#large;
     if (large === undefined) throw frameOrder("unexpected item_failure message: no item is waiting for content");

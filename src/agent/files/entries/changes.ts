@@ -10,7 +10,7 @@ export interface Change {
   /** The new path of a moved entry; empty for other kinds. */
   readonly newPath: string;
   readonly isDirectory: boolean;
-  /** For a rescan: why changes below the directory are not reported. Otherwise empty. */
+  /** Why changes below the directory are not reported one by one; empty unless this is a rescan. */
   readonly errno: string;
 }
 

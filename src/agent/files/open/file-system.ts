@@ -36,7 +36,7 @@ const targetOfLink = promisify(readlink);
 const statfsOf: (path: Buffer) => Promise<StatsFs> = promisify(statfs);
 const [openFile, readFile, closeFile] = [promisify(openCallback), promisify(readCallback), promisify(closeCallback)];
 
-/** Path lookups. All throw FileSystemError. */
+/** Functions that look up paths. All of them throw FileSystemError. */
 interface Lookups {
   readonly open: OpenPath;
   readonly stat: (step: FileStep, path: FilePath, noFollow: boolean) => Promise<FileAttributes>;

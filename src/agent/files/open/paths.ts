@@ -95,7 +95,7 @@ export class Paths {
         if (target[0] === SLASH) at = await root();
       }
     } catch (error) {
-      // Not an error here: the operation itself will report the missing or forbidden name.
+      // This is not an error here, because the operation itself will report the missing or forbidden name.
       if (!(error instanceof FileSystemError) || error instanceof FileSystemHung) throw error;
       return mountOf(at.fd);
     }

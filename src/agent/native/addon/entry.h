@@ -55,9 +55,12 @@ struct place {
    * A unique temporary name, for file systems without unnamed files, and for replacing a file; empty if there is none.
    */
   const char *temporary;
-  /* Replace an existing entry. */
+  /* Whether an existing entry is replaced. */
   bool overwrites;
-  /* Whether the file system supports files without a name that can be linked later. */
+  /*
+   * How new files are created: without a name, which they get later, or with a temporary name. Depends on the file
+   * system.
+   */
   enum { UNKNOWN, UNNAMED, NAMED } kind;
 };
 

@@ -93,7 +93,7 @@ static napi_value construct(napi_env env, napi_callback_info info) {
   return self;
 }
 
-/* set(mask): events to report: 1 readable, 2 writable, 3 both, 0 none. */
+/* set(mask): sets the events to report: 1 for readable, 2 for writable, 3 for both, 0 for none. */
 static napi_value set(napi_env env, napi_callback_info info) {
   napi_value mask;
   struct fd_watch *watch = get_object(env, info, 1, &mask);

@@ -20,7 +20,7 @@ struct argument {
  * then be SECRET.
  */
 enum { ANSWER = 5 };
-/* Overwrite the answer after it was copied to JavaScript. */
+/* With this number, the answer is overwritten after it was copied to JavaScript. */
 enum { SECRET = 1 };
 
 /* The function that runs on the thread. Returns -1 with errno on failure. */

@@ -23,7 +23,7 @@ napi_value agent_realtime_ns(napi_env env, napi_callback_info info) {
   return value;
 }
 
-/* setRealtimeNs(ns): nanoseconds since 1970. */
+/* setRealtimeNs(ns): steps the clock to this time, in nanoseconds since 1970. */
 napi_value agent_set_realtime_ns(napi_env env, napi_callback_info info) {
   napi_value arg;
   int64_t ns = 0;

@@ -6,7 +6,7 @@ export type ReadingCalls = Pick<Addon, "processRows" | "processSessions">;
 
 /** Columns of the result of the addon's `processSessions`. */
 const SESSION_COLUMNS = 2;
-/** Processes to read per tick; each takes 10 us. */
+/** Number of processes to read per tick of the event loop. Each takes 10 us. */
 const READ_AT_ONCE = 256;
 /** Largest number of listings of all processes for one reading. Without a limit, new processes could prolong it. */
 const MAX_LISTINGS = 4;

@@ -88,7 +88,7 @@ function isOwnIdentity(identity: Identity): boolean {
   );
 }
 
-/** The limit that Linux gives to the first process. */
+/** The soft limit for open files that Linux gives to the first process. */
 const KERNEL_DEFAULT = 1024;
 
 /**

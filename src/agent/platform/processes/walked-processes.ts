@@ -13,7 +13,7 @@ const TEMPORARY: ReadonlySet<number> = new Set([EMFILE, ENFILE, ENOMEM]);
 const STOP_ROUNDS = 32;
 /** Largest number of attempts to list a session whose listed processes have all ended. */
 const ATTEMPTS = 4;
-/** Signals to send per tick; each takes 15 us. */
+/** Number of signals to send per tick of the event loop. Each takes 15 us. */
 const SENT_AT_ONCE = 256;
 /** Defines a set of processes and how to find its members. */
 export interface Search {
