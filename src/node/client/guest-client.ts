@@ -14,7 +14,7 @@ import { Files } from "./files/files.ts";
 import type { WatchParts } from "./files/watch.ts";
 import { type GuestUsage, guestUsageOf, type Health, type StopResult } from "./lifecycle/messages.ts";
 import type { ConnectOptions } from "./grpc/link/link.ts";
-import { openChannel } from "./grpc/link/open.ts";
+import { openChannel, openCurrent } from "./grpc/link/open.ts";
 import { CALL, CONNECT } from "./options.ts";
 import { plain } from "./plain.ts";
 import { received } from "./grpc/received.ts";
@@ -147,7 +147,7 @@ export class GuestClient {
   /** The channel for calls that outlive their connection, and how to reconnect. */
   #redial(options: Pick<KeptOptions, "resume">): WatchParts {
     const connectOptions = redialOf(options);
-    const dial = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#options);
+    const dial = (): Promise<Channel> => openCurrent(connectOptions, this.#options);
     return { channel: this.#channel, dial, alwaysDials: connectOptions !== undefined };
   }
 

@@ -47,7 +47,7 @@ export type {
 } from "./files/files.ts";
 export type { DirectoryEntry, Listing, OpendirOptions, ReadEntry, UnreadEntry } from "./files/listing.ts";
 export type { GuestPath, PlaceOptions } from "./files/path.ts";
-export type { DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from "./files/directory-copy.ts";
+export type { CopyEntry, DirectoryCopy, DownloadOptions, LocalPath, UploadOptions } from "./files/directory-copy.ts";
 export type { GuestReadStream, ReadFileOptions, ReadOptions } from "./files/read.ts";
 export type { ReadTreeOptions, TreeReading } from "./files/read-tree.ts";
 export type { FileAttributes, FileStat, FileType } from "./files/stat.ts";

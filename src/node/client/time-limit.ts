@@ -1,4 +1,6 @@
 import { limitOf } from "./arguments.ts";
+import { deferred } from "./deferred.ts";
+import { abortedError, type GuestError } from "./errors/errors.ts";
 
 /**
  * The longest delay that Node's timers accept; with a longer delay they fire at once. A time limit of more than 24 days
@@ -25,6 +27,27 @@ export class TimeLimit {
   left(mostMs: number = Number.POSITIVE_INFINITY): number | undefined {
     const leftMs = Math.min(mostMs, Math.max(0, this.endMs - performance.now()));
     return leftMs === Number.POSITIVE_INFINITY ? undefined : leftMs;
+  }
+
+  /**
+   * Settles like the promise. Rejects with the error of `late` at the end of the time, and with GuestError once the
+   * signal is aborted; then the promise continues unheeded.
+   */
+  async within<Value>(promise: Promise<Value>, late: () => GuestError, signal?: AbortSignal): Promise<Value> {
+    const { promise: over, reject } = deferred<never>();
+    const timer = this.timer(() => reject(late()));
+    const onAbort = (): void => {
+      if (signal !== undefined) reject(abortedError(signal));
+    };
+    signal?.addEventListener("abort", onAbort);
+    // A promise that has settled wins the race below.
+    if (signal?.aborted === true) onAbort();
+    try {
+      return await Promise.race([promise, over]);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", onAbort);
+    }
   }
 
   /** Starts a timer for the end of the time. Returns it, for clearTimeout. */

@@ -13,7 +13,7 @@ export { readTar, type TarEntry } from "./read.ts";
 export { secondsNotBefore, sendableTimeNs } from "./times.ts";
 export { currentUmask } from "./umask.ts";
 export type { ReceivedEntry } from "./thread/entry-receiver.ts";
-export type { SentFile } from "./thread/jobs.ts";
+export type { OfferedEntry, SentFile } from "./thread/jobs.ts";
 export { measureLocal } from "./thread/read-local.ts";
 export type { ThreadUnpackOptions as UnpackOptions } from "./thread/unpack-in-thread.ts";
 export { MODE_MASK, type Unpacked } from "./unpack.ts";

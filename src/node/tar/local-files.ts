@@ -1,7 +1,7 @@
 import type { ReadOptions } from "./thread/jobs.ts";
 import { DirectReading } from "./direct-reading.ts";
 import type { TarEntry } from "./read.ts";
-import { ThreadReading } from "./thread/read-local.ts";
+import { type Choose, ThreadReading } from "./thread/read-local.ts";
 import type { ReceivedEntry } from "./thread/entry-receiver.ts";
 import { type ThreadUnpackOptions, unpackInThread } from "./thread/unpack-in-thread.ts";
 import { type Unpacked, unpackHere } from "./unpack.ts";
@@ -39,9 +39,17 @@ export function allowBlocking(): Disposable {
  * Begins to read a local directory or file. Does not follow links below the root, unless `followLinks` is set. A thread
  * reads the files, so that a file system that does not answer does not block the caller's event loop; disposing of the
  * reading also ends that.
+ *
+ * @param choose which entries of a directory to read; an excluded directory is excluded with everything in it. If it
+ *   rejects, the iteration fails with that error.
  */
-export function readLocal(root: string | Buffer, options: ReadOptions = {}): LocalReading {
-  return mayBlock ? new DirectReading(root, options) : new ThreadReading(root, options);
+export function readLocal(
+  root: string | Buffer,
+  options: Omit<ReadOptions, "filter"> = {},
+  choose?: Choose,
+): LocalReading {
+  const blocks = mayBlock && choose === undefined;
+  return blocks ? new DirectReading(root, options) : new ThreadReading(root, options, choose);
 }
 
 /**

@@ -168,6 +168,7 @@ describe("the library's sources", () => {
         "tar/read.ts: TarError",
         "tar/thread/copy-thread.ts: Error", // SOURCE_FAILED or DESTINATION_FAILED
         "tar/thread/entry-receiver.ts: Error", // the same
+        "tar/thread/filter-link.ts: Error", // of an answer without its message, SOURCE_FAILED
         "tar/thread/local-items.ts: EntryError", // of one entry, which onFailure reports
         "tar/thread/main.ts: Error", // of a module that is not in its thread
         "tar/thread/plain-error.ts: EntryError", // errors of the thread, as it threw them

@@ -182,6 +182,46 @@ describe("client.forward", () => {
     assert.equal(asked, 1);
   });
 
+  it("forward reports a connectOptions that does not settle, and tries it again", async () => {
+    await using server = await listener(echo);
+    using client = clientOf(agent, { token: "of-the-instance-before", connectTimeoutMs: 2_000 });
+    const told: GuestError[] = [];
+    let asked = 0;
+    const connectOptions = (): ReturnType<typeof optionsFor> | Promise<never> =>
+      ++asked === 1 ? new Promise<never>(() => undefined) : optionsFor(agent);
+    const onError = (error: GuestError): number => told.push(error);
+    await using forwarding = await client.ports.forward({ port: server.port, connectOptions, onError });
+    await closed(connect(forwarding.port, "127.0.0.1").resume());
+    assert.deepEqual(
+      told.map(({ status, code }) => [status, code]),
+      [["UNAVAILABLE", "DIAL_TIMED_OUT"]],
+    );
+    const sent = randomBytes(1024);
+    assert.ok((await answer(forwarding.port, sent)).equals(sent));
+  });
+
+  it("requestTimeoutMs and close end the wait for a connectOptions that does not settle", async () => {
+    using client = clientOf(agent, { token: "of-the-instance-before", connectTimeoutMs: Infinity });
+    const told = Promise.withResolvers<GuestError>();
+    const asked = Promise.withResolvers<void>();
+    const connectOptions = (): Promise<never> => {
+      asked.resolve();
+      return new Promise(() => undefined);
+    };
+    // The first call connects, so that the limit is only that of the callback.
+    await failureOf(client.health());
+    const options = { port: 1, connectOptions, requestTimeoutMs: 2_000, onError: told.resolve };
+    await using forwarding = await client.ports.forward(options);
+    await closed(connect(forwarding.port, "127.0.0.1").resume());
+    const { status, message } = await told.promise;
+    assert.deepEqual([status, /no new connection/.test(message)], ["DEADLINE_EXCEEDED", true]);
+    await using other = await client.ports.forward({ port: 1, connectOptions });
+    const waiting = closed(connect(other.port, "127.0.0.1").resume());
+    await asked.promise;
+    await other.close();
+    await waiting;
+  });
+
   it("forward keeps concurrent transfers intact while others are reset", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);

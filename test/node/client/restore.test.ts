@@ -131,6 +131,13 @@ describe("restoreSequence", () => {
     await assert.rejects(guest.health(), { code: "CLIENT_CLOSED" });
   });
 
+  test("reachTimeoutMs limits a dial that does not return", async () => {
+    const never = new Promise<RestoredGuest>(() => undefined);
+    const { status, code, message } = await failureOf(restoreDuties(() => never, { reachTimeoutMs: 100 }));
+    assert.deepEqual([status, code], ["UNAVAILABLE", "DIAL_TIMED_OUT"]);
+    assert.match(message, /^reachTimeoutMs is over, and the function that connects/);
+  });
+
   test("requestTimeoutMs ends a restore before reachTimeoutMs if no agent answers", async () => {
     const agent = await startStandIn({ service: GuestAgent });
     await agent[Symbol.asyncDispose]();

@@ -10,6 +10,7 @@ import {
   readdir,
   readFile,
   readlink,
+  rm,
   stat,
   symlink,
   truncate,
@@ -19,7 +20,14 @@ import {
 import { join } from "node:path";
 import { Readable } from "node:stream";
 import { describe, it } from "node:test";
-import type { DirectoryEntry, NewTreeEntry, OpendirOptions } from "../../../src/node/client/index.ts";
+import type {
+  CopyEntry,
+  DirectoryEntry,
+  DownloadOptions,
+  NewTreeEntry,
+  OpendirOptions,
+  UploadOptions,
+} from "../../../src/node/client/index.ts";
 import { FileType } from "../../../src/shared/gen/svc/guest/v1alpha1/files_pb.ts";
 import { FileTree, type WriteTreeRequest } from "../../../src/shared/gen/svc/guest/v1alpha1/file_tree_pb.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
@@ -371,6 +379,89 @@ describe("client.files.upload and download", () => {
     await writeFile(directory.at("there/name"), "in the way");
     await failureOf(client.files.upload(directory.at("here"), directory.at("there"), { overwrite: false }));
     assert.equal(await readFile(directory.at("there/name"), "utf8"), "in the way");
+  });
+});
+
+describe("filter of directory copies", () => {
+  /** A directory with some entries, of which a filter is to exclude node_modules and large files. */
+  const project = async (path: string): Promise<void> => {
+    await mkdir(join(path, "src/node_modules/deep"), { recursive: true });
+    await mkdir(join(path, "empty"));
+    await writeFile(join(path, "src/main.ts"), "main");
+    await writeFile(join(path, "src/large.bin"), Buffer.alloc(100_000));
+    await writeFile(join(path, "src/node_modules/deep/file"), "x");
+    await symlink("src/main.ts", join(path, "link"));
+    spawnSync("mkfifo", [join(path, "fifo")]);
+  };
+  const namesOf = async (path: string): Promise<string[]> => (await readdir(path, { recursive: true })).toSorted();
+
+  it("filter decides which entries an upload and a download copy", async () => {
+    await using directory = await testDirectory();
+    await project(directory.at("here"));
+    for (const [isAsync, copy] of [
+      [false, (options: UploadOptions) => client.files.upload(directory.at("here"), directory.at("there"), options)],
+      [true, (options: DownloadOptions) => client.files.download(directory.at("here"), directory.at("there"), options)],
+    ] as const) {
+      const seen = new Map<string, CopyEntry>();
+      const filter = (path: string, entry: CopyEntry): boolean | Promise<boolean> => {
+        seen.set(path, entry);
+        const isCopied = path !== "src/node_modules" && entry.size < 10_000 && entry.type !== "fifo";
+        return isAsync ? new Promise((resolve) => setImmediate(resolve, isCopied)) : isCopied;
+      };
+      const copied = await copy({ filter, exclude: ["empty"] });
+      assert.deepEqual(copied, { files: 1, bytes: 4, skipped: isAsync ? ["fifo"] : [] });
+      assert.deepEqual(await namesOf(directory.at("there")), ["link", "src", "src/main.ts"]);
+      const offered = ["link", "src", "src/large.bin", "src/main.ts", "src/node_modules"];
+      assert.deepEqual([...seen.keys()].toSorted(), isAsync ? offered : ["fifo", ...offered]);
+      const stats = await lstat(directory.at("here/src/main.ts"), { bigint: true });
+      const main = seen.get("src/main.ts");
+      assert.deepEqual([main?.type, main?.size, main?.rawName.toString()], ["file", 4, "src/main.ts"]);
+      assert.equal(main?.mtime.getTime(), Number(stats.mtimeNs / 1_000_000n));
+      assert.equal(main.mtimeNanos, Number(stats.mtimeNs % 1_000_000_000n));
+      assert.deepEqual(
+        [main.mode, main.uid, main.gid],
+        [Number(stats.mode & 0o7777n), Number(stats.uid), Number(stats.gid)],
+      );
+      assert.deepEqual([seen.get("link")?.type, seen.get("src")?.type], ["symlink", "directory"]);
+      await rm(directory.at("there"), { recursive: true });
+    }
+  });
+
+  it("filter is called for each of thousands of entries of a directory", async () => {
+    await using directory = await testDirectory();
+    await mkdir(directory.at("here"));
+    for (let index = 0; index < 1_000; index++) writeFileSync(directory.at(`here/${index}`), "");
+    const filter = (path: string): boolean => Number(path) % 2 === 0;
+    const copied = await client.files.upload(directory.at("here"), directory.at("there"), { filter });
+    assert.equal(copied.files, 500);
+    assert.ok((await readdir(directory.at("there"))).every((name) => Number(name) % 2 === 0));
+  });
+
+  it("an error of filter is rethrown, and an abort ends the wait for one that does not settle", async () => {
+    await using directory = await testDirectory();
+    await project(directory.at("here"));
+    const own = new RangeError("the caller's own");
+    const failing = [
+      () => {
+        throw own;
+      },
+      () => Promise.reject(own),
+    ];
+    const copies = [
+      (options: object) => client.files.upload(directory.at("here"), directory.at("there"), options),
+      (options: object) => client.files.download(directory.at("here"), directory.at("back"), options),
+    ];
+    for (const copy of copies) {
+      for (const filter of failing) await assert.rejects(copy({ filter }), (error) => error === own);
+      const stop = new AbortController();
+      const hanging = (): Promise<never> => {
+        stop.abort();
+        return new Promise(() => undefined);
+      };
+      assert.equal((await failureOf(copy({ filter: hanging, signal: stop.signal }))).code, "CALL_ABORTED");
+      const late = await failureOf(copy({ filter: () => new Promise(() => undefined), requestTimeoutMs: 2_000 }));
+      assert.equal(late.status, "DEADLINE_EXCEEDED");
+    }
   });
 });
 

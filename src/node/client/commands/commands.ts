@@ -293,7 +293,7 @@ export class Commands {
     const first = { case: "start", value: startMessage(args, command) } as const;
     const hasStdin = isStdin || terminal !== undefined;
     const inheritsInput = source !== "inherit" ? false : terminal === undefined ? true : "terminal";
-    const connected: ProcessParts = { ...how, hasStdin, inheritsInput };
+    const connected: ProcessParts = { ...how, hasStdin, inheritsInput, signal: call.signal };
     const process =
       keep === undefined
         ? new GuestProcess(new ExecCall(this.#channel, call, first), connected)

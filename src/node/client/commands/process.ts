@@ -2,7 +2,8 @@ import type { Writable } from "node:stream";
 import { StringDecoder } from "node:string_decoder";
 import type { ExecExit, ExecFrame, ExecStarted } from "../../../shared/gen/svc/guest/v1alpha1/exec_pb.ts";
 import { wholeNumber } from "../arguments.ts";
-import { failure } from "../errors/errors.ts";
+import { abortedError, failure } from "../errors/errors.ts";
+import { TimeLimit } from "../time-limit.ts";
 import { deferred } from "../deferred.ts";
 import { readableStream, writableStream } from "../web-streams.ts";
 import { type CommandResult, resultOf, type SignalName, signalNumber } from "./command.ts";
@@ -38,6 +39,8 @@ export interface ProcessParts {
   readonly readers?: OutputReaders | undefined;
   /** Whether the outputs that the caller reads yield text. */
   readonly isText: boolean;
+  /** Aborting also ends the wait for readers that do not settle. */
+  readonly signal?: AbortSignal | undefined;
   /**
    * The command's program and arguments, for a CommandError. If set, `wait` rejects with that error unless the exit
    * code is 0.
@@ -71,13 +74,15 @@ export class GuestProcess<Output extends string | Buffer = string> {
   /** The error because of which this side has ended the command. */
   #abandoned: { readonly error: unknown } | undefined;
   readonly #checked: readonly string[] | undefined;
+  readonly #signal: AbortSignal | undefined;
   #stderrEnd = Buffer.alloc(0);
   /** Settles when all output that this library reads for the caller has been read. */
   readonly #read: Promise<unknown>;
   #result: Promise<CommandResult> | undefined;
 
   /** @throws GuestError if the call cannot be made */
-  constructor(wire: ExecWire, { hasStdin, inheritsInput = false, readers, isText, checked }: ProcessParts) {
+  constructor(wire: ExecWire, { hasStdin, inheritsInput = false, readers, isText, signal, checked }: ProcessParts) {
+    this.#signal = signal;
     this.#checked = checked;
     this.#wire = wire;
     const resumeIfRoom = (): void => this.#resumeIfRoom();
@@ -198,7 +203,9 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   async #checkedResult(): Promise<CommandResult> {
-    const [result] = await Promise.all([this.#end.promise, this.#read]);
+    // After the command's end, an abort still ends the wait for a callback that does not settle.
+    const read = this.#signal === undefined ? this.#read : orAborted(this.#read, this.#signal);
+    const [result] = await Promise.all([this.#end.promise, read]);
     if (this.#checked === undefined || result.exitCode === 0) return result;
     throw new CommandError(this.#checked, { ...result, stdout: "", stderr: this.#stderrEnd.toString() });
   }
@@ -281,6 +288,11 @@ export interface LinesOptions {
 
 /** Limit on the characters of a line, so that a command that writes no line ends cannot fill the memory. */
 const LONGEST_LINE = 100_000_000;
+
+/** Settles like the promise, or rejects with GuestError once the signal is aborted. */
+function orAborted<Value>(promise: Promise<Value>, signal: AbortSignal): Promise<Value> {
+  return new TimeLimit(undefined).within(promise, () => abortedError(signal), signal);
+}
 
 function withoutReturn(line: string): string {
   return line.endsWith("\r") ? line.slice(0, -1) : line;

@@ -27,6 +27,8 @@ export class CopyEnd implements Disposable {
   /** Resolves with the value, or rejects with the GuestError if the copy is ended first. */
   async orEnd<Value>(promise: Value | Promise<Value>): Promise<Value> {
     const { signal } = this;
+    // If the copy has ended already, nobody awaits the promise, whose rejection would end the caller's process.
+    if (promise instanceof Promise) promise.catch(() => undefined);
     signal.throwIfAborted();
     if (!(promise instanceof Promise)) return promise;
     return new Promise((resolve, reject) => {

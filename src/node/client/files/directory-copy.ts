@@ -3,6 +3,7 @@ import { wholeNumber } from "../arguments.ts";
 import type { GuestError } from "../errors/errors.ts";
 import type { Names } from "../options.ts";
 import { PLACE, type PlaceOptions } from "./path.ts";
+import type { FileType } from "./stat.ts";
 import type { WriteTreeOptions } from "./write-tree.ts";
 import { WRITE_TREE } from "./write-tree.ts";
 
@@ -12,6 +13,23 @@ export interface DirectoryCopy {
   readonly bytes: number;
   /** Paths, relative to the directory, of entries that cannot be copied: devices, FIFOs and sockets. */
   readonly skipped: readonly string[];
+}
+
+/** An entry that `filter` decides about, with the attributes of the source. */
+export interface CopyEntry {
+  /** Path relative to the copied directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
+  readonly name: string;
+  readonly rawName: Buffer;
+  /** "hard-link": with `hardLinks`, a further name of an earlier file of a download. */
+  readonly type: FileType | "hard-link";
+  /** Size in bytes; 0 for everything but a file. */
+  readonly size: number;
+  readonly mode: number;
+  readonly uid?: number | undefined;
+  readonly gid?: number | undefined;
+  readonly mtime: Date;
+  /** Nanoseconds of `mtime` since its last full second. */
+  readonly mtimeNanos: number;
 }
 
 /** Options of both `upload` and `download`. */
@@ -41,6 +59,12 @@ interface CopyOptions {
    * (relative to the directory; `*` does not match a slash, `**` does). Default: none.
    */
   readonly exclude?: readonly (string | Buffer)[] | undefined;
+  /**
+   * Called for each entry below the directory that `exclude` does not exclude; the entry is copied only if it returns
+   * true, or a promise of true. An excluded directory is excluded with everything in it. `path` is relative to the
+   * directory. After a lost connection it may be called for an entry again. Default: everything is copied.
+   */
+  readonly filter?: ((path: string, entry: CopyEntry) => boolean | Promise<boolean>) | undefined;
   /** Called with the size of each piece of content as it is copied. */
   readonly onBytes?: ((bytes: number) => void) | undefined;
   /** Called when the connection is lost, before the copy reconnects and continues. */
@@ -56,6 +80,7 @@ const COPY: Names<CopyOptions> = {
   keepExisting: true,
   requestTimeoutMs: true,
   exclude: true,
+  filter: true,
   onBytes: true,
   onReconnect: true,
 };

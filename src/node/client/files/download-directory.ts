@@ -13,6 +13,7 @@ import {
 import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { failure, GuestError, isLost } from "../errors/errors.ts";
+import { CopyFilter } from "./copy-filter.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
   type DownloadOptions,
@@ -101,7 +102,7 @@ async function attempt(
   options: DownloadOptions,
   { limit, left, made, onBegun }: Attempt,
 ): Promise<{ readonly files: number; readonly bytes: number }> {
-  const { crossMounts = true, exclude = [], failFast = false, onBytes, signal, umask } = options;
+  const { crossMounts = true, exclude = [], filter: given, failFast = false, onBytes, signal, umask } = options;
   const { beneath, noSymlinks, waitForReady } = options;
   const place = { beneath, noSymlinks };
   const { hardLinks = false, followLinks = false, keepExisting = false } = options;
@@ -160,13 +161,14 @@ async function attempt(
     keepExisting: keepExisting ? made : undefined,
     missingFile: hardLinks ? missingFile : undefined,
   };
-  const copied = await unpack(
-    localBytes(local),
-    withRoot<ArchiveEntry>(begun, withoutExcluded<ArchiveEntry>(tree, exclude), onBytes),
-    how,
-  ).catch((error: unknown) => {
-    throw guestErrorOf(error);
-  });
+  const others = withoutExcluded<ArchiveEntry>(tree, exclude);
+  const filter = given && new CopyFilter(given);
+  const chosen = filter === undefined ? others : filter.chosen(others);
+  const copied = await unpack(localBytes(local), withRoot<ArchiveEntry>(begun, chosen, onBytes), how).catch(
+    (error: unknown) => {
+      throw filter?.failure === undefined ? guestErrorOf(error) : filter.failure.error;
+    },
+  );
   left.addUnnamed(tree.unnamed);
   return copied;
 }

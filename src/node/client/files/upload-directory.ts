@@ -12,6 +12,7 @@ import { checkOptions } from "../arguments.ts";
 import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { GuestError, isLost } from "../errors/errors.ts";
 import type { Health } from "../lifecycle/messages.ts";
+import { CopyFilter } from "./copy-filter.ts";
 import { CopyEnd } from "./copy-end.ts";
 import {
   type DirectoryCopy,
@@ -72,6 +73,7 @@ class Upload {
   readonly #options: UploadOptions;
   readonly #limit: TimeLimit;
   readonly #left: LeftOut;
+  readonly #filter: CopyFilter | undefined;
   /** Entries that this attempt has sent, in order, by name as latin1 string, which keeps every byte. */
   #sent = new Map<string, SentFile | ArchiveEntry["type"]>();
   /** How many of the entries in `#sent` the agent has reported as done. */
@@ -93,6 +95,7 @@ class Upload {
     this.#options = options;
     this.#limit = new TimeLimit(options.requestTimeoutMs);
     this.#left = new LeftOut(options.onFailure);
+    this.#filter = options.filter && new CopyFilter(options.filter);
   }
 
   async run(): Promise<DirectoryCopy> {
@@ -110,6 +113,7 @@ class Upload {
           return { ...copied, skipped: this.#left.skipped };
         } catch (error) {
           local.reading[Symbol.dispose]();
+          if (this.#filter?.failure !== undefined) throw this.#filter.failure.error;
           if (error instanceof GuestError && error.cause instanceof Unsendable) {
             // Start over without the failed entry; files that are written already are skipped.
             const { entry, failed } = error.cause;
@@ -130,17 +134,22 @@ class Upload {
   /** Begins to read the local directory. */
   async #read(end: CopyEnd, there?: ReadonlyMap<string, SentFile>): Promise<LocalDirectory> {
     const { exclude = [], oneFileSystem, followLinks, keepExisting } = this.#options;
-    const reading = readLocal(this.#local, {
-      owners: this.#owners,
-      exclude,
-      oneFileSystem,
-      followLinks,
-      // Do not send hard links with `keepExisting`, because the entry in the guest under the first name may be a
-      // different file.
-      hardLinks: this.#options.hardLinks === true && keepExisting !== true,
-      leftOut: this.#left.names,
-      there,
-    });
+    const filter = this.#filter;
+    const reading = readLocal(
+      this.#local,
+      {
+        owners: this.#owners,
+        exclude,
+        oneFileSystem,
+        followLinks,
+        // Do not send hard links with `keepExisting`, because the entry in the guest under the first name may be a
+        // different file.
+        hardLinks: this.#options.hardLinks === true && keepExisting !== true,
+        leftOut: this.#left.names,
+        there,
+      },
+      filter && ((entries) => filter.choose(entries)),
+    );
     try {
       const first = await end.orEnd(reading.next());
       if (first.done !== true && "entry" in first.value && first.value.entry.type === "directory")

@@ -8,7 +8,7 @@ import {
 import { checkOptions } from "../arguments.ts";
 import type { Channel } from "../grpc/channel.ts";
 import { type KeptOptions, resumeTimeoutOf } from "../commands/keep.ts";
-import { RedialledChannel } from "../grpc/link/redialled.ts";
+import { notRedialled, RedialledChannel } from "../grpc/link/redialled.ts";
 import type { Names } from "../options.ts";
 import { received } from "../grpc/received.ts";
 import { growingPauses } from "../grpc/retry.ts";
@@ -118,10 +118,11 @@ export function watchDirectory(
     let pauses = growingPauses(LONGEST_PAUSE_MS);
     let lostAtMs: number | undefined;
     let dials = false;
+    const signal = AbortSignal.any([left.signal, ...(call.signal ? [call.signal] : [])]);
     try {
       for (;;) {
         try {
-          if (dials) await calls.renew();
+          if (dials) await limit.within(calls.renew(), notRedialled, signal);
           current = received(calls.current, FileTree.method.watch, request, withLimit(), { decode });
           for await (const event of current) {
             lostAtMs = undefined;
@@ -135,7 +136,6 @@ export function watchDirectory(
           if (!wasBegun || isOver || !isTransient(error)) throw error;
           dials = alwaysDials || isRefusal(error);
         }
-        const signal = AbortSignal.any([left.signal, ...(call.signal ? [call.signal] : [])]);
         // Ignore an aborted signal here, because the next attempt throws its error.
         await pause(pauses.next().value, undefined, { signal }).catch(() => undefined);
       }

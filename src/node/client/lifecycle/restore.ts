@@ -1,7 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { checkOptions, limitOf, wholeNumber } from "../arguments.ts";
 import type { CallOptions } from "../grpc/channel.ts";
-import { deferred } from "../deferred.ts";
 import { abortedError, failure, GuestError, mayConnect } from "../errors/errors.ts";
 import type { DutiesRequest, DutiesResult, Health, HookResult } from "./messages.ts";
 import type { Names } from "../options.ts";
@@ -26,6 +25,11 @@ const CLOCK_CHECKS = 3;
 const WARN_OVER_MS = 100;
 /** The word in `degraded` for a refused spec file (docs/agent/operations.md, degraded). */
 const SPEC_REFUSED = "process_env:refused";
+/**
+ * Least time for a `dial` after the restore steps: the guest is safe by then, and a caller that restores many guests
+ * may let it wait for its turn.
+ */
+const LEAST_DIAL_MS = 60_000;
 /** Limit on the pause between attempts. */
 const LONGEST_PAUSE_MS = 1_000;
 
@@ -128,7 +132,7 @@ async function repeatedDuties(
   // attempt runs.
   let thawedWithoutDuties = false;
   const attempt = async (): Promise<DutiesResult> => {
-    const client = await dialled(dial, false, end);
+    const client = await dialled(dial, false, end, untilMs);
     try {
       // Connect before the call that carries the time, because a TLS handshake within that call would delay the time.
       thawedWithoutDuties = (await reach(client, untilMs, signal)).thawedWithoutDuties || thawedWithoutDuties;
@@ -161,31 +165,31 @@ function reachUntil(reachTimeoutMs: number, limit: TimeLimit): number {
 }
 
 /**
- * Calls `dial`. Rejects with GuestError when the time of the restore is over. If `dial` returns a client after that,
- * the client is closed.
+ * Calls `dial`. Rejects with GuestError when the time of the restore is over, and at `untilMs` (by performance.now()).
+ * If `dial` returns a client after that, the client is closed.
  */
-async function dialled(dial: Dial, areDutiesDone: boolean, { limit, signal }: End): Promise<RestoredGuest> {
+async function dialled(
+  dial: Dial,
+  areDutiesDone: boolean,
+  { limit, signal }: End,
+  untilMs: number,
+): Promise<RestoredGuest> {
   if (signal?.aborted === true) throw abortedError(signal);
   const dialling = Promise.resolve(dial(areDutiesDone));
-  const { promise: over, reject } = deferred<never>();
-  const message = "requestTimeoutMs passed before the function that connects to the guest returned a client";
-  const late = (): GuestError => new GuestError({ status: "DEADLINE_EXCEEDED", message });
-  const timer = limit.timer(() => reject(late()));
-  const onAbort = (): void => {
-    if (signal !== undefined) reject(abortedError(signal));
-  };
-  signal?.addEventListener("abort", onAbort);
+  const isWhole = limit.endMs <= untilMs;
+  const message = `${isWhole ? "requestTimeoutMs" : "reachTimeoutMs"} is over, and the function that connects to the guest has not returned a client`;
+  const late = (): GuestError =>
+    isWhole
+      ? new GuestError({ status: "DEADLINE_EXCEEDED", message })
+      : failure("UNAVAILABLE", "DIAL_TIMED_OUT", message);
   try {
-    return await Promise.race([dialling, over]);
+    return await new TimeLimit(Math.max(0, untilMs - performance.now())).within(dialling, late, signal);
   } catch (error) {
     dialling.then(
       (client) => client.close(),
       () => undefined,
     );
     throw error;
-  } finally {
-    clearTimeout(timer);
-    signal?.removeEventListener("abort", onAbort);
   }
 }
 
@@ -305,7 +309,8 @@ async function finished(
   }
   let dutiesDoneMs = atMs;
   let repeated: RepeatedDuties | undefined;
-  let client = await dialled(dial, true, end);
+  const dialUntil = (): number => reachUntil(Math.max(reachTimeoutMs, LEAST_DIAL_MS), limit);
+  let client = await dialled(dial, true, end, dialUntil());
   try {
     await reach(client, reachUntil(reachTimeoutMs, limit), signal);
     const { clockErrorMs } = await checkClock(client, end);
@@ -313,7 +318,7 @@ async function finished(
       repeated = { clockErrorMs, duties: await repeatedDuties(() => dial(true), options, end) };
       dutiesDoneMs = Date.now();
       client.close();
-      client = await dialled(dial, true, end);
+      client = await dialled(dial, true, end, dialUntil());
       await reach(client, reachUntil(reachTimeoutMs, limit), signal);
     }
     const hook = await client.snapshots.hook("post-restore", { timeoutMs, signal, requestTimeoutMs: limit.left() });

@@ -1,6 +1,6 @@
 import type { Channel } from "../grpc/channel.ts";
 import { failure } from "../errors/errors.ts";
-import { RedialledChannel } from "../grpc/link/redialled.ts";
+import { notRedialled, RedialledChannel } from "../grpc/link/redialled.ts";
 import { TimeLimit } from "../time-limit.ts";
 import { isTransient } from "../errors/transient.ts";
 import { GuestTunnel } from "./tunnel.ts";
@@ -52,7 +52,8 @@ export class TunnelOpener {
       return await this.#opened(target, signal, limit);
     } catch (error) {
       if (this.#dials.instead === undefined || !isTransient(error) || signal.aborted) throw error;
-      if (this.#channel.current === present) await (this.#dialling ??= this.#renew());
+      if (this.#channel.current === present)
+        await limit.within((this.#dialling ??= this.#renew()), notRedialled, signal);
       return this.#opened(target, signal, limit);
     }
   }
@@ -66,7 +67,7 @@ export class TunnelOpener {
   }
 
   async #opened(target: number | string, signal: AbortSignal, limit: TimeLimit): Promise<GuestTunnel> {
-    const channel = await this.#withRoom();
+    const channel = await limit.within(this.#withRoom(), notRedialled, signal);
     const tunnel = new GuestTunnel(channel, target, { signal, requestTimeoutMs: limit.left() });
     // The caller gets the error from `opened`.
     tunnel.on("error", () => undefined);

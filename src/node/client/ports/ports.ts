@@ -9,7 +9,7 @@ import { checkOptions, limitOf, wholeNumber } from "../arguments.ts";
 import type { CallOptions, Channel } from "../grpc/channel.ts";
 import { GuestError, isLost } from "../errors/errors.ts";
 import type { ConnectOptions } from "../grpc/link/link.ts";
-import { openChannel } from "../grpc/link/open.ts";
+import { openCurrent } from "../grpc/link/open.ts";
 import type { PortChanges, PortList, PortWait } from "../lifecycle/messages.ts";
 import { CALL, type Names } from "../options.ts";
 import { plain } from "../plain.ts";
@@ -62,7 +62,7 @@ export class Ports {
   async forward(options: ForwardOptions): Promise<Forwarding> {
     checkOptions("the options of forward()", options, FORWARD_NAMES);
     const { connectOptions } = options;
-    const another = async (): Promise<Channel> => openChannel((await connectOptions?.()) ?? this.#connectOptions);
+    const another = (): Promise<Channel> => openCurrent(connectOptions, this.#connectOptions);
     const dials = { another, instead: connectOptions && another };
     return forward(options, new TunnelOpener(this.#channel, dials));
   }

@@ -1,4 +1,4 @@
-import { Worker } from "node:worker_threads";
+import { type MessagePort, Worker } from "node:worker_threads";
 import { THREAD_MODULE } from "./entry-point.ts";
 import type { EntryMessage, Job, Report } from "./jobs.ts";
 
@@ -18,9 +18,15 @@ export class CopyThread implements Disposable {
   readonly #worker: Worker;
   #isDisposed = false;
 
-  constructor(job: Job, { onReport, onFailure }: ThreadEvents) {
+  /** @param transferred ports that the job contains */
+  constructor(job: Job, { onReport, onFailure }: ThreadEvents, transferred: readonly MessagePort[] = []) {
     // Options of this process, such as --import, are not for the thread.
-    this.#worker = new Worker(THREAD_MODULE, { workerData: job, execArgv: [], name: "guest-agent copy" });
+    this.#worker = new Worker(THREAD_MODULE, {
+      workerData: job,
+      transferList: [...transferred],
+      execArgv: [],
+      name: "guest-agent copy",
+    });
     this.#worker.on("message", onReport);
     this.#worker.on("error", onFailure);
     this.#worker.on("exit", () => {

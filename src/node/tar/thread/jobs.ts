@@ -16,6 +16,25 @@ export interface SentFile {
   readonly mtimeNs: bigint;
 }
 
+/** An entry of a local directory, as a filter in another thread receives it. */
+export interface OfferedEntry {
+  readonly name: Bytes;
+  readonly type: "file" | "directory" | "symlink" | "fifo" | "socket" | "character-device" | "block-device";
+  readonly size: number;
+  readonly mode: number;
+  readonly uid: number;
+  readonly gid: number;
+  readonly mtimeNs: bigint;
+}
+
+/** How a thread waits for the answers of a filter in another thread. */
+export interface FilterLink {
+  /** Receives the answers. */
+  readonly port: MessagePort;
+  /** An Int32Array with the number of answers. */
+  readonly answers: SharedArrayBuffer;
+}
+
 /** Which entries of a local directory are read. */
 export interface ReadOptions {
   readonly owners?: Owners | undefined;
@@ -29,6 +48,8 @@ export interface ReadOptions {
   readonly hardLinks?: boolean | undefined;
   /** Names of entries to leave out, as latin1 strings, which keep every byte. */
   readonly leftOut?: ReadonlySet<string> | undefined;
+  /** Asks another thread which entries to read. */
+  readonly filter?: FilterLink | undefined;
   /** Files that the receiver already has, by name. Each is read only if it has changed. */
   readonly there?: ReadonlyMap<string, SentFile> | undefined;
 }

@@ -4,6 +4,7 @@ import { type LocalEntry, localEntry, type LocalTarEntry, localTree } from "../l
 import { exclusion } from "../patterns.ts";
 import type { TarEntry } from "../read.ts";
 import { failureRecord, type NoEntry, type SentEntry, skippedRecord } from "./entry-sender.ts";
+import { answersOf } from "./filter-link.ts";
 import type { ReadOptions } from "./jobs.ts";
 
 /** The entries of a local directory, the root first, as they are sent to another thread. */
@@ -25,13 +26,14 @@ export class LocalItems {
 
   /** Throws the error of the system call if the root cannot be read. */
   *all(): Generator<SentEntry, void> {
-    const { exclude = [], oneFileSystem, followLinks } = this.#options;
+    const { exclude = [], filter, oneFileSystem, followLinks } = this.#options;
     const failures: NoEntry[] = [];
     const onUnreadable = (name: Buffer, error: EntryError): void => {
       failures.push(failureRecord(name, error));
     };
     const isExcluded = exclusion(exclude.map((pattern) => (typeof pattern === "string" ? pattern : bufferOf(pattern))));
-    const walk = { onUnreadable, isExcluded, oneFileSystem, followsLinks: followLinks };
+    const choose = filter && ((entries: readonly LocalEntry[]) => answersOf(filter, entries));
+    const walk = { onUnreadable, isExcluded, choose, oneFileSystem, followsLinks: followLinks };
     for (const local of localTree(this.#root, walk)) {
       yield* failures.splice(0);
       if (local === undefined || this.#options.leftOut?.has(local.name.toString("latin1")) === true) yield undefined;

@@ -1,18 +1,26 @@
+import type { MessagePort } from "node:worker_threads";
 import { CopyThread } from "./copy-thread.ts";
 import { EntryReceiver, type ReceivedEntry } from "./entry-receiver.ts";
-import type { ReadOptions } from "./jobs.ts";
+import { filterLink } from "./filter-link.ts";
+import type { OfferedEntry, ReadOptions } from "./jobs.ts";
 import { errorOf } from "./plain-error.ts";
+
+/** Decides which entries of a directory to read. */
+export type Choose = (entries: readonly OfferedEntry[]) => Promise<readonly boolean[]>;
 
 /** Implements `readLocal` with a thread. Disposing of it also ends the reading of a file system that does not answer. */
 export class ThreadReading implements Disposable {
   readonly #thread: CopyThread;
+  readonly #filter: MessagePort | undefined;
   readonly #received: EntryReceiver;
 
-  constructor(root: string | Buffer, options: ReadOptions) {
+  constructor(root: string | Buffer, options: Omit<ReadOptions, "filter">, choose?: Choose) {
     const received = new EntryReceiver(({ sizeBytes: bytes }) => this.#thread.send({ kind: "acknowledged", bytes }));
     this.#received = received;
+    const filter = choose && filterLink(choose, (error) => received.end({ error }));
+    this.#filter = filter?.port;
     this.#thread = new CopyThread(
-      { kind: "read", root, options },
+      { kind: "read", root, options: { ...options, filter: filter?.link } },
       {
         onReport: (report) => {
           if (report.kind === "batch") received.accept(report.batch);
@@ -20,6 +28,7 @@ export class ThreadReading implements Disposable {
         },
         onFailure: (error) => received.end({ error }),
       },
+      filter === undefined ? [] : [filter.link.port],
     );
   }
 
@@ -30,6 +39,7 @@ export class ThreadReading implements Disposable {
 
   [Symbol.dispose](): void {
     this.#thread[Symbol.dispose]();
+    this.#filter?.close();
     this.#received.end({ error: readingEnded() });
   }
 }

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
+import { once } from "node:events";
 import { readFile } from "node:fs/promises";
 import { text } from "node:stream/consumers";
 import { describe, test } from "node:test";
@@ -362,6 +363,79 @@ describe("a kept command", () => {
     assert.equal(await text(command.stdout), "over there");
     assert.equal((await command.wait()).exitCode, 0);
     assert.equal(await stateOf("moved"), undefined);
+  });
+
+  test("a connectOptions that does not settle ends a reconnect at its time limit", async () => {
+    await using directory = await testDirectory();
+    const gone = await relayTo(agent.port);
+    using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 2_000 });
+    let asked = 0;
+    const connectOptions = (): Promise<never> => {
+      asked++;
+      return new Promise(() => undefined);
+    };
+    const resume = { connectOptions, timeoutMs: 3_000 };
+    const command = through.start(["cat"], { stdin: true, keep: { name: "unsettled" }, resume });
+    const watch = through.files.watch(directory.path, { resume });
+    await Promise.all([command.attached, watch.next()]);
+    const next = watch.next();
+    next.catch(() => undefined);
+    await gone[Symbol.asyncDispose]();
+    for (const failing of [command.wait(), next]) assert.equal((await failureOf(failing)).code, "DIAL_TIMED_OUT");
+    assert.ok(asked > 2, `asked ${asked} times`);
+    await client.commands.end("unsettled", { forget: true });
+  });
+
+  test("abort and leaving end the wait for a connectOptions that does not settle", async () => {
+    await using directory = await testDirectory();
+    const gone = await relayTo(agent.port);
+    using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 10_000 });
+    const asked = Array.from({ length: 3 }, () => Promise.withResolvers<void>());
+    const hanging = (index: number) => ({
+      connectOptions: (): Promise<never> => {
+        asked[index]?.resolve();
+        return new Promise(() => undefined);
+      },
+    });
+    const stop = new AbortController();
+    const { signal } = stop;
+    const options = { stdin: true, keep: { name: "undialled" }, resume: hanging(0), signal };
+    const command = through.start(["cat"], options);
+    const watch = through.files.watch(directory.path, { resume: hanging(1), signal });
+    const left = through.files.watch(directory.path, { resume: { ...hanging(2), timeoutMs: 20_000 } });
+    await Promise.all([command.attached, watch.next(), left.next()]);
+    const [next, last] = [watch.next(), left.next()];
+    for (const pending of [next, last]) pending.catch(() => undefined);
+    await gone[Symbol.asyncDispose]();
+    await Promise.all(asked.map(({ promise }) => promise));
+    stop.abort();
+    for (const failing of [command.wait(), next]) assert.equal((await failureOf(failing)).code, "CALL_ABORTED");
+    await left.return?.();
+    await client.commands.end("undialled", { forget: true });
+  });
+
+  test("an onStdout that does not settle does not delay an abort", async () => {
+    for (const call of [
+      (options: object) => client.run(["echo", "x"], options),
+      (options: object) => client.start(["echo", "x"], options).wait(),
+    ]) {
+      const stop = new AbortController();
+      const onStdout = (): Promise<never> => {
+        stop.abort();
+        return new Promise(() => undefined);
+      };
+      assert.equal((await failureOf(call({ onStdout, signal: stop.signal }))).code, "CALL_ABORTED");
+    }
+  });
+
+  test("an abort after a command's end does not change its result", async () => {
+    const stop = new AbortController();
+    const command = client.start(["sh", "-c", "exit 3"], { signal: stop.signal });
+    command.stdout.resume();
+    command.stderr.resume();
+    await Promise.all([once(command.stdout, "close"), once(command.stderr, "close")]);
+    stop.abort();
+    assert.equal((await command.wait()).exitCode, 3);
   });
 
   test("forget() rejects if connectOptions fails, and can be called again", async () => {

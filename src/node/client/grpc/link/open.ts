@@ -4,7 +4,8 @@ import { LAST_PORT, LAST_VSOCK_PORT } from "../../../../shared/ports.ts";
 import { reservedTransport } from "../../../../shared/transports.ts";
 import { tokenOf, wholeMilliseconds } from "../../arguments.ts";
 import { Channel } from "../channel.ts";
-import { invalidOption } from "../../errors/errors.ts";
+import { failure, type GuestError, invalidOption } from "../../errors/errors.ts";
+import { TimeLimit } from "../../time-limit.ts";
 import { acceptingExpired, freeContext, reportingSockets } from "../internals/grpc-js.ts";
 import type { Endpoint } from "./attempt.ts";
 import { BridgeLink } from "./bridge.ts";
@@ -39,6 +40,22 @@ const OPTIONS: ChannelOptions = {
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
 };
+
+/**
+ * Creates a channel with the options that the caller's function returns, or with `own`. Rejects with DIAL_TIMED_OUT if
+ * the function has not returned them within `connectTimeoutMs` of `own`.
+ */
+export async function openCurrent(
+  connectOptions: (() => ConnectOptions | Promise<ConnectOptions>) | undefined,
+  own: ConnectOptions,
+): Promise<Channel> {
+  if (connectOptions === undefined) return openChannel(own);
+  const { connectTimeoutMs: limitMs = DEFAULT_CONNECT_TIMEOUT_MS } = own;
+  const late = (): GuestError =>
+    failure("UNAVAILABLE", "DIAL_TIMED_OUT", `the function connectOptions has returned nothing within ${limitMs} ms`);
+  const current = new TimeLimit(limitMs).within(Promise.resolve(connectOptions()), late);
+  return openChannel((await current) ?? own);
+}
 
 /**
  * Creates a channel that connects at its first call. Throws if the options are invalid.

@@ -64,3 +64,9 @@ export class RedialledChannel {
     });
   }
 }
+
+/** The error of a call that waits for a new connection at its time limit. */
+export function notRedialled(): GuestError {
+  const message = "requestTimeoutMs is over, and there is no new connection to the agent yet";
+  return new GuestError({ status: "DEADLINE_EXCEEDED", message });
+}
