@@ -28,7 +28,7 @@ export class Stamps {
     this.#offsetNs = clock.wallNs() - this.#monotonicNs();
   }
 
-  /** The guest's time. If it was stepped back, all stamps were moved back with it. */
+  /** Returns the guest's time. If the clock was stepped back, all stamps were moved back with it. */
   nowNs(): bigint {
     // The monotonic clock is read first. If the agent is preempted between the two readings, the wall clock seems to
     // have been stepped forward, never backward. The monotonic clock is then read again to find out whether there was a
@@ -84,9 +84,12 @@ export class Stamps {
 
 /** Activity that lasts, such as a command without a terminal. Call exactly one of its methods, once. */
 export interface Attachment {
-  /** The activity ended by itself, and was not cancelled. The user counts as active until this moment. */
+  /** Call it when the activity ends by itself and is not cancelled. The user counts as active until this moment. */
   end(): void;
-  /** The agent ended the activity. It lasted until now, or until the last restore if it began before that restore. */
+  /**
+   * Call it when the agent ends the activity. It lasted until now, or until the last restore if it began before that
+   * restore.
+   */
   cut(): void;
 }
 
@@ -129,9 +132,9 @@ export class ActivityClock {
   }
 
   /**
-   * To be called when the restore steps begin, before they step the clock. Attached calls were active until the
-   * snapshot, and the clock still shows the time of the snapshot. The restore steps then close the connections of these
-   * calls, which does not count as activity.
+   * Call it when the restore steps begin, before they step the clock. Attached calls were active until the snapshot,
+   * and the clock still shows the time of the snapshot. The restore steps then close the connections of these calls,
+   * which does not count as activity.
    */
   restored(): void {
     if (this.#attached > 0) this.#touchNow();

@@ -6,7 +6,7 @@ export const MESSAGE_LIMIT_BYTES: number = 4 * 1024 * 1024;
 export const EXEC_LIMIT = 256;
 /** Limit for kept commands, including ended ones that linger. */
 export const KEPT_COMMAND_LIMIT = 64;
-/** Output buffer of one kept command: maximum and default. */
+/** Size of the output buffer of one kept command: maximum and default. */
 export const KEPT_BUFFER_LIMIT_BYTES: number = 16 * 1024 * 1024;
 export const DEFAULT_KEPT_BUFFER_BYTES: number = 1024 * 1024;
 /** Limit for concurrent calls that read the workload's output. */
@@ -34,7 +34,10 @@ export const DIRECTORY_CALL_LIMIT = 64;
 export const CONNECTION_DIRECTORY_CALL_LIMIT = 16;
 /** Limit for concurrent FileTree.Watch calls. */
 export const WATCH_CALL_LIMIT = 16;
-/** How many directories one Watch call may watch, and all Watch calls together. Each takes about 200 bytes of memory. */
+/**
+ * Limits for watched directories: of one Watch call, and of all Watch calls together. Each directory takes about 200
+ * bytes of memory.
+ */
 export const WATCHED_DIRECTORIES_LIMIT = 65_536;
 export const ALL_WATCHED_DIRECTORIES_LIMIT: number = 2 * WATCHED_DIRECTORIES_LIMIT;
 /** Limit for the glob patterns of one Watch call. */

@@ -125,8 +125,8 @@ export class AttachedCall {
   }
 
   /**
-   * The command accepted input up to this offset. Only one acknowledgement is in flight at a time, so that
-   * acknowledgements do not pile up if the client does not read.
+   * Acknowledges that the command has accepted input up to this offset. Only one acknowledgement is in flight at a
+   * time, so that acknowledgements do not pile up if the client does not read.
    */
   stdinTaken(offset: number): void {
     this.#takenStdin = offset;

@@ -125,8 +125,8 @@ export class Exec {
   }
 
   /**
-   * The first processes of all running commands and of ended kept commands. Callers use them to find the command that a
-   * process belongs to.
+   * Returns the first processes of all running commands and of ended kept commands. Callers use them to find the
+   * command that a process belongs to.
    */
   leaders(): readonly CommandLeader[] {
     const attached = [...this.#commands].map(([{ leader }, client]) => ({
@@ -137,7 +137,7 @@ export class Exec {
     return [...attached, ...this.#kept.leaders()];
   }
 
-  /** The kept commands in the order of their starts. */
+  /** Returns the kept commands in the order of their starts. */
   list(): readonly KeptCommandState[] {
     return this.#kept.list();
   }

@@ -122,7 +122,7 @@ export class KeptCommands {
     return [...this.#slots.values()].flatMap(({ command, replaces }) => (command ?? replaces?.command)?.state ?? []);
   }
 
-  /** The first processes of all started commands, including forgotten commands. */
+  /** Returns the first processes of all started commands, including forgotten commands. */
   leaders(): CommandLeader[] {
     const replaced = [...this.#slots.values()].flatMap(({ replaces }) => replaces ?? []);
     return [...this.#slots.values(), ...this.#forgotten, ...replaced].flatMap(({ command }) => command?.leader ?? []);

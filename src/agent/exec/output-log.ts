@@ -89,7 +89,7 @@ export class OutputLog {
     return this.#ends;
   }
 
-  /** The store for one stream's source. */
+  /** Returns the store into which the source of this stream reads. */
   store(stream: OutputStream): ByteStore {
     const room = (): number => this.#room(stream);
     const position = (): number => this.#end % this.#bytes.length;
@@ -104,8 +104,8 @@ export class OutputLog {
   }
 
   /**
-   * The client has received the bytes before these offsets, so with "block" they may be dropped now. Offsets that are
-   * lower than those of an earlier call have no effect.
+   * Call it when the client has received the bytes before these offsets. With "block", they may be dropped then.
+   * Offsets that are lower than those of an earlier call have no effect.
    */
   acknowledge({ stdout, stderr }: Offsets): void {
     this.#acknowledged.stdout = Math.max(this.#acknowledged.stdout, stdout);
@@ -139,7 +139,7 @@ export class OutputLog {
       cursor.at.stdout = this.#base("stdout");
       cursor.at.stderr = this.#base("stderr");
     }
-    // The run at which the reader was may have been dropped, and a newer run may use its slot in the ring.
+    // The reader's run may have been dropped since its last call, and a newer run may use its slot in the ring.
     cursor.run = Math.max(cursor.run, this.#firstRun);
     const gap = this.#gap(cursor, "stdout") ?? this.#gap(cursor, "stderr");
     if (gap !== undefined) return gap;

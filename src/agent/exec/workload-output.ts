@@ -120,7 +120,7 @@ export class WorkloadOutput {
     if (this.#result !== undefined) await Promise.allSettled(Array.from(this.#readers, ({ over }) => over));
   }
 
-  /** The log's store for a stream, whose bytes also go to the console. */
+  /** Returns the log's store for a stream. Bytes of the stream also go to the console. */
   #store(stream: OutputStream): ByteStore {
     const store = this.#log.store(stream);
     return {

@@ -33,8 +33,8 @@ export class Tail {
   }
 
   /**
-   * The kept bytes as valid UTF-8 of at most the buffer's size, without a partial character at the start. Each invalid
-   * byte, and a partial character at the end, becomes U+FFFD.
+   * Returns the kept bytes as valid UTF-8 of at most the buffer's size, without a partial character at the start. Each
+   * invalid byte, and a partial character at the end, becomes U+FFFD.
    */
   text(): string {
     const size = this.#ring.length;

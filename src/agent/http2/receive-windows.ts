@@ -129,8 +129,8 @@ export class ReceiveWindows {
   }
 
   /**
-   * The next window size. The window shrinks to the size for the current number of large requests, but grows only to
-   * the size for twice that number, so that it does not oscillate.
+   * Returns the next window size. The window shrinks to the size for the current number of large requests, but grows
+   * only to the size for twice that number, so that it does not oscillate.
    */
   #nextWindow(): number {
     const most = this.#share(this.#largeRequests);

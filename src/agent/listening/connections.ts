@@ -320,7 +320,7 @@ export class Acceptor {
     connection.closing();
   }
 
-  /** The connection that a new one may replace, and the reason for the log. */
+  /** Returns the connection that a new one may replace, and the reason for the log. */
   #replaceable(): readonly [connection: AcceptedConnection, why: string] | undefined {
     const { evictAfterSilentMs = Number.POSITIVE_INFINITY } = this.#options;
     let silent: AcceptedConnection | undefined;

@@ -150,9 +150,9 @@ export interface Addon {
   resizeTerminal(fd: number, cols: number, rows: number): number;
   /** Sends SIGINT, SIGQUIT or SIGTSTP to the foreground process group of a terminal. -EINVAL for other signals. */
   signalForeground(fd: number, signal: number): number;
-  /** The current end-of-file character of a terminal; negative if there is none. */
+  /** Returns the current end-of-file character of a terminal, or a negative number if there is none. */
   terminalEofByte(fd: number): number;
-  /** The environment of the process as raw bytes. */
+  /** Returns the environment of the process as raw bytes. */
   environ(): Buffer[];
   /** Reads CLOCK_REALTIME, in nanoseconds since 1970. */
   realtimeNs(): bigint;
@@ -231,8 +231,8 @@ export interface Addon {
   /** Returns the target of a symbolic link that was opened with O_PATH, and a negated errno for any other type. */
   targetOf(fd: number): Promise<Buffer | number>;
   /**
-   * The mtime, atime and ctime of a path, each as seconds and nanoseconds (64 bits each), from fstatat(2) with these
-   * flags (AT_*). With WORKING_DIRECTORY as `directory`, the path is resolved as by stat(2).
+   * Returns the mtime, atime and ctime of a path, each as seconds and nanoseconds (64 bits each), from fstatat(2) with
+   * these flags (AT_*). With WORKING_DIRECTORY as `directory`, the path is resolved as by stat(2).
    */
   timesOf(directory: number, path: Uint8Array, flags: number): Promise<Buffer | number>;
   /**

@@ -83,7 +83,10 @@ class Database {
     this.#kernel = kernel;
   }
 
-  /** The content of the file. Synchronous if the kernel can confirm without I/O that the cached content is current. */
+  /**
+   * Returns the content of the file. Synchronous if the kernel can confirm without I/O that the cached content is
+   * current.
+   */
   bytes(): Uint8Array | Promise<Uint8Array> {
     if (this.#known === undefined) return this.#read();
     const cached = this.#kernel.cachedState(this.#path);

@@ -121,9 +121,9 @@ export class Call implements StreamConsumer {
   }
 
   /**
-   * The request messages in order, with backpressure. In addition to the flow-control window, the call buffers about 80
-   * KiB while the handler does not read, and one whole message while the handler reads. The iteration ends at the
-   * client's half-close, throws AgentError for an invalid message, and throws the signal's reason on abort.
+   * Returns the request messages in order, with backpressure. In addition to the flow-control window, the call buffers
+   * about 80 KiB while the handler does not read, and one whole message while the handler reads. The iteration ends at
+   * the client's half-close, throws AgentError for an invalid message, and throws the signal's reason on abort.
    */
   messages(): RequestMessages {
     return this.#request;

@@ -45,7 +45,7 @@ export class RequestMessages {
     stream.pause();
   }
 
-  /** The next message; undefined if there is none. Throws AgentError if the request failed. */
+  /** Resolves with the next message, or with undefined if there is none. Throws AgentError if the request failed. */
   next(): Promise<BorrowedBytes | undefined> {
     return new Promise((resolve, reject) => {
       this.each(

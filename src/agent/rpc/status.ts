@@ -65,7 +65,7 @@ function fieldsWithin(error: AgentError, limitChars: number): Fields {
   };
 }
 
-/** Size of fields, which must be ASCII. */
+/** Returns the size of fields, which must be ASCII. */
 function sizeBytes(fields: Fields): number {
   return Object.entries(fields).reduce((sum, [name, value]) => sum + name.length + value.length, 0);
 }

@@ -26,7 +26,7 @@ export class FailedHandshakeLinger {
     };
   }
 
-  /** To be called after the handshake: restores the socket's own `destroy`. */
+  /** Call it after the handshake. Restores the socket's own `destroy`. */
   release(socket: Socket): void {
     Reflect.deleteProperty(socket, "destroy");
   }

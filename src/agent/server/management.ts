@@ -223,9 +223,9 @@ export class ManagementServer {
   }
 
   /**
-   * For a restored guest: ends all connections and incomplete handshakes from before the snapshot, because every clone
-   * has their keys. Only the connection `keep` completes its calls, but it accepts no new calls. (Session tickets need
-   * no care, because they are disabled: see `tlsOptions`.) Returns how many connections it ended.
+   * Call it in a restored guest. Ends all connections and incomplete handshakes from before the snapshot, because every
+   * clone has their keys. Only the connection `keep` completes its calls, but it accepts no new calls. (Session tickets
+   * need no care, because they are disabled: see `tlsOptions`.) Returns how many connections it ended.
    */
   dropOtherConnections(keep: Connection | undefined): number {
     for (const acceptor of this.#acceptors)

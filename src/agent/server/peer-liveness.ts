@@ -71,7 +71,7 @@ export class PeerLiveness {
   }
 
   /**
-   * To be called when data was sent. Starts checks, which run at intervals until all data is acknowledged. Does nothing
+   * Call it when data was sent. Starts checks, which run at intervals until all data is acknowledged. Does nothing
    * while checks are running.
    */
   sent(): void {

@@ -107,7 +107,7 @@ export interface EnvironmentSources {
   readonly inherited: Environment;
   /** Names of the bootstrap channel. */
   readonly bootstrapNames: readonly string[];
-  /** `Process.env` of SVC_PROCESS_SPEC. */
+  /** The field `Process.env` of SVC_PROCESS_SPEC. */
   readonly processEnv: ReadonlyMap<string, string>;
   /** Value of SVC_WORKLOAD_SOCKET for the workload. Undefined if there is no such socket. */
   readonly workloadSocket: string | undefined;

@@ -88,7 +88,7 @@ type State =
        * guest before the next RunRestoreDuties call.
        */
       keptForFiles: boolean;
-      /** Whether, since `keptForFiles` was set, the last RunRestoreDuties call found an invalid spec file. */
+      /** Whether the last RunRestoreDuties call since `keptForFiles` was set has found an invalid spec file. */
       specRefused: boolean;
     };
 
@@ -194,7 +194,8 @@ export class SessionFreeze {
       signal.throwIfAborted();
       await prepare();
       signal.throwIfAborted();
-      // In the meantime the agent may have begun to shut down, or a signal may have asked the session to end.
+      // This is checked because in the meantime the agent may have begun to shut down, or a signal may have asked the
+      // session to end.
       if (this.#state !== closing) return this.#refused(this.#isOver ? "leaving" : "thawed_meanwhile");
       if (problem !== undefined) return this.#refused(problem);
       sessionClock.freeze();
@@ -221,15 +222,14 @@ export class SessionFreeze {
     }
     const processes = group.size();
     log.info("session_frozen", { processes, pending: pending?.length ?? 0, freeze_ms: freezeMs });
-    // A short freeze_ms may already be over, or the agent may have begun to shut down.
+    // This is checked because a short freeze_ms may already be over, or the agent may have begun to shut down.
     return this.frozen ? { frozen: true, processes, pending, problem: undefined } : notFrozen("thawed_meanwhile");
   }
 
   /**
-   * To be called by the restore steps: thaws a frozen session, unless the client keeps it frozen (`keep`). If an
-   * earlier call has kept this freeze, an invalid spec file also keeps the session frozen: the client is writing the
-   * files of a fork, and the fork must not run with the variables of the original. The caller of this function resumes
-   * ready_cmd.
+   * Called by the restore steps. Thaws a frozen session, unless the client keeps it frozen (`keep`). If an earlier call
+   * has kept this freeze, an invalid spec file also keeps the session frozen: the client is writing the files of a
+   * fork, and the fork must not run with the variables of the original. The caller of this function resumes ready_cmd.
    */
   thawByDuties({ keep, specRefused }: DutiesEnd): DutiesThaw {
     const thawedWithoutDuties = this.#thawedWithoutDuties;

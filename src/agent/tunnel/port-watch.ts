@@ -133,7 +133,10 @@ export class PortWatch {
     }
   }
 
-  /** The listening ports, read by a poll that starts after this call. Rejects with PORTS_NOT_KNOWN if there is no /proc. */
+  /**
+   * Resolves with the listening ports, read by a poll that starts after this call. Rejects with PORTS_NOT_KNOWN if
+   * there is no /proc.
+   */
   list(): Promise<PortList> {
     const list = this.#nextList();
     this.#isUrgent = true;

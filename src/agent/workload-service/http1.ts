@@ -18,9 +18,9 @@ const CONTINUES = /(?:^|\W)100-continue(?:$|\W)/i;
 
 /** Callbacks of a reader. */
 export interface Http1Events {
-  /** The client waits for "100 Continue" before it sends its body. */
+  /** Called when the client waits for "100 Continue" before it sends its body. */
   expects(): void;
-  /** The request is complete, or its body exceeds the limit. */
+  /** Called when the request is complete, or when its body exceeds the limit. */
   complete(request: WorkloadRequest, version: string): void;
 }
 

@@ -187,8 +187,9 @@ export interface ChildProcess {
   /** All processes of the child's session. Empty with `inherit`, where the child does not lead a session. */
   readonly session: ProcessSet;
   /**
-   * The processes that the ended child has left running. Call it once the child has ended, before or after `release`.
-   * Undefined if the child has no cgroup, because its descendants then cannot be distinguished from other processes.
+   * Returns the processes that the ended child has left running. Call it once the child has ended, before or after
+   * `release`. Undefined if the child has no cgroup, because its descendants then cannot be distinguished from other
+   * processes.
    */
   leftovers(): LeftoverProcesses | undefined;
   /** Sets the size of the terminal. Does nothing if there is no terminal, or if it is closed. */
@@ -351,9 +352,9 @@ export interface ByteSource {
   /** Continues reading. Call it when a full store has room again. */
   resume(): void;
   /**
-   * To be called after the child has exited. Resolves when all bytes that the child wrote have been delivered: with
-   * true if the stream reached EOF, with false if another process still holds it open. It waits until chunks are
-   * released or the store has room, but never for a process.
+   * Call it after the child has exited. Resolves when all bytes that the child wrote have been delivered: with true if
+   * the stream reached EOF, with false if another process still holds it open. It waits until chunks are released or
+   * the store has room, but never for a process.
    */
   drain(): Promise<boolean>;
   /** Stops reading and closes the descriptor. Later calls do nothing. */

@@ -136,7 +136,7 @@ export class WatchedTree {
     this.#missing.clear();
   }
 
-  /** The places to check next, with their paths. The caller must first remove the watches that `ended` lists. */
+  /** Returns the places to check next, with their paths. The caller must first remove the watches that `ended` lists. */
   next(most: number): {
     readonly places: readonly Place[];
     readonly paths: readonly string[];
@@ -311,7 +311,7 @@ export class WatchedTree {
     for (const child of directory.children) this.#markPathUnknown(directory.detach(child.name));
   }
 
-  /** The new path is unknown: forgets the directory, unless an event or a check finds it before the second tick. */
+  /** Call it if the new path is unknown: forgets the directory, unless it is found before the second tick. */
   #markPathUnknown(directory: WatchedDirectory | undefined): void {
     const move = { change: undefined, directory, isReported: false, isOld: false };
     if (directory !== undefined) this.#moves.set((this.#lastUnknownKey -= 1), move);

@@ -85,7 +85,7 @@ export class HungMounts {
     return this.#found;
   }
 
-  /** The unresponsive mount of an open file or directory; undefined if the mount responds. */
+  /** Returns the mount of an open file or directory if the mount is unresponsive, otherwise undefined. */
   ofDescriptor(fd: number): UnresponsiveMount | undefined {
     return this.ofMount(this.any ? mountOf(fd) : undefined);
   }

@@ -59,7 +59,7 @@ struct block {
   unsigned char bytes[BLOCK_BYTES];
 };
 
-/* creditEntropy(fd, bytes) */
+/* Called from JavaScript as creditEntropy(fd, bytes). */
 napi_value agent_credit_entropy(napi_env env, napi_callback_info info) {
   napi_value args[2];
   void *bytes = NULL;

@@ -156,7 +156,7 @@ static bool open_delivery(napi_env env) {
   return napi_create_threadsafe_function(env, NULL, NULL, name, 0, 1, NULL, NULL, NULL, deliver, &settled) == napi_ok;
 }
 
-/* spawn(block, settings, done) */
+/* Called from JavaScript as spawn(block, settings, done). */
 napi_value agent_spawn(napi_env env, napi_callback_info info) {
   static int last_number;
   napi_value args[3];

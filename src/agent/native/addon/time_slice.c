@@ -14,7 +14,7 @@
 
 /* Half of the kernel's default for two CPUs. With 0.1 ms, the agent is interrupted so often that a command takes longer. */
 enum { AGENT_SLICE_NS = 700 * 1000 };
-/* SCHED_OTHER and SCHED_BATCH; tasks with other policies have no slice. */
+/* The scheduling policies SCHED_OTHER and SCHED_BATCH. Tasks with other policies have no slice. */
 enum { POLICY_OTHER = 0, POLICY_BATCH = 3 };
 
 /* The first version of struct sched_attr. The C library of Debian 12 has no declaration. */
@@ -49,8 +49,8 @@ static bool set_slice(struct scheduling *now, uint64_t slice_ns) {
 }
 
 /*
- * Sets a short time slice. Sets the kernel's default first, to find out whether the agent was started with another
- * slice, which its children must get.
+ * Gives the calling thread a short time slice. Before that, sets the kernel's default, to find out whether the agent
+ * was started with another slice, which its children must get.
  */
 long agent_shorten_slice(void) {
   struct scheduling now;

@@ -52,8 +52,8 @@ static long now_ms(void) {
 }
 
 /*
- * Whether the last round signalled a process. It may have signalled none although there are some, because the
- * launcher may lack the permission to signal processes of other users.
+ * Whether the last round signalled a process. If not, processes may still be left, because the launcher may lack the
+ * permission to signal processes of other users.
  */
 static bool signalled_any;
 

@@ -62,7 +62,7 @@ export class Cgroups {
     return new Cgroups(calls, base, session);
   }
 
-  /** A new, empty cgroup; undefined if the kernel refuses. */
+  /** Returns a new, empty cgroup; undefined if the kernel refuses. */
   create(): Cgroup | undefined {
     const made = this.#ready ?? this.#make();
     this.#ready = undefined;
