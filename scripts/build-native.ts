@@ -14,7 +14,7 @@ const SOURCES = join(ROOT, "src", "agent", "native", "addon");
 const INTERNALS = join(ROOT, "src", "agent", "internals");
 const FLAGS = ["-O2", "-fPIC", "-shared", "-s", "-pthread"];
 
-/** Uses any installed Node package: the headers are the same for every architecture. */
+/** Node's headers are the same for every architecture, so those of any installed Node package can be used. */
 function includeDirectory(): string {
   const directories = ["x64", "arm64"].map((arch) =>
     join(ROOT, "node_modules", `node-linux-${arch}`, "include", "node"),
@@ -24,7 +24,7 @@ function includeDirectory(): string {
   return found;
 }
 
-/** Digest of the compiler, its arguments and all files that it reads. */
+/** Digest of everything that determines the addon: the compiler, its arguments and all files that it reads. */
 function digestOf(command: readonly string[]): string {
   const hash = createHash("sha256").update(command.join("\0"));
   for (const directory of [SOURCES, INTERNALS]) {
@@ -48,7 +48,7 @@ export function buildNative(arch: string = process.arch): string {
     "-I",
     includeDirectory(),
     ...cFiles(SOURCES),
-    // Relative paths: macros of OpenSSL put the paths of sources into the addon.
+    // Use relative paths, because macros of OpenSSL put the paths of source files into the addon.
     ...cFiles(INTERNALS).map((name) => join(relative(SOURCES, INTERNALS), name)),
   ];
   const stamp = digestOf([toolFor(arch, "gcc"), ...args]);

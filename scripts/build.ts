@@ -32,7 +32,10 @@ function megabytes(file: string): string {
   return `${(statSync(file).size / 1e6).toFixed(1)} MB`;
 }
 
-/** The requested architectures, which must be supported by this machine. By default all that are. */
+/**
+ * Returns the requested architectures. By default these are all that this machine can build for. Fails if it cannot
+ * build for a requested one.
+ */
 function architectures(asked: readonly string[]): Architecture[] {
   const unknown = asked.find((arch) => !isArchitecture(arch));
   if (unknown !== undefined)
@@ -103,7 +106,7 @@ await runScript("build", USAGE, async () => {
   takeTurn(join(DIST, ".build.lock"), () => {
     process.stderr.write("build: waiting for another build of this checkout\n");
   });
-  // Computed before the build: sources that change during the build must not count as built.
+  // Compute the digest before the build, because sources that change during the build must not count as built.
   const digest = sourcesDigest(ROOT);
   const wanted = [
     "guestctl",

@@ -16,7 +16,7 @@ export const ROOT: string = join(import.meta.dirname, "..");
 
 /**
  * Runs a program of node_modules/.bin or of the system in the project's directory. Resolves with its output if it
- * failed, and otherwise with an empty text.
+ * failed, otherwise with an empty text.
  */
 export async function complaintsOf(program: string, args: readonly string[]): Promise<string> {
   const result = await execa(program, args, { cwd: ROOT, preferLocal: true, localDir: ROOT, all: true, reject: false });
@@ -59,7 +59,10 @@ export const typescriptChecks: readonly Check[] = [
   { name: "format (npm run format mends it)", run: () => complaintsOf("oxfmt", ["--check", ...DIRECTORIES]) },
 ];
 
-/** More warnings than the build uses. gcc's analyser follows memory and descriptors through every path of a function. */
+/**
+ * Turns on more warnings than the build does. gcc's analyser checks memory and file descriptors on every path through a
+ * function.
+ */
 const FLAGS = [
   ..."-O2 -c -std=gnu11 -D_GNU_SOURCE= -Wall -Wextra -Werror -fanalyzer".split(" "),
   ..."-Wshadow -Wconversion -Wundef -Wvla -Wformat-security -Wstrict-prototypes -Wmissing-prototypes".split(" "),
@@ -77,7 +80,7 @@ async function compileAll(): Promise<string> {
   return complaints.filter(Boolean).join("\n");
 }
 
-/** Shell scripts, found by the first line. */
+/** Finds the shell scripts by their first line. */
 async function shellScripts(): Promise<string[]> {
   const { stdout } = await execa("git", ["grep", "--untracked", "-lIE", "^#!.*\\b(ba|da)?sh$"], {
     cwd: ROOT,
@@ -99,7 +102,7 @@ export const nativeChecks: readonly Check[] = [
   { name: "shell", readsRepository: true, run: checkShell },
 ];
 
-/** Changes of a schema that would break clients of any released version. Every released schema is kept in compat/. */
+/** Finds changes of the schema that would break clients of a released version. compat/ contains every released schema. */
 export async function incompatibilities(directory: string): Promise<string> {
   const snapshots = globSync(`compat/*/${KEPT.schema}`, { cwd: ROOT });
   if (snapshots.length === 0) return "no released schema in compat/";
@@ -163,7 +166,7 @@ function licencesCurrent(): string {
   return current === licenceTable(ROOT) ? "" : `${LICENCE_FILE} does not match package-lock.json: npm run licences`;
 }
 
-/** Words with a plainer or standard replacement. Names on the wire, such as NOT_A_FOLDER, are no words here. */
+/** Words that have a plainer or a standard replacement. Names on the wire, such as NOT_A_FOLDER, do not match. */
 const UNCLEAR_WORDS: readonly { readonly pattern: RegExp; readonly use: string }[] = [
   { pattern: /(?<!-)\bfolders?\b/i, use: "directory" },
   { pattern: /\bwhoever\b/i, use: "the client, the caller, the process that …" },
@@ -179,7 +182,7 @@ const UNCLEAR_WORDS: readonly { readonly pattern: RegExp; readonly use: string }
   { pattern: /\b(?:wants|strikes)\b/i, use: "requires, expects, occurs" },
 ];
 
-/** A comment or a string of a line of TypeScript or C, as far as one line shows. */
+/** Matches a comment or a string in a line of TypeScript or C, as far as a single line shows it. */
 const PROSE = /(?:^\s*\*|\/\*\*?|\/\/) (.*)|"((?:[^"\\]|\\.)* (?:[^"\\]|\\.)*)"|`([^`]* [^`]*)`/g;
 
 /** Finds unclear words in the comments and messages of a source file. */
@@ -217,7 +220,7 @@ async function passes(check: Check): Promise<boolean> {
   return complaint === "";
 }
 
-/** Why checks that read the repository's files cannot run. Undefined: they can. */
+/** Why checks that read the repository's files cannot run; undefined if they can. */
 function noRepository(): string | undefined {
   const { failed, exitCode } = execaSync("git", ["rev-parse"], { cwd: ROOT, reject: false });
   if (!failed) return undefined;

@@ -6,12 +6,12 @@ import { runScript, words } from "./machine/script.ts";
 /** Path of the list in the project. */
 export const LICENCE_FILE = "THIRD_PARTY_LICENSES.md";
 
-/** Licences that only require that their text is included. Any other licence needs a decision. */
+/** Licences that only require that their text is included. A package with any other licence needs a decision first. */
 const ACCEPTED: ReadonlySet<string> = new Set(["0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT"]);
 
 /**
- * A development dependency, but the bundle of guestctl contains its API. Its dependencies for building images are not
- * bundled.
+ * This package is a development dependency, but the bundle of guestctl contains its API. The dependencies with which it
+ * builds images are not bundled.
  */
 const BUNDLED = "node_modules/@onkernel/hypeman";
 
@@ -30,7 +30,7 @@ package in node_modules. Node itself brings further components; they are listed 
 | --- | --- | --- |
 `;
 
-/** The list as Markdown. Throws if a package names no licence, or one that is not accepted. */
+/** Returns the list as Markdown. Throws if a package names no licence, or a licence that is not accepted. */
 export function licenceTable(root: string): string {
   const lock = JSON.parse(readFileSync(join(root, "package-lock.json"), "utf8")) as {
     readonly packages: Readonly<Record<string, LockedPackage>>;

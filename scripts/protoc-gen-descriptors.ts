@@ -29,7 +29,7 @@ function symbolsOf(file: DescFile): string[] {
   ];
 }
 
-/** Without comments, which would be most of the bytes. */
+/** Comments are left out, because they would be most of the bytes. */
 function descriptorOf({ proto }: DescFile): string {
   const { sourceCodeInfo: _comments, $unknown: _unknown, ...rest } = proto;
   const bytes = toBinary(FileDescriptorProtoSchema, create(FileDescriptorProtoSchema, rest));

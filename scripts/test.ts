@@ -24,9 +24,15 @@ const USAGE = `usage: npm test [-- [--nightly] [--only LIST] PATH...]
   --nightly    the directories' *.nightly.ts instead of their *.test.ts
   --only LIST  of all files only the tests that the file LIST names: in each line a file, a tab, a part of a title`;
 
-/** More workers than processors, because tests spend half of their time waiting for grace periods and timeouts. */
+/**
+ * There are more workers than processors, because tests spend half of their time waiting for grace periods and
+ * timeouts.
+ */
 const CONCURRENCY = 2 * availableParallelism();
-/** A slow test does not fail as long as it makes progress. A test that hangs fails before its file counts as hung. */
+/**
+ * Time limits. A slow test does not fail as long as it makes progress. A single test that hangs fails before its whole
+ * file counts as hung.
+ */
 const LIMITS: FileLimits = {
   testMs: 540_000,
   silenceMs: Number(process.env["TEST_SILENCE_MS"] ?? 600_000),
@@ -62,7 +68,10 @@ function print(text: string): void {
   process.stdout.write(text);
 }
 
-/** CPU time of all ended processes of the run, in seconds (fields 16 and 17 of proc_pid_stat(5), in ticks of 10 ms). */
+/**
+ * CPU time of all processes of the run that have ended, in seconds. It comes from fields 16 and 17 of proc_pid_stat(5),
+ * which count ticks of 10 ms.
+ */
 function cpuSeconds(): number {
   const stat = readFileSync("/proc/self/stat", "latin1");
   const [user, system] = stat

@@ -31,7 +31,7 @@ async function main(args: readonly string[]): Promise<number> {
   return keep(command);
 }
 
-/** Whether a build of the current sources exists, after building it if necessary. Failures are reported on stderr. */
+/** Returns whether a build of the current sources exists. Builds it first if necessary. Failures are reported on stderr. */
 async function build(): Promise<boolean> {
   const options = { stdout: "inherit", stderr: "inherit", reject: false } as const;
   const { failed } = await execaNode(
@@ -62,8 +62,8 @@ async function tour(): Promise<number> {
 }
 
 /**
- * Runs the line of a step and prints its output. If the output shows only that the machine is busy, runs it again with
- * more time.
+ * Runs a step's command line and prints its output. If the output shows only that the machine was too busy, runs the
+ * line again with more time.
  */
 async function show({ line, shows, showsBusy }: Step, sandbox: Sandbox): Promise<void> {
   for (let seconds = 1; ; seconds *= 2) {
@@ -107,7 +107,7 @@ interface SandboxSpec {
   readonly process: { readonly args: readonly string[]; readonly env?: Readonly<Record<string, string>> };
   /** The message Hooks as proto3 JSON. */
   readonly hooks?: object;
-  /** Variables that the agent inherits besides its bootstrap channel, as from an image. */
+  /** Environment variables that the agent inherits in addition to its own configuration, as if they came from an image. */
   readonly env?: Readonly<Record<string, string>>;
   /** Whether the workload gets this process's terminal. Default: false. */
   readonly interactive?: boolean;
@@ -151,7 +151,7 @@ async function startSandbox({ process: spec, hooks, env, interactive = false }: 
   const options = { stdin: terminal, stdout: terminal, stderr: "pipe", reject: false, buffer: false } as const;
   const agent = execa(AGENT, [], { ...options, env: { ...variables, ...env } });
   const log: string[] = [];
-  // The agent and its workload share standard error; the agent's lines are those in JSON.
+  // The agent and its workload share standard error; the lines in JSON are the agent's.
   createInterface({ input: agent.stderr }).on("line", (line) => {
     if (line.startsWith("{")) log.push(line);
     else if (interactive) process.stderr.write(`${line}\n`);
@@ -177,7 +177,10 @@ interface Step {
   /** SECONDS in the line stands for a time limit, one second at first. */
   readonly line: string;
   readonly shows: RegExp;
-  /** Output that shows that the limit was too short for this machine. The step is then repeated with twice the time. */
+  /**
+   * Matches output which shows that the limit was too short for this machine. The step is then repeated with twice the
+   * time.
+   */
   readonly showsBusy?: RegExp;
 }
 
@@ -240,5 +243,5 @@ const STEPS: readonly Step[] = [
 ];
 
 await runScript("start", USAGE, () => main(process.argv.slice(2)));
-// Not by returning: that would wait for open handles, such as a refused connection.
+// Call exit instead of returning, because a return would wait for open handles, such as a refused connection.
 process.exit();

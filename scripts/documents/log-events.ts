@@ -1,6 +1,9 @@
 import { LOG_EVENTS, type LogEvent } from "../../src/agent/domain/log-events.ts";
 
-/** When each event is logged, and at which level if that matters. A new event does not compile without its meaning. */
+/**
+ * When each event is logged, and at which level if that matters. Each event must have a meaning here, or the code does
+ * not compile.
+ */
 const MEANINGS: Readonly<Record<LogEvent, string>> = {
   accept_failed:
     "The agent (`EMFILE`) or the guest (`ENFILE`) has no descriptors left. The agent closes new connections.",

@@ -1,9 +1,9 @@
 import type { Reason, StatusName } from "../../src/agent/domain/index.ts";
 
-/** The gRPC statuses with which a reason is reported, and its meaning. */
+/** The gRPC statuses with which a reason is reported, and what the reason means. */
 type Description = readonly [statuses: readonly StatusName[] | "by errno", meaning: string];
 
-/** What each reason of an error means. A new reason does not compile without its meaning. */
+/** What each reason of an error means. Each reason must have a meaning here, or the code does not compile. */
 const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ALREADY_EXISTS: [
     ["ALREADY_EXISTS"],

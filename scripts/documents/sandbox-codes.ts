@@ -1,6 +1,6 @@
 import type { SandboxCode, Warning } from "../../src/node/sandboxes/index.ts";
 
-/** When a method rejects with each code. A new code does not compile without its meaning. */
+/** When a method rejects with each code. Each code must have a meaning here, or the code does not compile. */
 const CODES: Readonly<Record<SandboxCode, string>> = {
   CAPABILITY_MISSING:
     "The node does not support the request, because the request asks for mediated egress, for a live snapshot, for more resources than the host has, or for a hypervisor that is missing or does not support the operation. This error also occurs if the daemon drops tags, or if the processor's feature flags are unknown.",
@@ -51,7 +51,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   MISSING_PACKAGE: "An optional package or `node:sqlite` is missing.",
 };
 
-/** When an operation that succeeds gives each warning. */
+/** When an operation that succeeds has each warning in its result. */
 const WARNINGS: Readonly<Record<Warning["code"], string>> = {
   DUTIES_DEGRADED: "A restore step failed. The message has the agent's [tokens](../agent/snapshots.md#degraded).",
   CLOCK_OFF: "The guest's clock is off by more than 100 ms after the restore steps.",

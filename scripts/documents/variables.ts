@@ -1,6 +1,6 @@
 import { BOOTSTRAP_VARIABLES } from "../../src/agent/config/index.ts";
 
-/** What each variable of the agent means. A new variable does not compile without its meaning. */
+/** What each variable of the agent means. Each variable must have a meaning here, or the code does not compile. */
 const MEANINGS: Readonly<Record<(typeof BOOTSTRAP_VARIABLES)[number], string>> = {
   SVC_INSTANCE_TOKEN:
     "The token that every management call must have. Set either this variable or `SVC_INSTANCE_TOKEN_FILE`.",

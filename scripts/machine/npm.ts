@@ -1,8 +1,8 @@
 import { delimiter } from "node:path";
 
 /**
- * PATH for npm, with the machine's own Node. `npm run` puts the project's packages, including their Node, first in
- * PATH; but Debian's npm finds its own modules only with Debian's Node.
+ * PATH for running npm with the machine's own Node. `npm run` puts the project's packages first in PATH, and they
+ * include a Node. But Debian's npm finds its own modules only if Debian's Node runs it.
  */
 export function machinePath(): string {
   const directories = process.env["PATH"]?.split(delimiter) ?? [];

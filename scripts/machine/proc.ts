@@ -10,7 +10,7 @@ export interface ProcProcess {
   readonly session: number;
 }
 
-/** A process by its id. Undefined: it does not exist, or has just ended. */
+/** Returns the process with this id. Undefined if it does not exist or has just ended. */
 export function processById(pid: number): ProcProcess | undefined {
   try {
     const match = /^\d+ \((.*)\) (\S) (\d+) \d+ (\d+)/s.exec(readFileSync(`/proc/${pid}/stat`, "utf8"));
@@ -22,7 +22,7 @@ export function processById(pid: number): ProcProcess | undefined {
   }
 }
 
-/** All processes, zombies included. */
+/** Returns all processes, including zombies. */
 export function allProcesses(): ProcProcess[] {
   return readdirSync("/proc")
     .filter((name) => /^\d+$/.test(name))
@@ -37,13 +37,13 @@ export function cgroupMounts(): string[] {
 }
 
 /**
- * Detaches all mounts in a directory, also those whose server has ended: `rm` fails at them with ENOTCONN.
+ * Detaches all mounts in a directory, including those whose server has ended, because `rm` fails on them with ENOTCONN.
  *
- * @returns their mount points
+ * @returns the mount points
  */
 export function detachMounts(directory: string): string[] {
   const mounts = readFileSync("/proc/self/mounts", "utf8").split("\n");
-  // Space, tab, newline and backslash are octal in proc_pid_mounts(5).
+  // In proc_pid_mounts(5), space, tab, newline and backslash are escaped as octal numbers.
   const decoded = mounts.map((line) =>
     (line.split(" ")[1] ?? "").replaceAll(/\\(\d{3})/g, (_, octal: string) =>
       String.fromCharCode(Number.parseInt(octal, 8)),

@@ -9,10 +9,10 @@ export interface Program {
   readonly package: string;
 }
 
-/** Directories of Debian for root's programs, and for those that sshd starts. Not every PATH contains them. */
+/** Debian's directories for root's programs, and for programs that sshd starts. PATH may lack them. */
 const SYSTEM_DIRECTORIES = ["/usr/sbin", "/sbin", "/usr/lib/openssh"];
 
-/** The programs that are not in PATH. */
+/** Returns the programs that are not in PATH. */
 export function missingPrograms(programs: readonly Program[], path: string = process.env["PATH"] ?? ""): Program[] {
   const directories = [...path.split(delimiter), ...SYSTEM_DIRECTORIES];
   return programs.filter(({ name }) => !directories.some((directory) => isExecutable(join(directory, name))));
@@ -28,9 +28,9 @@ function isExecutable(path: string): boolean {
 }
 
 /**
- * Installs missing programs with apt-get if possible, which is as root on Debian and its derivatives.
+ * Tries to install missing programs with apt-get, which works as root on Debian and its derivatives.
  *
- * @param purpose what the programs are needed for; part of the messages on stderr
+ * @param purpose what the programs are needed for, for the messages on stderr
  * @returns the programs that are still missing; stderr then explains what to do
  */
 export function providePrograms(programs: readonly Program[], purpose: string): Program[] {
@@ -55,7 +55,7 @@ export function providePrograms(programs: readonly Program[], purpose: string): 
 /**
  * Installs packages of Debian.
  *
- * @throws Error with what apt-get printed
+ * @throws Error that contains the output of apt-get
  */
 export function installPackages(names: readonly string[]): void {
   aptGet(["update", "-qq"]);
@@ -64,8 +64,9 @@ export function installPackages(names: readonly string[]): void {
 
 function aptGet(args: readonly string[]): void {
   const env = { ...process.env, DEBIAN_FRONTEND: "noninteractive" };
-  // Waits for another apt-get, which the machine or a second checkout may run. Not with execa: merely loading it makes
-  // a terminal on the standard streams non-blocking, and tests pass their standard streams on to programs.
+  // Waits for another apt-get, which the machine or a second checkout may run. execa is not used, because merely
+  // loading it makes a terminal on the standard streams non-blocking, and tests pass their standard streams on to other
+  // programs.
   execFileSync("apt-get", ["-o", "DPkg::Lock::Timeout=300", ...args], { env, stdio: ["ignore", "ignore", "pipe"] });
 }
 

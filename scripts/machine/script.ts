@@ -7,30 +7,34 @@ const USAGE_STATUS = 64;
 /** A wrong command line. The message names the argument and the problem. */
 export class UsageError extends Error {}
 
-/** Whether it is a UsageError, or an error of node:util's parseArgs. */
+/** Whether an error is a UsageError, or comes from node:util's parseArgs. */
 function isMistake(error: unknown): boolean {
   if (error instanceof UsageError) return true;
   return error instanceof TypeError && "code" in error && String(error.code).startsWith("ERR_PARSE_ARGS_");
 }
 
 /**
- * Calls back at each signal with which people and systems usually end a program. The program then decides itself when
+ * Calls back at each signal with which people and systems usually end a program. The program itself then decides when
  * it ends.
  */
 export function onEndSignal(callback: (signal: NodeJS.Signals) => void): void {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, callback);
 }
 
-/** A whole number of 1 or more. @throws UsageError that names the argument */
+/**
+ * Parses a whole number of 1 or more.
+ *
+ * @throws UsageError that names the argument
+ */
 export function countFrom(text: string, what: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new UsageError(`${what} is a whole number from 1 on, not "${text}"`);
   return Number(text);
 }
 
 /**
- * The arguments of a script without options.
+ * Returns the arguments of a script without options.
  *
- * @throws UsageError for more than `most` arguments, TypeError for an option
+ * @throws UsageError if there are more than `most` arguments, TypeError for an option
  */
 export function words(most: number = Infinity): string[] {
   const { positionals } = parseArgs({ allowPositionals: true, options: {} });

@@ -3,18 +3,21 @@ import { type IPty, spawn } from "node-pty";
 
 /** Longest time to wait for output. */
 const PATIENCE_MS = 300_000;
-/** Time for the program to end after its terminal was closed; then it is killed. */
+/** How long the program may take to end after its terminal was closed. After that it is killed. */
 const HANG_UP_MS = 5000;
 
 const KEYS: Readonly<Record<string, string>> = { Enter: "\r", Tab: "\t" };
 
 /** Options of a terminal. */
 export interface TerminalOptions {
-  /** The program in it, and its arguments. */
+  /** The program that runs in the terminal, and its arguments. */
   readonly command: readonly [file: string, ...args: string[]];
   readonly cols: number;
   readonly rows: number;
-  /** Variables of the program. By default TERM is xterm-256color, LANG is C.UTF-8, and a shell's prompt is `$ `. */
+  /**
+   * Environment variables of the program. By default TERM is xterm-256color, LANG is C.UTF-8, and the shell's prompt is
+   * `$ `.
+   */
   readonly env: Readonly<Record<string, string>>;
 }
 

@@ -7,13 +7,13 @@ import { constants, gzip, zstdCompress } from "node:zlib";
 import { filesBelow } from "./inspect.ts";
 import { runTool } from "./toolchain.ts";
 
-/** Higher levels take many times as long and save one percent. */
+/** Compression level. Higher levels take many times as long and make the archive only one percent smaller. */
 const ZSTD_LEVEL = 10;
 
-/** Used wherever a time must be given, so that two builds have the same bytes. */
+/** The time in every place that requires one, so that two builds have the same bytes. */
 export const RELEASE_TIME = "1970-01-01T00:00:00Z";
 
-/** In hexadecimal digits. */
+/** Digest in hexadecimal digits. */
 export function sha256(bytes: Uint8Array): string {
   return createHash("sha256").update(bytes).digest("hex");
 }
@@ -56,7 +56,7 @@ export function neutralTar(directory: string, name?: string): Buffer {
  * is a sixth smaller and unpacks several times as fast. Returns their paths.
  */
 export async function pack(directory: string, name: string): Promise<readonly string[]> {
-  // Compressed as a whole: compressing in pieces would take a quarter more CPU time.
+  // The archive is compressed as a whole, because compressing it in pieces would take a quarter more CPU time.
   const compressors = {
     zst: (bytes: Buffer) => zstd(bytes, { params: { [constants.ZSTD_c_compressionLevel]: ZSTD_LEVEL } }),
     gz: (bytes: Buffer) => promisify(gzip)(bytes),

@@ -15,18 +15,19 @@ globalThis.fetch = () => Promise.reject(new Error("pkg asked for the network: it
 
 const require = createRequire(import.meta.url);
 const { default: makeExecutable } = require("@yao-pkg/pkg/lib-es5/sea.js") as { default: MakeExecutable };
-// The executable contains these paths, so they are relative to a directory that pkg creates inside TMPDIR, where the
-// files are.
+// These paths become part of the executable. They are relative to the directory of the files, which pkg creates inside
+// TMPDIR.
 await makeExecutable(ENTRY, {
   signature: false,
-  // The full version: for a shorter one pkg would search the network.
+  // This is the full version of Node, because for a shorter one pkg would search the network.
   targets: [{ nodeRange: `node${process.versions.node}`, platform: "linux", arch, output }],
   seaConfig: {
     main: `../${ENTRY}`,
     assets: Object.fromEntries(assets.map((name) => [name, `../${name}`])),
     disableExperimentalSEAWarning: true,
     useSnapshot: false,
-    // Not needed: the entry is only a few lines, which load the code cache of the agent.
+    // A code cache by pkg is not needed, because this entry has only a few lines, which load the agent's own code
+    // cache.
     useCodeCache: false,
     execArgv: NODE_FLAGS,
     // Ignores NODE_OPTIONS and similar variables of the image.

@@ -7,8 +7,8 @@ import { writeGuestctlManual } from "./manual.ts";
 import { LOWEST_NODE } from "./node.ts";
 
 /**
- * No legal comments, because the licences are separate files. Short lines, because an uncaught error prints the whole
- * line in which it occurred.
+ * Options of all bundles. They contain no legal comments, because the licences are separate files. Lines are short,
+ * because an uncaught error prints the whole line in which it occurred.
  */
 export const COMMON: BuildOptions = {
   bundle: true,
@@ -35,7 +35,7 @@ const BUNDLE_URL = 'const bundleUrl = require("node:url").pathToFileURL(__filena
 export async function bundle(entry: string, output: string, plugins: Plugin[] = []): Promise<void> {
   await build({
     ...COMMON,
-    // esbuild's default is the directory in which it was loaded.
+    // Set this, because esbuild otherwise uses the directory that was current when it was loaded.
     absWorkingDir: process.cwd(),
     entryPoints: [entry],
     outfile: output,
@@ -68,7 +68,8 @@ export interface AgentScript {
 export async function bundleScript(root: string, file: string): Promise<AgentScript> {
   const parts = join(dirname(file), "parts");
   rmSync(parts, { recursive: true, force: true });
-  // The script contains file names. They are relative to the checkout, wherever the build was started.
+  // The script contains file names. They must be relative to the checkout, no matter in which directory the build was
+  // started.
   const both: BuildOptions = { ...COMMON, absWorkingDir: root, target: "node26" };
   const { metafile } = await build({
     ...both,
@@ -91,7 +92,7 @@ export async function bundleScript(root: string, file: string): Promise<AgentScr
     // function.
     minifyWhitespace: true,
     minifySyntax: true,
-    // Written beside the script, which does not refer to it: see mapOf.
+    // The source map is a file beside the script, which does not refer to it: see mapOf.
     sourcemap: "external",
     sourcesContent: false,
     banner: { js: `(function (require, module, exports, __filename, __dirname) {${BUNDLE_URL}` },

@@ -10,8 +10,8 @@ const CLIENT_PACKAGE = "guest-agent-client";
 /** Packages that it imports, in the versions that the project uses. */
 const DEPENDENCIES = ["@bufbuild/protobuf", "@grpc/grpc-js"] as const;
 /**
- * Packages that only sandboxes and tests need, and load when they do: the substrate's client, and libraries that issue
- * certificates.
+ * Packages that only sandboxes and tests need, and that are loaded only then: the substrate's client, and libraries
+ * that issue certificates.
  */
 const WHEN_NEEDED = ["@onkernel/hypeman", "@peculiar/x509", "reflect-metadata"] as const;
 
@@ -22,7 +22,7 @@ const ENTRIES = {
   "./testing": "./lib/node/testing/index",
 } as const;
 
-/** A statement that fails if a condition on the `major` and `minor` version of Node holds. */
+/** Returns a statement that throws if a condition on the `major` and `minor` version of Node is true. */
 const refuse = (condition: string): string => `const [major, minor] = process.versions.node.split(".").map(Number);
 if (${condition}) throw new Error("Node " + process.versions.node + " is too old; ${NODE_REQUIREMENT}");
 `;
@@ -77,7 +77,7 @@ export async function makeClientLibrary(root: string, directory: string): Promis
   writeFileSync(join(unfinished, "package.json"), `${JSON.stringify(manifestOf(manifest), null, 2)}\n`);
   copyFileSync(join(root, "LICENSE"), join(unfinished, "LICENSE"));
   const page = readFileSync(join(root, "docs/node/client.md"), "utf8");
-  // Without links to other documents, which are not part of the package.
+  // The README loses its links to other documents, which are not part of the package.
   writeFileSync(join(unfinished, "README.md"), page.replaceAll(/\[([^\]]+)\]\((?!https?:)[^)]+\)/g, "$1"));
   rmSync(directory, { recursive: true, force: true });
   mkdirSync(dirname(directory), { recursive: true });
@@ -117,8 +117,9 @@ function nameForRequire(file: string): void {
 }
 
 /**
- * An entry of the package for import and for require(). Both give the same module, as Node 20.19 and 22.12 support it.
- * The file for require() is a CommonJS module that re-exports it, for tools that go by file names.
+ * The entry of a package's export for import and for require(). Both load the same module, which Node supports since
+ * 20.19 and 22.12. The file for require() is a CommonJS module that re-exports the ES module, for tools that decide by
+ * the file's name.
  */
 function entryOf(path: string): object {
   return {
@@ -127,7 +128,7 @@ function entryOf(path: string): object {
   };
 }
 
-/** The same for the types of a program that is compiled with the settings for Node 10, which do not support `exports`. */
+/** The entries for programs whose TypeScript is set to Node 10 and therefore ignores `exports`. */
 function forNode10(): object {
   const { ".": main, ...others } = ENTRIES;
   const types = Object.entries(others).map(([name, path]) => [name.replace("./", ""), [`${path}.d.ts`]] as const);

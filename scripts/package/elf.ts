@@ -25,7 +25,7 @@ export function hasRunPath(file: string): boolean {
   return /\((RPATH|RUNPATH)\)/.test(runTool("readelf", ["-dW", file]));
 }
 
-/** Whether the kernel would make the stack executable: the header says so, or is missing. */
+/** Whether the kernel would make the stack executable, because the header requests it or is missing. */
 export function hasExecutableStack(file: string): boolean {
   const flags = /GNU_STACK\s.*?\s([RWE]{2,3})\s/.exec(runTool("readelf", ["-lW", file]))?.[1];
   return flags === undefined || flags.includes("E");
@@ -42,7 +42,7 @@ export interface Segment {
   readonly address: number;
   readonly fileBytes: number;
   readonly memoryBytes: number;
-  /** A combination of R, W and E. */
+  /** A combination of the letters R, W and E. */
   readonly flags: string;
 }
 
@@ -113,8 +113,8 @@ export function locate(arch: Architecture, name: string): string {
 }
 
 /**
- * Makes the loader ignore /etc/ld.so.preload of the image. There is no option for that, so the path in the loader is
- * replaced by an empty one, which never exists.
+ * Makes the loader ignore /etc/ld.so.preload of the image. The loader has no option for that, so the path inside the
+ * loader is replaced by an empty one, which never exists.
  */
 function ignorePreloads(loader: string): void {
   const bytes = readFileSync(loader);

@@ -22,9 +22,9 @@ const TYPES = {
 export interface ImageFacts {
   readonly version: string;
   readonly description: string;
-  /** An SPDX expression. */
+  /** The licence as an SPDX expression. */
   readonly license: string;
-  /** URL and commit of the sources. A build cannot find them out, because it may run without a clone. */
+  /** URL and commit of the sources. A build cannot determine them, because it may run without a git clone. */
   readonly source: string | undefined;
   readonly revision: string | undefined;
 }
@@ -86,7 +86,7 @@ class Layout {
  * Makes images that contain only the agent's directory: `oci`, a layout with one index for all architectures, and one
  * archive per architecture for `docker load`. Returns their paths.
  *
- * @param dist the directory that contains linux-<arch>; the images are written there too
+ * @param dist the directory that contains linux-<arch>; the images are written into it, too
  */
 export async function makeImages(
   dist: string,
@@ -126,7 +126,7 @@ async function addImage(layout: Layout, dist: string, arch: Architecture, facts:
         "org.opencontainers.image.description": facts.description,
         "org.opencontainers.image.version": facts.version,
         "org.opencontainers.image.licenses": facts.license,
-        // Omitted if undefined.
+        // The field is omitted if it is undefined.
         "org.opencontainers.image.source": facts.source,
         "org.opencontainers.image.revision": facts.revision,
       },

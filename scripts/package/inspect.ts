@@ -24,11 +24,11 @@ export function filesBelow(directory: string): string[] {
 }
 
 /**
- * Inspects a distribution and returns its problems: files for another machine, files that require something of the
- * image, paths of the build machine, files that others could change, executable stacks, and written memory that the
- * agent would release. Empty: no problems.
+ * Inspects a distribution and returns its problems; the list is empty if there are none. Problems are files for another
+ * machine, files that require something of the image, paths of the build machine, files that other users could change,
+ * executable stacks, and memory that is written to although the agent would release it.
  *
- * @param rule the C file that decides what memory is released, if not the agent's own
+ * @param rule the C file that decides which memory is released; default: the agent's own
  */
 export function inspect(arch: Architecture, directory: string, buildPaths: readonly string[], rule?: string): string[] {
   using givenBack = new GivenBackPages(rule);
@@ -73,8 +73,9 @@ function memoryProblems(arch: Architecture, file: string, givenBack: GivenBackPa
 const PART_OF_NAME = "[A-Za-z0-9._~%-]";
 
 /**
- * Those of a build machine's directories whose paths occur in a file. `/project` occurs in `/project/src/main.c` and in
- * `file:///project`, and not in `https://example.com/project/` or in `/projects`: a checkout may have any short name.
+ * Returns those directories of a build machine whose paths occur in a file. A checkout may have a short name such as
+ * `/project`. It occurs in `/project/src/main.c` and in `file:///project`, but not in `https://example.com/project/` or
+ * in `/projects`.
  */
 function buildPathsIn(bytes: Buffer, directories: readonly string[]): string[] {
   const text = bytes.toString("latin1");
@@ -84,7 +85,7 @@ function buildPathsIn(bytes: Buffer, directories: readonly string[]): string[] {
   });
 }
 
-/** The agent's own code that decides which pages it releases. */
+/** The part of the agent that decides which pages it releases. */
 const AGENTS_RULE = join(import.meta.dirname, "../../src/agent/native/addon/code_pages.c");
 
 /** Page sizes of kernels, in bytes. A kernel for arm64 uses one of three. */
@@ -120,8 +121,8 @@ export class GivenBackPages implements Disposable {
   }
 
   /**
-   * The ranges that share a page with a writable segment. If the agent released such a page, it would lose what was
-   * written there.
+   * Returns the released ranges that share a page with a writable segment. If the agent released such a page, it would
+   * lose the data that was written there.
    */
   writtenOf(file: string, pageSizesBytes: readonly number[]): PageRange[] {
     const writable = loadedSegments(file).filter(({ flags }) => flags.includes("W"));

@@ -36,7 +36,7 @@ export function writeAgentManual(directory: string): void {
   write(join(directory, "man8/guest-agent.8"), page("guest-agent", 8, "the agent inside a sandbox", sections));
 }
 
-/** A page in the format of man(7). Without a date, so that two builds are equal. */
+/** A page in the format of man(7). It has no date, so that two builds have the same bytes. */
 function page(name: string, number: number, summary: string, sections: readonly string[]): string {
   const title = `.TH ${name.toUpperCase()} ${number} "" "guest-agent ${AGENT_VERSION}"`;
   return [title, section("NAME", `${escaped(name)} \\- ${escaped(summary)}`), ...sections, ""].join("\n");
@@ -50,7 +50,7 @@ function subsection(title: string, body: string): string {
   return `.SS ${escaped(title)}\n${body}`;
 }
 
-/** Text whose line breaks are kept. */
+/** Formats a text so that its line breaks are kept. */
 function preformatted(text: string): string {
   return `.nf\n${text.trimEnd().split("\n").map(escaped).join("\n")}\n.fi`;
 }

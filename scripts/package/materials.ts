@@ -31,8 +31,8 @@ export interface DebianPackage {
 /** The packages that own the files, by name. */
 export function debianPackagesOf(files: readonly string[]): DebianPackage[] {
   const paths = files.flatMap((file) => [file, withoutUsr(file)]);
-  // All files in one call, because dpkg-query reads its whole database each time. A failure is normal: it only means
-  // that some file is in no package.
+  // One call names all files, because dpkg-query reads its whole database at each call. A failure is normal: it only
+  // means that at least one file belongs to no package.
   const { stdout, error } = spawnSync("dpkg-query", ["-S", ...new Set(paths)], { encoding: "utf8" });
   if (error !== undefined) throw new Error(`dpkg-query cannot be run: ${error.message}: build on Debian`);
   const lines = stdout.matchAll(/^([^\s,]+)(?:,.*)?: (\/.*)$/gm);
@@ -64,7 +64,7 @@ function describe(owner: string): Omit<DebianPackage, "files"> {
 export interface NpmPackage {
   readonly name: string;
   readonly version: string;
-  /** An SPDX expression. */
+  /** The licence as an SPDX expression. */
   readonly license: string;
   readonly description: string;
   readonly directory: string;

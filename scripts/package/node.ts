@@ -51,11 +51,14 @@ function fetchPackage(name: string): string {
  */
 export const LOWEST_NODE = "20.19.0";
 
-/** The same as a sentence. The package `node` of npm provides every version. */
+/** The required versions as a sentence. The package `node` of npm provides every version of Node. */
 export const NODE_REQUIREMENT: string =
   "guestctl and the client library require Node 20.19, 22.12 or later: install one, for example with npm install --global node@22";
 
-/** The same for the package manifest. Excludes the releases of 21 and 22 that cannot require() an ES module. */
+/**
+ * The required versions for the package manifest. They exclude the releases of 21 and 22 that cannot require() an ES
+ * module.
+ */
 export const NODE_ENGINES = "^20.19.0 || >=22.12.0";
 
 /**

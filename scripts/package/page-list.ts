@@ -7,7 +7,7 @@ import type { Architecture } from "./toolchain.ts";
 
 /** Size of the pages in the list, whatever page size the kernel uses. */
 export const PAGE_BYTES = 4096;
-/** The agent's executable, and the list beside it that the launcher reads. */
+/** The agent's executable. The list beside it is read by the launcher. */
 export const PROGRAM = "agent.bin";
 const LIST = "agent.pages";
 const LINE_CHARACTERS = 120;

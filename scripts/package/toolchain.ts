@@ -17,8 +17,8 @@ const PREFIXES: Readonly<Record<Architecture, string>> = { x64: "x86_64-linux-gn
 const C_FLAGS = ["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"];
 
 /**
- * Name of a binutils or gcc tool: without a prefix for this machine's architecture, otherwise that of the cross
- * compiler.
+ * Name of a binutils or gcc tool. For this machine's architecture the name has no prefix; for another one it is the
+ * cross compiler's.
  */
 export function toolFor(arch: Architecture, tool: string): string {
   return arch === process.arch ? tool : `${PREFIXES[arch]}${tool}`;
@@ -66,8 +66,8 @@ export function cFiles(directory: string): string[] {
 const SOURCES = join(import.meta.dirname, "..", "..", "src", "agent", "native", "launcher");
 
 /**
- * Compiles the launcher into `output`. Linked statically with glibc, which build-essential includes: 0.7 MB instead of
- * 0.1 MB with a smaller C library, which would have to be installed.
+ * Compiles the launcher into `output`. It is linked statically with glibc, which build-essential includes. It would be
+ * 0.1 MB instead of 0.7 MB with a smaller C library, but that would have to be installed.
  */
 export function buildLauncher(arch: Architecture, output: string, defines: readonly string[] = []): void {
   mkdirSync(dirname(output), { recursive: true });
@@ -83,7 +83,8 @@ export const CROSS_PACKAGES: Readonly<Record<Architecture, string>> = {
 
 /** Whether this machine can compile for the architecture. Tries to install Debian's cross compiler. */
 export function prepareTools(arch: Architecture): boolean {
-  // The C++ compiler, because the shipped files need its library, and its package depends on everything else.
+  // Check for the C++ compiler, because the shipped files need its library, and because its package depends on all the
+  // other tools.
   const compiler = { name: toolFor(arch, "g++"), package: CROSS_PACKAGES[arch] };
   return providePrograms([compiler], `to build for ${arch}`).length === 0;
 }

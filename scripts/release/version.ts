@@ -9,7 +9,7 @@ const DOCUMENTS = ["*.md", "docs/**/*.md"];
 /** Names of build results in documents: archives, packages, images. */
 const ARTEFACT = /\b(guest-agent(?:-client)?[-:])(\d+\.\d+\.\d+)/g;
 const NEWEST = /^## \[(\d[^\]]*)\](.*)$/m;
-/** The only release without a date in the changelog. */
+/** The only release that has no date in the changelog. */
 const WITHOUT_DATE = "0.1.0";
 
 /** The project's version. */
@@ -37,7 +37,7 @@ export function versionFaults(root: string): readonly string[] {
   return faults;
 }
 
-/** Why a release of that version cannot be made now. Undefined: it can. */
+/** Why a release of that version cannot be made now; undefined if it can. */
 export function releaseFault(root: string, version: string): string | undefined {
   const current = projectVersion(root);
   const hasUnreleased = !/^## \[Unreleased\]\n+## /m.test(read(root, CHANGELOG));

@@ -1,14 +1,16 @@
-// JavaScript, not TypeScript: without a cache of its own, its types would be stripped at every start.
+// This file is JavaScript, because TypeScript's types would have to be stripped at every start: the cache is not active
+// yet while this file is loaded.
 import { readFileSync } from "node:fs";
 import { enableCompileCache, flushCompileCache, registerHooks } from "node:module";
 import { join } from "node:path";
 
-// It does not grow with changes: Node replaces what it has of a changed file.
+// The cache does not grow with changes, because Node replaces the entry of a changed file.
 enableCompileCache(join(import.meta.dirname, "../../dist/.compile-cache"));
-// Node writes the cache when it exits, which the agent does without Node. After a second the agent has started.
+// Node writes the cache when it exits, but the agent exits without Node's help. So write it after a second, when the
+// agent has started.
 setTimeout(() => flushCompileCache(), 1000).unref();
 
-// In a run: packages joined into few modules (joined-packages.ts).
+// In a test run, packages are joined into a few modules (joined-packages.ts).
 const sources = process.env["GUEST_AGENT_TEST_SOURCES"];
 if (sources !== undefined) {
   const joined = JSON.parse(readFileSync(join(sources, "packages.json"), "utf8"));

@@ -6,8 +6,8 @@ export const SOURCES_VARIABLE = "GUEST_AGENT_TEST_SOURCES";
 export const JOINED = { "agent/main.ts": "main.cjs", "node/guestctl/main.ts": "guestctl/guestctl.mjs" } as const;
 
 /**
- * Arguments with which Node caches compiled sources for its next start, if it can write the cache. Not the variable
- * NODE_COMPILE_CACHE, which every child of a tested program would inherit.
+ * Arguments with which Node caches compiled sources for its next start, if it can write the cache. The variable
+ * NODE_COMPILE_CACHE is not used, because every child of a tested program would inherit it.
  */
 export const COMPILED_ONCE: readonly string[] = ["--import", join(import.meta.dirname, "compile-cache.mjs")];
 

@@ -17,7 +17,7 @@ function memoryDirectoryOf(mark: string): string {
   return join("/dev/shm", `guest-agent-run-${mark}`);
 }
 
-/** An in-memory directory of the current run. If there is no such file system, the temporary directory. */
+/** A directory in memory for the current run, or the temporary directory if there is no file system in memory. */
 export function memoryDirectory(): string {
   const mark = process.env[MARK_VARIABLE];
   if (mark === undefined || !existsSync("/dev/shm")) return tmpdir();
@@ -26,10 +26,10 @@ export function memoryDirectory(): string {
 }
 
 /**
- * Runs a script again in a process, a session and a temporary directory of its own. When it has ended, or a termination
- * signal has come, kills all processes that it started, and removes its directories and the cgroups of its agents.
+ * Runs a script again in a process, a session and a temporary directory of its own. After it has ended or a termination
+ * signal has arrived, kills all processes that it started, and removes its directories and the cgroups of its agents.
  *
- * @returns its exit status, or 128 + the number of the signal
+ * @returns the script's exit status, or 128 + the number of the signal
  */
 export async function runContained(script: string, args: readonly string[]): Promise<number> {
   using directory = mkdtempDisposableSync(join(tmpdir(), "guest-agent-run-"));
@@ -115,16 +115,16 @@ function killAll(leftovers: readonly Leftover[]): void {
     try {
       process.kill(pid, "SIGKILL");
     } catch {
-      // It ended by itself.
+      // The process has ended by itself meanwhile.
     }
   }
 }
 
 /**
- * Kills the processes that a test file left, until none is left or killing has no effect.
+ * Kills the processes that a test file left running, until there are none or killing has no effect.
  *
- * @param graceMs time for processes to end by themselves first
- * @returns those that did not end by themselves
+ * @param graceMs time in which the processes may end by themselves first
+ * @returns the processes that did not end by themselves
  */
 export async function endLeftovers(mark: string, session: number, graceMs = 0): Promise<Leftover[]> {
   const giveUpAt = performance.now() + graceMs;

@@ -9,7 +9,7 @@ import { bundle, COMMON, makeGuestctl, REQUIRE } from "../package/bundle.ts";
 import { JOINED, SOURCES_VARIABLE } from "./compiled.ts";
 
 const ROOT = join(import.meta.dirname, "../..");
-/** Longer than any run takes. */
+/** This is longer than any run takes. Older directories are removed. */
 const LONGEST_RUN_MS = 24 * 60 * 60 * 1_000;
 
 /**
@@ -20,9 +20,10 @@ const LONGEST_RUN_MS = 24 * 60 * 60 * 1_000;
 export async function joinSources(): Promise<Disposable> {
   if (process.env[SOURCES_VARIABLE] !== undefined) return { [Symbol.dispose]: () => {} };
   removeKilled(join(ROOT, "dist"));
-  // Not in the temporary directory, which some machines mount with noexec: the addon could not be loaded from there.
+  // The temporary directory is not used, because some machines mount it with noexec, and the addon could then not be
+  // loaded from it.
   const directory = mkdtempSync(join(ROOT, "dist", ".test-sources-"));
-  // Tests also run agents as other users.
+  // Other users need access, because tests also run agents as other users.
   chmodSync(directory, 0o755);
   await bundle(join(ROOT, "src/agent/main.ts"), join(directory, JOINED["agent/main.ts"]), [readyDescriptors()]);
   copyFileSync(buildNative(), join(directory, ADDON_FILE));

@@ -5,9 +5,9 @@ import { readFileSync } from "node:fs";
 const MARK = /^\/\/ The runner gives this file a network of its own\b/m;
 
 /**
- * Brings up the loopback interface of a new network namespace, then runs the rest of the command line. Not with ip(8),
- * which not every Debian has: the number sets IFF_UP and IFF_LOOPBACK (netdevice(7)) through /sys, which is mounted
- * only for that.
+ * Brings up the loopback interface of a new network namespace, then runs the rest of the command line. ip(8) is not
+ * used, because some Debians lack it. Instead the number with IFF_UP and IFF_LOOPBACK (netdevice(7)) is written to
+ * /sys, which is mounted only for that.
  */
 const ENTER = `unshare --mount sh -ec 'mount -t sysfs sysfs /sys; echo 0x9 >/sys/class/net/lo/flags' && exec "$@"`;
 
@@ -16,7 +16,7 @@ export const OWN_NETWORK: readonly string[] = ["unshare", "--net", "sh", "-c", E
 
 let permitted: boolean | undefined;
 
-/** Whether this process may create namespaces of networks and mounts. Root in a container may not. */
+/** Whether this process may create network and mount namespaces. Root in a container may lack the permission. */
 function isPermitted(): boolean {
   permitted ??= spawnSync("unshare", ["--net", "--mount", "true"], { stdio: "ignore" }).status === 0;
   return permitted;

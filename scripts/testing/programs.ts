@@ -1,8 +1,8 @@
 import type { Program } from "../machine/programs.ts";
 
 /**
- * Programs that some of `*.test.ts` need beyond a minimal Debian. CI installs them, because a skipped test is a failure
- * there. On other machines such tests are skipped with the reason.
+ * Programs that some of the `*.test.ts` files need and a minimal Debian lacks. CI installs them, because there a
+ * skipped test is a failure. On other machines, a test whose program is missing is skipped with that reason.
  */
 export const CI_PROGRAMS: readonly Program[] = [
   { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },
@@ -14,8 +14,8 @@ export const CI_PROGRAMS: readonly Program[] = [
 ];
 
 /**
- * Programs that `*.nightly.ts` needs beyond a minimal Debian. A test whose program is missing is skipped with the
- * reason.
+ * Programs that the `*.nightly.ts` files need and a minimal Debian lacks. A test whose program is missing is skipped
+ * with that reason.
  */
 export const NIGHTLY_PROGRAMS: readonly Program[] = [
   { name: "aarch64-linux-gnu-g++", package: "g++-aarch64-linux-gnu" },

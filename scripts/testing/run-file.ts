@@ -14,16 +14,16 @@ import type { FileOutcome, TestLine, TestRecord } from "./summary.ts";
 export interface FileLimits {
   /** Time for one test, which then fails; the file continues with the next. */
   readonly testMs: number;
-  /** Time without any event after which the file counts as hung. Then it is killed with all its processes. */
+  /** Time without any event after which the file counts as hung. The file and all its processes are then killed. */
   readonly silenceMs: number;
   /** Grace period for its processes to end after the file. */
   readonly settleMs: number;
 }
 
-/** Flags of V8: collects garbage in one thread and less often, which takes up to a tenth less CPU time. */
+/** Flags of V8: it collects garbage in one thread and less often, which saves up to a tenth of the CPU time. */
 const COLLECTS_SELDOM: readonly string[] = ["--single-threaded-gc", "--min-semi-space-size=16"];
 
-/** By default buf's cache would be in the home directory. */
+/** Set this, because buf's cache would otherwise be in the home directory. */
 const BUF_CACHE_DIR = join(CACHE_DIRECTORY, "buf");
 
 /**
@@ -83,7 +83,10 @@ function problemsOf(
   return ending.code === 0 || failed ? [] : [`all tests passed, yet it ended with ${how}`];
 }
 
-/** Removes a test file's directory. Returns what its tests left there that they have to remove themselves. */
+/**
+ * Removes a test file's temporary directory. Returns a line for each mount or file that the tests should have removed
+ * themselves.
+ */
 function removeTemporary(directory: string): string[] {
   const problems = detachMounts(directory).map((path) => `left a mount behind: ${path}`);
   try {
@@ -98,7 +101,7 @@ function removeTemporary(directory: string): string[] {
  * Runs one test file in a process and a session of its own, waits for its end, and finds processes that it left
  * running. Aborting kills the file and all its processes.
  *
- * @param titles parts of the titles of the tests to run; empty: all tests of the file
+ * @param titles parts of the titles of the tests to run; if empty, all tests of the file are run
  */
 export async function runTestFile(
   file: string,
@@ -108,7 +111,7 @@ export async function runTestFile(
   abort: AbortSignal,
 ): Promise<FileOutcome> {
   const directory = mkdtempSync(join(tmpdir(), "test-run-"));
-  // Removed however the tests end. Commands of other users use it too.
+  // This directory is removed however the tests end. Commands of other users write to it, too.
   const temporary = join(directory, "t");
   mkdirSync(temporary);
   chmodSync(directory, 0o755);
@@ -150,7 +153,7 @@ export async function runTestFile(
   });
   abort.addEventListener("abort", kill, { once: true });
   const closed = once(child, "close");
-  // "exit" instead of "close": processes that the file left may keep its output open.
+  // Wait for "exit" instead of "close", because processes that the file left running may keep its output open.
   const [code, signal] = (await once(child, "exit")) as [number | null, NodeJS.Signals | null];
   abort.removeEventListener("abort", kill);
 

@@ -6,12 +6,15 @@ function renamed<Event extends TestEvent & { type: "test:start" | "test:fail" }>
   return { ...event, data: { ...event.data, name } };
 }
 
-/** The error of a failed test, and those that its disposal suppressed: the first of them is the cause of the others. */
+/**
+ * Returns the error of a failed test and the errors that its disposal suppressed. The first of them is the cause of the
+ * others.
+ */
 function allErrors(error: unknown): unknown[] {
   return error instanceof SuppressedError ? [...allErrors(error.suppressed), ...allErrors(error.error)] : [error];
 }
 
-/** Has the stack of a SuppressedError show all its errors, because the spec reporter shows only the outermost one. */
+/** Makes the stack of a SuppressedError show all its errors, because the spec reporter shows only the outermost one. */
 function showSuppressed({ error }: { readonly error: Error }): void {
   const { cause } = error;
   if (!(cause instanceof SuppressedError)) return;

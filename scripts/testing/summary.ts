@@ -1,6 +1,6 @@
 /**
- * Accepted reasons to skip a test in CI: the machine or kernel lacks something that cannot be installed. Any other
- * skipped test is a failure there.
+ * Accepted reasons to skip a test in CI. Each means that the machine or kernel lacks something that cannot be
+ * installed. In CI, any other skipped test is a failure.
  */
 const ACCEPTED_SKIPS: readonly RegExp[] = [
   /^needs KVM\b/,

@@ -1,4 +1,4 @@
-/** The message of any thrown value. */
+/** Returns the message of an Error, or any other thrown value as text. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,7 +1,7 @@
 /** Wire type of bytes, strings and messages in protobuf's encoding. */
 export const LENGTH_DELIMITED = 2;
 
-/** An empty target: writeVarint() to it only computes the length. */
+/** An array without room. With it, writeVarint() writes nothing and only computes the length. */
 const NONE = new Uint8Array(0);
 
 /** Writes an integer of up to 53 bits; a negative integer takes ten bytes. Returns the offset after the integer. */
@@ -25,7 +25,7 @@ export class FieldWriter {
   #end: number;
 
   /**
-   * @param sizeBytes enough bytes for the message and for `start`
+   * @param sizeBytes at least the size of the message and of `start` together
    * @param start offset at which the message begins
    */
   constructor(sizeBytes: number, start = 0) {
@@ -38,7 +38,7 @@ export class FieldWriter {
     if (value !== 0) this.optionalNumber(field, value);
   }
 
-  /** Writes an `optional` field of the types of `number`. Writes 0 as well. */
+  /** Writes an `optional` field of any type that `number` accepts. Unlike `number`, writes 0 as well. */
   optionalNumber(field: number, value: number): void {
     this.#end = writeVarint(this.#bytes, writeVarint(this.#bytes, this.#end, field * 8), value);
   }

@@ -20,7 +20,10 @@ function expressionOf(pattern: string | Uint8Array): RegExp {
   return new RegExp(`${isWhole ? "^" : "(?:^|/)"}${source}$`, "s");
 }
 
-/** Translates a token of a pattern to a regular expression. The groups are undefined if it is not a character class. */
+/**
+ * Translates a token of a pattern to a regular expression. If the token is not a character class, the groups are
+ * undefined.
+ */
 function translated(token: string, negation: string | undefined, members: string | undefined): string {
   if (members !== undefined && members !== "")
     return `[${negation === "!" ? "^/" : ""}${members.replaceAll(/[\\^\]]/g, String.raw`\$&`)}]`;

@@ -2,7 +2,7 @@
 const BLOCK_BYTES = 4096;
 const ZEROS = Buffer.alloc(BLOCK_BYTES);
 
-/** Whether one of the blocks contains only zeros. `bytes` must be the beginning of a file. */
+/** Whether at least one block contains only zeros. `bytes` must be the beginning of a file. */
 export function hasHole(bytes: Buffer): boolean {
   for (let at = 0; at < bytes.length; at += BLOCK_BYTES) {
     const block = bytes.subarray(at, at + BLOCK_BYTES);
@@ -11,7 +11,10 @@ export function hasHole(bytes: Buffer): boolean {
   return false;
 }
 
-/** Where the bytes are written: the part of Node's FileHandle that is used. Rejects with the error of the failed call. */
+/**
+ * The methods of Node's FileHandle that are used to write the file. Each rejects with the error of the failed system
+ * call.
+ */
 export interface SparseTarget {
   write(
     bytes: Uint8Array,

@@ -10,8 +10,8 @@ export function wrap(text: string, width: number): string[] {
 }
 
 /**
- * Number of typing errors allowed in a name. None are allowed in a short name, because one error often makes it another
- * short name (tar and stat, up and cp).
+ * Number of typing errors that are accepted in a name. No error is accepted in a short name, because it often changes
+ * it to another short name (such as tar and stat, or up and cp).
  */
 function errorLimit(name: string): number {
   if (name.length < 4) return 0;
@@ -19,8 +19,8 @@ function errorLimit(name: string): number {
 }
 
 /**
- * Returns the known name that was probably meant: the most similar one with at most two typing errors. Undefined: there
- * is none.
+ * Returns the known name that was probably meant: the most similar one, with at most two typing errors. Undefined if no
+ * name is similar enough.
  */
 export function nearest(name: string, known: Iterable<string>): string | undefined {
   const near = Array.from(known, (each) => ({ each, distance: distance(name, each) }))

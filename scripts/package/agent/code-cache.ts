@@ -15,13 +15,19 @@ import type { ToCompile } from "./compile-called.ts";
 /** The agent's token while its code cache is built. */
 const TOKEN = "warm-up";
 const HOUR_MS = 3_600_000;
-/** Limit of a run, which normally takes seconds. It would wait for ever if another program took its port. */
+/**
+ * Time limit of a run, which normally takes seconds. Without it, a run would wait forever if another program had taken
+ * its port.
+ */
 const RUN_LIMIT_MS = 300_000;
-/** On a busy machine a few functions differ from run to run. The cache gets the functions that most runs call. */
+/**
+ * Number of runs. On a busy machine the called functions differ a little from run to run, so the cache gets the
+ * functions that most runs call.
+ */
 const RUNS = 5;
 /**
- * Sources whose called functions depend on the builder: on cgroups, and on whether it is root. The cache gets all
- * functions of these files, so that it has the same bytes wherever it is built.
+ * Source files in which the called functions depend on the build machine: on its cgroups, and on whether the user is
+ * root. The cache gets all functions of these files, so that it has the same bytes on every machine.
  */
 export const DEPEND_ON_BUILDER: readonly string[] = [
   "src/agent/domain/mountinfo.ts",
@@ -52,7 +58,10 @@ export async function makeCodeCache(script: string, addonDirectory: string, outp
   runBuildStep("fits.ts", script, output);
 }
 
-/** Offsets in the script of the functions that most of the agent's first runs call on this machine, as this user. */
+/**
+ * Returns the offsets, in the script, of the functions that most of the agent's first runs call on this machine, as
+ * this user.
+ */
 export async function functionsCalled(script: string, addonDirectory: string): Promise<number[]> {
   using temporary = mkdtempDisposableSync(join(tmpdir(), "guest-agent-warm-up-"));
   const directory = temporary.path;
@@ -88,7 +97,7 @@ function calledByMost(runs: readonly (readonly number[])[]): number[] {
 
 /** Runs a script of this directory with the flags of the executable: V8 rejects a cache that was made with other flags. */
 function runBuildStep(file: string, ...args: readonly string[]): void {
-  // With a fixed seed V8's hash tables have the same order in each build, so the bytes are the same.
+  // With a fixed seed, V8's hash tables have the same order in each build, so the cache has the same bytes.
   runTool(process.execPath, [...NODE_FLAGS, "--random-seed=1", join(import.meta.dirname, file), ...args]);
 }
 
@@ -99,7 +108,7 @@ async function agentEnvironment(directory: string): Promise<Record<string, strin
   const { SVC_INSTANCE_TOKEN_FILE: _file, ...certificates } = agentVariables(directory);
   return {
     ...certificates,
-    // Not the builder's PATH: its directories would change which functions are called.
+    // Do not use the builder's PATH, because its directories would change which functions are called.
     PATH: "/usr/bin:/bin",
     SVC_INSTANCE_TOKEN: TOKEN,
     SVC_GUEST_PORT: String(await freePort()),
@@ -115,7 +124,7 @@ async function calledFunctions(script: string, directory: string, env: Record<st
   rmSync(output, { force: true });
   const child = spawn(process.execPath, [...NODE_FLAGS, join(import.meta.dirname, "warm-up.ts"), script, output], {
     env,
-    // The workload is `cat` on this pipe, so it ends with this process at the latest.
+    // The workload is a `cat` that reads this pipe, so it ends at the latest when this process ends.
     stdio: ["pipe", "ignore", "pipe"],
     timeout: RUN_LIMIT_MS,
     killSignal: "SIGKILL",

@@ -10,13 +10,13 @@ import { AGENT_URL, compileAgent } from "./compile.ts";
 
 /** Functions to compile, as offsets in the script. */
 export interface ToCompile {
-  /** Where each function begins. */
+  /** The offset at which each function begins. */
   readonly functions: readonly number[];
-  /** Where each part of which all functions are compiled begins and ends. */
+  /** The offsets at which each part of the script begins and ends. All functions of these parts are compiled. */
   readonly pieces: readonly (readonly [start: number, end: number])[];
 }
 
-// Otherwise a garbage collection, which may happen at any time, would discard compiled functions that have not run.
+// Prevent garbage collections: they may happen at any time, and would discard compiled functions that have not run.
 setFlagsFromString("--no-flush-bytecode");
 const [script = "", output = "", called = ""] = process.argv.slice(2);
 const source = readFileSync(script, "latin1");
@@ -29,15 +29,18 @@ inspector.on("Debugger.scriptParsed", ({ params }) => {
 });
 inspector.post("Debugger.enable");
 const agent = compileAgent(source);
-// Runs no function of the agent: the script is one function, and this only creates it. Until then the debugger does not
-// know the script.
+// The debugger does not know the script before this call. The call runs no function of the agent, because the script is
+// one function, which is only created here.
 agent.runInThisContext();
 /** Line and column of an offset for the debugger, both starting with zero. */
 const place = (offset: number): Debugger.Location => {
   const lineNumber = lineStarts.findLastIndex((start) => start <= offset);
   return { scriptId, lineNumber, columnNumber: offset - (lineStarts[lineNumber] ?? 0) };
 };
-/** Compiles a function and the functions around it: V8 does so to list the places where a function can be stopped. */
+/**
+ * Compiles a function and the functions around it. V8 compiles them in order to list the places where a debugger can
+ * stop in the function.
+ */
 function compile(where: Debugger.GetPossibleBreakpointsParameterType): void {
   inspector.post("Debugger.getPossibleBreakpoints", where, (error) => {
     if (error !== null) throw error;
@@ -48,6 +51,6 @@ for (const offset of functions) compile({ start: place(offset), restrictToFuncti
 for (const [start, end] of pieces) compile({ start: place(start), end: place(end) });
 inspector.post("Debugger.disable");
 inspector.disconnect();
-// V8 compares the flags with those of the process that uses the cache.
+// V8 compares the flags in the cache with those of the process that uses it.
 setFlagsFromString("--flush-bytecode");
 writeFileSync(output, agent.createCachedData());

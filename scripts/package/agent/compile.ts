@@ -12,7 +12,7 @@ type AgentFunction = (
 export const SCRIPT_ASSET = "agent.js";
 export const CODE_CACHE_ASSET = "agent.js.cache";
 
-/** The script's name in stacks and in V8's inspector. */
+/** The script's name in stack traces and in V8's inspector. */
 export const AGENT_URL = "agent.js";
 
 /** Compiles the agent's script (see bundle.ts). If the code cache is valid, V8 takes functions from it. */

@@ -16,10 +16,10 @@ import { AGENT_URL, compileAgent, runAgent } from "./compile.ts";
 const RETRY_MS = 20;
 const LOOK_MS = 5;
 const LIMIT_MS = 60_000;
-/** Longer than the pause after a reading of /proc, even on a busy machine (processes/process-readings.ts). */
+/** Longer than the agent's pause after a reading of /proc, even on a busy machine (processes/process-readings.ts). */
 const LONG_MS = 1_000;
 
-/** Prevents long timers from firing: otherwise the duration of the run would decide which functions are called. */
+/** Prevent long timers from firing, because otherwise the duration of the run would decide which functions are called. */
 function holdLongTimers(): void {
   const start = globalThis.setTimeout;
   const never = (): void => {};
@@ -50,9 +50,9 @@ async function declareIdle(path: string): Promise<void> {
 }
 
 /**
- * Makes the calls that every sandbox begins with, a Health and a command, to an agent in this process. Uses a unix
- * socket, because a builder may have no network. Resolves with the client, still connected, when these calls make the
- * agent read no more files.
+ * Makes the calls with which every sandbox begins, a Health and a command, to an agent in this process. Uses a unix
+ * socket, because a builder may have no network. Resolves with the client, which is still connected, as soon as these
+ * calls no longer make the agent read files.
  */
 async function firstCalls(socket: string, token: string): Promise<GuestClient> {
   const client = connectClient({ address: `unix:${socket}`, token });
