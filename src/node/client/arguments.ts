@@ -19,8 +19,8 @@ export function fromArguments<Value>(what: string, make: () => Value): Value {
 }
 
 /**
- * Returns the token without the line break at the end of its file. Throws GuestError if the token cannot be sent,
- * before grpc-js fails with an error that contains the token.
+ * Returns the token without the line break at the end of its file. Throws GuestError if the token cannot be sent.
+ * Without this check, grpc-js would throw an error that contains the token.
  */
 export function tokenOf(given: string): string {
   if (typeof given !== "string") throw invalidOption("token", "token is not a string; read its file as UTF-8");

@@ -38,10 +38,11 @@ export function connect(options: ConnectOptions): GuestClient {
 }
 
 /**
- * A client of one sandbox's agent. Every method rejects with GuestError. `start` also throws it, if the command cannot
- * be sent, the client is closed or the signal is aborted. The client makes most calls only once. After a failed
- * connection it repeats only calls whose comment says so, and `health`, `usage`, `ports.list`, `ports.waitFor`,
- * `commands.list`, `commands.processes`, `files.stat`, `files.lstat`, `files.readlink` and `files.exists`.
+ * A client of one sandbox's agent. Every method rejects with GuestError. `start` instead throws a GuestError at once if
+ * the command cannot be sent, the client is closed or the signal is aborted. The client makes most calls only once. If
+ * the connection fails, it repeats only those calls whose comment says so, and these: `health`, `usage`, `ports.list`,
+ * `ports.waitFor`, `commands.list`, `commands.processes`, `files.stat`, `files.lstat`, `files.readlink` and
+ * `files.exists`.
  */
 export class GuestClient {
   /** Runs commands, and manages those that outlive their connection. */
@@ -50,7 +51,7 @@ export class GuestClient {
   readonly files: Files;
   /** Connects to ports and unix sockets, forwards them, lists them and waits for them. */
   readonly ports: Ports;
-  /** What the host does before a snapshot of the guest and after its restore. */
+  /** Does what the host must do before a snapshot of the guest and after a restore from it. */
   readonly snapshots: Snapshots;
   readonly #channel: Channel;
   readonly #options: ConnectOptions;
@@ -69,8 +70,8 @@ export class GuestClient {
   }
 
   /**
-   * The address of the last connection, for a client with several addresses or a vsock address. Undefined before the
-   * first connection, and for every other client.
+   * The address to which the client last connected, if it has several addresses or a vsock address. Undefined before
+   * the first connection, and for every other client.
    */
   get addressInUse(): string | undefined {
     return this.#channel.addressInUse;
@@ -98,7 +99,7 @@ export class GuestClient {
     return this.commands.run(args, options as RunOptions);
   }
 
-  /** Starts a command that outlives its connection, and whose output is bytes. The same as `commands.start`. */
+  /** Starts a command that outlives its connection. Its output is bytes. The same as `commands.start`. */
   start(
     args: readonly string[],
     options: KeptStartOptions<Buffer> & { readonly encoding: "buffer" },
@@ -130,9 +131,9 @@ export class GuestClient {
   }
 
   /**
-   * Stops the agent, and with it the sandbox, as SIGTERM does: commands and workload get their grace periods. Resolves
-   * with the workload's grace period as soon as the shutdown has begun. Rejects with UNAVAILABLE and SHUTTING_DOWN if
-   * the shutdown had begun before.
+   * Stops the agent, and thereby the sandbox, as SIGTERM does: commands and workload get their grace periods. Resolves
+   * as soon as the shutdown has begun, with the workload's grace period. Rejects with UNAVAILABLE and SHUTTING_DOWN if
+   * the shutdown had already begun.
    */
   async stop(options?: CallOptions): Promise<StopResult> {
     checkOptions("the options of stop()", options, CALL);

@@ -3,8 +3,8 @@ import { deferred } from "./deferred.ts";
 import { abortedError, type GuestError } from "./errors/errors.ts";
 
 /**
- * The longest delay that Node's timers accept; with a longer delay they fire at once. A time limit of more than 24 days
- * is therefore not enforced.
+ * The longest delay that Node's timers accept; with a longer delay they fire at once. So a time limit of more than 24
+ * days is not enforced.
  */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 

@@ -15,14 +15,14 @@ export class CommandError extends GuestError {
   /** The command with its arguments. They may contain secrets, so the message has only the program's name. */
   readonly command: readonly string[];
   readonly exitCode: number;
-  /** Name of the signal that ended the command; undefined if it exited by itself. */
+  /** Name of the signal that ended the command; undefined if no signal ended it. */
   readonly signal: CommandResult["signal"];
   readonly timedOut: boolean;
-  /** Everything that the command wrote, if `run` collected it; otherwise empty. */
+  /** Everything that the command wrote to standard output, if `run` collected it; otherwise empty. */
   readonly stdout: string | Buffer;
-  /** Everything that the command wrote. For a command that `start` started, only the end. */
+  /** Everything that the command wrote to standard error. For a command that `start` started, only the last part of it. */
   readonly stderr: string | Buffer;
-  /** The whole result. */
+  /** The result with which the call would have resolved without `check`. */
   readonly result: RunResult<string | Buffer>;
 
   constructor(command: readonly string[], result: RunResult<string | Buffer>) {

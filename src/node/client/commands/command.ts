@@ -28,19 +28,19 @@ export interface TerminalOptions {
 /** How to run a command. */
 export interface CommandOptions {
   /**
-   * Variables to set on top of the session's environment, passed unchanged. Variables with the value undefined are
-   * ignored.
+   * Environment variables that are set in addition to those of the session. Their values are passed unchanged. A
+   * variable with the value undefined is ignored.
    */
   readonly env?: Readonly<Record<string, string | undefined>> | undefined;
   /** Working directory, an absolute path. Default: the workload's directory. */
   readonly cwd?: string | undefined;
   /** User, in the form `user`, `uid`, `user:group` or `uid:gid`. Default: the workload's user. */
   readonly user?: string | undefined;
-  /** Run the command in a terminal of this size. Then `stdout` carries all output. */
+  /** Run the command in a terminal of this size. In that case `stdout` carries the whole output. */
   readonly terminal?: TerminalOptions | undefined;
   /**
-   * Time limit of the command, in milliseconds. At the limit, the agent ends the command: it sends SIGTERM, and 2 s
-   * later SIGKILL. In the result, `timedOut` is then true. Default: Infinity, which means no limit, as does 0.
+   * Time limit of the command, in milliseconds. At the limit, the agent sends SIGTERM, and SIGKILL 2 s later; the
+   * result then has `timedOut` set to true. Default: Infinity. Both Infinity and 0 mean that there is no limit.
    */
   readonly timeoutMs?: number | undefined;
 }
@@ -138,8 +138,8 @@ export function resultOf(exit: ExecExit): CommandResult {
 export type SignalName = NodeJS.Signals | `SIG${number}`;
 
 /**
- * Signal names by number, from 1, in the guest: Linux on x86 or Arm (signal(7)). The client's own system may number
- * signals differently.
+ * Names of the signals of the guest, which is Linux on x86 or Arm (signal(7)), in the order of their numbers from 1.
+ * The client's own system may number signals differently.
  */
 const SIGNALS: readonly string[] = (
   "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG " +

@@ -33,8 +33,8 @@ import { ExecCall } from "./wire.ts";
 /** Options of a command that `start` starts. */
 interface ProcessOptions extends StdioOptions {
   /**
-   * Connect standard input to the `stdin` of the process. If false (the default), it is /dev/null. A command in a
-   * terminal always has standard input.
+   * Connect the command's standard input to the `stdin` of the returned process. Default: false, so that standard input
+   * is /dev/null. A command in a terminal always has standard input.
    */
   readonly stdin?: boolean | undefined;
   /**
@@ -47,8 +47,8 @@ interface ProcessOptions extends StdioOptions {
 }
 
 /**
- * Options of `start`. The library reads each output that has a callback. The caller must read the outputs without one,
- * or set their `stdio` to "ignore".
+ * Options of `start`. The library reads each output that has a callback. The caller must read every other output, or
+ * set it to "ignore" in `stdio`.
  */
 export interface StartOptions<Output extends string | Buffer = string>
   extends CommandOptions, CallOptions, ProcessOptions, OutputListeners<Output> {
@@ -69,11 +69,14 @@ export interface KeptStartOptions<Output extends string | Buffer = string>
 
 /** Options of `commands.end`. */
 export interface EndCommandOptions extends CallOptions {
-  /** The command's `execId`. Default: the command that has the name now. */
+  /** The `execId` of the command that is meant. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
   /** Signal to send first: its name, or its number in the guest. Default: SIGTERM. */
   readonly killSignal?: number | SignalName | undefined;
-  /** Grace period of the whole process tree before SIGKILL, in milliseconds; at most 10 min. Default: 2 s. */
+  /**
+   * How long the agent waits for the whole process tree to end before it sends SIGKILL, in milliseconds; at most 10
+   * min. Default: 2 s.
+   */
   readonly graceMs?: number | undefined;
   /** Forget the command when it has ended: delete its output and free its name. Default: false. */
   readonly forget?: boolean | undefined;
@@ -88,11 +91,11 @@ export interface EndCommandOptions extends CallOptions {
 
 /** Options of `commands.signal`. */
 export interface SignalCommandOptions extends CallOptions {
-  /** The command's `execId`. Default: the command that has the name now. */
+  /** The `execId` of the command that is meant. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
 }
 
-/** The options of any kind of `start`. */
+/** All options that one of the forms of `start` accepts. */
 export type AnyStartOptions = StartOptions | StartOptions<Buffer> | KeptStartOptions | KeptStartOptions<Buffer>;
 
 const LISTENERS: Names<OutputListeners> = { onStdout: true, onStderr: true };
@@ -151,8 +154,9 @@ export class Commands {
     options: RunOptions<Buffer> & { readonly encoding: "buffer" },
   ): Promise<RunResult<Buffer>>;
   /**
-   * Runs a command to its end and collects its output as text. A command that ran has a result, however it ended,
-   * unless `check` is set. The array has the program and its arguments; no shell is involved.
+   * Runs a command to its end and collects its output as text. Resolves with the result however the command ended; with
+   * `check`, rejects unless its exit code is 0. The array contains the program and its arguments; no shell is
+   * involved.
    */
   run(args: readonly string[], options?: RunOptions): Promise<RunResult>;
   async run(
@@ -174,7 +178,7 @@ export class Commands {
   /** Starts a command whose output is bytes. */
   start(args: readonly string[], options: StartOptions<Buffer> & { readonly encoding: "buffer" }): GuestProcess<Buffer>;
   /**
-   * Starts a command. The returned process has the command's streams and result. The array has the program and its
+   * Starts a command. The returned process has the command's streams and result. The array contains the program and its
    * arguments; no shell is involved. Throws GuestError if the command cannot be sent.
    */
   start(args: readonly string[], options?: StartOptions): GuestProcess;
@@ -192,8 +196,8 @@ export class Commands {
   /** Attaches to a kept command, and reads its output as bytes. */
   attach(name: string, options: AttachOptions & { readonly encoding: "buffer" }): KeptProcess<Buffer>;
   /**
-   * Attaches to a kept command, running or ended. If another call was attached to the command, that call fails with
-   * ABORTED and EXEC_TAKEN_OVER.
+   * Attaches to a kept command, whether it is still running or has ended. If another call was attached to the command,
+   * that call fails with ABORTED and EXEC_TAKEN_OVER.
    */
   attach(name: string, options?: AttachOptions & { readonly encoding?: "utf8" | undefined }): KeptProcess;
   attach(name: string, options: AttachOptions = {}): KeptProcess | KeptProcess<Buffer> {
@@ -205,9 +209,9 @@ export class Commands {
   /** Reads the workload's output as bytes. */
   workloadOutput(options: WorkloadOutputOptions & { readonly encoding: "buffer" }): WorkloadOutput<Buffer>;
   /**
-   * Reads the workload's output, if its `Process.output` makes the agent keep it; otherwise fails with
-   * WORKLOAD_OUTPUT_NOT_KEPT. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the
-   * same time. A slow reader never slows the workload down.
+   * Reads the workload's output. Fails with WORKLOAD_OUTPUT_NOT_KEPT unless `Process.output` of the workload makes the
+   * agent keep it. Read both `stdout` and `stderr`, as with a kept command. Several readers can read at the same time.
+   * A slow reader never slows the workload down.
    */
   workloadOutput(options?: WorkloadOutputOptions & { readonly encoding?: "utf8" | undefined }): WorkloadOutput;
   workloadOutput(options: WorkloadOutputOptions = {}): WorkloadOutput | WorkloadOutput<Buffer> {
@@ -264,8 +268,8 @@ export class Commands {
   }
 
   /**
-   * Sends a signal to one process that `processes` returned. If it has ended, fails with NOT_FOUND and PROCESS_UNKNOWN,
-   * even if its process id was reused.
+   * Sends a signal to one process that `processes` returned. If that process has ended, fails with NOT_FOUND and
+   * PROCESS_UNKNOWN, even if another process now has the same process id.
    */
   async signalProcess(
     process: Pick<SessionProcess, "pid" | "startTicks">,

@@ -23,8 +23,8 @@ export interface KeepOptions {
   /** Size of the agent's output buffer, for both streams together, in bytes; at most 16 MiB. Default: 1 MiB. */
   readonly bufferBytes?: number | undefined;
   /**
-   * What happens when the buffer is full: "drop-oldest" drops the oldest bytes (default), "block" blocks the command
-   * until the client acknowledges output.
+   * What happens when the buffer is full. "drop-oldest" (default): the agent drops the oldest bytes. "block": the
+   * command is blocked until the client acknowledges output.
    */
   readonly whenFull?: "drop-oldest" | "block" | undefined;
   /**
@@ -32,11 +32,11 @@ export interface KeepOptions {
    * min.
    */
   readonly lingerMs?: number | undefined;
-  /** If a command with this name has ended but is not forgotten yet, take over its name. Default: false. */
+  /** Take over the name of a command that has ended but is not forgotten yet. Default: false. */
   readonly replaceEnded?: boolean | undefined;
   /**
-   * How long the running command counts as user activity, attached or not, in milliseconds of session time; at most 24
-   * h. Default: 0, so that it does not count.
+   * For how long the command counts as user activity while it runs, whether or not a call is attached to it, in
+   * milliseconds of session time; at most 24 h. Default: 0, so that it does not count.
    */
   readonly awakeForMs?: number | undefined;
 }
@@ -48,16 +48,16 @@ export type KeptEvent =
   /** The client has reconnected, and the call continues where it was. */
   | { readonly kind: "reconnected" }
   /**
-   * The agent has dropped `bytes` bytes from `offset` on. The stream continues with the bytes after them. Bytes before
-   * the gap may not have been read yet.
+   * The agent has dropped `bytes` bytes of the output, beginning at `offset`. The stream continues with the bytes after
+   * this gap. At the time of this event, the caller may not have read all bytes before the gap.
    */
   | { readonly kind: "gap"; readonly stream: "stdout" | "stderr"; readonly offset: number; readonly bytes: number };
 
 /** Options for reconnecting after a lost connection. */
 export interface ResumeOptions {
   /**
-   * How long to retry, in milliseconds since the connection was lost. Infinity means until the caller ends the call.
-   * Default: 10 min.
+   * How long to retry, in milliseconds since the connection was lost. With Infinity, the client retries until the
+   * caller ends the call. Default: 10 min.
    */
   readonly timeoutMs?: number | undefined;
   /**
@@ -70,7 +70,7 @@ export interface ResumeOptions {
 /** Options of a call that can be detached from its command and attached again. */
 export interface KeptOptions extends CallOptions {
   /**
-   * Reconnect when the connection is lost, and continue where the streams were; `true` for the default options. Does
+   * Reconnect when the connection is lost, and continue where the streams were. `true` means the default options. Does
    * not reconnect if another call has taken the command over. Default: false, so that a lost connection makes `wait()`
    * reject.
    */
@@ -78,30 +78,30 @@ export interface KeptOptions extends CallOptions {
   /** Called when the connection is lost, when the client has reconnected, and for each gap in the output. */
   readonly onEvent?: ((event: KeptEvent) => void) | undefined;
   /**
-   * Which output the agent may drop: everything that was read from the streams ("auto", the default), or only what the
-   * caller passes to `acknowledge()` ("manual"), for callers that first store the output. An `attach` acknowledges
-   * everything before its offsets.
+   * Which output the agent may drop. "auto" (default): everything that was read from the streams. "manual": only what
+   * the caller passes to `acknowledge()`, which is meant for callers that must store the output first. In both cases,
+   * an `attach` acknowledges everything before its offsets.
    */
   readonly acknowledge?: "auto" | "manual" | undefined;
   /** Make the agent forget the command before `wait()` resolves. Default: true with `acknowledge: "auto"`. */
   readonly forget?: boolean | undefined;
   /**
-   * Fail with DATA_LOSS at the first gap, and detach. Default: true for a command that this call starts with `whenFull:
-   * "block"`, otherwise false.
+   * At the first gap in the output, fail with DATA_LOSS and detach. Default: true for a command that this call starts
+   * with `whenFull: "block"`, otherwise false.
    */
   readonly failOnGap?: boolean | undefined;
 }
 
 /** Options of `attach`. Without offsets and `fromNow`, the call receives all output that the agent still has. */
 export interface AttachOptions extends KeptOptions {
-  /** The command's `execId`. Default: the command that has the name now. */
+  /** The `execId` of the command that is meant. Default: the command that has the name at the time of the call. */
   readonly execId?: string | undefined;
   /**
-   * Bytes of standard output that the caller already has. If only one stream has an offset, the other begins with new
-   * output.
+   * Number of bytes of standard output that the caller already has. If only one stream has an offset, the other stream
+   * begins with new output.
    */
   readonly stdoutOffset?: number | undefined;
-  /** Bytes of standard error that the caller already has. */
+  /** Number of bytes of standard error that the caller already has. */
   readonly stderrOffset?: number | undefined;
   /** Receive only the output that is written from now on. */
   readonly fromNow?: boolean | undefined;
@@ -121,12 +121,12 @@ export type Attachment = Pick<
 >;
 
 /**
- * Position of a call in the command's streams. It is valid as options of an `attach` that continues there, and also
- * says how much input the agent has received.
+ * Position of a call in the command's streams. It can be passed as the options of an `attach`, which then continues
+ * there. It also says how much input the agent has received.
  */
 export interface KeptPosition {
   readonly execId: string;
-  /** Bytes of standard output that the caller has read, including those lost in gaps. */
+  /** Number of bytes of standard output that the caller has read, plus those that were lost in gaps. */
   readonly stdoutOffset: number;
   readonly stderrOffset: number;
   readonly stdinOffset: number;
@@ -141,8 +141,8 @@ export const KEPT: Names<KeptOptions> = {
   failOnGap: true,
 };
 /**
- * The options that say where a call begins to read. A KeptPosition has all of them, so that it can be passed as the
- * options of a call, which then continues there.
+ * The options that say where a call begins to read. A KeptPosition has all of them, so it can be passed as the options
+ * of a call that continues there.
  */
 const FROM: Names<Pick<AttachOptions, "fromNow"> & KeptPosition> = {
   execId: true,
@@ -163,7 +163,7 @@ export const WORKLOAD_OUTPUT: Names<WorkloadOutputOptions & KeptPosition> = {
 
 const DEFAULT_RESUME_MS = 600_000;
 
-/** The caller's function that returns the current address and credentials, if there is one. */
+/** The caller's function that returns the current address and credentials; undefined if the caller gave none. */
 export function redialOf({ resume }: KeptOptions): ResumeOptions["connectOptions"] {
   return typeof resume === "object" ? resume.connectOptions : undefined;
 }

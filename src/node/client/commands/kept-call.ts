@@ -62,9 +62,9 @@ type State =
   | { readonly kind: "over"; readonly call?: undefined };
 
 /**
- * Presents the successive calls of a kept command as one call. Does not request output again that has been received,
- * and sends input again that the agent has not acknowledged. Ends with the command, at a permanent error, or when
- * reconnecting takes longer than `resume.timeoutMs`.
+ * Presents the successive calls of a kept command as one call. After a reconnect, it requests only output that has not
+ * been received, and sends input again that the agent has not acknowledged. Ends with the command, at a permanent
+ * error, or when reconnecting takes longer than `resume.timeoutMs`.
  */
 export class KeptCall implements ExecWire {
   readonly #parts: KeptParts;
@@ -81,7 +81,7 @@ export class KeptCall implements ExecWire {
   #size: Extract<Frame, { readonly case: "resize" }>["value"] | undefined;
   #listener: ExecListener | undefined;
   #state: State;
-  /** The agent's first answer; undefined before it. */
+  /** The agent's first answer; undefined until it arrives. */
   #started: ExecStarted | undefined;
   #outputs: KeptOutputs | undefined;
   /** Why the call failed. Undefined while the call runs, and after it ended because the command exited. */
@@ -147,8 +147,8 @@ export class KeptCall implements ExecWire {
   }
 
   /**
-   * Frees the name and the buffer of the command. Rejects with GuestError; if the call failed, with the error of the
-   * call.
+   * Frees the name and the buffer of the command. Rejects with GuestError. If the call failed, rejects with the error
+   * of the call.
    */
   async forget(): Promise<void> {
     if (this.#failure !== undefined) throw this.#failure;
@@ -226,8 +226,8 @@ export class KeptCall implements ExecWire {
     this.#outputs = new KeptOutputs(began, unread, () => this.#sendAcknowledgement());
     this.#listener?.frame({ case: "started", value: started });
     this.#attached(started, call);
-    // Acknowledge what the caller already has: otherwise a command that is blocked by a full buffer would not write
-    // anything more.
+    // Acknowledge what the caller already has, because a command that is blocked by a full buffer would otherwise write
+    // nothing more.
     const { first, options } = this.#parts;
     if (options.acknowledge !== "manual") this.#outputs.noteRead();
     else if (first.case === "attach") {
@@ -375,7 +375,7 @@ export class KeptCall implements ExecWire {
   }
 
   #leave(error: GuestError): void {
-    // If an earlier call was answered, the command was started, even if the last attempt was never sent.
+    // An earlier call was answered, so the command was started, even if the last attempt was never sent.
     const failed = this.#started === undefined ? error : error.ofBegunCall();
     this.#failure = failed;
     this.#close();

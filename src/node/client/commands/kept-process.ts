@@ -3,7 +3,10 @@ import type { Attachment, KeptPosition } from "./keep.ts";
 import { KeptCall, type KeptParts } from "./kept-call.ts";
 import { GuestProcess, type ProcessParts } from "./process.ts";
 
-/** How long `detach()` waits for the agent to receive more of the written input: a command may not read its input. */
+/**
+ * How long `detach()` waits without progress for the agent to receive the written input. The wait must be limited,
+ * because a command may never read its input.
+ */
 const INPUT_QUIET_MS = 1_000;
 /** How long `detach()` waits at most, for a command that reads its input slowly. */
 const INPUT_TAKEN_MS = 10_000;
@@ -17,9 +20,9 @@ export type WorkloadOutput<Output extends string | Buffer = string> = Pick<
 >;
 
 /**
- * A command that outlives its connection (ExecStart.keep), or an attachment to one. Keeps input of `stdin` until the
- * agent has received it. `detach()`, an aborted signal and a lost connection only detach: the command continues to
- * run.
+ * A command that outlives its connection (ExecStart.keep). This object has either started the command or attached to
+ * it. It keeps what was written to `stdin` until the agent has received it. `detach()`, an aborted signal and a lost
+ * connection only detach from the command, which continues to run.
  */
 export class KeptProcess<Output extends string | Buffer = string> extends GuestProcess<Output> {
   /** The command that the call is attached to. Rejects with GuestError if it cannot be attached. */
@@ -39,7 +42,10 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     this.attached.catch(() => undefined);
   }
 
-  /** This call's position, as options for an `attach` that continues here. All offsets are 0 before it is attached. */
+  /**
+   * This call's position, as options for an `attach` that continues here. All offsets are 0 before the call is
+   * attached.
+   */
   get position(): KeptPosition {
     return this.#wire.position;
   }
@@ -67,7 +73,7 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     this.#wire.hangUp();
   }
 
-  /** Detaches from the command: it continues to run. Waits at most 10 s for the agent's answer to the start. */
+  /** Detaches from the command, which continues to run. Waits at most 10 s for the agent's answer to the start. */
   override async [Symbol.asyncDispose](): Promise<void> {
     const { promise, resolve } = deferred<undefined>();
     const timer = setTimeout(resolve, ANSWER_MS, undefined);
@@ -76,14 +82,14 @@ export class KeptProcess<Output extends string | Buffer = string> extends GuestP
     super.cancel();
   }
 
-  /** Leaving a loop over an output detaches from the command: it continues to run. */
+  /** If the reader leaves a loop over an output, detach from the command, so that it continues to run. */
   protected override onLeft(): void {
     this.detach().catch(() => undefined);
   }
 
   /**
-   * With `acknowledge: "manual"`: allows the agent to drop the output before these offsets. Throws GuestError for an
-   * offset beyond the received bytes.
+   * Allows the agent to drop the output before these offsets. Only needed with `acknowledge: "manual"`. Throws
+   * GuestError for an offset beyond the received bytes.
    */
   acknowledge(offsets: { readonly stdoutOffset?: number; readonly stderrOffset?: number }): void {
     this.#wire.acknowledge({ stdoutOffset: 0, stderrOffset: 0, ...offsets });

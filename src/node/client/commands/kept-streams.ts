@@ -48,8 +48,8 @@ export class KeptInput {
   }
 
   /**
-   * Resolves when the agent has acknowledged all input, when the command accepts no more input, when the agent has
-   * acknowledged nothing for `quietMs`, or at the time limit.
+   * Resolves when the agent has acknowledged all input, when the command accepts no more input, when nothing was
+   * acknowledged for `quietMs`, or at the time limit.
    */
   async allTaken(quietMs: number, limitMs: number): Promise<void> {
     const { promise, resolve } = deferred<undefined>();
@@ -106,7 +106,7 @@ export class KeptInput {
         "INPUT_CONFLICT",
         "another client has written to the command's standard input in the meantime",
       );
-    // Input that the agent had acknowledged is not kept any more, so it cannot be sent again: the command would miss a
+    // The agent had acknowledged this input, so it is no longer kept and cannot be sent again. The command would miss a
     // part of its input.
     if (takenBytes < 0) {
       const had = `the agent had acknowledged ${this.#offset} bytes of the command's standard input, but now has only ${offset}`;
@@ -250,8 +250,8 @@ export class KeptOutputs {
   }
 
   /**
-   * Acknowledges output up to these offsets; smaller offsets than earlier ones change nothing. Throws GuestError
-   * (INVALID_ARGUMENT) for an offset beyond the received bytes.
+   * Acknowledges output up to these offsets. An offset that is smaller than an earlier one changes nothing. Throws
+   * GuestError (INVALID_ARGUMENT) for an offset beyond the received bytes.
    */
   acknowledge(given: OutputOffsets): void {
     this.stop();

@@ -2,7 +2,7 @@ import { ExecSessions } from "../../../shared/gen/svc/guest/v1alpha1/exec_sessio
 import type { RedialledChannel } from "../grpc/link/redialled.ts";
 import type { ExecCall } from "./wire.ts";
 
-/** Parameters of EndExec that terminate a command: SIGHUP, and the grace period before SIGKILL. */
+/** Parameters of EndExec that terminate a command: the signal SIGHUP, and the grace period before SIGKILL. */
 const HANG_UP = { signal: 1, graceMs: 5_000n, forget: true };
 /** Time limit for the agent to answer a start that the caller has cancelled, and then to end the started command. */
 const ANSWER_MS = 10_000;
@@ -49,8 +49,8 @@ export class OwnCommand {
       frame: (frame) => {
         if (frame.case !== "started") return;
         this.execId = frame.value.execId;
-        // End the call last: until then a closed client keeps its connection. An agent that is too old to keep commands
-        // ends the command with its call.
+        // End the call last, because a closed client keeps its connection until its last call has ended. An agent that
+        // is too old to keep commands ends the command when its call ends.
         if (frame.value.kept) this.#end(HANG_UP, ANSWER_MS).then(over, over);
         else over();
       },

@@ -28,7 +28,7 @@ const STDERR_END_BYTES = 8_192;
 
 /** How a GuestProcess is connected. */
 export interface ProcessParts {
-  /** Whether writes to `stdin`, and its end, are sent to the command. */
+  /** Whether everything that is written to `stdin`, including its end, is sent to the command. */
   readonly hasStdin: boolean;
   /**
    * Whether to connect `stdin` to this program's standard input. The value is "terminal" if the command runs in a
@@ -49,14 +49,15 @@ export interface ProcessParts {
 }
 
 /**
- * A command in the sandbox. Read both outputs, or call `resume()` on the one that you do not need: a full output blocks
- * the other one, and the command. Leaving a `for await` loop over an output before its end ends the command, as
- * `cancel` does; use `stdout.iterator({ destroyOnReturn: false })` to leave it running. `await using` ends it, too.
+ * A command in the sandbox. Read both outputs, or call `resume()` on the output that you do not need: an output that is
+ * not read blocks the command, and thereby also the other output. If you leave a `for await` loop over an output early,
+ * the command is ended, as with `cancel`; to leave it running, iterate over `stdout.iterator({ destroyOnReturn: false
+ * })`. `await using` also ends the command.
  */
 export class GuestProcess<Output extends string | Buffer = string> {
-  /** Standard input; ended from the start if the command has none. */
+  /** Standard input. If the command has none, this stream has already ended. */
   readonly stdin: Writable;
-  /** Yields text, or bytes with `encoding: "buffer"`. */
+  /** Standard output. Yields text, or bytes with `encoding: "buffer"`. */
   readonly stdout: OutputReadable<Output>;
   /** Standard error; empty for a command in a terminal. */
   readonly stderr: OutputReadable<Output>;
@@ -128,21 +129,21 @@ export class GuestProcess<Output extends string | Buffer = string> {
   }
 
   /**
-   * Sends a signal to the command's process group. The signal is given by its name, or by its number in the guest.
-   * `wait` says when the command has ended. Throws GuestError.
+   * Sends a signal to the command's process group. The signal is given by its name, or by its number in the guest. Use
+   * `wait` to find out when the command has ended. Throws GuestError.
    */
   kill(signal: number | SignalName = "SIGTERM"): void {
     this.#wire.send({ case: "signal", value: { number: signalNumber(signal) } });
   }
 
-  /** Cancels the call, after which the agent sends SIGHUP to the command's session, and SIGKILL 5 s later. */
+  /** Cancels the call. The agent then sends SIGHUP to the command's session, and SIGKILL 5 s later. */
   cancel(): void {
     this.#wire.cancel();
   }
 
   /**
-   * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving the loop ends the command, like a
-   * loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
+   * Iterates over the lines of an output, as text (UTF-8) without line ends. Leaving this loop early ends the command,
+   * like leaving a loop over the stream. Fails with RESOURCE_EXHAUSTED at a line of more than 100 MB.
    */
   async *lines({ from = "stdout" }: LinesOptions = {}): AsyncGenerator<string, undefined, undefined> {
     const decoder = new StringDecoder("utf8");
@@ -179,15 +180,15 @@ export class GuestProcess<Output extends string | Buffer = string> {
     return this.lines();
   }
 
-  /** Ends the command, as `cancel` does, unless it has ended; resolves when the call is over. */
+  /** Ends the command, as `cancel` does, unless it has already ended. Resolves when the call is over. */
   async [Symbol.asyncDispose](): Promise<void> {
     if (this.#exit === undefined) this.cancel();
     await this.#end.promise.catch(() => undefined);
   }
 
   /**
-   * Resolves with the command's result once the streams, and the callbacks, have received all of its output. Rejects
-   * with GuestError, with the error of a callback, and with CommandError if `check` is set.
+   * Resolves with the command's result once all of its output has reached the streams and the callbacks. Rejects with
+   * GuestError, with the error of a callback, or, if `check` is set, with CommandError.
    */
   wait(): Promise<CommandResult> {
     this.#result ??= this.#checkedResult();

@@ -29,8 +29,8 @@ export interface RunSettings extends CommandOptions, CallOptions, KeptOptions, S
    */
   readonly keep?: KeepOptions | undefined;
   /**
-   * Reject with CommandError unless the exit code is 0. Default: false, so that every command that ran has a result,
-   * however it ended.
+   * Reject with CommandError unless the exit code is 0. Default: false, so that the call resolves with a result however
+   * the command ended.
    */
   readonly check?: boolean | undefined;
   /**
@@ -62,7 +62,8 @@ export async function runToEnd(
   const readerOf = (name: "stdout" | "stderr", how: Stdio | undefined): OutputReader | undefined =>
     how === "pipe" ? { isText, ...readers[name], onBytes: (bytes) => collected[name].add(bytes) } : readers[name];
   const process = start({ stdout: readerOf("stdout", outputs[0]), stderr: readerOf("stderr", outputs[1]) });
-  // A terminal always has an input. Without an end of that input, a command that reads it would wait indefinitely.
+  // A command in a terminal always has standard input. If that input had no end, a command that reads it would wait
+  // indefinitely.
   if (input !== "inherit" || options.input !== undefined) process.stdin.end();
   const result = await process.wait();
   const [stdout, stderr] = [collected.stdout.all(isText), collected.stderr.all(isText)];

@@ -11,15 +11,16 @@ import { failure, invalidOption } from "../errors/errors.ts";
  */
 export type Stdio = "pipe" | "inherit" | "ignore";
 
-/** One value for all three standard streams, or one for each: input, output and error. */
+/** One value for all three standard streams, or an array of three values: for input, output and error. */
 export type StdioOption = Stdio | readonly [stdin: Stdio, stdout: Stdio, stderr: Stdio];
 
 /** Options about the standard streams of a command. */
 export interface StdioOptions {
   /**
-   * "pipe", "inherit" or "ignore" for all standard streams, or an array with one for each. `input` and `stdin` override
-   * the first. With "inherit" and a `terminal`, the local terminal is in raw mode until the command ends, and the
-   * command's terminal follows its size. Default: ["ignore", "pipe", "pipe"].
+   * "pipe", "inherit" or "ignore" for all three standard streams, or an array with a value for each. For standard
+   * input, `input` and `stdin` take precedence. With "inherit" and a `terminal`, the local terminal is in raw mode
+   * until the command ends, and the command's terminal has the same size as the local one. Default: ["ignore", "pipe",
+   * "pipe"].
    */
   readonly stdio?: StdioOption | undefined;
 }
@@ -39,7 +40,7 @@ export interface OutputListeners<Output extends string | Buffer = string> {
    * because its output is not read. If the callback throws, the command is cancelled and the call rejects.
    */
   readonly onStdout?: ((piece: Output) => unknown) | undefined;
-  /** Like `onStdout`, for standard error. */
+  /** Like `onStdout`, but for standard error. */
   readonly onStderr?: ((piece: Output) => unknown) | undefined;
 }
 
@@ -56,7 +57,7 @@ function isStdio(value: unknown): value is Stdio {
   return value === "pipe" || value === "inherit" || value === "ignore";
 }
 
-/** A reader that receives an output instead of the caller. */
+/** Receives an output that the caller does not read itself. */
 export interface OutputReader {
   /** Called with the bytes of each piece, before `onPiece` is called. */
   readonly onBytes?: ((bytes: Buffer) => unknown) | undefined;
@@ -73,7 +74,7 @@ export interface OutputReaders {
 }
 
 /**
- * The readers of a command's outputs.
+ * Returns the readers of a command's outputs.
  *
  * @param isBuffer whether the callbacks receive bytes
  */
@@ -100,7 +101,7 @@ export function readersOf(
   };
 }
 
-/** Resolves when this program's output has taken the bytes. Rejects with GuestError. */
+/** Resolves when this program's output has accepted the bytes. Rejects with GuestError. */
 function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
   const stream = process[name];
   return new Promise((resolve, reject) => {
@@ -108,8 +109,8 @@ function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
       const message = `the ${name} of this program cannot be written: ${messageOf(error)}`;
       reject(failure("FAILED_PRECONDITION", "DESTINATION_FAILED", message, error));
     };
-    // Without a listener, a closed pipe would end this program. The "error" event is emitted after the callback of the
-    // write has run.
+    // Without this listener, a closed pipe would end this program. The "error" event is emitted after the callback of
+    // the write has run.
     stream.once("error", fail);
     stream.write(bytes, (error) => {
       if (error) {
@@ -123,9 +124,9 @@ function written(name: "stdout" | "stderr", bytes: Buffer): Promise<void> {
 }
 
 /**
- * Reads an output to its end. Rejects with the error of the stream, or of a callback.
+ * Reads an output to its end. Rejects with the error of the stream or of a callback.
  *
- * @param onThrown called before it rejects with the error of a callback
+ * @param onThrown called with the error that a callback has thrown, before this function rejects
  */
 export async function readThrough(
   output: Readable,
@@ -149,8 +150,9 @@ export async function readThrough(
 }
 
 /**
- * Connects this program's standard input to a command's. Call the returned function when the command has ended. It
- * restores the modes of this program's terminal, and lets this program exit although its input is open.
+ * Connects this program's standard input to that of a command. Returns a function to call when the command has ended.
+ * That function restores the modes of this program's terminal, and lets this program exit although its standard input
+ * is still open.
  *
  * @param onResize given if the command runs in a terminal: called with the new size of this program's terminal
  */
@@ -166,7 +168,7 @@ export function inheritInput(
   if (onResize !== undefined && stdout.isTTY) stdout.on("resize", resized);
   if (isRaw) {
     stdin.setRawMode(true);
-    // Node's raw mode still makes CR LF of line feeds (UV_TTY_MODE_RAW of libuv), which garbles full-screen programs.
+    // Node's raw mode (UV_TTY_MODE_RAW of libuv) still turns line feeds into CR LF, which garbles full-screen programs.
     spawnSync("stty", ["-opost"], { stdio: ["inherit", "ignore", "ignore"] });
   }
   stdin.pipe(target);

@@ -39,8 +39,8 @@ export function inputStream(wire: ExecWire, isWanted: boolean, abandon: (reason:
       done(error);
     },
   });
-  // A command often ends before it has read all of its input. Without this listener, that would crash a caller that
-  // listens for no errors.
+  // A command often ends before it has read all of its input, which is an error of this stream. Without this listener,
+  // the error would crash a caller that does not listen for it.
   stream.on("error", () => undefined);
   return stream;
 }
@@ -83,7 +83,8 @@ export class OutputStream extends Readable {
     this.#onRoom = onRoom;
     this.#onRead = onRead;
     this.#onLeft = onLeft;
-    // An unhandled "error" event would end the program, and GuestProcess.wait() reports the failure anyway.
+    // Without this listener, an "error" event would end the program. GuestProcess.wait() reports the failure in any
+    // case.
     this.on("error", () => undefined);
   }
 
@@ -165,8 +166,8 @@ export class OutputStream extends Readable {
 }
 
 /**
- * Decodes the pieces of an output (UTF-8). A character of which only the first bytes have arrived waits for the others,
- * and counts as unread.
+ * Decodes the pieces of an output as UTF-8. If a piece ends within a character, the character's first bytes are held
+ * back until the rest arrives, and count as unread.
  */
 class TextPieces {
   /** Whether to record the sizes of pieces for `unreadBytes`. */
@@ -190,7 +191,7 @@ class TextPieces {
     return this.#piece(all.toString("utf8", 0, end), end);
   }
 
-  /** Returns U+FFFD for an incomplete character at the end, like every decoder. */
+  /** Returns U+FFFD if the output ends within a character, as every decoder does. */
   end(): string {
     const rest = this.#held;
     this.#held = Buffer.alloc(0);
@@ -230,7 +231,7 @@ function readBytes({ text, bytes }: { readonly text: string; readonly bytes: num
   return Buffer.byteLength(/[\uD800-\uDBFF]$/.test(first) ? first.slice(0, -1) : first);
 }
 
-/** Where the last complete character ends. Bytes that are not UTF-8 count as complete. */
+/** Returns the offset at which the last complete character ends. Bytes that are not UTF-8 count as complete. */
 function completeEnd(bytes: Buffer): number {
   for (let at = bytes.length - 1; at >= 0 && at > bytes.length - 4; at--) {
     const byte = bytes[at] ?? 0;

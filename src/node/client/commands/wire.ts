@@ -30,16 +30,16 @@ export interface ExecWire {
    * call can be made.
    */
   open(listener: ExecListener): void;
-  /** Sends a frame. `sent` runs when the next frame may follow. */
+  /** Sends a frame. `sent` is called when the next frame may be sent. */
   send(frame: Frame, sent?: () => void): void;
-  /** Delivers no more frames until `resume`. */
+  /** Stops delivering frames until `resume` is called. */
   pause(): void;
   resume(): void;
-  /** Ends the sending side. */
+  /** Ends the sending direction of the call. */
   finish(): void;
-  /** Cancels the call; then the listener's `failed` is called. */
+  /** Cancels the call. The listener's `failed` is called afterwards. */
   cancel(): void;
-  /** Must be called when output was read; undefined if the wire does not need it. */
+  /** Must be called when output was read. Undefined if the wire does not need to know that. */
   readonly onRead?: (() => void) | undefined;
 }
 
@@ -60,7 +60,10 @@ export class ExecCall implements ExecWire {
    * ended.
    */
   #held: HeldFrame[] | undefined = [];
-  /** The time limit at which the call was cancelled, because the agent had not answered it; otherwise undefined. */
+  /**
+   * The time limit at which the call was cancelled because the agent had not answered; undefined if that did not
+   * happen.
+   */
   #exceededMs: number | undefined;
   /** Whether the agent has received the call's headers, as far as this side knows. */
   #isSent = false;

@@ -1,6 +1,6 @@
 /**
- * The reasons that the agent sends with its errors (docs/agent/operations.md). A GuestError has them as `code` and
- * `reason`. A newer agent may send others.
+ * The reasons that the agent sends with its errors (docs/agent/operations.md). A GuestError has the reason in `code`
+ * and `reason`. A newer agent may send other reasons.
  */
 export type AgentReason =
   | "ALREADY_EXISTS"

@@ -80,7 +80,7 @@ const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** Advice for an error with this code; undefined if its message says everything. */
+/** Returns the advice for an error with this code; undefined if the error's message says everything. */
 export function nextStepFor(code: string): string | undefined {
   const step = CLIENT_NEXT_STEPS.get(code);
   return step === "" ? undefined : step;

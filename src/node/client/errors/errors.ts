@@ -22,12 +22,12 @@ import { printable } from "./printable.ts";
 export type GuestStatus = Exclude<keyof typeof status, "OK">;
 
 /**
- * Any other text, in a union with the texts that this version knows. Unlike `string`, it lets editors still complete
- * the known texts.
+ * Any other text. In a union with the texts that this version knows, `string` would make editors stop completing the
+ * known ones; this type does not.
  */
 type Unknown = string & Record<never, never>;
 
-/** Code of an error. A newer agent may have further ones. */
+/** Code of an error. A newer agent may send codes that are not listed here. */
 export type GuestErrorCode = ErrorCode | AgentReason | GuestStatus | Unknown;
 
 /** Parameters of GuestError's constructor. */
@@ -74,10 +74,10 @@ export class GuestError extends Error {
   /** Name of the invalid option, such as "keep.bufferBytes"; undefined if the error is not about an option. */
   readonly option: string | undefined;
   /**
-   * Whether the guest has executed nothing and the call itself is valid, so that the same call can be repeated, later
-   * or on another sandbox, without anything happening twice. True if the call was never sent, because there was no
-   * connection, and if the agent refused it before executing anything: because it is shutting down, is frozen, or has
-   * reached a limit. False for everything else, in particular for a lost connection: the call may have taken effect.
+   * Whether the same call can be repeated, later or on another sandbox, without anything happening twice. True if the
+   * call itself is valid and the guest has executed nothing: because there was no connection over which the call could
+   * be sent, or because the agent refused it before executing anything (it is shutting down, is frozen, or has reached
+   * a limit). False in all other cases, in particular after a lost connection, because the call may have taken effect.
    * `retryable` does not say whether a retry would succeed.
    */
   readonly retryable: boolean;
@@ -104,7 +104,10 @@ export class GuestError extends Error {
     this.nextStep = nextStepFor(this.code);
   }
 
-  /** The same error for a call that had begun: `retryable` becomes false, because the guest may have executed something. */
+  /**
+   * Returns the same error for a call that had already begun. Its `retryable` is false, because the guest may have
+   * executed something.
+   */
   ofBegunCall(): GuestError {
     if (!this.retryable) return this;
     const { reason, metadata, cause } = this;
@@ -119,7 +122,10 @@ export class GuestError extends Error {
     return new GuestError({ ...parts, retryable: false });
   }
 
-  /** The message with another name for `option`, such as the command line's. */
+  /**
+   * Returns the message with another name in place of `option`, such as the name that the option has on the command
+   * line.
+   */
   messageWith(name: string): string {
     return printable(renamed(this.#message, this.metadata["field"], name));
   }
@@ -188,11 +194,14 @@ export interface FailedCall {
   readonly agentVersion: string | undefined;
   /** Why there is no connection, if the link knows. */
   readonly linkFailure: Cause | undefined;
-  /** The limit at which the attempt to connect was given up; undefined for other errors. */
+  /** The time limit at which the attempt to connect was given up; undefined for other errors. */
   readonly connectTimeoutMs?: number | undefined;
 }
 
-/** Creates the GuestError for a call that failed with a gRPC status. If the signal is aborted, that is the cause. */
+/**
+ * Creates the GuestError for a call that failed with a gRPC status. If the signal is aborted, the error says so
+ * instead.
+ */
 export function guestError(error: ServiceError, call: FailedCall): GuestError {
   if (call.signal?.aborted === true) return abortedError(call.signal);
   const details = detailsOf(error);
@@ -278,9 +287,9 @@ function isRefusal(code: ErrorCode | undefined): boolean {
 const REFUSED = "the agent refused the connection, usually because of the client certificate";
 
 /**
- * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A hanging
- * connection may never get an answer. Its limit is shorter, because the caller has already waited for the call's whole
- * deadline.
+ * Time limits for finding out why there is no connection. An agent that refuses connections answers soon. A connection
+ * that hangs may never get an answer. The limit for this case is shorter, because the caller has already waited until
+ * the call's deadline.
  */
 const REFUSAL_LIMIT_MS = 3_000;
 export const SILENCE_LIMIT_MS = 300;
@@ -290,7 +299,8 @@ export const SILENCE_LIMIT_MS = 300;
  * replace the authority that the guest accepts.
  */
 const PERMANENT: ReadonlySet<string> = new Set<ErrorCode>([
-  // A restored guest listens from its first instruction on. If it refuses connections, it will not accept them later.
+  // A restored guest listens from its first instruction on. So if it refuses connections, it will not accept them later
+  // either.
   "CONNECTION_REFUSED",
   "NOT_AN_AGENT",
   "CLIENT_CERTIFICATE_EXPIRED",
@@ -320,7 +330,7 @@ const ERROR_INFO_TYPE = "type.googleapis.com/google.rpc.ErrorInfo";
 
 /** Content of a google.rpc.Status. */
 interface ErrorDetails {
-  /** The exact message. The grpc-message header may have lost characters in its encoding. */
+  /** The exact message. In the grpc-message header, some characters may have been lost. */
   readonly message: string | undefined;
   /** The ErrorInfo of the status; undefined if it has none. */
   readonly reason: string | undefined;

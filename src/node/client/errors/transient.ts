@@ -7,10 +7,10 @@ import { GuestError, type GuestStatus } from "./errors.ts";
 const BROKEN: ReadonlySet<GuestStatus> = new Set(["INTERNAL", "CANCELLED", "UNKNOWN"]);
 
 /**
- * Whether reconnecting may succeed, with the address and credentials that are current at that time. True if the
- * connection is lost or cannot be made, if the agent has too many connections, or if it refuses the token or the
- * client's certificate: a restore or a renewal may have replaced those on only one side so far. Says nothing about
- * whether the failed call was executed.
+ * Whether reconnecting may succeed with the address and credentials that are current at the time of the attempt. True
+ * if the connection is lost or cannot be made, and if the agent has too many connections. Also true if the agent
+ * refuses the token or the client's certificate, because a restore or a renewal may so far have replaced them on one
+ * side only. Says nothing about whether the failed call was executed.
  */
 export function isTransient(error: unknown): error is GuestError {
   if (!(error instanceof GuestError)) return false;

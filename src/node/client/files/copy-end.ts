@@ -2,9 +2,8 @@ import { abortedError, GuestError } from "../errors/errors.ts";
 import type { TimeLimit } from "../time-limit.ts";
 
 /**
- * Ends a copy before it is complete, at its caller's signal or its time limit. Calls to the agent then end by
- * themselves, but without this class the copy would still wait for a local file system that does not answer. Must be
- * disposed of.
+ * Ends a copy early, at its caller's signal or its time limit. Calls to the agent end by themselves at that moment, but
+ * without this class the copy could still wait for a local file system that does not answer. Must be disposed of.
  */
 export class CopyEnd implements Disposable {
   readonly #controller = new AbortController();
@@ -51,8 +50,8 @@ export class CopyEnd implements Disposable {
 }
 
 /**
- * Time between the time limit and the forced end of a copy. A call to the agent fails at the limit itself, and its
- * error explains more.
+ * Time between the time limit and the forced end of a copy. It lets a call to the agent fail first, at the limit
+ * itself, because that call's error explains more.
  */
 const GRACE_MS = 1_000;
 /** The longest delay that Node's timers accept. */

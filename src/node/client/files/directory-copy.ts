@@ -37,8 +37,8 @@ interface CopyOptions {
   /** Keep the user and group ids of the source. Requires root at the destination. Default: false. */
   readonly keepOwners?: boolean | undefined;
   /**
-   * Numeric user id of every copied entry. Default: the id in the source if `keepOwners` is set, and otherwise the
-   * usual owner of a new file.
+   * Numeric user id of every copied entry. Default: with `keepOwners`, the id in the source; otherwise the usual owner
+   * of a new file.
    */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
@@ -49,14 +49,14 @@ interface CopyOptions {
    * links.
    */
   readonly followLinks?: boolean | undefined;
-  /** Do not replace files and links that exist at the destination. Default: false. */
+  /** Keep files and links that exist at the destination, instead of replacing them. Default: false. */
   readonly keepExisting?: boolean | undefined;
 
   /** Time limit of the whole copy, in milliseconds from now, including the time for reconnecting. Default: no limit. */
   readonly requestTimeoutMs?: number | undefined;
   /**
-   * Patterns of entries to exclude, with everything in them: `node_modules`, `*.log` (at any depth), `build/*.o`
-   * (relative to the directory; `*` does not match a slash, `**` does). Default: none.
+   * Glob patterns of entries to exclude, with everything in them. `node_modules` and `*.log` match at any depth, while
+   * `build/*.o` is relative to the directory. `*` does not match a slash, but `**` does. Default: none.
    */
   readonly exclude?: readonly (string | Buffer)[] | undefined;
   /**
@@ -129,7 +129,10 @@ export interface DownloadOptions extends CopyOptions, PlaceOptions {
    * rejects with COPY_INCOMPLETE.
    */
   readonly failFast?: boolean | undefined;
-  /** Umask of the copied entries on this machine; 0 keeps the guest's modes. Default: this process's umask. */
+  /**
+   * Umask that is applied to the copied entries on this machine. With 0, they keep the modes that they have in the
+   * guest. Default: this process's umask.
+   */
   readonly umask?: number | undefined;
 }
 
@@ -143,8 +146,8 @@ export const DOWNLOAD: Names<DownloadOptions> = {
 };
 
 /**
- * Limit on reconnects in one copy, and the time limit of each. A standby with its restore breaks the connection several
- * times.
+ * Limit on the reconnects in one copy, and the time limit of each reconnect. Several are necessary, because a standby
+ * followed by a restore breaks the connection more than once.
  */
 export const RESUMES = 10;
 export const REACH_TIMEOUT_MS = 30_000;

@@ -43,8 +43,8 @@ export interface DownloadSource {
 }
 
 /**
- * Implements Files.download. Starts over after a lost connection: if the guest was rolled back meanwhile, it may have
- * different content under the same names, sizes and times.
+ * Implements Files.download. After a lost connection it starts over, because the guest may have been rolled back, and
+ * may now have different content under the same names, sizes and times.
  */
 export async function downloadDirectory(
   source: DownloadSource,
@@ -129,7 +129,7 @@ async function attempt(
   const nothing = { name: NONE, linkTarget: NONE, size: 0, content: Readable.from([]) };
   const mtimeSeconds = secondsNotBefore(nanosecondsOf(attributes));
   const root = { ...nothing, type: "directory", mode, uid, gid, mtimeSeconds } as const;
-  // Yield the root directory first, but not before the agent has opened it.
+  // Yield the root directory before its entries, but not before the agent has opened it.
   const begun = (): ArchiveEntry => {
     onBegun();
     return root;

@@ -33,8 +33,8 @@ interface OwnerOptions extends PlaceOptions {
   /** Numeric user id of the owner. Default: the workload's user. */
   readonly uid?: number | undefined;
   /**
-   * Group id. Default: the workload's group. A new directory in a setgid directory instead gets the group of that
-   * directory.
+   * Group id of the owner. Default: the workload's group. But a new directory in a setgid directory gets the group of
+   * that directory.
    */
   readonly gid?: number | undefined;
 }
@@ -61,9 +61,9 @@ export type SymlinkOptions = OwnerOptions;
 
 /** Options of `rm`. */
 export interface RmOptions extends PlaceOptions {
-  /** Remove a directory with everything in it. Default: false, so that a directory must be empty. */
+  /** Remove a directory with everything in it. Default: false, so that only empty directories are removed. */
   readonly recursive?: boolean | undefined;
-  /** Accept a path that does not exist. Default: false. */
+  /** Succeed if the path does not exist. Default: false. */
   readonly force?: boolean | undefined;
   /** Called for the first 100 entries that could not be removed, before the call rejects with REMOVE_INCOMPLETE. */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
@@ -83,11 +83,11 @@ export interface SetAttributesOptions extends PlaceOptions {
 
 /** Options of `readlink`. */
 export interface ReadlinkOptions extends PlaceOptions {
-  /** "buffer": resolve with bytes. Default: "utf8". */
+  /** "buffer": resolve with bytes. "utf8" (default): resolve with text. */
   readonly encoding?: "utf8" | "buffer" | undefined;
 }
 
-/** Attributes to set; undefined ones stay unchanged. */
+/** The attributes to set. Those that are undefined stay unchanged. */
 export interface NewAttributes {
   /** Permission bits, at most 0o7777. */
   readonly mode?: number | undefined;
@@ -116,8 +116,8 @@ export interface FilesParts {
 }
 
 /**
- * Files and directories of the sandbox, with the names and options of node:fs/promises. Each method rejects with
- * GuestError. After a failed connection, the client repeats `stat`, `lstat`, `readlink` and `exists`.
+ * Files and directories of the sandbox. Methods and options are named as in node:fs/promises. Each method rejects with
+ * GuestError. If the connection fails, the client repeats only `stat`, `lstat`, `readlink` and `exists`.
  */
 export class Files {
   readonly #parts: FilesParts;
@@ -148,8 +148,8 @@ export class Files {
   }
 
   /**
-   * Iterates over a file's content and holes, so that the zeros of a sparse file are not transferred. Agents before
-   * 0.4.0 send them as content. Leaving the loop cancels the call.
+   * Iterates over a file's content and its holes. The zeros of a sparse file are not transferred, except by agents
+   * before 0.4.0, which send them as content. Leaving the loop cancels the call.
    */
   readPieces(path: GuestPath, options?: ReadOptions): AsyncIterableIterator<Piece, undefined, undefined> {
     return readPieces(this.#channel, path, options);
@@ -172,7 +172,7 @@ export class Files {
     return this.#stat(path, true, options);
   }
 
-  /** Whether a path exists. A symbolic link exists if its target does. */
+  /** Resolves with whether a path exists. A symbolic link counts as existing only if its target exists. */
   async exists(path: GuestPath, options: PlaceOptions = {}): Promise<boolean> {
     checkOptions("the options of exists()", options, PLACE);
     try {
@@ -203,8 +203,8 @@ export class Files {
   /** Returns the entries of a directory. With `recursive`, also returns the entries below them. */
   readdir(path: GuestPath, options: ReaddirOptions & { readonly withFileTypes: true }): Promise<DirectoryEntry[]>;
   /**
-   * Returns the names of a directory's entries. All names are in memory at the same time, so for millions of entries
-   * use `opendir`.
+   * Returns the names of a directory's entries. If there may be millions of them, use `opendir`, because `readdir` has
+   * all of them in memory at the same time.
    */
   readdir(path: GuestPath, options?: ReaddirOptions): Promise<string[]>;
   async readdir(path: GuestPath, options: ReaddirOptions = {}): Promise<string[] | DirectoryEntry[]> {
@@ -224,8 +224,8 @@ export class Files {
   }
 
   /**
-   * Creates a directory. If it exists already: with `recursive`, resolves with false; without, rejects with
-   * ALREADY_EXISTS.
+   * Creates a directory. If the path exists already, rejects with ALREADY_EXISTS; with `recursive`, resolves with false
+   * if it is a directory.
    */
   async mkdir(path: GuestPath, options: MkdirOptions = {}): Promise<boolean> {
     checkOptions("the options of mkdir()", options, MKDIR);
@@ -244,9 +244,10 @@ export class Files {
   }
 
   /**
-   * Removes a file, a link or an empty directory; with `recursive`, a directory with everything in it. Resolves with
-   * the number of removed entries. If entries of a directory could not be removed, removes all others and then rejects
-   * with REMOVE_INCOMPLETE, whose metadata has the numbers of entries that were `removed` and `left`.
+   * Removes a file, a link or an empty directory. With `recursive`, removes a directory with everything in it. Resolves
+   * with the number of removed entries. If some entries of a directory cannot be removed, removes all others and then
+   * rejects with REMOVE_INCOMPLETE. The metadata of that error has the numbers of entries that were `removed` and
+   * `left`.
    */
   async rm(path: GuestPath, options: RmOptions = {}): Promise<number> {
     checkOptions("the options of rm()", options, RM);
@@ -265,7 +266,7 @@ export class Files {
     }
   }
 
-  /** Renames or moves an entry. Replaces an existing entry of the new path, unless `exclusive` is set. */
+  /** Renames or moves an entry. If the new path exists, it is replaced, unless `exclusive` is set. */
   async rename(path: GuestPath, newPath: GuestPath, options: RenameOptions = {}): Promise<void> {
     checkOptions("the options of rename()", options, RENAME);
     const request = { ...placeOf(path, options), newPath: pathBytes(newPath), exclusive: options.exclusive ?? false };
@@ -302,12 +303,13 @@ export class Files {
   }
 
   /**
-   * Copies a local directory with everything in it into a directory of the guest, which is created with its missing
-   * parents. Copies contents, modes and times; symlinks stay symlinks. Replaces existing files and merges directories.
-   * Reports each entry that cannot be read locally or written in the guest to `onFailure`, copies all others, and then
-   * rejects with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with SOURCE_FAILED and the file
-   * system's error as the cause. After a lost connection, such as after a standby, the copy continues: files that this
-   * call has written already, and that still exist, are not written again.
+   * Copies a local directory with everything in it into a directory of the guest, which is created together with
+   * missing parents. Copies contents, modes and times; symbolic links are copied as links. Replaces existing files and
+   * merges directories. Calls `onFailure` for each entry that cannot be read locally or written in the guest, copies
+   * all others, and then rejects with COPY_INCOMPLETE. If the local directory itself cannot be read, rejects with
+   * SOURCE_FAILED and the file system's error as the cause. After a lost connection, for example because of a standby,
+   * the copy continues. Files that this call has already written are then not written again, if they still exist
+   * unchanged.
    */
   async upload(local: LocalPath, path: GuestPath, options: UploadOptions = {}): Promise<DirectoryCopy> {
     const { uploadDirectory } = await import("./upload-directory.ts");
@@ -316,10 +318,10 @@ export class Files {
 
   /**
    * Copies a directory of the guest with everything in it into a local directory, which is created. Works like
-   * `upload`, but does not copy setuid bits and owners, and applies the umask to modes. Touches nothing outside of the
-   * local directory, whatever the guest sends. Reports each entry that cannot be read in the guest or written locally
-   * to `onFailure`, copies all others, and then rejects with COPY_INCOMPLETE. If the local directory cannot be created,
-   * rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
+   * `upload`, but does not copy setuid bits and owners, and applies the umask to modes. Changes nothing outside of the
+   * local directory, whatever the guest sends. Calls `onFailure` for each entry that cannot be read in the guest or
+   * written locally, copies all others, and then rejects with COPY_INCOMPLETE. If the local directory cannot be
+   * created, rejects with DESTINATION_FAILED. After a lost connection the copy starts over.
    */
   async download(path: GuestPath, local: LocalPath, options: DownloadOptions = {}): Promise<DirectoryCopy> {
     const { downloadDirectory } = await import("./download-directory.ts");
@@ -328,8 +330,8 @@ export class Files {
 
   /**
    * Writes entries below a directory in one stream, which is efficient for many small files. Each file is written
-   * completely or not at all. Resolves once everything is on the disk, unless `sync` says otherwise. The result lists
-   * failed entries. Agents before 0.3.0 fail with UNIMPLEMENTED before the first entry is requested.
+   * completely or not at all. Resolves once everything is on the disk, unless `sync` is "none". The result lists the
+   * entries that failed. Agents before 0.3.0 fail with UNIMPLEMENTED before the first entry is requested.
    */
   writeTree(path: GuestPath, entries: TreeEntries, options: WriteTreeOptions = {}): Promise<TreeResult> {
     return writeTree(this.#channel, path, sentEntries(entries), options);
@@ -344,8 +346,8 @@ export class Files {
   }
 
   /**
-   * Reports changes in a directory until the caller leaves the loop. The first event is `ready`. After a lost
-   * connection, such as after a standby, the watch restarts, with the event `rescan`.
+   * Yields the changes in a directory until the caller leaves the loop. The first event is `ready`. If the connection
+   * is lost, for example because of a standby, the client reconnects and yields the event `rescan`.
    */
   watch(path: GuestPath, options: WatchOptions = {}): AsyncIterableIterator<DirectoryEvent, undefined, undefined> {
     return watchDirectory(this.#parts.redial(options), path, options);
@@ -370,7 +372,7 @@ export class Files {
   }
 }
 
-/** Limit on the entries that the message names. */
+/** Limit on the entries that the error message names. */
 const NAMED = 3;
 
 function removeIncomplete(removed: number, left: number, leftEntries: readonly LeftEntry[]): GuestError {

@@ -21,8 +21,8 @@ export interface FollowOptions {
 }
 
 /**
- * Yields the entries of a guest's directory, with the targets of symbolic links in place of the links. A broken link,
- * and a link to a directory that contains the link, is reported as a failed entry.
+ * Yields the entries of a guest's directory, with the target of each symbolic link in place of the link. Reports a
+ * broken link, and a link to a directory that contains the link, as a failed entry.
  */
 export async function* withFollowedLinks(
   guest: LinkedGuest,
@@ -90,9 +90,9 @@ async function isAbove(
 }
 
 /**
- * Identity of a directory. The attributes have no device number, so the inode number alone is ambiguous. In practice,
- * no two directories on different file systems have the same inode number and also the same change time, mode and
- * owners.
+ * Identity of a directory. An inode number alone is ambiguous, because directories on different file systems may have
+ * the same one, and the attributes have no device number. So change time, mode and owners are included; in practice, no
+ * two directories agree in all of these.
  */
 function identityOf({ inode, ctime, ctimeNanos, mode, uid, gid }: FileAttributes): string {
   return [inode, ctime?.getTime(), ctimeNanos, mode, uid, gid].join(" ");

@@ -16,7 +16,7 @@ export interface GuestFiles {
   readPieces(path: GuestPath, options: ReadOptions): AsyncIterable<Piece>;
 }
 
-/** Joins a path and a relative name with a slash; an empty path or name adds none. */
+/** Joins a path and a relative name with a slash. If either is empty, no slash is added. */
 export function joined(path: Buffer, name: Buffer): Buffer {
   return name.length === 0 ? path : path.length === 0 ? name : Buffer.concat([path, SLASH, name]);
 }
@@ -27,8 +27,8 @@ export function nanosecondsOf({ mtime, mtimeNanos }: Pick<FileAttributes, "mtime
 }
 
 /**
- * Creates the tree entry of a regular file in the guest. The content is read by a separate call, and throws EntryError
- * if the file cannot be read.
+ * Creates the tree entry of a regular file in the guest. The content is read by a separate call, when the caller reads
+ * it. If the file cannot be read, reading the content throws EntryError.
  *
  * @param call returns the options of that separate call when it begins
  */

@@ -3,7 +3,7 @@ import type { LeftEntry } from "./tree-entry.ts";
 
 /** Limit on the entries that the error message names. */
 const NAMED = 3;
-/** Limit on failed entries, whose names are all kept in memory; at the limit the copy fails. */
+/** Limit on failed entries. Their names are all kept in memory, so the copy fails at the limit. */
 const LIMIT = 1_000_000;
 /** The errno that is reported for entries that a copy does not support: devices, FIFOs and sockets. */
 const UNSUPPORTED = "EOPNOTSUPP";
@@ -50,13 +50,13 @@ export class LeftOut {
     this.#onFailure?.({ name, rawName, errno, ...(local && { local }) });
   }
 
-  /** Counts failed entries that have no name, because an older agent names only the first 100. */
+  /** Counts failed entries whose names are not known, because an older agent names only the first 100. */
   addUnnamed(count: number): void {
     this.#failed += Math.max(0, count);
     this.#unnamed += Math.max(0, count);
   }
 
-  /** Throws GuestError if an entry has failed. Its metadata has the numbers of copied and failed entries. */
+  /** Throws GuestError if any entry has failed. The error's metadata has the numbers of copied and failed entries. */
   check(copied: { readonly files: number; readonly bytes: number } = { files: 0, bytes: 0 }): void {
     if (this.#failed > 0) throw this.#incomplete(copied);
   }

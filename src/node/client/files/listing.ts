@@ -16,7 +16,10 @@ import { attributesOf, type FileAttributes, type FileType, typeOf } from "./stat
 export interface OpendirOptions extends PlaceOptions {
   /** Also list the directories below this directory; the same as `depth: Infinity`. Default: false. */
   readonly recursive?: boolean | undefined;
-  /** Levels of directories to list. Infinity means all levels. Default: 1, the entries of the directory itself. */
+  /**
+   * How many levels of directories to list. Infinity means all levels. Default: 1, which means only the entries of the
+   * directory itself.
+   */
   readonly depth?: number | undefined;
   /** Number of entries after which the listing ends. Default: Infinity. Both Infinity and 0 mean that there is no limit. */
   readonly maxEntries?: number | undefined;
@@ -29,7 +32,7 @@ interface EntryHead {
   /** Path relative to the listed directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;
   readonly rawName: Buffer;
-  /** Why the entry cannot be read, or why the directory is not listed completely, such as "EACCES". */
+  /** Why the entry cannot be read, such as "EACCES". For a directory, also why it is not listed completely. */
   readonly errno?: string;
   /** Whether the entry is a mount point. */
   readonly mountPoint: boolean;
@@ -38,7 +41,7 @@ interface EntryHead {
 /** An entry of a directory, with the attributes of the entry itself. */
 export type ReadEntry = EntryHead & FileAttributes;
 
-/** An entry of a directory whose attributes could not be read: it has only a type, and `errno` says why. */
+/** An entry of a directory whose attributes could not be read. It has only a type, and `errno` says why. */
 export type UnreadEntry = EntryHead & { readonly type: FileType } & {
   readonly [Name in Exclude<keyof FileAttributes, "type">]?: undefined;
 };
@@ -57,8 +60,8 @@ export const OPENDIR: Names<OpendirOptions> = {
 };
 
 /**
- * The entries of a directory in the agent's order: each directory directly before its own entries. Each iteration makes
- * a call.
+ * The entries of a directory, in the order in which the agent sends them. Each directory comes directly before its own
+ * entries. Each iteration makes a call of its own.
  */
 export class Listing implements AsyncIterable<DirectoryEntry> {
   readonly #channel: Channel;

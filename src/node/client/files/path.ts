@@ -8,7 +8,10 @@ import { timestampOf } from "../plain.ts";
 /** A path in the sandbox. Bytes are for paths that are not UTF-8. */
 export type GuestPath = string | Uint8Array;
 
-/** The path fields of single-file requests: text, or bytes if it is not UTF-8. Older agents support only text. */
+/**
+ * Converts a path to the path fields of single-file requests: text, or bytes if the path is not UTF-8. Older agents
+ * support only text.
+ */
 export function pathFields(path: GuestPath): { readonly path: string; readonly rawPath?: Uint8Array } {
   if (typeof path === "string") {
     checkText(path, "path");
@@ -17,7 +20,7 @@ export function pathFields(path: GuestPath): { readonly path: string; readonly r
   return isUtf8(path) ? { path: Buffer.from(path).toString() } : { path: "", rawPath: path };
 }
 
-/** The path in the form of FileTree requests: bytes. */
+/** Converts a path to the form of FileTree requests, which is always bytes. */
 export function pathBytes(path: GuestPath): Uint8Array {
   if (typeof path !== "string") return path;
   checkText(path, "path");
@@ -27,11 +30,11 @@ export function pathBytes(path: GuestPath): Uint8Array {
 /** Restrictions on a call's paths. */
 export interface PlaceOptions extends CallOptions {
   /**
-   * Directory that the path must not leave, not even over symlinks; the path is then relative to it. Default: no
-   * restriction.
+   * A directory that the path must not leave, not even through symbolic links. The path of the call is then relative to
+   * this directory. Default: no restriction.
    */
   readonly beneath?: GuestPath | undefined;
-  /** With `beneath`: fail if the path contains any symbolic link. Default: false. */
+  /** Only with `beneath`: fail if the path contains any symbolic link. Default: false. */
   readonly noSymlinks?: boolean | undefined;
 }
 
@@ -52,8 +55,8 @@ export function placeOf(
 }
 
 /**
- * The restrictions in the form of single-file requests, which accept only text. Throws GuestError (INVALID_ARGUMENT) if
- * `beneath` is not UTF-8.
+ * Converts the restrictions to the form of single-file requests, in which `beneath` must be text. Throws GuestError
+ * (INVALID_ARGUMENT) if it is not UTF-8.
  */
 export function beneathFields({ beneath = "", noSymlinks = false }: PlaceOptions): {
   readonly beneath: string;

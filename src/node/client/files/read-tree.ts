@@ -59,8 +59,9 @@ export interface ReadTreeOptions extends PlaceOptions {
    */
   readonly followLinks?: boolean | undefined;
   /**
-   * Called for each entry that cannot be read, as soon as the agent reports it; `result` has the first 100. Devices,
-   * FIFOs and sockets are reported with "EOPNOTSUPP". Older agents report at most 100, and only at the end.
+   * Called for each entry that cannot be read, as soon as the agent reports it. The first 100 of them are also in
+   * `result`. Devices, FIFOs and sockets are reported with "EOPNOTSUPP". Older agents report at most 100 entries, and
+   * only at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
 }
@@ -76,9 +77,10 @@ const READ: Names<ReadTreeOptions> = {
 type Part = NonNullable<ReadTreeResponse["part"]>;
 
 /**
- * The entries of a guest's directory and their content in one stream, as `readTree` yields them. Can be iterated once;
- * leaving the loop cancels the call. If a file became shorter, or cannot be read to its end, its content first yields
- * the bytes that there are and then throws GuestError (FILE_CHANGED); the iteration can continue with the next entry.
+ * The entries of a guest's directory and their content in one stream, as `readTree` yields them. Can be iterated only
+ * once; leaving the loop cancels the call. If a file became shorter or cannot be read to its end, its content first
+ * yields the bytes that could be read, and then throws GuestError (FILE_CHANGED). After that, the iteration can
+ * continue with the next entry.
  */
 export class TreeReading implements AsyncIterable<TreeEntry> {
   readonly #archive: ArchiveReading;
@@ -87,7 +89,7 @@ export class TreeReading implements AsyncIterable<TreeEntry> {
     this.#archive = archive;
   }
 
-  /** Result of the whole reading; undefined before the end. */
+  /** Result of reading the whole tree; undefined until the end. */
   get result(): TreeResult | undefined {
     return this.#archive.result;
   }
@@ -111,7 +113,7 @@ export class ArchiveReading implements AsyncIterable<ArchiveEntry> {
   readonly #path: GuestPath;
   readonly #options: ReadTreeOptions;
   #result: TreeResult | undefined;
-  /** A part that arrived before all bytes of the current file; it belongs to the next entry. */
+  /** A part that arrived although bytes of the current file are missing. It belongs to the next entry. */
   #held: Part | undefined;
   #reported = 0;
 
@@ -254,7 +256,7 @@ function checkedRest(item: TreeItem): number {
   return restOf(item, Number(item.size), item.data.length);
 }
 
-/** Discards the content that the caller has not read, because in the stream it precedes the next entry. */
+/** Skips the content that the caller has not read, because in the stream it comes before the next entry. */
 async function skipRest(pieces: AsyncGenerator<Piece>): Promise<void> {
   try {
     while ((await pieces.next()).done !== true);

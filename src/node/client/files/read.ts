@@ -23,7 +23,10 @@ export interface ReadOptions extends PlaceOptions {
 
 /** Options of `readFile`. */
 export interface ReadFileOptions extends ReadOptions {
-  /** Encoding of the content, such as "utf8", to read the file as text. Default: none, so that the content is bytes. */
+  /**
+   * Encoding of the content, such as "utf8". If it is given, the content is text. Default: none, so that the content is
+   * bytes.
+   */
   readonly encoding?: BufferEncoding | null | undefined;
 }
 
@@ -57,7 +60,8 @@ export class GuestReadStream extends Readable {
     checkOptions("the options of createReadStream()", options, READ);
     const opened = deferred<FileAttributes | undefined>();
     this.attributes = opened.promise;
-    // Handle the rejection here: a caller that ignores `attributes` gets the same error when it reads the content.
+    // Mark the rejection as handled: a caller that does not use `attributes` gets the same error when it reads the
+    // content.
     this.attributes.catch(() => undefined);
     this.#chunks = fileChunks(channel, path, options, opened);
   }
@@ -150,7 +154,7 @@ function receivedOf<Value>(
       if (stat !== undefined) opened?.resolve(attributesOf(stat));
       if (hole > 0n && !holes) throw untrue("a hole that was not requested");
       bytes += BigInt(data.length) + hole;
-      // Surplus bytes would corrupt the caller's file, or the next entry of an archive.
+      // Reject surplus bytes, because they would corrupt the caller's file, or the next entry of an archive.
       if (bytes > limitBytes) throw untrue(`more than the ${limitBytes} requested bytes`);
       return decode(chunk);
     },

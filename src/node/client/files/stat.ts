@@ -39,9 +39,12 @@ export function typeOf(type: TypeNumber): FileType {
 /** Attributes of an entry (message StatPathResponse, stat(2)). */
 export type FileAttributes = Omit<Plain<StatPathResponse>, "type" | "inode" | "linkTarget"> & {
   readonly type: FileType;
-  /** Inode number in decimal: 64 bits do not fit into a JavaScript number. */
+  /** Inode number as a decimal text, because a JavaScript number cannot express all numbers of 64 bits. */
   readonly inode: string;
-  /** Target of a symbolic link, from `lstat` and listings. The target is given as bytes, because it need not be UTF-8. */
+  /**
+   * Target of a symbolic link. It is present only in the results of `lstat` and of listings. It is given as bytes,
+   * because it need not be UTF-8.
+   */
   readonly linkTarget?: Buffer;
   /** Seconds since 1970 as a decimal text. Only set if Date cannot express the time. */
   readonly mtimeSeconds?: string;

@@ -13,7 +13,7 @@ export type TreeEntryType = "file" | "directory" | "symlink" | "hard-link";
  * before you request the next entry. A copy, such as `{ ...entry, name }`, can be passed to `writeTree`.
  */
 export interface TreeEntry {
-  /** "hard-link": a further name of an earlier file, which `linkTarget` names. */
+  /** Type of the entry. "hard-link" means a further name of an earlier file; `linkTarget` is that file's path. */
   readonly type: TreeEntryType;
   /** Path relative to the tree's root directory. Bytes that are not UTF-8 are replaced: see `rawName`. */
   readonly name: string;
@@ -24,7 +24,7 @@ export interface TreeEntry {
   /** User id of the owner. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
-  /** Size in bytes; 0 for everything but a file. */
+  /** Size in bytes. It is 0 for entries that are not files. */
   readonly size: number;
   readonly mtime: Date;
   /** Nanoseconds of `mtime` since its last full second. */
@@ -40,13 +40,13 @@ export interface TreeEntry {
    */
   readonly pieces: AsyncIterable<Piece>;
   /**
-   * Returns the whole content of a small file at once, if it has arrived with the entry. Use either this or `content`.
-   * A copy of the entry lacks it.
+   * Returns the whole content of a small file at once, if it has arrived together with the entry. Use either this or
+   * `content`, not both. Copying the entry with `{ ...entry }` does not copy this field.
    */
   readonly readAll?: (() => Buffer) | undefined;
 }
 
-/** An entry for `writeTree`. An entry of `readTree` is one, too. */
+/** An entry for `writeTree`. Every entry of `readTree` can be passed, too. */
 export interface NewTreeEntry {
   readonly type: TreeEntryType;
   /** Path relative to the tree's root directory. */
@@ -81,16 +81,19 @@ export interface NewTreeEntry {
   readonly sparse?: boolean | undefined;
   /** The content of a file; text is sent as UTF-8. Default: empty. */
   readonly content?: string | Uint8Array | AsyncIterable<Uint8Array | string> | undefined;
-  /** The same content with holes, as `readTree` provides it. */
+  /** The same content with its holes, in the form in which `readTree` provides it. */
   readonly pieces?: AsyncIterable<Piece> | undefined;
-  /** Returns the same content, as `readTree` provides it. */
+  /** Returns the same content at once, as `readAll` of an entry of `readTree` does. */
   readonly readAll?: (() => Buffer) | undefined;
 }
 
 /** Entries for `writeTree`. Synchronous iterables take less CPU time than asynchronous ones. */
 export type TreeEntries = Iterable<NewTreeEntry> | AsyncIterable<NewTreeEntry>;
 
-/** An entry of a tree as in an archive, which copies use. Its content must be read before the next entry is requested. */
+/**
+ * An entry of a tree in the form of an archive, which directory copies use. Its content must be read before the next
+ * entry is requested.
+ */
 export interface ArchiveEntry extends TarEntry {
   readonly type: TreeEntryType;
   readonly sparse?: boolean | undefined;
@@ -110,7 +113,7 @@ export interface LeftEntry {
    */
   readonly name: string;
   readonly rawName: Buffer;
-  /** Name of the errno, such as "ENOSPC". "EOPNOTSUPP": a device, FIFO or socket, which trees do not support. */
+  /** Name of the errno, such as "ENOSPC". "EOPNOTSUPP" means a device, FIFO or socket, which trees do not support. */
   readonly errno: string;
   /** True if the entry failed on the client's machine; undefined if it failed in the guest. */
   readonly local?: true;

@@ -20,7 +20,7 @@ import { ANSWERED, type UntilAnswered } from "./write.ts";
 
 /** Files up to this size are sent in the same message as their item. */
 const SMALL_BYTES = 64 * 1024;
-/** Limit on the bytes of a message, both with many items and with a part of a large file. */
+/** Limit on the size of a message, for messages with many items and for those with a part of a large file. */
 const MESSAGE_BYTES = 256 * 1024;
 const MESSAGE_ITEMS = 512;
 /** How long an entry may wait until more entries have arrived that fit into the same message. */
@@ -30,9 +30,9 @@ const NONE = new Uint8Array(0);
 type Step = IteratorResult<SentEntry | undefined, unknown>;
 
 /**
- * The entries of a tree. The iterator may yield undefined, which is not an entry, so that the sender can run the event
- * loop while the iterator skips entries. And if an entry has already arrived, the iterator may return it without a
- * promise, which takes less CPU time.
+ * The entries of a tree. The iterator may yield undefined in place of an entry, so that the sender can run the event
+ * loop while the iterator skips entries. If an entry has already arrived, the iterator may return it without a promise,
+ * which takes less CPU time.
  */
 export type SentEntries =
   | Iterable<SentEntry | undefined>
@@ -50,7 +50,7 @@ export type Write = (message: Buffer) => Promise<void | typeof ANSWERED>;
 export interface SenderParts {
   readonly write: Write;
   readonly orAnswer: UntilAnswered;
-  /** Whether the agent supports holes, and items that fail after their header was sent. */
+  /** Whether the agent supports holes, and messages about items that fail after their header was sent. */
   readonly takes: { readonly holes: boolean; readonly itemFailures: boolean };
   /** Called with an entry whose content cannot be read; sending continues with the others. If it throws, sending ends. */
   readonly onFailure: (entry: SentEntry, error: EntryError) => void;
@@ -59,7 +59,7 @@ export interface SenderParts {
 }
 
 /**
- * Thrown if an entry fails after its header was sent and the agent is too old for a message about that. The caller must
+ * Thrown if an entry fails after its header was sent, and the agent is too old to be informed of that. The caller must
  * start over without that entry.
  */
 export class Unsendable extends Error {
@@ -74,8 +74,8 @@ export class Unsendable extends Error {
 }
 
 /**
- * Sends the entries of a tree until the agent has sent its final answer. Does not wait for slow entries once the answer
- * is there.
+ * Sends the entries of a tree until the agent has sent its final answer. Once that answer has arrived, does not wait
+ * for slow entries any more.
  */
 export class TreeSender {
   readonly #parts: SenderParts;

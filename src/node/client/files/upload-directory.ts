@@ -35,8 +35,8 @@ import { sourceFailure } from "./write.ts";
 import { writeTree } from "./write-tree.ts";
 
 /**
- * Tolerance when modification times are compared. The agent rounds the time of a large file, because it sets it as a
- * floating-point number.
+ * Tolerance for comparing modification times. The agent sets the time of a large file as a floating-point number, and
+ * thereby rounds it.
  */
 const SAME_WITHIN_NS = 2_000n;
 const NS_PER_MS = 1_000_000n;
@@ -115,7 +115,7 @@ class Upload {
           local.reading[Symbol.dispose]();
           if (this.#filter?.failure !== undefined) throw this.#filter.failure.error;
           if (error instanceof GuestError && error.cause instanceof Unsendable) {
-            // Start over without the failed entry; files that are written already are skipped.
+            // Start over without the failed entry. Files that are already written are skipped.
             const { entry, failed } = error.cause;
             this.#left.add({ rawName: entry.name, errno: failed.errno, local: true });
           } else {
@@ -294,10 +294,10 @@ class Upload {
   }
 
   /**
-   * Names of the files that this call has written and that are unchanged. Comparing size and modification time is not
-   * enough: a rollback of the guest may have brought back the file of an earlier build with the same size and time. The
-   * guest's change time (ctime), which only its kernel sets, tells them apart: the earlier file was last changed before
-   * this call began.
+   * Names of the files that this call has written and that are still unchanged. Comparing size and modification time is
+   * not enough, because a rollback of the guest may have brought back the file of an earlier build with the same size
+   * and time. Such a file is recognised by its change time (ctime), which only the guest's kernel sets: it is earlier
+   * than the begin of this call.
    */
   async #stillThere(): Promise<ReadonlyMap<string, SentFile>> {
     this.#noteWritten();

@@ -16,24 +16,25 @@ import { isRefusal, isTransient } from "../errors/transient.ts";
 import { TimeLimit } from "../time-limit.ts";
 import { type GuestPath, PLACE, placeOf, type PlaceOptions } from "./path.ts";
 
-/** Options of `watch`. Options that Node's fs.watch has too have the same names. */
+/** Options of `watch`. Those that Node's fs.watch also has are named as in fs.watch. */
 export interface WatchOptions extends PlaceOptions, Pick<KeptOptions, "resume"> {
-  /** Watch all directories below it as well, including those that are created later. Default: false. */
+  /** Also watch all directories below the watched one, including those that are created later. Default: false. */
   readonly recursive?: boolean | undefined;
   /** Report only entries that match one of these glob patterns, such as "*.ts". Default: everything. */
   readonly names?: readonly string[] | undefined;
   /** Glob patterns of entries to ignore, and of directories not to watch, such as "node_modules". Default: none. */
   readonly ignore?: readonly string[] | undefined;
-  /** Watch file systems that are mounted below it as well. Default: false. */
+  /** Also watch file systems that are mounted below the directory. Default: false. */
   readonly crossMounts?: boolean | undefined;
 }
 
 /** A change in a watched directory. */
 export interface DirectoryEvent {
   /**
-   * Kind of the change. "closed": a file that was open for writing was closed. An entry that was moved here from
-   * elsewhere is "created"; one that was moved elsewhere is "removed". "ready": from now on everything is reported.
-   * "rescan": changes in this directory and below it may have been missed; list it again.
+   * Kind of the change. "created" and "removed" are also reported for entries that were moved into the watched
+   * directories from elsewhere, or out of them. "closed": a file that was open for writing was closed. "ready": from
+   * now on all changes are reported. "rescan": changes in this directory and below it may have been missed, so list it
+   * again.
    */
   readonly eventType: "ready" | "created" | "modified" | "closed" | "attributes" | "removed" | "moved" | "rescan";
   /**
@@ -58,7 +59,7 @@ const OPTIONS: Names<WatchOptions> = {
   crossMounts: true,
   resume: true,
 };
-/** Kinds that only newer agents know are treated as a "rescan" of their path. */
+/** Treat kinds that only newer agents know as a "rescan" of their path. */
 const EVENT_TYPES: Readonly<Partial<Record<WatchEventKind, DirectoryEvent["eventType"]>>> = {
   [WatchEventKind.CREATED]: "created",
   [WatchEventKind.MODIFIED]: "modified",
@@ -78,7 +79,7 @@ export interface WatchParts {
   readonly alwaysDials: boolean;
 }
 
-/** Yields the events of a directory, and reconnects as Files.watch says. Fails with GuestError. */
+/** Yields the events of a directory. Reconnects as described at Files.watch. Fails with GuestError. */
 export function watchDirectory(
   { channel, dial, alwaysDials }: WatchParts,
   path: GuestPath,

@@ -34,8 +34,8 @@ export interface WriteTreeOptions extends PlaceOptions {
    */
   readonly sync?: "all" | "none" | undefined;
   /**
-   * Called for each entry that fails, as soon as the agent reports it or its content cannot be read; `failures` of the
-   * result has the first 100. Older agents report at most 100, and only at the end.
+   * Called for each entry that fails, as soon as the agent reports it or its content cannot be read. The first 100 of
+   * them are also in `failures` of the result. Older agents report at most 100 entries, and only at the end.
    */
   readonly onFailure?: ((failure: LeftEntry) => void) | undefined;
   /** Called with the numbers of entries and bytes that the agent has written so far. */
@@ -54,9 +54,9 @@ export const WRITE_TREE: Names<WriteTreeOptions> = {
 };
 
 /**
- * Writes entries below a directory of the guest in one stream. Requests the first entry after the agent has opened the
- * directory, so that entries are not consumed if the agent refuses (an older agent with UNIMPLEMENTED). Rejects with
- * GuestError; if the iterator of the entries failed, its error is the cause.
+ * Writes entries below a directory of the guest in one stream. Requests the first entry only after the agent has opened
+ * the directory, so that no entry is consumed if the agent refuses the call (an older agent with UNIMPLEMENTED).
+ * Rejects with GuestError. If the iterator of the entries failed, its error is the cause.
  *
  * @param onSent called with each entry whose item is sent, in the order in which the agent counts entries as done
  */

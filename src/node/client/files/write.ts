@@ -21,21 +21,24 @@ const CHUNK_BYTES = 256 * 1024;
 
 /** Options of `writeFile`. */
 export interface WriteFileOptions extends PlaceOptions {
-  /** Permission bits. Default: 0o644 for a new file, and the bits of the replaced file otherwise. */
+  /** Permission bits. Default: the bits of the replaced file; 0o644 for a new file. */
   readonly mode?: number | undefined;
-  /** User id of the owner. Default: the workload's user for a new file, and the owner of the replaced file otherwise. */
+  /** User id of the owner. Default: the owner of the replaced file; for a new file, the workload's user. */
   readonly uid?: number | undefined;
   readonly gid?: number | undefined;
   /**
-   * Required size of the content. If it differs, the write fails with SIZE_MISMATCH. Default: the size of bytes or
-   * text; a stream may have any size.
+   * Required size of the content. If the content has another size, the write fails with SIZE_MISMATCH. Default: for
+   * bytes or text, their size; for a stream, any size.
    */
   readonly size?: number | undefined;
-  /** Required SHA-256 of the content. If it differs, the write fails with CHECKSUM_MISMATCH. Default: no check. */
+  /**
+   * Required SHA-256 of the content. If the content has another one, the write fails with CHECKSUM_MISMATCH. Default:
+   * no check.
+   */
   readonly sha256?: Uint8Array | undefined;
   /** Create missing parent directories. Default: false. */
   readonly parents?: boolean | undefined;
-  /** "wx": fail with ALREADY_EXISTS if the path exists. "w" (default): replace a file that exists. */
+  /** "w" (default): replace a file that exists. "wx": fail with ALREADY_EXISTS if the path exists. */
   readonly flag?: "w" | "wx" | undefined;
   /** Modification time. Default: now. */
   readonly mtime?: Date | undefined;
@@ -69,8 +72,8 @@ type Content = Uint8Array | string;
 export type FileSource = Content | AsyncIterable<Content> | ReadableStream<Content>;
 
 /**
- * Size and SHA-256 of the written content. The SHA-256 is empty with `skipSha256`, unless the agent is too old for that
- * option.
+ * Size and SHA-256 of the written content. With `skipSha256`, the SHA-256 is empty, unless the agent is too old for
+ * that option.
  */
 export type WriteFileResult = Plain<WriteFileResponse>;
 
@@ -81,13 +84,13 @@ export async function writeFile(
   content: FileSource,
   options: WriteFileOptions = {},
 ): Promise<WriteFileResult> {
-  // The agent needs fewer steps for a small file if it knows the size.
+  // Send the size if it is known, because the agent then needs fewer steps for a small file.
   const size = content instanceof Uint8Array ? content.length : sizeOfText(content);
   const header = headerOf(path, { ...options, size: options.size ?? size });
   encoded(WriteFileRequestSchema, { message: { case: "header", value: header } });
   const { requests, response } = channel.clientStream(GuestAgent.method.writeFile, options);
   const sent = send(requests, response, header, content).catch((error: unknown) => {
-    // Cancel the call. Otherwise the agent would store the partial content as the whole file.
+    // Cancel the call, because the agent would otherwise store the partial content as the whole file.
     cancelCall(requests);
     throw error;
   });
@@ -143,7 +146,10 @@ async function send(
   requests.end();
 }
 
-/** Yields the source's pieces until the agent answers. Does not wait for a slow source once the answer is there. */
+/**
+ * Yields the source's pieces until the agent answers. Once the answer has arrived, does not wait for a slow source any
+ * more.
+ */
 async function* taken(source: FileSource, orAnswer: UntilAnswered): AsyncGenerator<Uint8Array, void, undefined> {
   if (source instanceof Uint8Array || typeof source === "string") {
     yield bytesOf(source);

@@ -45,25 +45,25 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined;
   /**
    * Time limit of the whole call, in milliseconds from now. At the limit, the call fails with DEADLINE_EXCEEDED. For a
-   * command the limit covers only its start, for a tunnel only its opening. Default: Infinity, which means no limit.
+   * command, the limit covers only the start; for a tunnel, only the opening. Default: Infinity, which means no limit.
    */
   readonly requestTimeoutMs?: number | undefined;
   /**
-   * Wait until the agent can be reached instead of failing with UNAVAILABLE. Set `requestTimeoutMs` too, or the call
-   * may wait indefinitely.
+   * Wait until the agent can be reached, instead of failing with UNAVAILABLE. Set `requestTimeoutMs` as well, because
+   * the call may otherwise wait indefinitely.
    */
   readonly waitForReady?: boolean | undefined;
 }
 
 /**
- * Pauses before the second and third attempt of a repeatable call: long enough for an agent that is just replacing its
- * listener.
+ * Pauses before the second and third attempt of a call that may be repeated. They are long enough for an agent that is
+ * just replacing its listener.
  */
 const QUESTION_PAUSES_MS = [50, 250];
 
 const VERSION_HEADER = "svc-agent-version";
 
-/** Makes gRPC calls by generated method descriptors, each with the instance token. */
+/** Makes gRPC calls. Each method is given by its generated descriptor, and each call carries the instance token. */
 export class Channel {
   readonly #client: Client;
   readonly #link: Link;
@@ -102,7 +102,7 @@ export class Channel {
     return this.#liveness.calls;
   }
 
-  /** Whether `close` was called; then new calls fail. */
+  /** Whether `close` was called. If so, new calls fail. */
   get isClosed(): boolean {
     return this.#isClosed;
   }
@@ -120,7 +120,7 @@ export class Channel {
       pausesMs: QUESTION_PAUSES_MS,
       untilMs: performance.now() + requestTimeoutMs,
       signal,
-      // A retry after a connect timeout would take as long again.
+      // Do not retry after a connect timeout, because the retry would take as long again.
       isTransient: (error) => isLost(error) && error.code !== "CONNECT_TIMED_OUT",
     });
   }
@@ -302,9 +302,9 @@ interface Cancellable {
 }
 
 /**
- * Cancels a call in the next tick of the event loop. If a call is cancelled in the tick in which it was started,
- * grpc-js reports the cancellation and sends the call nevertheless. (ResolvingCall of 1.14 checks for it only before it
- * filters the metadata.)
+ * Cancels a call in the next tick of the event loop. If a call were cancelled in the tick in which it was started,
+ * grpc-js would report the cancellation, but send the call all the same. (ResolvingCall of 1.14 checks for a
+ * cancellation only before it filters the metadata.)
  */
 export function cancelCall(call: Cancellable): void {
   setImmediate(() => call.cancel());

@@ -88,7 +88,7 @@ const ALERT_WORDS: ReadonlyMap<string, string> = new Map([
   ["certificate required", "there is none"],
 ]);
 
-/** Why the agent refused the client's certificate, by the TLS alert; undefined for other errors. */
+/** Why the agent refused the client's certificate, according to the TLS alert; undefined for other errors. */
 function refusedCertificate(details: string): Cause | undefined {
   const alert = CERTIFICATE_ALERT.exec(unwrapped(details))?.[1];
   if (alert === undefined) return undefined;
@@ -99,7 +99,10 @@ function refusedCertificate(details: string): Cause | undefined {
   };
 }
 
-/** Start of the GOAWAY text of agents before 0.3.0, which sent no TLS alert; OpenSSL's reason follows. */
+/**
+ * Start of the text in the GOAWAY frame of agents before 0.3.0, which sent no TLS alert. The reason of OpenSSL follows
+ * it.
+ */
 const CERTIFICATE_REFUSED = "the client certificate is refused: ";
 
 /**
@@ -153,9 +156,9 @@ export function isUnconnected({ code, details }: ServiceError): boolean {
 }
 
 /**
- * Whether the call waited for a connection and was never sent (grpc-js 1.14, picker.ts and resolver-dns.ts), or the
- * server did not accept it. If an existing connection breaks, grpc-js uses other texts, even if reconnecting then
- * fails.
+ * Whether the server has certainly not processed the call: the call waited for a connection and was never sent (grpc-js
+ * 1.14, picker.ts and resolver-dns.ts), or the server did not accept it. If an existing connection breaks, grpc-js uses
+ * other texts, even if reconnecting fails after that.
  */
 export function isUnsent(error: ServiceError): boolean {
   const { code, details } = error;

@@ -29,8 +29,8 @@ export function received<I extends DescMessage, O extends DescMessage, Value>(
   return {
     next: () => values.next(),
     return: () => {
-      // `return` of a generator waits for its pending `next`, which may wait for the agent indefinitely: cancel the
-      // call first.
+      // Cancel the call first: `return` of a generator waits for its pending `next`, which may wait for the agent
+      // indefinitely.
       left.abort();
       // `return` of a generator that was never started does not run its `finally` block.
       reception.onEnd?.(failure("CANCELLED", "STREAM_LEFT", "the caller stopped reading the stream before its end"));

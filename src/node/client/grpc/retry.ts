@@ -3,12 +3,12 @@ import { messageOf } from "../../../shared/errors.ts";
 import { abortedError } from "../errors/errors.ts";
 import { publish } from "./tracing.ts";
 
-/** Pause before the second attempt; each further pause is twice the last. */
+/** Pause before the second attempt. Each further pause is twice as long as the one before. */
 const FIRST_PAUSE_MS = 50;
 
 /** Decides how often, how long and after which results to retry. */
 interface Retries<Value> {
-  /** Pauses between attempts; n pauses allow n + 1 attempts. */
+  /** The pauses between attempts. With n pauses there are at most n + 1 attempts. */
   readonly pausesMs: Iterable<number>;
   /** No further attempt begins after this time, which is a value of performance.now(). */
   readonly untilMs: number;

@@ -35,26 +35,26 @@ const LONGEST_PAUSE_MS = 1_000;
 
 /** Options of `restoreDuties`. */
 export interface DutiesOptions {
-  /** Number of bytes from the host's random generator to send. Default: 64. */
+  /** How many bytes from the host's random generator to send to the guest. Default: 64. */
   readonly entropyBytes?: number | undefined;
-  /** Send the host's time, so that the guest steps its clock to it. Default: true. */
+  /** Send the host's time, to which the guest then sets its clock. Default: true. */
   readonly hostTime?: boolean | undefined;
   /**
-   * Leave a frozen session frozen, if the caller will run the restore steps again, for example once it has written the
-   * guest's files. Default: false.
+   * Leave a frozen session frozen. Use this if you will run the restore steps again, for example after you have written
+   * files in the guest. Default: false.
    */
   readonly keepFrozen?: boolean | undefined;
   /**
-   * How long to try to reach the agent, which may not be running again yet, in milliseconds. Infinity means no limit.
-   * Default: 10 s.
+   * For how long to try to reach the agent, in milliseconds. The agent may not be running again yet. Infinity means no
+   * limit. Default: 10 s.
    */
   readonly reachTimeoutMs?: number | undefined;
   /**
-   * Time limit of each call with the restore steps, once the agent has been reached, in milliseconds. Default:
-   * Infinity, which means no limit.
+   * Time limit of each call that runs the restore steps, in milliseconds. It counts from when the agent has been
+   * reached. Default: Infinity, which means no limit.
    */
   readonly dutiesTimeoutMs?: number | undefined;
-  /** Time limit of everything together, in milliseconds from now. Default: Infinity, which means no limit. */
+  /** Time limit of the whole operation, in milliseconds from now. Default: Infinity, which means no limit. */
   readonly requestTimeoutMs?: number | undefined;
   /** Aborting cancels the calls in progress and ends the retries. */
   readonly signal?: AbortSignal | undefined;
@@ -93,7 +93,7 @@ export interface RestoredGuest {
 export type Dial = (areDutiesDone: boolean) => RestoredGuest | Promise<RestoredGuest>;
 
 /**
- * Has the agent of a restored guest run its restore steps, with fresh entropy and the current time. Retries while the
+ * Makes the agent of a restored guest run its restore steps, with fresh entropy and the current time. Retries while the
  * agent cannot be reached, or while its session is still frozen for a reason other than a refused spec file. Repeated
  * restore steps do no harm. Rejects with GuestError.
  */
@@ -216,23 +216,23 @@ export interface RestoreOutcome {
   /** Result of the first restore steps. */
   readonly duties: DutiesResult;
   /**
-   * The session had thawed before these restore steps: it ran with old randomness and time, and clones of it may have
-   * drawn the same random numbers.
+   * Whether the session had thawed by itself before these restore steps. If so, it ran with old random numbers and an
+   * old time, and clones of it may have drawn the same random numbers.
    */
   readonly thawedWithoutDuties: boolean;
   /**
-   * The second restore steps, run because the clock was still off by more than 50 ms; undefined if they were not
-   * needed.
+   * Result of the second restore steps, which were run because the clock was still off by more than 50 ms. Undefined if
+   * they were not needed.
    */
   readonly repeated: RepeatedDuties | undefined;
-  /** Host time after the answer to the last restore steps, in milliseconds since the epoch. */
+  /** The host's time after the answer to the last restore steps, in milliseconds since 1970. */
   readonly dutiesDoneMs: number;
   readonly hook: HookResult;
   readonly health: Health;
   readonly agentVersion: string | undefined;
   /**
-   * Guest time minus host time at the end, in milliseconds, by the quickest of three readings; its uncertainty is half
-   * of that reading's duration. NaN if the agent sends no time.
+   * Guest time minus host time at the end of the restore, in milliseconds. It comes from the quickest of three
+   * readings, and its uncertainty is half of that reading's duration. NaN if the agent sends no time.
    */
   readonly clockErrorMs: number;
   /** Problems of the restore; empty if there were none. */
@@ -260,10 +260,10 @@ export interface RestoreOptions extends DutiesOptions {
 const RESTORE: Names<RestoreOptions> = { ...DUTIES, hookTimeoutMs: true };
 
 /**
- * Does everything that a node agent must do after a restore. Runs the restore steps, and repeats them once if the clock
- * is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections, runs the
- * POST_RESTORE hook once and calls Health. Rejects with GuestError: SPEC_REFUSED if the session stays frozen because of
- * a spec file.
+ * Does everything that a node agent must do after a restore. First runs the restore steps, and repeats them once if the
+ * clock is still off by more than 50 ms. Then reconnects, because the restore steps close all other connections.
+ * Finally runs the POST_RESTORE hook once and calls Health. Rejects with GuestError; its code is SPEC_REFUSED if the
+ * session stays frozen because of a spec file.
  */
 export async function restoreSequence(dial: Dial, options: RestoreOptions = {}): Promise<RestoreOutcome> {
   checkOptions("the options of restoreSequence()", options, RESTORE);
@@ -326,7 +326,7 @@ async function finished(
     const outcome = { duties, thawedWithoutDuties, repeated, dutiesDoneMs, hook, ...last };
     return { ...outcome, agentVersion: client.agentVersion, warnings: [...warningsOf(outcome, options)] };
   } catch (error) {
-    // The restore steps have been run, so the error must not say that nothing was executed.
+    // Clear `retryable`: the restore steps have been run, so the error must not say that nothing was executed.
     throw error instanceof GuestError ? error.ofBegunCall() : error;
   } finally {
     client.close();

@@ -17,8 +17,8 @@ export interface HookOptions extends CallOptions {
   /** Time limit of the hook, in milliseconds; at most 10 min. Default: 30 s. */
   readonly timeoutMs?: number | undefined;
   /**
-   * "pre-snapshot" only: freeze the session after the hook, for at most this time, in milliseconds of guest time. The
-   * restore steps thaw it. Default: 0, no freeze.
+   * Only for "pre-snapshot": freeze the session after the hook, for at most this time, in milliseconds of guest time.
+   * The restore steps thaw the session. Default: 0, which means no freeze.
    */
   readonly freezeMs?: number | undefined;
 }
@@ -62,7 +62,7 @@ export class Snapshots {
     return this.#hook(number, options);
   }
 
-  /** Has the agent of a restored guest run its restore steps. `completeRestore` does this too. */
+  /** Makes the agent of a restored guest run its restore steps. `completeRestore` also does this. */
   async duties(options: DutiesCallOptions): Promise<DutiesResult> {
     checkOptions("the options of duties()", options, DUTIES);
     const { entropy, hostTime, keepFrozen, ...call } = options;
@@ -76,8 +76,8 @@ export class Snapshots {
   }
 
   /**
-   * Does everything that a host must do after it has restored the guest, with new connections: see `restoreSequence`.
-   * The restore steps close this client's connection; the client's next call reconnects.
+   * Does everything that a host must do after it has restored the guest: see `restoreSequence`. Uses new connections.
+   * The restore steps close this client's connection, and the client's next call reconnects.
    */
   completeRestore(options?: RestoreOptions): Promise<RestoreOutcome> {
     return this.#restore(options);

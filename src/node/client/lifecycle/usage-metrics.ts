@@ -83,8 +83,8 @@ export interface LabelledUsage {
 
 /**
  * Formats reports in the Prometheus text format (https://prometheus.io/docs/instrumenting/exposition_formats/), without
- * time stamps. Values that a guest does not report have no line. Pass the reports of several guests in one call: the
- * format allows the HELP and TYPE lines of a metric only once.
+ * time stamps. A value that a guest does not report has no line. Pass the reports of several guests in a single call,
+ * because the format allows the HELP and TYPE lines of a metric only once.
  *
  * @param usage the report of one guest, or the reports of several guests with labels that distinguish them
  * @param labels labels of every line, such as `{ node: "n1" }`

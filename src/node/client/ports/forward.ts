@@ -31,9 +31,9 @@ export interface ForwardOptions {
   /** Address to listen on. Default: "localhost", which is 127.0.0.1 and, where this machine has it, ::1. */
   readonly host?: string | undefined;
   /**
-   * Returns the current address and credentials, which a restore may change. Called when a connection fails and
-   * reconnecting may help (`isTransient`), and for each additional connection. Default: the client's address and
-   * credentials.
+   * Returns the current address and credentials, which a restore may have changed. Called for each additional
+   * connection, and when a connection fails and reconnecting may help (`isTransient`). Default: the client's address
+   * and credentials.
    */
   readonly connectOptions?: (() => ConnectOptions | Promise<ConnectOptions>) | undefined;
   /** Called for each connection that fails in the guest or on the way there. The forwarding continues. */
@@ -97,7 +97,8 @@ export async function forward(
   };
   const make = (): Server => createServer({ allowHalfOpen: true, noDelay: true, highWaterMark: QUEUE_BYTES }, accept);
   const { servers, port: bound } = await listening(make, listen, host);
-  // Without this listener, an error such as EMFILE of accept(2) would end this process. Open connections continue.
+  // Without this listener, an error such as EMFILE of accept(2) would end this process. With it, open connections
+  // continue.
   for (const server of servers)
     server.on("error", (error) =>
       onError?.(
@@ -191,8 +192,8 @@ async function onAddress(make: () => Server, listen: number, host: string, hint 
 }
 
 /**
- * Listens on both loopback addresses: `localhost` names both, and programs differ in which they try first (RFC 6761,
- * 6.3).
+ * Listens on both loopback addresses, because `localhost` stands for both, and programs differ in which one they try
+ * first (RFC 6761, 6.3).
  */
 async function onLoopback(make: () => Server, listen: number): Promise<Listening> {
   for (let tries = 1; ; tries += 1) {

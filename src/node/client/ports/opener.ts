@@ -6,7 +6,7 @@ import { isTransient } from "../errors/transient.ts";
 import { GuestTunnel } from "./tunnel.ts";
 
 /**
- * Limit on calls per connection; at the limit, new tunnels get another connection. The agent handles 128 calls per
+ * Limit on calls per connection. At the limit, a new tunnel gets another connection. The agent handles 128 calls per
  * connection (docs/agent/operations.md, Limits) and silently queues further ones. The remaining 16 are reserved for the
  * client's own calls, which never use another connection.
  */
@@ -24,13 +24,16 @@ interface Dials {
 }
 
 /**
- * Opens tunnels over one connection, and over additional ones when it is full. If opening a tunnel fails with a
- * transient error, replaces the first connection by a new one and tries once more.
+ * Opens tunnels over one connection, and over additional connections when that one is full. If opening a tunnel fails
+ * with a transient error, replaces the first connection and tries once more.
  */
 export class TunnelOpener {
   readonly #channel: RedialledChannel;
   readonly #dials: Dials;
-  /** Additional channels, with their number of open tunnels. A channel whose last tunnel closes is closed too. */
+  /**
+   * Additional channels, with the number of open tunnels of each. When the last tunnel of a channel closes, the channel
+   * is closed, too.
+   */
   readonly #more = new Map<Channel, number>();
   #dialling: Promise<void> | undefined;
   #adding: Promise<void> | undefined;
@@ -42,8 +45,8 @@ export class TunnelOpener {
   }
 
   /**
-   * Resolves with an open tunnel. Rejects with GuestError, with DEADLINE_EXCEEDED if no attempt has opened it within
-   * the time limit.
+   * Resolves with an open tunnel. Rejects with GuestError; its status is DEADLINE_EXCEEDED if no attempt has opened the
+   * tunnel within the time limit.
    */
   async open(target: number | string, signal: AbortSignal, requestTimeoutMs?: number): Promise<GuestTunnel> {
     const present = this.#channel.current;
@@ -69,7 +72,7 @@ export class TunnelOpener {
   async #opened(target: number | string, signal: AbortSignal, limit: TimeLimit): Promise<GuestTunnel> {
     const channel = await limit.within(this.#withRoom(), notRedialled, signal);
     const tunnel = new GuestTunnel(channel, target, { signal, requestTimeoutMs: limit.left() });
-    // The caller gets the error from `opened`.
+    // Ignore the error here, because the caller gets it from `opened`.
     tunnel.on("error", () => undefined);
     const others = this.#more.get(channel);
     if (others !== undefined) {
@@ -80,7 +83,7 @@ export class TunnelOpener {
     return tunnel;
   }
 
-  /** Returns a channel with room for another call; connects if there is none. */
+  /** Returns a channel with room for another call. Connects a new one if there is none. */
   async #withRoom(): Promise<Channel> {
     for (;;) {
       const channel = [this.#channel.current, ...this.#more.keys()].find((each) => each.calls < CALLS_PER_CONNECTION);

@@ -50,8 +50,8 @@ export class Ports {
 
   /**
    * Connects to a TCP port of the guest's loopback, or to the unix socket at an absolute path, as net.connect does
-   * locally. The stream fails with the agent's errors: nothing listens (PORT_REFUSED), no answer (PORT_UNREACHABLE),
-   * connection reset (PORT_RESET).
+   * locally. The stream fails with the agent's errors: PORT_REFUSED if nothing listens, PORT_UNREACHABLE if there is no
+   * answer, PORT_RESET if the connection is reset.
    */
   connect(target: number | string, options: CallOptions = {}): GuestTunnel {
     checkOptions("the options of connect()", options, CALL);
@@ -68,8 +68,8 @@ export class Ports {
   }
 
   /**
-   * Resolves once a process listens on a TCP port where `connect` can connect to it. The result also says from where
-   * else the port can be reached. Rejects with PORT_NOT_LISTENING at `timeoutMs`.
+   * Resolves once a process listens on a TCP port at an address that `connect` can reach. The result also says from
+   * where else the port can be reached. Rejects with PORT_NOT_LISTENING when `timeoutMs` has passed.
    */
   async waitFor(port: number, options: WaitForPortOptions = {}): Promise<PortWait> {
     checkOptions("the options of waitFor()", options, WAIT);
@@ -108,8 +108,8 @@ export class Ports {
   }
 
   /**
-   * Yields the ports that `list` returns, then each change, until the caller leaves the loop or the connection is lost.
-   * Restore steps close the connection, too.
+   * Yields the ports that `list` returns, and then each change, until the caller leaves the loop or the connection is
+   * lost. Restore steps also close the connection.
    */
   watch(options: CallOptions = {}): AsyncIterableIterator<PortChanges, undefined, undefined> {
     checkOptions("the options of watch()", options, CALL);

@@ -16,7 +16,7 @@ const METHOD = Tunnel.method.open;
 /** Limit on the data in one frame. The agent treats messages over 256 KiB as large. */
 const FRAME_BYTES = READ_BYTES;
 /**
- * If a write has more pieces than this, they are small, and copying them together is cheaper than sending each by
+ * If a write has more pieces than this, they must be small, so copying them together is cheaper than sending each by
  * itself.
  */
 const JOINED_PIECES = 16;
@@ -36,21 +36,27 @@ type FrameInit = NonNullable<MessageInitShape<typeof TunnelFrameSchema>["frame"]
  * GuestErrors. Each tunnel has its own call, so that a slow tunnel does not block others.
  */
 export class GuestTunnel extends Duplex implements Disposable {
-  /** Resolves once the connection in the guest is open. Rejects with GuestError. Earlier writes wait for it. */
+  /**
+   * Resolves once the connection in the guest is open. Rejects with GuestError. Bytes that are written earlier are sent
+   * then.
+   */
   readonly opened: Promise<void>;
   readonly #call: ClientDuplexStream<TunnelFrame, TunnelFrame>;
   /** Resolves when the call has ended: with its error, or with null if it succeeded. */
   readonly #over: Promise<GuestError | null>;
   readonly #opening = deferred<undefined>();
-  /** Bytes that may be sent now, in the agent's counting, which includes frame overhead. */
+  /** How many bytes may be sent now. Like the agent, this counts frame overhead as well. */
   #window = 0;
   #frames: DataFrames | undefined;
   /** Bytes that wait for the window, and the callback of their write. */
   #waiting: Buffer[] = [];
   #onSent = (): void => undefined;
-  /** The time limit that passed before the tunnel was open, so that the call was cancelled; otherwise undefined. */
+  /**
+   * The time limit at which the call was cancelled, because the tunnel was not open yet; undefined if that did not
+   * happen.
+   */
   #exceededMs: number | undefined;
-  /** Received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
+  /** Number of received bytes, including frame overhead, and how many of them have been returned to the agent's window. */
   #cameBytes = 0;
   #returnedBytes = 0;
 
@@ -61,8 +67,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   constructor(channel: Channel, target: number | string, options: CallOptions) {
     super({ writableHighWaterMark: WINDOW_BYTES });
     this.opened = this.#opening.promise;
-    // Until the tunnel is open, both `opened` and the `error` event report a failure, and the caller needs to handle
-    // only one of them: mark both as handled.
+    // Until the tunnel is open, a failure is reported both by `opened` and by the `error` event. The caller needs to
+    // handle only one of them, so mark both as handled.
     const ignore = (): void => undefined;
     this.on("error", ignore);
     this.opened.then(
@@ -110,8 +116,8 @@ export class GuestTunnel extends Duplex implements Disposable {
   }
 
   /**
-   * Corks the destination, because a frame arrives in parts of at most 16 KiB: all parts that arrive in one tick of the
-   * event loop are then written in one system call.
+   * Corks the destination, because a frame arrives in parts of at most 16 KiB. With this, all parts that arrive in one
+   * tick of the event loop are written in one system call.
    */
   override pipe<T extends NodeJS.WritableStream>(to: T, options?: { end?: boolean | undefined }): T {
     this.on("data", () => {
@@ -122,7 +128,7 @@ export class GuestTunnel extends Duplex implements Disposable {
     return super.pipe(to, options);
   }
 
-  /** Nothing to do: bytes arrive as the window allows. */
+  /** Nothing to do here, because bytes arrive as the window allows. */
   override _read(): void {}
 
   override _writev(written: { chunk: Buffer }[], done: () => void): void {

@@ -147,14 +147,12 @@ export function streamOf(call: unknown): ClientHttp2Stream | undefined {
 }
 
 /**
- * Once the server has ended the HTTP/2 stream of a call (RST_STREAM with NO_ERROR, RFC 9113, 8.1), discards everything
- * that is still written to the call. This happens, for example, if a command ends before it has read its input. Without
- * this, Node fails the write, and grpc-js 1.14 replaces the status OK by "Write error: write after end" and drops the
- * messages that were not read yet. Errors of writes are never needed, because the end of the stream says why a call
- * failed.
- *
- * Returns false if there is no stream yet, or if a different version of grpc-js keeps it elsewhere; then nothing
- * changes.
+ * Discards everything that is still written to a call after the server has ended the call's HTTP/2 stream (RST_STREAM
+ * with NO_ERROR, RFC 9113, 8.1). This happens, for example, if a command ends before it has read its input. Without
+ * this, Node would fail the write; grpc-js 1.14 would then replace the status OK by "Write error: write after end" and
+ * drop the messages that were not read yet. Errors of writes are not needed, because the end of the stream says why a
+ * call failed. Returns false, and changes nothing, if there is no stream yet, or if a different version of grpc-js
+ * keeps it elsewhere.
  */
 export function discardLateWrites(call: unknown): boolean {
   const stream = streamOf(call);

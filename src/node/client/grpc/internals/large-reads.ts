@@ -6,8 +6,8 @@ import type { Socket } from "node:net";
  */
 export const READ_BYTES: number = 192 * 1024;
 /**
- * Smaller reads are copied into buffers of their size, because a queue of mostly empty large buffers would use many
- * times the memory of its data.
+ * Reads that are smaller than this are copied into buffers of their own size. Otherwise a queue of large, mostly empty
+ * buffers would use many times the memory of its data.
  */
 const LARGE_BYTES = READ_BYTES / 4;
 /** Limit on free buffers that are kept: as many as a tunnel's queue can contain. */
@@ -23,9 +23,9 @@ interface OnRead {
 }
 
 /**
- * Makes accepted sockets read into large buffers that are used again. By default Node allocates a buffer for each read,
- * and the kernel acknowledges each read to the peer. Falls back to Node's own reads if a version of Node keeps `onread`
- * elsewhere.
+ * Makes accepted sockets read into large buffers, which are reused. By default Node allocates a new, smaller buffer for
+ * each read, and the kernel acknowledges each read to the peer. If a version of Node keeps `onread` elsewhere, Node's
+ * own reads are used.
  */
 export class LargeReads {
   readonly #free: ArrayBufferLike[] = [];

@@ -109,7 +109,8 @@ export async function attempt(endpoint: Endpoint, preface: Preface, limitMs: num
     const said = unlikeHttp2(first);
     if (said !== undefined)
       throw new AttemptError({ code: "NOT_AN_AGENT", message: `it does not speak HTTP/2: it sent ${said}` });
-    // If the stream has ended without any bytes, "readable" was emitted too. Wait for the reason of the end.
+    // If the stream has ended without any bytes, "readable" was emitted as well. In this case, wait for the reason of
+    // the end.
     if (first.length === 0) await failed;
     return current;
   } catch (error) {
@@ -185,7 +186,7 @@ function openCommand([program, ...args]: readonly [string, ...string[]]): Opened
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
     complaint = (complaint + text).slice(-COMPLAINT_CHARS);
   });
-  // If the pipe breaks, the program has ended, and its exit explains why.
+  // A broken pipe means that the program has ended. Its exit explains why, so ignore this error.
   child.stdin.on("error", () => undefined);
   child.stdout.on("data", (bytes: Buffer) => {
     if (!stream.push(bytes)) child.stdout.pause();

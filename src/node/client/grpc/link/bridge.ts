@@ -33,14 +33,15 @@ export class BridgeLink implements Link {
     const [program, ...args] = Array.isArray(bridge) ? (bridge as readonly string[]) : [];
     if (!program) throw invalidOption("bridge", "bridge must be a list with the command and its arguments");
     for (const [index, word] of [program, ...args].entries()) checkWord(word, "bridge", `bridge[${index}]`);
-    // The message must not have the value of a variable, which may be a secret.
+    // Do not print the value of the variable in the message, because it may be a secret.
     for (const [name, value = ""] of Object.entries(env ?? {})) checkWord(value, "env", `the value of ${name} in env`);
     this.#directory = privateDirectory();
     const path = join(this.#directory, "bridge.sock");
     this.target = `unix:${path}`;
     this.#server = createServer({ allowHalfOpen: true }, (socket) => {
-      // Until the agent answers, this is the failure to report. If an earlier command has ended, its failure is kept
-      // instead, because it is more specific: grpc-js soon starts the next command, which has printed little so far.
+      // The failure to report as long as the agent has not answered. If an earlier command has ended with a failure,
+      // keep that failure, because it says more: grpc-js starts the next command soon, and that one has printed little
+      // so far.
       this.#failure ??= `the bridge command ${program} does not answer`;
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;
@@ -75,7 +76,10 @@ function privateDirectory(): string {
   }
 }
 
-/** Grace period of a command after its connection has closed, before SIGTERM, and again before SIGKILL. */
+/**
+ * How long a command may continue after its connection has closed, before it gets SIGTERM, and after that, before it
+ * gets SIGKILL.
+ */
 const LEAVE_MS = 2_000;
 /** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
 const COMPLAINT_MS = 200;
@@ -133,7 +137,7 @@ function joinToCommand(
     first = Buffer.concat([first, bytes]);
     const said = unlikeHttp2(first);
     if (said !== undefined) {
-      // The command's message on standard error may arrive a moment later.
+      // Wait, because the command's message on standard error may arrive a moment later.
       bridge.stdout.off("data", receiveFirst).resume();
       const refuse = (): void => {
         tell(failureWords(command, `does not speak HTTP/2: it printed ${said}`, complaint), true);

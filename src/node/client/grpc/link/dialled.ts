@@ -17,8 +17,8 @@ const UNLIMITED_MS = 10_000;
 /** Longest delay that Node's timers accept. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 /**
- * Share of the client's connect timeout that is available for the attempts. The rest is a reserve, so that the reason
- * of a failure is known before that timeout.
+ * Share of the client's connect timeout that the attempts may use. The rest is a reserve, so that the reason of a
+ * failure is known before the timeout.
  */
 const SHARE_OF_LIMIT = 0.9;
 
@@ -73,8 +73,8 @@ export class DialledLink implements Link {
       const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
       this.#failure = { code: "ADDRESS_UNREACHABLE", message };
     });
-    // With `exclusive`, a worker of node:cluster binds the socket itself, and at once. Otherwise the primary process
-    // would bind it later.
+    // With `exclusive`, a worker of node:cluster binds the socket itself and immediately. Without it, the worker would
+    // send a request to the primary process, which would bind the socket later.
     this.#server.listen({ path, exclusive: true });
     this.#server.unref();
   }
@@ -117,7 +117,7 @@ export class DialledLink implements Link {
   }
 
   /**
-   * Returns a connection to the first endpoint that answers; undefined if none does, and then `#failure` has the
+   * Returns a connection to the first endpoint that answers. If none does, returns undefined, and `#failure` has the
    * reason.
    */
   async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
@@ -161,7 +161,7 @@ function summary(causes: readonly Cause[]): Cause | undefined {
   return last && { code: last.code, message: causes.map(({ message }) => message).join("; ") };
 }
 
-/** Pipes in both directions, and passes on EOF and backpressure. If one side breaks, destroys the other. */
+/** Pipes in both directions, and passes on EOF and backpressure. If one side breaks, destroys the other side. */
 function join(socket: Socket, stream: Duplex): void {
   stream.on("error", () => socket.destroy());
   stream.once("close", () => socket.destroy());

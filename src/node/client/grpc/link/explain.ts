@@ -33,7 +33,8 @@ export function explain({ address, to, tls }: DirectEndpoint, limitMs: number): 
     connection.on("goaway", (_code, _stream, reason?: Uint8Array) =>
       resolve(refusalOf(Buffer.from(reason ?? []).toString("utf8"))),
     );
-    // An agent that refuses the connection sends its GOAWAY frame before it answers a ping.
+    // The ping's answer means that the agent accepts the connection, because an agent that refuses it sends its GOAWAY
+    // frame first.
     connection.ping(() => resolve(undefined));
   };
   raw.on("error", (error) => resolve(failed(error)));

@@ -5,8 +5,9 @@ const SETTING_BYTES = 6;
 const QUOTED_BYTES = 100;
 
 /**
- * Returns the first line of a server, quoted, if the server does not speak HTTP/2. An HTTP/2 server begins with a
- * SETTINGS frame on stream 0 (RFC 9113, 3.4). Returns undefined if it does, or if there are too few bytes to decide.
+ * If the server does not speak HTTP/2, returns the first line that it has sent, quoted. Returns undefined if it speaks
+ * HTTP/2, or if there are too few bytes to decide. An HTTP/2 server begins with a SETTINGS frame on stream 0 (RFC 9113,
+ * 3.4).
  */
 export function unlikeHttp2(bytes: Buffer): string | undefined {
   if (bytes.length > 3 && bytes[3] !== SETTINGS) return quotedLine(bytes);

@@ -11,7 +11,7 @@ export interface Link {
   failure?(): Cause | undefined;
   /** Finds out within a time limit why there is no connection; undefined if connecting works or the reason is unknown. */
   explain?(limitMs: number): Promise<Cause | undefined>;
-  /** The address of the last connection, if there are several addresses. */
+  /** The address to which the client last connected, if it has several addresses. */
   inUse?(): string | undefined;
   /** Accepts no more connections; open ones continue. */
   close?(): void;
@@ -33,9 +33,10 @@ interface Credentials {
 /** Connects to an agent's TCP listener with mutual TLS, or to its vsock listener if that uses TLS. */
 export interface TcpOptions extends Credentials {
   /**
-   * `host:port`, with an IPv6 address in brackets; `vsock+unix:/path:port` for the unix socket of a VMM (Firecracker,
-   * Cloud Hypervisor) and a vsock port of its guest; `vsock:CID:port`, which requires socat. Or a list of addresses of
-   * one agent: the client tries them in order, and divides the remaining time equally among the remaining addresses.
+   * The agent's address: `host:port`, with an IPv6 address in brackets; or `vsock+unix:/path:port`, the unix socket of
+   * a VMM (Firecracker, Cloud Hypervisor) and a vsock port of its guest; or `vsock:CID:port`, which requires socat. A
+   * list of addresses of the same agent is also possible. The client then tries the addresses in order, and each
+   * attempt gets an equal share of the remaining time.
    */
   readonly address: string | readonly string[];
   /** Certificate of the authority that issued the agent's certificate, in PEM. */
@@ -45,12 +46,15 @@ export interface TcpOptions extends Credentials {
   /** The private key of the client's certificate, in PEM. */
   readonly keyPem: string | Uint8Array;
   /**
-   * The agent's own certificate. The client then accepts an expired certificate of an agent if its key is the key of
-   * this certificate. This is needed after a restore from a snapshot that is older than the agent's current
-   * certificate; use it only for the calls of a restore. Default: expired certificates are refused.
+   * The agent's own certificate. If it is given, the client accepts an expired certificate of an agent that has the
+   * same key. This is needed after a restore from a snapshot that is older than the agent's current certificate. Use it
+   * only for the calls of a restore. Default: expired certificates are refused.
    */
   readonly pinnedCertPem?: string | Uint8Array | undefined;
-  /** The name that the agent's certificate must contain, whatever the address is. Default: DEFAULT_SERVER_NAME. */
+  /**
+   * The name that the agent's certificate must contain. It does not depend on the address. Default:
+   * DEFAULT_SERVER_NAME.
+   */
   readonly serverName?: string | undefined;
 }
 
@@ -59,7 +63,7 @@ export interface TcpOptions extends Credentials {
  * connect.
  */
 export interface UnixSocketOptions extends Credentials {
-  /** `unix:` and the absolute path of the socket, a vsock address, or a list of addresses, as with TLS. */
+  /** `unix:` followed by the absolute path of the socket; or a vsock address or a list of addresses, as with TLS. */
   readonly address: string | readonly string[];
 }
 

@@ -21,16 +21,17 @@ const EVENTS: ReadonlyMap<connectivityState, "connecting" | "connected" | "faile
 ]);
 
 /**
- * Before version 26, Node's HTTP/2 could stop reading a connection whose peer resets it during a write, and would then
- * never see its end.
+ * Before version 26, Node's HTTP/2 could stop reading a connection that the peer resets during a write. Node then never
+ * noticed the connection's end.
  */
 const STOPS_READING = Number.parseInt(process.versions.node, 10) < 26;
 
 /**
- * Detects dead connections with calls in progress: 20 s without a received byte or an answer to three pings. grpc-js's
- * own keepalive is not usable: Node sends no pings on a connection that drains after GOAWAY, and the keepalive would
- * drop the calls on it. On such a connection this class sends SETTINGS instead, which the peer must acknowledge as well
- * (RFC 9113, 6.5.3). Also limits the time until a connection is ready, because grpc-js has no limit.
+ * Detects dead connections while they have calls in progress: a connection is dead if it has received no bytes for 20
+ * s, not even an answer to three pings. grpc-js's own keepalive is not used, because Node sends no pings on a
+ * connection that drains after a GOAWAY frame, and the keepalive would then drop the calls on it. On such a connection
+ * this class sends SETTINGS instead, which the peer must acknowledge as well (RFC 9113, 6.5.3). Also limits the time
+ * until a connection is ready, because grpc-js has no such limit.
  */
 export class Liveness {
   readonly connectTimeoutMs: number;
@@ -161,8 +162,9 @@ export class Liveness {
       this.#wasConnected = true;
       for (const timer of this.#sockets.values()) clearTimeout(timer);
       this.#sockets.clear();
-      // grpc-js reports the state just before it stores the connection, so the code below runs in a microtask, after
-      // that. The next check would be too late: by then grpc-js may have replaced the connection by a new one.
+      // grpc-js reports the state just before it stores the connection. So the code below runs in a microtask, when the
+      // connection is stored. It cannot wait for the next periodic check, because by then grpc-js may have replaced the
+      // connection.
       queueMicrotask(() => {
         for (const connection of connectionsOf(this.#client)) {
           if (!this.#connections.has(connection)) this.#connections.set(connection, { bytesRead: -1, quietChecks: 0 });

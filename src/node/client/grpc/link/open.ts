@@ -27,7 +27,7 @@ const DEFAULT_CONNECT_TIMEOUT_MS = 10_000;
 
 const OPTIONS: ChannelOptions = {
   "grpc-node.flow_control_window": FLOW_CONTROL_WINDOW_BYTES,
-  // The agent is dialled directly, whatever http_proxy says.
+  // Dial the agent directly, and ignore the variable http_proxy.
   "grpc.enable_http_proxy": 0,
   // Do not let grpc-js retry, because it could run a command twice. The class Channel repeats the calls that are safe
   // to repeat.
@@ -36,7 +36,8 @@ const OPTIONS: ChannelOptions = {
   // but never its credentials.
   "grpc.use_local_subchannel_pool": 1,
   "grpc.service_config_disable_resolution": 1,
-  // A sandbox boots in tens of milliseconds; the default pause of a second would be most of the wait.
+  // A sandbox boots in tens of milliseconds, so with the default pause of a second, most of the time would be spent
+  // waiting.
   "grpc.initial_reconnect_backoff_ms": 50,
   "grpc.max_reconnect_backoff_ms": 2_000,
 };
@@ -132,7 +133,7 @@ function tcpCredentials(context: SecureContext, options: ConnectOptions): Channe
 }
 
 const ADDRESS = /^(?:\[[\da-fA-F:.]+(?:%[\w.-]+)?\]|[^:/[\]\s]+):\d{1,5}$/;
-/** Path of a VMM's unix socket and vsock port of its guest; or CID and vsock port of a guest. */
+/** Either the path of a VMM's unix socket and the vsock port of its guest, or the CID and the vsock port of a guest. */
 const VSOCK_UNIX_ADDRESS = /^vsock\+unix:(\/.+):(\d{1,10})$/s;
 const VSOCK_ADDRESS = /^vsock:(\d{1,10}):(\d{1,10})$/;
 
@@ -171,7 +172,7 @@ function vsockEndpoint(address: string): Endpoint {
     throw invalidOption("address", `"${address}" is not an address; write ${forms}, port 1 to ${LAST_VSOCK_PORT}`);
   }
   if (path !== undefined) return { address, to: { path }, vsockPort };
-  // Node has no AF_VSOCK sockets, and this library has no native code, so socat connects.
+  // Connect with socat, because Node has no AF_VSOCK sockets and this library has no native code.
   return { address, to: { command: ["socat", "-", `VSOCK-CONNECT:${cid}:${vsockPort}`] } };
 }
 
@@ -198,7 +199,10 @@ function secureContext({ caPem, certPem, keyPem }: TcpOptions): ReturnType<typeo
   }
 }
 
-/** Rejects text that is not PEM: for an empty text Node would silently connect without the credential. */
+/**
+ * Rejects text that is not PEM, because with an empty text, for example, Node would silently connect without the
+ * credential.
+ */
 function pem(value: string | Uint8Array, name: string): Buffer {
   const isGiven = typeof value === "string" || value instanceof Uint8Array;
   const bytes = isGiven ? Buffer.from(value) : Buffer.alloc(0);

@@ -3,8 +3,8 @@ import type { Channel } from "../channel.ts";
 import { failure, GuestError } from "../../errors/errors.ts";
 
 /**
- * A channel for calls that outlive their connection. It is the client's channel at first; `renew` replaces it by a
- * channel of its own.
+ * A channel for calls that outlive their connection. At first it is the client's channel. `renew` replaces it by a
+ * channel that belongs to this object.
  */
 export class RedialledChannel {
   readonly #given: Channel;

@@ -7,8 +7,8 @@ const SCHEME = "zoned";
 const TARGET = /^\[(.+%.+)\]:(\d+)$/;
 
 /**
- * Resolves an IPv6 address with a zone, such as `[fe80::1%eth0]:7071`, to itself. The default resolver of grpc-js 1.14
- * parses the address as a URL, and URLs cannot contain a zone.
+ * Resolves an IPv6 address with a zone, such as `[fe80::1%eth0]:7071`. The result is the address itself. The default
+ * resolver of grpc-js 1.14 cannot be used, because it parses the address as a URL, and URLs cannot contain a zone.
  */
 class ZonedResolver implements experimental.Resolver {
   readonly #listener: experimental.ResolverListener;
