@@ -15,8 +15,8 @@ import type { Report } from "./sweep-report.ts";
 import type { NodeResources } from "./resources.ts";
 
 /**
- * Deadline of the first attempt to reach an agent. The deadline can be generous, because the attempt blocks others only
- * for the first half second (`Dials`), and a busy host may answer late.
+ * Deadline of the first attempt to reach an agent. It can be generous, because an attempt blocks other attempts only
+ * for its first half second (`Dials`). It should be generous, because an agent on a busy host may answer late.
  */
 const FIRST_ATTEMPT_MS = 10_000;
 /**
@@ -25,29 +25,30 @@ const FIRST_ATTEMPT_MS = 10_000;
  */
 const LATER_ATTEMPT_MS = 10_000;
 const LATER_PAUSE_MS = 5_000;
-/** How many silent agents are waited for concurrently. Each takes only a timer and a connection. */
+/** How many silent agents are waited for concurrently. Waiting for an agent takes only a timer and a connection. */
 const SILENT_AT_A_TIME = 256;
-/** How many POST_RESTORE hooks run concurrently. A hook uses the guest's CPU, and this process only waits for it. */
+/**
+ * How many POST_RESTORE hooks run concurrently. The limit can be high, because a hook uses the guest's CPU while this
+ * process only waits for it.
+ */
 const HOOKS_AT_A_TIME = 128;
 /**
- * How many restores are completed concurrently (connection, hook, Health) while this process is short of CPU time. With
- * more, all of them take so long that supervising them (`whileUp`) uses up the CPU time. If this process has CPU time
- * to spare, each restore keeps its permit only for a short time, so that long hooks do not delay other sandboxes.
+ * How many restores are completed concurrently (connection, hook and Health) while this process is short of CPU time.
+ * With more, each would take so long that supervising all of them (`whileUp`) would use up the CPU time. While this
+ * process has CPU time to spare, each restore keeps its permit only for a short time, so that long hooks do not delay
+ * other sandboxes.
  */
 const COMPLETED_AT_A_TIME = 16;
 const COMPLETION_MS = 250;
 
-/**
- * Whether a sandbox may be running while its session is frozen, or although its restore steps have not been carried
- * out.
- */
+/** Whether a sandbox may be running although its session is frozen or its restore steps have not been carried out. */
 export function mayBeFrozen(entry: JournalEntry): boolean {
   return entry.kind === "sandbox" && entry.phase === "ready" && entry.runEpochMs === undefined;
 }
 
 /**
- * Sorts sandboxes by the time until their sessions thaw, the shortest time first. Sandboxes that an older version froze
- * come first, because their time is not known.
+ * Sorts sandboxes by the time that is left until their sessions thaw, the shortest time first. For sandboxes that an
+ * older version froze, this time is not known, so they come first.
  */
 export function byTimeLeft(one: JournalEntry, other: JournalEntry): number {
   return thawsAtMs(one) - thawsAtMs(other);
@@ -57,7 +58,7 @@ function thawsAtMs(entry: JournalEntry): number {
   return (entry.kind === "sandbox" ? entry.thawsAtMs : undefined) ?? 0;
 }
 
-/** A sandbox whose restore steps are done, and its entry as it was then. */
+/** A sandbox whose restore steps are done, and its entry at the time when they were done. */
 interface Safe {
   readonly entry: SandboxEntry;
   readonly instance: Instance;
@@ -65,8 +66,8 @@ interface Safe {
 }
 
 /**
- * How many interrupted suspensions are waited for concurrently. The daemon may take up to 75 s for each, and is polled
- * four times a second.
+ * How many interrupted suspensions are waited for concurrently. Each may take the daemon up to 75 s, during which it is
+ * polled four times a second.
  */
 const ASKED_AT_A_TIME = 64;
 
@@ -80,10 +81,7 @@ const ASKED_AT_A_TIME = 64;
 export class Frozen {
   readonly #node: NodeParts;
   readonly #resources: NodeResources;
-  /**
-   * The entries as they were before the instances were listed. An entry that is still the same object has not changed
-   * since.
-   */
+  /** The entries from before the instances were listed. If an entry is still the same object, it has not changed since. */
   readonly #before: ReadonlyMap<string, JournalEntry>;
   readonly #report: Report;
   readonly #onDone: () => void;
@@ -112,8 +110,8 @@ export class Frozen {
   }
 
   /**
-   * Restores the sandboxes that answer soon, with the restore steps in the given order. This and the next two methods
-   * never reject: failures are in the report.
+   * Restores the sandboxes whose agents answer soon. Their restore steps begin in the given order. This method and the
+   * next two never reject, because failures are added to the report.
    */
   async quick(entries: readonly JournalEntry[]): Promise<void> {
     const begun: Promise<void>[] = [];
@@ -130,12 +128,15 @@ export class Frozen {
     await Promise.all(begun);
   }
 
-  /** Restores sandboxes that an earlier process asked the daemon to suspend, once the daemon has finished that. */
+  /**
+   * Restores sandboxes that the daemon is suspending for a process that has ended. Waits until each suspension is
+   * complete.
+   */
   async asked(entries: readonly JournalEntry[]): Promise<void> {
     await bounded(entries, ASKED_AT_A_TIME, ({ name }) => this.#attempt(name, undefined).whole);
   }
 
-  /** Restores the sandboxes that have not answered so far, or reports that they failed. */
+  /** Restores the sandboxes whose agents have not answered so far, or reports that they failed. */
   async silent(): Promise<void> {
     await bounded(this.#silent, SILENT_AT_A_TIME, async (name) => {
       await this.#one(name, async (sandbox, instance) => {
@@ -181,8 +182,8 @@ export class Frozen {
   }
 
   /**
-   * A sandbox and its instance as listed, if the instance ran then and no process has changed the entry since. If
-   * undefined, the caller must ask the daemon again.
+   * Returns a sandbox and its instance from the listing, if the instance was running in it and no process has changed
+   * the entry since. If undefined, the caller must ask the daemon again.
    */
   #listed(name: string): { readonly entry: SandboxEntry; readonly instance: Instance } | undefined {
     const entry = this.#node.journal.get(name);
@@ -210,8 +211,8 @@ export class Frozen {
   }
 
   /**
-   * Completes a restore after its restore steps, once all sandboxes are safe. If the entry has changed meanwhile, the
-   * restore steps are repeated.
+   * Completes a restore whose restore steps are done, once all sandboxes are safe. Repeats the restore steps if the
+   * entry has changed since.
    */
   async #rest(name: string, { entry, instance, done }: Safe): Promise<void> {
     await this.#areSafe;

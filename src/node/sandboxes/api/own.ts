@@ -4,8 +4,8 @@ import { SandboxError } from "../substrate/index.ts";
 type Known = DaemonParts;
 
 /**
- * Returns the entry of a sandbox. Rejects with NOT_FOUND; the error names the owner if another node has a sandbox of
- * that name.
+ * Returns the entry of a sandbox. Rejects with NOT_FOUND if there is none. If another node has a sandbox of that name,
+ * the error names that node.
  */
 export async function ownSandbox(node: Known, name: string): Promise<SandboxEntry> {
   const entry = node.journal.get(name);

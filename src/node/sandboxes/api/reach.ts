@@ -5,16 +5,16 @@ import { ownSandbox } from "./own.ts";
 
 /** The address and the credentials of a sandbox's agent. */
 export interface Reach {
-  /** HOST:PORT. */
+  /** Address of the agent, as HOST:PORT. */
   readonly address: string;
   /** Directory of the credentials, in the layout that `guestctl --credentials` expects. */
   readonly credentials: string;
 }
 
 /**
- * Finds the agent of a sandbox that is running and has run its restore steps. Rejects with SandboxError, whose remedy
- * says what to call next: NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or AGENT_UNREACHABLE if the instance has no
- * address.
+ * Finds the agent of a sandbox that is running and has run its restore steps. Rejects with SandboxError if that is not
+ * possible; its remedy says what to call next. The code is NOT_FOUND, WRONG_STATE, PAUSED, SOURCE_ASLEEP, or, if the
+ * instance has no address, AGENT_UNREACHABLE.
  */
 export async function reach(node: InstanceParts, name: string): Promise<Reach> {
   const entry = ready(await ownSandbox(node, name));

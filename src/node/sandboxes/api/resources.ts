@@ -32,14 +32,14 @@ export async function nodeResources({ substrate, nodeId }: DaemonParts): Promise
     substrate.volumes(tags),
   ]);
   const all = [
-    // Ingresses are first, because an ingress routes to its instance by name, and a later instance may get the same
-    // name.
+    // Ingresses come first: an ingress finds its instance by name, so it must not exist any more when a later instance
+    // gets the same name.
     ...ingresses.map((each) => ({ ...each, kind: "ingress", remove: () => substrate.deleteIngress(each.id) }) as const),
     ...instances.map((each) => ({ ...each, kind: "instance", remove: () => deleteInstance(substrate, each) }) as const),
     ...snapshots.map(
       (each) => ({ ...each, kind: "snapshot", remove: () => substrate.deleteSnapshot(each.id) }) as const,
     ),
-    // Volumes are last, because the daemon refuses to delete a volume that an instance uses.
+    // Volumes come last, because the daemon refuses to delete a volume that an instance uses.
     ...volumes.map((each) => ({ ...each, kind: "volume", remove: () => deleteVolume(substrate, each.id) }) as const),
   ];
   return {
@@ -70,8 +70,8 @@ export class KnownResources {
   }
 
   /**
-   * Whether an object has an entry. Check again right before a removal, because the entry may be newer than the
-   * listing.
+   * Whether an object has an entry. Call this again right before a removal, because the entry may have been added after
+   * the listing was made.
    */
   has({ kind, id, name }: Pick<TaggedResource, "kind" | "id" | "name">): boolean {
     const entries = this.#journal.all();

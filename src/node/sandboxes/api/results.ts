@@ -1,7 +1,7 @@
 import type { Awakening, SandboxEntry, SnapshotEntry } from "../state/index.ts";
 import type { InstanceState } from "../substrate/index.ts";
 
-/** A sandbox, as this node knows it. Operations require the phase "ready". */
+/** A sandbox, as this node knows it. Operations are possible only in the phase "ready". */
 export interface SandboxInfo extends SandboxEntry {
   /** State of the instance at the substrate; undefined if there is no instance. */
   readonly state: InstanceState | undefined;
@@ -9,9 +9,12 @@ export interface SandboxInfo extends SandboxEntry {
   readonly stateError?: string | undefined;
   /** When the credentials expire, as Unix time in milliseconds by the host's clock. Only `get` determines this. */
   readonly credentialsExpireMs?: number | undefined;
-  /** Why the agent has exited, as the guest reports it ("the workload ran out of memory"). Only `get` determines this. */
+  /**
+   * Why the agent has exited, in the guest's words, such as "the workload ran out of memory". Only `get` determines
+   * this.
+   */
   readonly endedBecause?: string | undefined;
-  /** HOST:PORT of the agent. */
+  /** Address of the agent, as HOST:PORT. */
   readonly address: string | undefined;
   /** Directory of the credentials, in the layout that `guestctl --credentials` expects. */
   readonly credentials: string;
@@ -19,9 +22,12 @@ export interface SandboxInfo extends SandboxEntry {
 
 /** Result of `snapshot`. */
 export interface SnapshotResult {
-  /** The new snapshot. `fork(snapshot.name)` creates a sandbox from it, `remove(snapshot.name)` removes it. */
+  /** The new snapshot. `fork(snapshot.name)` creates a sandbox from it, and `remove(snapshot.name)` removes it. */
   readonly snapshot: SnapshotEntry;
-  /** How the sandbox was resumed afterwards. Its warnings include NOT_FROZEN if the session could not be frozen. */
+  /**
+   * How the sandbox was resumed after the snapshot was taken. Its warnings include NOT_FROZEN if the session could not
+   * be frozen.
+   */
   readonly awakening: Awakening;
 }
 
@@ -32,7 +38,7 @@ export interface ForkResult {
   /** How the new sandbox was resumed. */
   readonly awakening: Awakening;
   /**
-   * How the source was resumed. Undefined if the source was not running, because it is a snapshot, or a sandbox in
+   * How the source was resumed. Undefined if the source was not running because it is a snapshot or a sandbox in
    * standby.
    */
   readonly source: Awakening | undefined;

@@ -4,16 +4,16 @@ import { bounded, type InstanceParts, type NodeParts, ready, type SandboxEntry }
 import { SandboxError, sandboxError } from "../substrate/index.ts";
 
 /**
- * How many rotations run concurrently. Each one uses 25 ms of CPU time to issue certificates, and then waits two
- * seconds for the agent.
+ * How many rotations run concurrently. Each one needs 25 ms of CPU time to issue certificates, and then two seconds in
+ * which it only waits for the agent.
  */
 const AT_A_TIME = 8;
 
 /** Which sandboxes get new credentials. */
 export interface RotateAllOptions {
-  /** Rotate only sandboxes whose credentials are older than this, in milliseconds. Default: all. */
+  /** Rotate only the credentials that are older than this, in milliseconds. Default: rotate all. */
   readonly olderThanMs?: number | undefined;
-  /** When aborted, no further rotation begins; those in progress are completed. */
+  /** When the signal is aborted, no further rotation begins. Those in progress are completed. */
   readonly signal?: AbortSignal | undefined;
   /** Called after each sandbox. Must not throw. */
   readonly onProgress?: ((progress: RotationProgress) => void) | undefined;
@@ -26,15 +26,15 @@ export interface RotationProgress {
   readonly failed: number;
 }
 
-/** Result of the rotation of many sandboxes, by their names. */
+/** Result of rotating the credentials of many sandboxes. Sandboxes are given by their names. */
 export interface RotationReport {
   readonly rotated: readonly string[];
   /**
-   * Sandboxes that are suspended or stopped. When such a sandbox is resumed, its credentials are renewed if they have
-   * expired.
+   * Sandboxes that were skipped because they are suspended or stopped. When such a sandbox is resumed, its credentials
+   * are renewed if they have expired.
    */
   readonly skipped: readonly string[];
-  /** Failed rotations. A repeated call continues them. */
+  /** Rotations that failed. If the call is repeated, they continue where they stopped. */
   readonly failed: readonly { readonly name: string; readonly code: string; readonly message: string }[];
 }
 
@@ -44,8 +44,8 @@ function issuedMs({ credentialsIssuedMs, createdMs }: SandboxEntry): number {
 }
 
 /**
- * Gives all running sandboxes of a node new credentials. If one rotation fails, the call does not reject; the report
- * has the failure.
+ * Gives all running sandboxes of a node new credentials. A rotation that fails does not make the call reject; its
+ * failure is in the report.
  */
 export async function rotateAll(
   node: NodeParts,
@@ -84,8 +84,8 @@ export async function rotateAll(
 }
 
 /**
- * Finds the sandboxes whose credentials expire within the given time, the soonest first. Reads all sandboxes'
- * certificates.
+ * Finds the sandboxes whose credentials expire within the given time, and sorts them so that the earliest expiry comes
+ * first. Reads the certificates of all sandboxes.
  */
 export async function expiring(
   { journal, credentials }: InstanceParts,

@@ -61,7 +61,7 @@ import { watch, type WatchOptions } from "./watch.ts";
 
 /** Credentials that expire within this time are listed in `status`. */
 const SOON_MS = 30 * 86_400_000;
-/** Limit on concurrent requests for single instances, which are sent for instances that a listing lacks. */
+/** Limit on concurrent requests for single instances. A listing may lack instances, and each is then requested. */
 const REQUESTS_AT_A_TIME = 16;
 
 /**
@@ -69,27 +69,28 @@ const REQUESTS_AT_A_TIME = 16;
  * missing.
  */
 export interface NodeStatus {
-  /** Whether egress policies are enforced. False, because the substrate accepts them without effect. */
+  /** Whether egress policies are enforced. Always false, because the substrate accepts such policies but ignores them. */
   readonly egressControl: false;
-  /** Whether a snapshot leaves the sandbox running. False, because the substrate suspends the sandbox for it. */
+  /** Whether a snapshot leaves the sandbox running. Always false, because this substrate suspends the sandbox. */
   readonly liveCheckpoint: false;
   readonly daemonVersion: string;
-  /** Features of each hypervisor that can be started, by name; empty if the daemon does not have /capabilities. */
+  /** Features of each hypervisor that can be started, by its name. Empty if the daemon does not have /capabilities. */
   readonly hypervisors: Readonly<Record<string, readonly string[]>>;
   /** Version of the daemon's API; undefined if the daemon does not report it. */
   readonly apiVersion: string | undefined;
   /** The hypervisor of sandboxes whose specification names none; undefined if the daemon does not report it. */
   readonly defaultHypervisor: string | undefined;
-  /** Whether the daemon has /capabilities. Without it, missing features show only when an operation fails. */
+  /** Whether the daemon has /capabilities. If not, a missing feature is noticed only when an operation fails. */
   readonly hasCapabilities: boolean;
   readonly capacity: Capacity;
-  /** Sandboxes whose credentials expire within 30 days, by the host's clock, the soonest first. */
+  /** Sandboxes whose credentials expire within 30 days by the host's clock. The earliest expiry comes first. */
   readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
 }
 
 /**
- * The sandboxes of one node: instances of the substrate with the agent inside, from their creation to their removal.
- * Operations on the same sandbox wait for each other, even across processes. Every method rejects with SandboxError.
+ * The sandboxes of one node. A sandbox is an instance of the substrate with the agent inside, from its creation to its
+ * removal. Operations on the same sandbox wait for each other, even across processes. Every method rejects with
+ * SandboxError.
  */
 export class Sandboxes {
   readonly #node: NodeParts;
@@ -106,7 +107,7 @@ export class Sandboxes {
     await loadSqlite();
   }
 
-  /** Opens the node's journal until `close`; other processes may have it open too. Sends no request. */
+  /** Opens the node's journal until `close` is called. Other processes may have it open, too. Sends no request. */
   static async open(options: NodeOptions): Promise<Sandboxes> {
     checkNodeId(options.nodeId);
     return new Sandboxes(nodeOf(options, await Journal.open(options.stateDirectory, options.readOnly === true)));
@@ -122,7 +123,7 @@ export class Sandboxes {
     }
   }
 
-  /** Requests the daemon's health and features and its host's resources. */
+  /** Requests the daemon's health and features and the resources of its host. */
   async status(): Promise<NodeStatus> {
     const { substrate } = this.#node;
     await asSandboxError(substrate.health());
@@ -141,18 +142,18 @@ export class Sandboxes {
     };
   }
 
-  /** Lists all images of the substrate, which all nodes share, with a next step for each that is not ready. */
+  /** Lists all images of the substrate, which all nodes share. Each image that is not ready has a next step. */
   async images(): Promise<readonly ImageInfo[]> {
     return imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonDirectory);
   }
 
-  /** Creates a sandbox and waits for its agent's Health. If a step fails, everything created so far is removed. */
+  /** Creates a sandbox and waits until its agent answers. If a step fails, everything created so far is removed. */
   async create(spec: SandboxSpec): Promise<SandboxInfo> {
     checkSpec(spec);
     return this.#info(await create(this.#node, spec));
   }
 
-  /** Returns a sandbox. If it is off, the console is searched for the reason (`endedBecause`). */
+  /** Returns a sandbox. If it is off, `endedBecause` is the reason that is found on its console. */
   async get(name: string): Promise<SandboxInfo> {
     const entry = await ownSandbox(this.#node, name);
     const credentialsExpireMs = await this.#node.credentials.expiryMs(name).catch(() => undefined);
@@ -181,38 +182,38 @@ export class Sandboxes {
   }
 
   /**
-   * Connects to a sandbox's agent; the caller closes the client. Rejects with WRONG_STATE while the restore steps of
-   * the sandbox are not done.
+   * Connects to a sandbox's agent. The caller must close the client. Rejects with WRONG_STATE while the restore steps
+   * of the sandbox are not done.
    */
   async connect(name: string): Promise<GuestClient> {
     const { address } = await this.reach(name);
     return connect({ address, ...(await asSandboxError(this.#node.credentials.client(name))) });
   }
 
-  /** A reader of all running sandboxes' usage, for example for Prometheus. The caller disposes of it. */
+  /** Returns a reader of all running sandboxes' usage, for example for Prometheus. The caller must dispose of it. */
   usageReader(): UsageReader {
     return new UsageReader(this);
   }
 
   /**
-   * Returns where a sandbox's agent answers, for other programs. If the agent cannot answer, the error names the
-   * command to run.
+   * Returns the address and credentials of a sandbox's agent, for other programs. If the agent cannot answer, the error
+   * says what to do.
    */
   reach(name: string): Promise<Reach> {
     return asSandboxError(reach(this.#node, name));
   }
 
   /**
-   * Runs PRE_SNAPSHOT, freezes the session until its restore steps, and suspends the sandbox to disk, even if the hook
-   * fails.
+   * Suspends a sandbox to disk. Before that, runs PRE_SNAPSHOT, whose failure does not end the operation, and freezes
+   * the session until its restore steps.
    */
   standby(name: string, options: SuspendOptions = {}): Promise<Suspension> {
     return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
   }
 
   /**
-   * Compares the keys, resumes the sandbox, and runs the restore steps, POST_RESTORE and Health. Undefined if the
-   * sandbox was stopped, and has been booted again.
+   * Compares the keys of a sandbox, resumes it, and runs the restore steps, POST_RESTORE and Health. Resolves with
+   * undefined if the sandbox was stopped and has been booted again.
    */
   resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
     return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
@@ -220,7 +221,7 @@ export class Sandboxes {
 
   /**
    * Gives a running sandbox a new certificate authority, certificates and token, and removes the old ones. Connections
-   * that use the old ones end within seconds. After a failure, call it again: it continues where it stopped.
+   * that use the old ones end within seconds. If the call fails, repeat it: it continues where it stopped.
    */
   async rotate(name: string): Promise<SandboxInfo> {
     return this.#info(await this.#alone("rotate", name, (entry) => rotate(this.#node, entry)));
@@ -231,7 +232,7 @@ export class Sandboxes {
     return asSandboxError(rotateAll(this.#node, options));
   }
 
-  /** Stops a sandbox; a warning says if its workload did not get its whole grace period. `resume` boots it again. */
+  /** Stops a sandbox; `resume` boots it again. A warning says if its workload did not get its whole grace period. */
   stop(name: string): Promise<Stopping> {
     return this.#alone("stop", name, (entry) => stop(this.#node, entry));
   }
@@ -259,9 +260,9 @@ export class Sandboxes {
   }
 
   /**
-   * Creates a running sandbox from another sandbox or a snapshot, with its own credentials and random numbers, and with
-   * the current time. A running source is suspended meanwhile, and then resumed with its restore steps. Resolves with
-   * the new sandbox, and with how it and its source were resumed.
+   * Creates a running sandbox from another sandbox or a snapshot. It has its own credentials and random numbers, and
+   * the current time. A running source is suspended for that time, and then resumed with its restore steps. Resolves
+   * with the new sandbox, and with how it and its source were resumed.
    */
   async fork(from: string, options: ForkOptions = {}): Promise<ForkResult> {
     const own = this.#newName(options.name, "sandbox");
@@ -294,7 +295,7 @@ export class Sandboxes {
     return warning === undefined ? made : { ...made, warning };
   }
 
-  /** A hint if all servers on the port listen on loopback addresses only, which the ingress cannot reach. */
+  /** Returns a hint if all servers on the port listen only on loopback addresses, which the ingress cannot reach. */
   async #loopbackOnly(name: string, port: number): Promise<string | undefined> {
     using client = await this.connect(name);
     const { ports } = await client.ports.list({ requestTimeoutMs: CALL_MS });
@@ -310,8 +311,8 @@ export class Sandboxes {
   }
 
   /**
-   * Removes a sandbox or a snapshot in any state, with its credentials and their volume. A volume that a fork uses
-   * remains.
+   * Removes a sandbox or a snapshot in any state, with its credentials and their volume. The volume is kept as long as
+   * a fork uses it.
    */
   remove(name: string): Promise<void> {
     return this.#node.operations.exclusive("remove", name, async () =>
@@ -319,12 +320,12 @@ export class Sandboxes {
     );
   }
 
-  /** Finishes or removes what earlier processes left unfinished. */
+  /** Finishes or removes everything that earlier processes left unfinished. */
   sweep(options: SweepOptions = {}): Promise<SweepReport> {
     return asSandboxError(sweep(this.#node, options));
   }
 
-  /** Lists what a sweep would work on now. Changes nothing. */
+  /** Lists what a sweep would finish or remove now. Changes nothing. */
   sweepPlan({ takeOver = false }: Pick<SweepOptions, "takeOver"> = {}): Promise<SweepPlan> {
     return asSandboxError(sweepPlan(this.#node, takeOver));
   }
@@ -358,7 +359,7 @@ export class Sandboxes {
     );
   }
 
-  /** Rejects a taken name at once, because two operations that waited for each other's names would deadlock. */
+  /** Throws for a name that is in use, because two operations that each wait for the other's name would deadlock. */
   #newName(wanted: string | undefined, prefix: string): string {
     const name = wanted ?? randomName(prefix);
     checkName(name);

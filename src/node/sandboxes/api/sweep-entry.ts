@@ -31,7 +31,7 @@ export function needsNoSweep(entry: JournalEntry, resources: NodeResources): boo
   return entry.runEpochMs !== undefined || (SLEEPS.has(instance.state) && entry.asleepBecause === undefined);
 }
 
-/** States of the instance in which a suspended sandbox needs nothing until it is resumed. */
+/** The states of an instance in which a suspended sandbox needs nothing before it is resumed. */
 const SLEEPS: ReadonlySet<string> = new Set(["Standby", "Stopped", "Shutdown"]);
 
 /**
@@ -46,8 +46,8 @@ export async function sweepEntry(
   const found = node.journal.get(name);
   if (found === undefined) return undefined;
   const entry = found.kind === "sandbox" && found.phase === "ready" ? await settled(node, found) : found;
-  // The process that requested this snapshot has ended, but the daemon has completed it. Keep it: it may be all that is
-  // left of its source.
+  // The process that requested this snapshot has ended, but the daemon has completed the snapshot. Keep it, because it
+  // may be all that is left of its source.
   const snapshot =
     entry.kind === "snapshot" && entry.phase === "creating" ? await madeSnapshot(node, entry) : undefined;
   if (entry.kind === "snapshot" && snapshot !== undefined) {

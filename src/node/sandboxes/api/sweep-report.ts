@@ -2,30 +2,34 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { Awakening, Warning } from "../state/index.ts";
 import { type Remedy, SandboxError, sandboxError } from "../substrate/index.ts";
 
-/** The result of a sweep, by names and ids. */
+/** The result of a sweep. Sandboxes, snapshots and objects are given by their names or ids. */
 export interface SweepReport {
   /**
-   * Removed entries: sandboxes and snapshots that were partly created or partly removed, or whose instance is gone, and
-   * hostnames that were partly published.
+   * Entries that were removed: sandboxes and snapshots that were only partly created or partly removed, or whose
+   * instance is gone, and hostnames that were only partly published.
    */
   readonly removed: readonly string[];
   /**
-   * Removed orphans: instances, snapshots, volumes and ingresses of this node without an entry in its journal, and
-   * volumes of older agents that no node uses.
+   * Orphans that were removed: instances, snapshots, volumes and ingresses of this node that have no entry in its
+   * journal, and volumes of older agents that no node uses.
    */
   readonly orphans: readonly string[];
-  /** Sandboxes that had run since a restore without their restore steps. The sweep has now run the restore steps. */
+  /**
+   * Sandboxes that had been running since a restore without having run their restore steps. The sweep has now run these
+   * steps.
+   */
   readonly awakened: readonly string[];
   /**
-   * Sandboxes whose session thawed by itself before its restore steps. They have run with the random numbers, the clock
-   * and the secrets of their source. The restore steps are done now, unless the sandbox is also in `failed`.
+   * Sandboxes whose session thawed by itself before its restore steps were run. Until the sweep, they ran with the
+   * random numbers, the clock and the secrets of their source. The sweep has now run the restore steps, unless the
+   * sandbox is also in `failed`.
    */
   readonly late: readonly string[];
-  /** Warnings about the sandboxes in `awakened`. `clockErrorMs` is the error that the warning CLOCK_OFF reports. */
+  /** Warnings about the sandboxes in `awakened`. In the warning CLOCK_OFF, `clockErrorMs` is the clock's error. */
   readonly warnings: readonly SweepWarning[];
   /** Snapshots that the daemon completed although the process that requested them had ended. */
   readonly completed: readonly string[];
-  /** The failures, with their reasons. The next sweep tries again. */
+  /** The failures, with their reasons. The next sweep tries these again. */
   readonly failed: readonly SweepFailure[];
 }
 
@@ -52,7 +56,7 @@ export class Report implements SweepReport {
   readonly completed: string[] = [];
   readonly failed: SweepFailure[] = [];
 
-  /** Runs one action of the sweep. Its failure is added to the report and stops nothing else. */
+  /** Runs one action of the sweep. If it fails, its failure is added to the report, and the sweep continues. */
   async attempt(name: string, action: () => Promise<void>): Promise<void> {
     try {
       await action();

@@ -23,7 +23,7 @@ import {
 
 /** Progress of a sweep. */
 export interface SweepProgress {
-  /** Entries and orphans that are finished, including those that failed. */
+  /** Number of entries and orphans that are finished, including those that failed. */
   readonly done: number;
   readonly total: number;
   readonly failed: number;
@@ -32,22 +32,22 @@ export interface SweepProgress {
 /** Options of `Sandboxes.sweep`. */
 export interface SweepOptions {
   /**
-   * Also remove objects of this node that another journal recorded. Use it if the node's old journal is lost. If two
-   * nodes share one id by mistake, this removes the sandboxes of the other node.
+   * Also remove objects of this node that were recorded in another journal. This is meant for a node whose old journal
+   * is lost. If two nodes have the same id by mistake, it removes the sandboxes of the other node.
    */
   readonly takeOver?: boolean | undefined;
   /** Called after each entry or orphan. Must not throw. */
   readonly onProgress?: ((progress: SweepProgress) => void) | undefined;
 }
 
-/** How many entries or orphans are finished or removed concurrently. Each takes a few requests to the daemon. */
+/** How many entries or orphans are worked on concurrently. Each needs a few requests to the daemon. */
 const AT_A_TIME = 16;
 
 /**
- * Runs restore steps that an earlier process left undone, in the order in which the sessions thaw. Then finishes or
- * removes the other incomplete entries, and removes orphans: objects with this node's tag but without an entry. An
- * object that is being created has an entry already, so it is kept. Rejects with SandboxError (NODE_ID_CONFLICT),
- * before it changes anything, if objects with this node's tag come from another journal.
+ * First runs restore steps that an earlier process left undone, in the order in which the sessions would thaw. Then
+ * finishes or removes the other incomplete entries. Finally removes orphans: objects that have this node's tag but no
+ * entry. An object that is just being created already has an entry, so it is kept. Rejects with SandboxError
+ * (NODE_ID_CONFLICT), before it changes anything, if objects with this node's tag come from another journal.
  */
 export async function sweep(node: NodeParts, { takeOver = false, onProgress }: SweepOptions): Promise<SweepReport> {
   const before = node.journal.all();
@@ -95,7 +95,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
         onDone();
       },
     );
-  // The sandbox itself is healthy; the daemon just lists it more than once.
+  // The sandbox itself is not affected: the daemon only lists it more than once.
   for (const instance of resources.instances.values())
     if ((instance.records ?? 1) > 1 && known.has({ ...instance, kind: "instance" }))
       report.fail(instance.name, orphanedRecords(instance));
@@ -104,11 +104,14 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
   return report.data;
 }
 
-/** The objects that a sweep would work on. */
+/** The sandboxes, snapshots and objects that a sweep would work on. */
 export interface SweepPlan {
-  /** Sandboxes that may be running without their restore steps. */
+  /** Sandboxes that may be running without having run their restore steps. */
   readonly restore: readonly string[];
-  /** Sandboxes and snapshots to finish or to remove: partly created, partly removed, or without their instance. */
+  /**
+   * Sandboxes and snapshots that a sweep would finish or remove, because they were only partly created or removed, or
+   * because their instance is gone.
+   */
   readonly unfinished: readonly string[];
   /** Resources of this node at the daemon that have no entry in the journal. */
   readonly orphans: readonly { readonly kind: string; readonly name: string; readonly id: string }[];
@@ -161,10 +164,10 @@ function conflict({ nodeId }: DaemonParts, foreign: readonly TaggedResource[]): 
 }
 
 /**
- * Removes agent volumes that are older than this node's and that no node uses. Tags show the use, because the daemon's
- * own check is not enough: it only refuses to delete volumes that an instance was created with, and it does not record
- * a fork's volumes (hypeman 8853445, lib/instances/create.go:444). Forks and snapshots share the credential volume of
- * their origin, and that volume's tag names the agent volume.
+ * Removes agent volumes that are older than this node's volume and that no node uses. Whether a volume is used is
+ * decided by tags. The daemon's own check is not enough, because it only refuses to delete volumes that an instance was
+ * created with, and does not record the volumes of a fork (hypeman 8853445, lib/instances/create.go:444). Forks and
+ * snapshots share the credential volume of their origin, and the tag of that volume names the agent volume.
  */
 async function sweepAgents(node: InstanceParts, report: Report): Promise<void> {
   for (const id of await node.agents.older()) {
@@ -181,11 +184,12 @@ async function isAgentUsed({ journal, substrate }: DaemonParts, id: string): Pro
   return users.flat().length > 0;
 }
 
-/** Removes credential directories without an entry in the journal. */
+/** Removes credential directories that have no entry in the journal. */
 async function sweepCredentials(node: InstanceParts, report: Report): Promise<void> {
   const owned = new Set(node.journal.all().flatMap((entry) => directoriesOf(entry)));
   for (const name of await node.credentials.names()) {
-    // Check again: the entry may have been added since. An entry is always written before its directories.
+    // Check the journal again, because the entry may have been added meanwhile. An entry is always written before its
+    // directories.
     if (owned.has(name) || node.journal.all().some((entry) => directoriesOf(entry).includes(name))) continue;
     await report.attempt(name, () => node.credentials.remove(name));
   }

@@ -2,11 +2,11 @@ import { messageOf } from "../../../shared/errors.ts";
 import type { GuestClient, GuestUsage } from "../../client/index.ts";
 import { bounded } from "../state/index.ts";
 
-/** How many agents are asked concurrently. */
+/** How many agents are called concurrently. */
 const QUESTIONS_AT_A_TIME = 16;
 /**
- * Deadline for one agent's answer, which includes the time to connect. Prometheus gives a whole scrape 10 s, so one
- * silent agent must not use all of it.
+ * Deadline for the answer of one agent, including the time to connect. Prometheus allows 10 s for a whole scrape, so
+ * one silent agent must not use all of that.
  */
 const ANSWER_MS = 4_000;
 
@@ -39,8 +39,8 @@ export interface UsageSources {
 export class UsageReader implements Disposable {
   readonly #sources: UsageSources;
   /**
-   * Connections by sandbox name. Their address shows whether they are outdated, because a resumed sandbox has a new
-   * address.
+   * Connections by sandbox name, each with its address. If the sandbox now has another address, because it was resumed,
+   * the connection is outdated.
    */
   readonly #clients = new Map<string, { readonly address: string | undefined; readonly client: GuestClient }>();
   #reading: Promise<readonly SandboxUsage[]> | undefined;
@@ -50,8 +50,8 @@ export class UsageReader implements Disposable {
   }
 
   /**
-   * Reads the usage, in the order of the sandboxes' creation. Concurrent calls share one reading. Rejects with
-   * SandboxError if the sandboxes cannot be listed.
+   * Reads the usage of all running sandboxes, in the order in which they were created. Concurrent calls share one
+   * reading. Rejects with SandboxError if the sandboxes cannot be listed.
    */
   read(): Promise<readonly SandboxUsage[]> {
     this.#reading ??= this.#read().finally(() => {
@@ -82,7 +82,8 @@ export class UsageReader implements Disposable {
       this.#clients.set(name, { address, client });
       return { name, usage: await client.usage({ requestTimeoutMs: ANSWER_MS }), error: undefined };
     } catch (error) {
-      // The next reading connects again, with the address and the credentials that are valid then.
+      // Close the connection. The next reading connects again, with the address and the credentials that are then
+      // valid.
       this.#drop(name);
       return { name, usage: undefined, error: messageOf(error) };
     }

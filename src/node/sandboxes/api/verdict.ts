@@ -1,7 +1,7 @@
 import type { Health } from "../../client/index.ts";
 import type { SandboxEntry } from "../state/index.ts";
 
-/** An action that is due for a sandbox, and its reason. */
+/** An action that should be carried out on a sandbox now, and the reason for it. */
 export interface Verdict {
   readonly action: "standby" | "stop" | "remove";
   readonly because: string;
@@ -14,8 +14,8 @@ type Stamps = Pick<
 >;
 
 /**
- * Decides by an answer of Health which action is due. The answer's timestamps are by the guest's clock; they are
- * converted to the host's clock, which `runEpochMs` uses, with the current difference of the clocks. The workload's
+ * Decides from an answer of Health which action is due. The answer has timestamps of the guest's clock. They are first
+ * converted to the host's clock, which `runEpochMs` uses, by the current difference between the clocks. The workload's
  * idle declaration counts if it is later than both `runEpochMs` and the last user activity. For the TTL, `runEpochMs`
  * counts as activity.
  */

@@ -5,7 +5,7 @@ import type { Instance } from "../substrate/index.ts";
 import { running, type WatchEvent, Watcher } from "./watcher.ts";
 
 const DEFAULT_POLL_MS = 5_000;
-/** Limit on checks per second, of all sandboxes together. A check takes 0.5 to 1 ms of this thread. */
+/** Limit on the checks per second of all sandboxes together. A check takes 0.5 to 1 ms of this thread. */
 const MOST_A_SECOND = 100;
 /**
  * Checks that are due within this time are made together, because each turn of the event loop has a fixed cost, which
@@ -48,9 +48,9 @@ export async function watch(node: NodeParts, options: WatchOptions): Promise<voi
 }
 
 /**
- * Checks each sandbox once, spread evenly over the interval. If all were checked at the same moment, this thread would
- * need seconds for their connections and answers. After a round that took too long, no extra round is made to catch
- * up.
+ * Checks each sandbox once. The checks are spread evenly over the interval: if all began at the same moment, this
+ * thread would need seconds for their connections and answers. If a round has taken too long, no extra round is made to
+ * catch up.
  */
 async function round(
   node: NodeParts,
@@ -77,8 +77,8 @@ async function round(
 }
 
 /**
- * Lists the instances of this node in one request. Undefined if only few watchers need a connection, or if the request
- * fails: then each watcher requests its own instance.
+ * Lists the instances of this node in one request. Undefined if only a few watchers need a connection, or if the
+ * request fails. In these cases, each watcher requests its own instance.
  */
 async function listedFor(
   node: NodeParts,

@@ -12,10 +12,10 @@ const CALL_MS = 5_000;
 const DIAL_MS = 10_000;
 /** Pause before the second attempt to reach a sandbox that did not answer. */
 const CONFIRM_PAUSE_MS = 100;
-/** Limit on the rounds of the watch in which a failing sandbox is skipped. The number doubles with each failure. */
+/** Limit on the number of rounds in which a failing sandbox is skipped. That number doubles with each failure. */
 const MOST_ROUNDS_OUT = 8;
 
-/** An observation or action of the watch. */
+/** An event of the watch: what it has noticed or done. */
 export interface WatchEvent {
   readonly name: string;
   /**
@@ -26,25 +26,25 @@ export interface WatchEvent {
   readonly message: string;
 }
 
-/** The entry of a running sandbox whose restore steps are done; undefined for any other. */
+/** Returns the entry if it is that of a running sandbox whose restore steps are done; otherwise undefined. */
 export function running(entry: JournalEntry | undefined): SandboxEntry | undefined {
   if (entry?.kind !== "sandbox" || entry.phase !== "ready" || entry.runEpochMs === undefined) return undefined;
   return entry;
 }
 
-/** Checks one sandbox repeatedly, over one connection as long as it works. */
+/** Checks one sandbox repeatedly. Uses the same connection as long as it works. */
 export class Watcher {
   readonly #node: NodeParts;
   readonly #name: string;
   readonly #onEvent: (event: WatchEvent) => void;
   #client: GuestClient | undefined;
   /**
-   * Whether the agent has answered on this connection. A connection that is still being established is kept for the
+   * Whether the agent has answered on this connection. If the connection is still being established, it is kept for the
    * next check.
    */
   #hasAnswered = false;
   #isReachable = true;
-  /** Aborts the requests of a check, but never an action. */
+  /** Aborts the requests of a check. It never aborts an action. */
   readonly #end = new AbortController();
   /** Number of consecutive failures, and in how many further rounds the sandbox is skipped because of them. */
   #failures = 0;
@@ -76,7 +76,7 @@ export class Watcher {
     this.#checking = this.#check(known).finally(() => (this.#checking = undefined));
   }
 
-  /** Closes the connection. Returns false while a check is running, which may connect again. */
+  /** Closes the connection. Returns false if a check is running, because that check may connect again. */
   close(): boolean {
     this.#client?.close();
     this.#client = undefined;
@@ -84,7 +84,7 @@ export class Watcher {
     return this.#checking === undefined;
   }
 
-  /** Ends the checks. If an action is in progress, waits until it is completed; a pending request is aborted. */
+  /** Ends the checks. Aborts a pending request, but waits until an action in progress is completed. */
   async end(): Promise<void> {
     this.#end.abort();
     await this.#checking;
@@ -96,15 +96,15 @@ export class Watcher {
       if ((await this.#verdict(known)) !== undefined)
         await this.#node.operations.exclusive("watch", this.#name, () => this.#act());
     } catch (error) {
-      // Another process works on the sandbox; the next check decides again.
+      // Do nothing, because another process works on the sandbox. The next check will decide again.
       if (error instanceof SandboxError && error.code === "SANDBOX_BUSY") return;
       this.#report("failed", messageOf(sandboxError(error)));
     }
   }
 
   /**
-   * Carries out the action that is due. Decides again once this process holds the sandbox's lock, because the sandbox's
-   * user may have become active meanwhile.
+   * Carries out the action that is due. Once this process has the sandbox's lock, checks again whether it is still due,
+   * because the user may have become active meanwhile.
    */
   async #act(): Promise<void> {
     const verdict = await this.#verdict();
@@ -135,8 +135,8 @@ export class Watcher {
   }
 
   /**
-   * Requests Health, a second time if necessary. Undefined if the agent does not answer, or the sandbox was suspended
-   * or removed meanwhile.
+   * Calls Health, a second time if necessary. Resolves with undefined if the agent does not answer, or if the sandbox
+   * was suspended or removed meanwhile.
    */
   async #health(entry: SandboxEntry, known: Instance | undefined): Promise<Health | undefined> {
     const isSame = (): boolean => running(this.#node.journal.get(this.#name))?.runEpochMs === entry.runEpochMs;
@@ -151,8 +151,8 @@ export class Watcher {
       } catch (error) {
         failure = error;
       }
-      // After a timeout the connection is kept, because it may still be opening. After any other failure it is closed,
-      // because the address may be outdated.
+      // After a timeout the connection is kept, because it may still be on its way. After any other failure it is
+      // closed, because its address may be outdated.
       if (!isLate(failure)) this.close();
       if (!isSame() || this.#end.signal.aborted) return undefined;
       await pause(CONFIRM_PAUSE_MS);
@@ -182,7 +182,7 @@ export class Watcher {
   }
 }
 
-/** Whether a call timed out. That may also happen because this host is busy. */
+/** Whether a call timed out. The cause may also be that this host is busy. */
 function isLate(error: unknown): boolean {
   return error instanceof GuestError && error.status === "DEADLINE_EXCEEDED";
 }

@@ -3,8 +3,8 @@ import { CredentialsError } from "../../credentials/index.ts";
 import { messageOf } from "../../../shared/errors.ts";
 
 /**
- * The default next step of each error code; undefined if each message contains its own. The contract defines the first
- * four codes.
+ * The default next step for each error code. Undefined if every message of that code has its own next step. The
+ * contract defines the first four codes.
  */
 export const SANDBOX_NEXT_STEPS = {
   CAPABILITY_MISSING: undefined,
@@ -51,7 +51,7 @@ export const SANDBOX_NEXT_STEPS = {
 /** Stable code of a failed operation, for programs. */
 export type SandboxCode = keyof typeof SANDBOX_NEXT_STEPS;
 
-/** Longest excerpt of the daemon's answer in a message. */
+/** Limit on the excerpt of the daemon's answer that a message contains. */
 const EXCERPT_CHARACTERS = 300;
 
 /** OAuth scopes that the node's token requires (hypeman 8853445, lib/scopes/scopes.go:203-290). */
@@ -60,14 +60,14 @@ const SCOPES =
   "volume:read volume:write volume:delete ingress:read ingress:write ingress:delete";
 
 /**
- * The next step about orphaned records with a duplicate id, which interrupted forks leave. Only the daemon's operator
- * can remove them.
+ * The next step for orphaned records with a duplicate id, which interrupted forks leave. Only the daemon's operator can
+ * remove such records.
  */
 export const ORPHANED_RECORDS_STEP: string =
   "a daemon that was killed while it forked a snapshot leaves such a record, which only the daemon's operator can remove: stop the daemon, " +
   "delete each directory of guests/ in its data directory whose metadata.json has an id other than the directory's name, and start the daemon again";
 
-/** Next steps that name calls or options of this library. `name` is a sandbox or snapshot. */
+/** Next steps that name calls or options of this library. `name` is that of a sandbox or snapshot. */
 const REMEDIES = {
   resume: (name: string) => `first: sandboxes.resume("${name}")`,
   start: (name: string) => `boot it again: sandboxes.resume("${name}")`,
@@ -85,8 +85,8 @@ const REMEDIES = {
 } as const;
 
 /**
- * A next step in a form that programs can translate. guestctl, for example, names its own commands instead of the
- * library's calls.
+ * A next step in a form that programs can express in their own terms. For example, guestctl names its own commands in
+ * place of the library's calls.
  */
 export interface Remedy {
   readonly kind: keyof typeof REMEDIES;
@@ -95,15 +95,15 @@ export interface Remedy {
 }
 
 interface ErrorDetails {
-  /** What to do next. Default: the next step of the remedy, or else of the code. */
+  /** What to do next. Default: the next step of the remedy if there is one, otherwise that of the code. */
   readonly nextStep?: string | undefined;
   readonly remedy?: Remedy | undefined;
   readonly consoleTail?: readonly string[] | undefined;
 }
 
 /**
- * The only error that this library's operations throw. Everything that the failed operation created is removed, now or
- * by the next sweep.
+ * The only kind of error that this library's operations throw. Everything that the failed operation created is removed,
+ * either at once or by the next sweep.
  */
 export class SandboxError extends Error {
   override readonly name = "SandboxError";
@@ -147,7 +147,7 @@ export function statusOf(error: unknown): number | undefined {
   return typeof status === "number" ? status : undefined;
 }
 
-/** Returns undefined if the error says that several records matched a lookup; throws any other error. */
+/** Returns undefined if the error says that a lookup matched several records. Throws any other error. */
 export function ifAmbiguous(error: unknown): undefined {
   if (codeOf(error) !== "ambiguous") throw error;
 }
@@ -196,15 +196,15 @@ export function substrateError(error: unknown, url: string): SandboxError {
 }
 
 function substrateCode(status: number, code: unknown, text: string): SandboxCode {
-  // See cmd/api/api/instances.go:358 and volumes.go:148. A fork of a snapshot answers "conflict" for every reason, so
-  // only the text distinguishes the reasons.
+  // If a fork of a snapshot fails, the code is "conflict" for every reason, so only the text tells the reasons apart
+  // (cmd/api/api/instances.go:358 and volumes.go:148).
   if (code === "name_conflict" || code === "already_exists") return "ALREADY_EXISTS";
   if (code === "conflict" && text.includes("already exists")) return "ALREADY_EXISTS";
   // This code means that several records have the same id or name (cmd/api/api/resolvers.go:111).
   if (code === "ambiguous") return "LEFT_BEHIND";
   if (code === "image_not_ready") return "IMAGE_NOT_READY";
-  // See cmd/api/api/ingress.go:54-90 of hypeman 8853445. It reports a port that is in use as config_validation_failed
-  // (lib/ingress/manager.go:372).
+  // For a port that is in use, the daemon reports config_validation_failed (lib/ingress/manager.go:372). The other
+  // codes are in cmd/api/api/ingress.go:54-90 of hypeman 8853445.
   if (code === "hostname_in_use") return "HOSTNAME_IN_USE";
   if (code === "config_validation_failed" || code === "port_in_use") return "INGRESS_NOT_SERVED";
   if (code === "insufficient_resources" || status === 429) return "INSUFFICIENT_RESOURCES";
@@ -214,7 +214,7 @@ function substrateCode(status: number, code: unknown, text: string): SandboxCode
   return status >= 500 ? "SUBSTRATE_FAILED" : "SUBSTRATE_REFUSED";
 }
 
-/** The system error that caused fetch's unspecific error "fetch failed", such as ECONNREFUSED. */
+/** The system error, such as ECONNREFUSED, that is the cause of fetch's unspecific error "fetch failed". */
 function causeOf(cause: unknown): string {
   const inner = cause instanceof Error && cause.cause !== undefined ? cause.cause : cause;
   const { code } = inner as { readonly code?: unknown };

@@ -20,7 +20,8 @@ export function createBody(spec: SandboxSpec, parts: InstanceParts): Hypeman.Ins
     name,
     image,
     entrypoint: [entrypoint],
-    // With an empty list the daemon would use the image's command, which the agent refuses as an argument.
+    // The list must not be empty: the daemon would then use the image's command, and the agent refuses that as an
+    // argument.
     cmd: ["run"],
     env,
     tags,
@@ -49,7 +50,7 @@ export function instanceOf(instance: SdkInstance): Instance {
     name,
     state,
     stateError: stateError ?? undefined,
-    // A newly created fork has an empty address.
+    // The address of a newly created fork is an empty text.
     ip: network?.ip === "" ? undefined : (network?.ip ?? undefined),
     hypervisor,
     tags,
@@ -82,7 +83,7 @@ export function imageOf(image: Hypeman.Image): Image {
   };
 }
 
-/** Filters the daemon's answer again, because a daemon that does not support the filter answers with everything. */
+/** Filters the daemon's answer again, because a daemon that does not support the filter returns all objects. */
 export function has(tags: Tags, wanted: Tags): boolean {
   return Object.entries(wanted).every(([key, value]) => tags[key] === value);
 }

@@ -33,7 +33,7 @@ import type {
 const DEFAULT_TIMEOUT_MS = 90_000;
 /** The smallest size that the daemon accepts for a volume; the content is far smaller. */
 const VOLUME_SIZE_GB = 1;
-/** States that must be listed explicitly: a listing without a state may lack such instances. */
+/** States that must be requested explicitly, because a listing that requests no state may lack such instances. */
 const STATES_NOT_LISTED = ["Standby", "Stopped"] as const;
 
 /** Address and credentials of the daemon. */
@@ -54,10 +54,10 @@ export function connectHypeman(options: HypemanOptions): Promise<Substrate> {
 }
 
 /**
- * Throws SandboxError (INVALID_SPEC) unless this is an http URL without a user and password: fetch refuses a URL with
- * them, and quotes the URL. This function's message does not quote it, because it may contain a password.
+ * Throws SandboxError (INVALID_SPEC) unless this is an http URL without a user and password. fetch would refuse a URL
+ * with them and quote it; the message of this function does not quote the URL, because it may contain a password.
  *
- * @param name of the option that the message names
+ * @param name name of the option, for the error message
  */
 export function checkBaseUrl(baseUrl: string, name = "baseUrl"): void {
   if (!URL.canParse(baseUrl) || !/^https?:$/.test(new URL(baseUrl).protocol))
@@ -87,7 +87,10 @@ export function checkApiToken(apiToken: string, name = "apiToken"): void {
   if (what !== undefined) throw new SandboxError("INVALID_SPEC", `${name} ${what}`);
 }
 
-/** The part of the substrate's API that sandboxes need. A program that has another client of the API can implement it. */
+/**
+ * The part of the substrate's API that sandboxes need. A program that uses another client of this API can implement
+ * this interface.
+ */
 export type Substrate = Pick<HypemanSubstrate, keyof HypemanSubstrate>;
 
 function isReading(method = "GET"): boolean {
@@ -95,9 +98,9 @@ function isReading(method = "GET"): boolean {
 }
 
 /**
- * The substrate's API, through its official client. Every method rejects with SandboxError. SUBSTRATE_UNAVAILABLE means
- * that there was no answer, so it is not known whether the call took effect. A call that changes something is never
- * retried.
+ * The substrate's API, called through its official client. Every method rejects with SandboxError. The code
+ * SUBSTRATE_UNAVAILABLE means that there was no answer, so it is not known whether the call took effect. Calls that
+ * change something are never retried.
  */
 class HypemanSubstrate {
   readonly #client: Hypeman;
@@ -123,7 +126,8 @@ class HypemanSubstrate {
       apiKey: apiToken.trim(),
       baseURL: baseUrl ?? null,
       timeout: timeoutMs,
-      // A read may be cancelled when this process ends; a call that changes something must not be.
+      // A call that only reads may be cancelled when this process ends. A call that changes something must not be
+      // cancelled.
       fetch: traced((url, init) => (isReading(init?.method) ? fetch(url, init) : lastingFetch(url, init))),
       // Do not retry, because a repeated call could create two instances. If an answer is lost, the caller looks for
       // the outcome by name or tags.
@@ -134,7 +138,7 @@ class HypemanSubstrate {
     return new HypemanSubstrate(client, timeoutMs);
   }
 
-  /** Resolves if the daemon answers, even if the token is invalid. */
+  /** Resolves if the daemon answers, even if it refuses the token. */
   async health(): Promise<void> {
     await this.#call((client, options) => client.health.check(options));
   }
@@ -144,8 +148,8 @@ class HypemanSubstrate {
       if (statusOf(error) !== 404) throw error;
     });
     if (facts === undefined) {
-      // /capabilities is newer than API 0.3.0. If it is missing, /resources shows whether this is an older daemon, and
-      // whether the daemon accepts the token.
+      // The API has /capabilities only in versions after 0.3.0. If it is missing, request /resources, which shows
+      // whether this is an older daemon, and whether the daemon accepts the token.
       await this.capacity();
       return { version: "unknown", defaultHypervisor: undefined, features: undefined };
     }
@@ -204,7 +208,7 @@ class HypemanSubstrate {
     }
   }
 
-  /** Resolves with false if an instance still uses the volume. Deleting a missing volume succeeds. */
+  /** Deletes a volume. Resolves with false if an instance still uses it. Succeeds also if it does not exist. */
   async deleteVolume(id: string): Promise<boolean> {
     try {
       await this.#found((client, options) => client.volumes.delete(id, options));
@@ -233,9 +237,9 @@ class HypemanSubstrate {
   }
 
   /**
-   * Requests each instance that is listed more than once or in different states. An interrupted fork of a snapshot
-   * leaves a record with the id, name and tags of its source (hypeman 8853445, lib/instances/snapshot.go:415), whose
-   * state must not be mistaken for that of the source.
+   * Requests each instance that is listed more than once or in different states. The reason is that an interrupted fork
+   * of a snapshot leaves a record with the id, name and tags of its source (hypeman 8853445,
+   * lib/instances/snapshot.go:415). The state in that record must not be mistaken for the state of the source.
    */
   async #resolve(byId: Map<string, Instance>, lists: readonly (readonly SdkInstance[])[]): Promise<void> {
     const listed = new Map<string, { records: number; readonly states: Set<string> }>();
@@ -293,7 +297,7 @@ class HypemanSubstrate {
     return this.#instance((client, options) => client.instances.start(id, {}, options));
   }
 
-  /** Creates a running instance from another one. A running source is suspended meanwhile. */
+  /** Creates a running instance from another one. If the source is running, it is suspended for that time. */
   fork(id: string, name: string): Promise<Instance> {
     const body = { name, from_running: true, target_state: "Running" } as const;
     return this.#instance((client, options) => client.instances.fork(id, body, options));
@@ -304,13 +308,13 @@ class HypemanSubstrate {
     return snapshots.map(snapshotOf).filter((snapshot) => has(snapshot.tags, tags));
   }
 
-  /** Takes a snapshot of a running instance, which is suspended meanwhile. */
+  /** Takes a snapshot of a running instance, which is suspended for that time. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
     return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
   }
 
-  /** Deleting a missing snapshot succeeds. */
+  /** Deletes a snapshot. Succeeds also if it does not exist. */
   async deleteSnapshot(id: string): Promise<void> {
     await this.#found((client, options) => client.snapshots.delete(id, options));
   }
@@ -338,8 +342,8 @@ class HypemanSubstrate {
   }
 
   /**
-   * Makes a call with a deadline. The client's own timeout covers only the head of an answer; this signal also covers a
-   * body that never ends.
+   * Makes a call with a deadline. The client's own timeout covers only the head of an answer, but this deadline also
+   * covers a body that never ends.
    */
   async #call<Answer>(call: Call<Answer>): Promise<Answer> {
     const signal = AbortSignal.timeout(this.#timeoutMs);

@@ -6,8 +6,8 @@ import { pipeline } from "node:stream/promises";
 
 /**
  * Padding of the second request. It is as large as the read buffer of the daemon's server (bufio's 4 KiB; Go 1.26,
- * net/http/server.go:831, bufio.go:19). If the second request fitted into that buffer together with the end of the
- * first one, the server would not notice it while the first call is in progress.
+ * net/http/server.go:831, bufio.go:19). Without it, the second request could fit into that buffer together with the end
+ * of the first one, and the server would not notice it while the first call is in progress.
  */
 const PADDING_BYTES = 4096;
 const FOLLOWER_PATH = "/health";
@@ -18,8 +18,8 @@ const FOLLOWER_PATH = "/health";
  * Paused forever (hypeman 8853445, lib/instances/standby.go:165). But Go stops watching for a disconnect once it has
  * read a byte that follows the request (net/http/server.go:701-739). Therefore each call uses a connection of its own,
  * and a `GET /health` follows the request in the same write. The answer to this second request is not read. All this
- * requires HTTP/1.1 pipelining; the TLS handshake here negotiates HTTP/1.1, too. Rejects with the connection's error or
- * the signal's reason; the daemon completes the call nevertheless.
+ * requires HTTP/1.1 pipelining, so the TLS handshake also negotiates HTTP/1.1. Rejects with the connection's error or
+ * the signal's reason; even then the daemon completes the call.
  */
 export async function lastingFetch(input: string | URL | Request, init: RequestInit = {}): Promise<Response> {
   const { method = "GET", body, signal } = init;

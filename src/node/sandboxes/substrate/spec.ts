@@ -1,7 +1,7 @@
 import { randomBytes } from "node:crypto";
 import { SandboxError } from "./errors.ts";
 
-/** Tags by key. The substrate accepts at most 50, with keys of at most 128 and values of at most 256 characters. */
+/** Tags by key. The substrate accepts at most 50 tags. A key has at most 128 characters, and a value at most 256. */
 export type Tags = Readonly<Record<string, string>>;
 
 /** What `watch` does with a sandbox whose workload has declared itself idle. */
@@ -9,31 +9,31 @@ export type IdleAction = "none" | "standby" | "stop";
 
 /** The specification of a sandbox. */
 export interface SandboxSpec {
-  /** Image reference, as the substrate knows it. */
+  /** Name of the image, as the substrate knows it. */
   readonly image: string;
   /** Name of the sandbox: at most 48 lowercase letters, digits and dashes. Default: a random name. */
   readonly name?: string | undefined;
   /**
-   * The workload: `Process` as proto3 JSON. It may contain declared secrets. Default: no workload; the agent runs
-   * alone.
+   * The workload, as the message `Process` in proto3 JSON. It may contain declared secrets. Default: no workload, so
+   * that only the agent runs.
    */
   readonly process?: object | undefined;
-  /** `Hooks` as proto3 JSON. */
+  /** The message `Hooks` in proto3 JSON. */
   readonly hooks?: object | undefined;
   /** Keys that begin with "svc." are reserved for the node. */
   readonly tags?: Tags | undefined;
   readonly network?: NetworkSpec | undefined;
   /**
-   * Hypervisor of the instance. Without it, or without `vcpus`, `memory` or `overlaySize`, the daemon uses its own
+   * Hypervisor of the instance. If this field, `vcpus`, `memory` or `overlaySize` is missing, the daemon uses its own
    * default.
    */
   readonly hypervisor?: string | undefined;
   readonly vcpus?: number | undefined;
   /** A size with its unit, such as "1GB". */
   readonly memory?: string | undefined;
-  /** Size of the writable layer over the image, with its unit. */
+  /** Size of the writable layer above the image, with its unit. */
   readonly overlaySize?: string | undefined;
-  /** `watch` removes the sandbox after this time without user activity, in milliseconds. Default: never. */
+  /** Time without user activity after which `watch` removes the sandbox, in milliseconds. Default: never. */
   readonly ttlMs?: number | undefined;
   /** What `watch` does once the workload has declared itself idle. Default: "none". */
   readonly idleAction?: IdleAction | undefined;
@@ -42,13 +42,13 @@ export interface SandboxSpec {
 /** Which network access a sandbox has. */
 export interface NetworkSpec {
   /**
-   * Mediated egress. Rejected unless `enabled` is false, because the substrate accepts the policy but does not enforce
-   * it.
+   * The policy for mediated egress. It is rejected unless `enabled` is false, because the substrate accepts such a
+   * policy but does not enforce it.
    */
   readonly egress?: { readonly enabled?: boolean | undefined; readonly mode?: string | undefined } | undefined;
 }
 
-/** How many of the substrate's 50 tags are reserved for the node. */
+/** How many of the 50 tags that the substrate accepts are reserved for the node. */
 const OWN_TAGS = 10;
 const TAGS_LIMIT = 50;
 const TAG_KEY_CHARACTERS = 128;
@@ -82,8 +82,8 @@ const FIELDS: Readonly<Record<keyof SandboxSpec, readonly [wanted: string, is: (
 };
 
 /**
- * Throws SandboxError: INVALID_SPEC, or CAPABILITY_MISSING for a feature that the substrate accepts but does not
- * implement.
+ * Throws SandboxError. The code is CAPABILITY_MISSING for a feature that the substrate accepts but does not implement,
+ * and otherwise INVALID_SPEC.
  */
 export function checkSpec(spec: SandboxSpec): void {
   if (!isObject(spec)) throw new SandboxError("INVALID_SPEC", "the spec of a sandbox must be an object with an image");
@@ -143,7 +143,7 @@ function isTagText(value: unknown, mostCharacters: number): boolean {
   return typeof value === "string" && value.length <= mostCharacters && TAG_TEXT.test(value);
 }
 
-/** At most 48 characters, because the node appends suffixes to the name. */
+/** At most 48 characters: the node appends suffixes to the name, and the result must be valid for the substrate. */
 function isName(value: unknown): boolean {
   return typeof value === "string" && /^[a-z0-9](?:[a-z0-9-]{0,46}[a-z0-9])?$/.test(value);
 }

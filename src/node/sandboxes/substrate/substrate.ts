@@ -1,6 +1,9 @@
 import type { Tags } from "./spec.ts";
 
-/** State of an instance, by the substrate's names. "Running" says that the VMM or init is running, not the workload. */
+/**
+ * State of an instance, in the substrate's terms. "Running" means that the VMM or init is running, not that the
+ * workload is.
+ */
 export type InstanceState =
   | "Created"
   | "Initializing"
@@ -68,7 +71,10 @@ export interface IngressRule {
   /** A hostname, or a pattern such as "{instance}.example.com". */
   readonly hostname: string;
   readonly listenPort: number;
-  /** Name of the target instance, resolved at each request; or a placeholder of the pattern, such as "{instance}". */
+  /**
+   * Name of the target instance, which is looked up at each request; or a placeholder from the pattern, such as
+   * "{instance}".
+   */
   readonly instance: string;
   /** Port in the instance. */
   readonly port: number;
@@ -100,13 +106,16 @@ export interface Image {
   readonly problem?: string | undefined;
 }
 
-/** The daemon's version and features. A daemon without /capabilities, which is newer than API 0.3.0, reports none. */
+/**
+ * The daemon's version and features. A daemon without /capabilities reports no features; only versions of the API after
+ * 0.3.0 have it.
+ */
 export interface DaemonFacts {
   /** Version of the daemon's build; "unknown" if it is not reported. */
   readonly version: string;
   /** Version of the daemon's API; undefined if it is not reported. */
   readonly apiVersion?: string | undefined;
-  /** The hypervisor of instances whose specification names none. Undefined if the daemon does not report it in advance. */
+  /** The hypervisor of instances whose specification names none. Undefined if the daemon does not report its default. */
   readonly defaultHypervisor: string | undefined;
   /**
    * Features of each hypervisor that can be started, such as "snapshots", "standby" and "fork"; undefined if they are

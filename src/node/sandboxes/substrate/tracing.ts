@@ -13,7 +13,7 @@ export type NodeEvent =
       readonly durationMs: number;
       /** HTTP status of the answer. Undefined if there was none. */
       readonly status?: number;
-      /** Why there was no answer. */
+      /** Why there was no answer; undefined if there was one. */
       readonly reason?: string;
     }
   | {
@@ -21,8 +21,8 @@ export type NodeEvent =
       readonly sandbox: string;
       readonly address: string;
       /**
-       * The directories with the credentials. While credentials are being replaced, there are two: the directory of the
-       * old ones, and that of the new ones.
+       * The directories with the credentials. There are two of them while credentials are being replaced: one with the
+       * old ones, and one with the new ones.
        */
       readonly credentials: readonly string[];
     }
