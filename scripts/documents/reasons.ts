@@ -58,7 +58,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   ],
   EXEC_TAKEN_OVER: [
     ["ABORTED"],
-    "Another call attached to the kept command. A client must attach again only if its user requests that.",
+    "Another call attached to the kept command. A client must not attach again unless its user requests it.",
   ],
   EXEC_TEXT_BUSY: [["FAILED_PRECONDITION"], "The program file of the command is open for writing."],
   EXEC_UNKNOWN: [

@@ -33,7 +33,7 @@ ACLs are not copied, not even with -a.`,
     },
     chown: {
       argument: "USER[:GROUP]",
-      help: "set the owner (and group) of all copies, as names or numbers of the receiving side; requires root there; USER: also sets the user's own group",
+      help: "set the owner (and group) of all copies, as names or numbers of the receiving side; requires root there; if USER ends with a colon, also set the user's own group",
     },
     dereference: {
       short: "L",
