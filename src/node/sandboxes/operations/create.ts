@@ -72,9 +72,9 @@ async function plan(node: NodeParts, name: string, spec: SandboxSpec): Promise<S
 }
 
 /**
- * Chooses the id of the credential volume. Snapshots and forks of an earlier sandbox of this name may still use the
- * usual id, or the daemon may have kept the volume. A volume of another node is not avoided: the conflict then reports
- * that two nodes use the same name.
+ * Chooses the id of the credential volume. The usual id may be in use: by snapshots and forks of an earlier sandbox of
+ * this name, or because the daemon has kept the volume. In these cases another id is chosen. But if the volume belongs
+ * to another node, the usual id is kept, and the conflict then reports that two nodes use the same name.
  */
 async function freeVolumeId({ journal, substrate }: DaemonParts, name: string): Promise<string> {
   const usual = `${name}-credentials`;
@@ -96,8 +96,8 @@ async function suitableImage(node: DaemonParts, found: Image | undefined, name: 
 }
 
 /**
- * Throws SandboxError (CAPABILITY_MISSING) for hypervisor features that this host lacks: the daemon would answer such a
- * request with an internal error at best.
+ * Throws SandboxError (CAPABILITY_MISSING) for hypervisor features that this host lacks, because the daemon would at
+ * best answer such a request with an internal error.
  */
 function checkHypervisor({ features }: DaemonFacts, hypervisor: string, { idleAction }: SandboxSpec): void {
   if (features === undefined) return;
@@ -169,7 +169,7 @@ async function build(node: NodeParts, entryBefore: SandboxEntry, spec: SandboxSp
   node.step(OPERATION, name, "create the credential volume");
   const archive = await node.credentials.archive(name, spec.process ?? {}, spec.hooks ?? {});
   const agent = await node.agents.own();
-  // Create this volume before the agent's volume is looked up: a concurrent sweep that sees this volume keeps the
+  // Create this volume before the agent's volume is looked up. A concurrent sweep that sees this volume then keeps the
   // agent's volume.
   await node.substrate.createVolume({ id: volumeId, tags: { ...node.tags, [AGENT_VOLUME_TAG]: agent.id } }, archive);
   let parts: InstanceParts = {
@@ -219,8 +219,8 @@ async function isAgentSwept(node: DaemonParts, id: string, error: unknown): Prom
 }
 
 /**
- * Whether the daemon refused the name only because of an orphaned record: it lists an instance of that name, but
- * answers 404 for it.
+ * Whether the daemon refused the name only because of an orphaned record, which means that it lists an instance of that
+ * name, but answers 404 for it.
  */
 async function isGhosts({ substrate }: DaemonParts, name: string, error: unknown): Promise<boolean> {
   if (!(error instanceof SandboxError) || error.code !== "ALREADY_EXISTS") return false;

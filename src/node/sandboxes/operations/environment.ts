@@ -52,10 +52,10 @@ export function requireRenewable({ name, processEnvVersion = 0, agentVersion }: 
 
 /**
  * Throws SandboxError (NOT_FROZEN) if variables are given for a suspended sandbox or snapshot whose session was not
- * frozen: until its restore steps, the session would run with the variables of its origin. Must be called before
- * anything wakes up.
+ * frozen, because that session would run with the variables of its origin until its restore steps. Must be called
+ * before anything wakes up.
  *
- * @param outcome what the refusal prevented
+ * @param outcome what did not happen because of the error, for its message
  */
 export function requireFrozen(
   { guests }: NodeParts,
@@ -125,8 +125,8 @@ export async function refusedSpec(
 
 /**
  * Rejects with SandboxError (ENV_NOT_TAKEN) unless both spec files in the guest contain JSON objects. Must be called
- * before restore steps with keep_frozen: if those refuse a file, the session stays frozen until the file is repaired,
- * and is killed when the freeze reaches its time limit.
+ * before restore steps with keep_frozen. If those refused a file, the session would stay frozen until the file is
+ * repaired, and would be killed when the freeze reaches its time limit.
  */
 export async function requireReadableSpecs(client: GuestClient, remedy: Remedy): Promise<void> {
   for (const path of [PROCESS_SPEC_PATH, HOOKS_SPEC_PATH]) await readSpec(client, path, remedy);
@@ -145,7 +145,7 @@ async function readSpec(
     if (typeof spec === "object" && spec !== null && !Array.isArray(spec)) return { content, spec };
   } catch (error) {
     if (error instanceof GuestError && error.status !== "NOT_FOUND") throw error;
-    // The parser's message is dropped, because it would quote the spec.
+    // Do not use the parser's message, because it would quote the spec, which may contain secrets.
   }
   const message = `${path} in the guest is missing or not a JSON object: the sandbox's workload has changed it`;
   throw new SandboxError("ENV_NOT_TAKEN", message, undefined, { remedy });
@@ -161,8 +161,8 @@ function ranBefore(name: string): SandboxError {
 }
 
 /**
- * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the written variables. Also rejects if a frozen
- * session ran before that.
+ * Rejects with SandboxError (ENV_NOT_TAKEN) unless the agent uses the variables that were written. Also rejects if a
+ * session that should have been frozen ran before that.
  */
 export async function requireInForce(
   client: GuestClient,

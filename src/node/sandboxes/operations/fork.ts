@@ -49,8 +49,8 @@ import {
 } from "./suspend.ts";
 
 /**
- * Creates a running sandbox from another sandbox or a snapshot, with its own credentials and random numbers, and with
- * the current time.
+ * Creates a running sandbox from another sandbox or from a snapshot. The new sandbox has its own credentials and random
+ * numbers, and the current time.
  */
 export async function fork(
   node: NodeParts,
@@ -114,7 +114,8 @@ export async function fork(
         await node.journal.put(rotated);
         // The daemon resumes the source itself, unless the fork's answer was lost.
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
-        // Do this in parallel, because neither sandbox should stay frozen while the other runs its restore steps.
+        // Restore both sandboxes in parallel, because neither should stay frozen while the other runs its restore
+        // steps.
         const awakening = node.guests.awaken("fork", rotated);
         const made = finished(forked);
         await Promise.allSettled([awakening, made]);
@@ -127,7 +128,10 @@ export async function fork(
 export interface ForkOptions extends RestoreChoices, SuspendOptions {
   /** Name of the fork. Default: a random name. */
   readonly name?: string | undefined;
-  /** Environment variables, as in `ResumeOptions`: merged into the source's Process.env. */
+  /**
+   * Environment variables, as in `ResumeOptions`. They are merged into the Process.env that the fork has from its
+   * source.
+   */
   readonly env?: Variables | undefined;
   /** Accept a fork whose random number generators could not be reseeded. */
   readonly acceptDegraded?: boolean | undefined;
@@ -139,8 +143,8 @@ interface FinishedFork {
 }
 
 /**
- * Forks at the substrate. In the node's directory the fork then has two credential sets: its origin's, with which it
- * wakes up, and its own.
+ * Forks at the substrate. Afterwards the node's directory has two credential sets for the fork: that of its origin,
+ * with which the fork wakes up, and its own.
  */
 async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;
@@ -158,10 +162,10 @@ async function copy(node: InstanceParts, origin: JournalEntry, entry: SandboxEnt
 }
 
 /**
- * Gives a fork its own credentials and variables. The restore steps run twice: first to end the connections of the
- * origin, with the session left frozen; then, after the new files are written, to read them and thaw the session. In
- * between the agent may accept any combination of old and new credentials, so all combinations are tried. Resolves once
- * the agent answers to the new ones.
+ * Gives a fork its own credentials and variables. The restore steps run twice. The first run ends the connections of
+ * the origin and leaves the session frozen. Then the new files are written. The second run reads them and thaws the
+ * session. Between the two runs the agent may accept any combination of old and new credentials, so all combinations
+ * are tried. Resolves once the agent answers to the new credentials.
  */
 async function finishFork(
   node: NodeParts,
@@ -174,8 +178,8 @@ async function finishFork(
   node.step("fork", name, "restore steps, new credentials, restore steps, POST_RESTORE and Health");
   const parent = await node.credentials.client(parentOf(name));
   const fresh = await node.credentials.client(name);
-  // The certificates in an old snapshot may have expired by this host's clock, but not yet by the guest's. The clock
-  // must not be set before they are replaced.
+  // By this host's clock, the certificates in an old snapshot may have expired; by the guest's clock, they may still be
+  // valid. So the guest's clock must not be set before the certificates are replaced.
   const hostTime = (await node.credentials.expiryMs(parentOf(name))) > Date.now();
   const dial = (credentials: ClientCredentials): Promise<GuestClient> =>
     node.guests.dial(entry, { credentials, credentialsOf: [parentOf(name), name], expiredOf: parentOf(name) });
@@ -185,8 +189,8 @@ async function finishFork(
   await dutiesBeforeFiles(node, entry, inherited, { env, hostTime, signal });
   const files = await node.credentials.guestFiles(name);
   let dialAgain = inherited;
-  // The agent may load its new credentials after it has received only some of the files, and end the connection. Each
-  // retry therefore writes all files again.
+  // The agent may load its new credentials and end the connection when it has received only some of the files. So each
+  // retry writes all files again.
   const write = async (): Promise<void> => {
     using client = await dialAgain();
     dialAgain = () => accepted(false);
@@ -199,7 +203,7 @@ async function finishFork(
   const awakening = await awaken(accepted, node.guests.patience, signal).catch(async (error: unknown) => {
     throw isSpecRefused(error) ? await refusedSpec(node, entry) : error;
   });
-  // An agent older than 0.4.0 reports the refusal, but thaws the session nevertheless.
+  // An agent older than 0.4.0 reports that it refuses the file, but it still thaws the session.
   if (awakening.isSpecRefused) throw await refusedSpec(node, entry);
   if (awakening.notReseeded.length > 0 && !acceptDegraded) {
     const words = awakening.notReseeded.join(" ");

@@ -2,7 +2,7 @@ import { readdir, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { type Image, SandboxError } from "../substrate/index.ts";
 
-/** This is longer than any conversion takes, so an image that is still pending after this time has a problem. */
+/** Longer than any conversion takes. If an image is still pending after this time, it has a problem. */
 const LONG_MS = 10 * 60_000;
 const BLOCK_BYTES = 512;
 
@@ -16,8 +16,8 @@ export interface ImageInfo {
   /** Length of the image's disk file, in bytes; undefined until the image is ready. */
   readonly apparentBytes: number | undefined;
   /**
-   * Disk space that the file uses on the host, in bytes; less than its length, because it is sparse. Undefined if this
-   * process cannot read the daemon's data directory.
+   * Disk space that the file uses on the host, in bytes. It is less than the file's length, because the file is sparse.
+   * Undefined if this process cannot read the daemon's data directory.
    */
   readonly allocatedBytes: number | undefined;
   /** Why the image is not ready, if known. */
@@ -26,8 +26,8 @@ export interface ImageInfo {
 }
 
 /**
- * Describes all images and their problems. The API reports only the files' lengths; the space that they use comes from
- * the daemon's data directory.
+ * Describes all images and their problems. The API reports only the length of each file, so the disk space that it uses
+ * is measured in the daemon's data directory.
  */
 export function imageInfos(images: readonly Image[], daemonDirectory: string | undefined): Promise<ImageInfo[]> {
   return Promise.all(
@@ -45,9 +45,9 @@ export function imageInfos(images: readonly Image[], daemonDirectory: string | u
 }
 
 /**
- * Finds the image of a reference in the listing. The daemon finds an image by its tag only once it is ready (hypeman
- * 8853445, lib/images/manager.go:512, :645-650). The listing has it from the beginning, under its full name
- * (lib/images/reference.go).
+ * Finds the image that a reference names, in the listing. The daemon can find an image by its tag only when the image
+ * is ready (hypeman 8853445, lib/images/manager.go:512, :645-650), but the listing has it from the beginning, under its
+ * full name (lib/images/reference.go).
  */
 export function listedImage(images: readonly Image[], reference: string): Image | undefined {
   const [first = "", ...rest] = reference.split("/");
@@ -73,8 +73,9 @@ export function notReady(image: Image, images: readonly Image[]): SandboxError {
 }
 
 /**
- * Why an image is not ready. One special case: if a build is given an image name, the image of that name stays pending
- * forever, while the same image is ready as builds/ID@DIGEST (the second contract's deviation 8).
+ * Returns the reason why an image is not ready. There is one special case: if a name is given when an image is built,
+ * the image of that name stays pending forever, while the same image is ready as builds/ID@DIGEST (the second
+ * contract's deviation 8).
  */
 function obstacle(
   image: Image,
@@ -113,7 +114,7 @@ async function allocatedBytes(daemonDirectory: string, { name, digest }: Image):
     const disk = (await readdir(directory)).find((file) => file.startsWith("rootfs."));
     return disk === undefined ? undefined : (await stat(join(directory, disk))).blocks * BLOCK_BYTES;
   } catch {
-    // The file is missing or unreadable for this user, for example because the daemon is on another host.
+    // The file does not exist or this user cannot read it, for example because the daemon is on another host.
     return undefined;
   }
 }

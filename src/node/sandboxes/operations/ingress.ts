@@ -44,7 +44,7 @@ export async function publish(
     const message = `${hostname} is already routed to port ${known.port} of ${entry.name}; unpublish it first`;
     throw new SandboxError("HOSTNAME_IN_USE", message, undefined, { nextStep: "unpublish it, and publish it again" });
   }
-  // An earlier attempt did not complete this publication.
+  // If there is a publication without an ingress, an earlier attempt did not complete it, so remove it first.
   if (known !== undefined) await withdraw(node, "publish", entry, known);
   const { id: instanceId } = await node.instances.existing(entry);
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
@@ -55,7 +55,7 @@ export async function publish(
     const { id } = await made(node, planned, instanceId);
     return await noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
-    // If the withdrawal fails too, the next sweep repeats it.
+    // If this withdrawal fails as well, the next sweep repeats it.
     await withdraw(node, "publish", node.journal.sandbox(entry.name), planned).catch(() => undefined);
     throw error;
   }
@@ -64,7 +64,7 @@ export async function publish(
 /**
  * Resolves once the sandbox answers through its ingress. Rejects with INGRESS_NOT_SERVED or GUEST_NOT_LISTENING.
  *
- * @param hint asks the guest whether its server listens only where the ingress cannot reach it
+ * @param hint asks the guest whether its server listens only on addresses that the ingress cannot reach
  */
 export async function served(
   node: DaemonParts,
@@ -108,8 +108,8 @@ export async function unpublish(
 }
 
 /**
- * Ends all publications of a sandbox. It must run before the instance is deleted, because an ingress routes to any
- * instance of the name.
+ * Ends all publications of a sandbox. Must be called before the instance is deleted, because an ingress routes by name,
+ * also to a later instance of the same name.
  */
 export async function withdrawAll(node: DaemonParts, operation: string, entry: SandboxEntry): Promise<void> {
   for (const publication of entry.published ?? []) {
@@ -134,7 +134,7 @@ export async function requireUnpublished(node: DaemonParts, name: string): Promi
   throw new SandboxError("ALREADY_EXISTS", message, undefined, { nextStep });
 }
 
-/** A sandbox's publications that an earlier process did not complete. */
+/** Returns those publications of a sandbox that an earlier process began and did not complete. */
 export function unfinished({ published = [] }: SandboxEntry): readonly Publication[] {
   return published.filter(({ ingressId }) => ingressId === undefined);
 }
@@ -146,7 +146,7 @@ export async function withdraw(
   { name }: SandboxEntry,
   publication: Publication,
 ): Promise<void> {
-  // An ingress with a known id need not be looked up, because deleting a missing one succeeds.
+  // An ingress whose id is known need not be looked up, because deleting it succeeds even if it no longer exists.
   const found = publication.ingressId === undefined ? await listed(node, publication) : { id: publication.ingressId };
   if (found !== undefined) {
     try {
@@ -208,7 +208,8 @@ function checkPublication(agentPort: number, port: number, hostname: string, lis
       `port ${port} is the agent's own port, which only the sandbox's node may use`,
     );
   if (typeof hostname === "string" && HOSTNAME.test(hostname)) return;
-  // The substrate also accepts patterns, which route to all sandboxes, and treats capitals as a different name.
+  // Reject patterns and capital letters. The substrate accepts both, but a pattern routes to all sandboxes, and a name
+  // with capitals counts as a different name.
   const message = "hostname must be a name in lowercase without wildcards, such as web.example.com";
   throw new SandboxError("INVALID_SPEC", message);
 }

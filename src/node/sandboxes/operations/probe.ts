@@ -2,10 +2,13 @@ import { request } from "node:http";
 import { messageOf } from "../../../shared/errors.ts";
 import { polled } from "../state/index.ts";
 
-/** Deadline of each attempt, even of the last one. With a shorter deadline, a slow answer would look like no answer. */
+/**
+ * Deadline of each attempt. It also applies to the last attempt, even if less time is left, because with a shorter
+ * deadline a slow answer would look like no answer.
+ */
 const ATTEMPT_MS = 10_000;
 const PAUSE_MS = 250;
-/** How many bytes at the beginning of a response body are examined. */
+/** How many bytes of a response body are examined, from its beginning. */
 const BEGINNING_CHARACTERS = 256;
 /**
  * The response of the daemon's proxy if it has no rule for the hostname (hypeman 8853445,
@@ -25,17 +28,17 @@ export interface Probe {
 /** Why a sandbox does not answer through its ingress. */
 export interface Problem {
   /**
-   * Whether the proxy is at fault: it does not answer, or has no rule for the hostname. Otherwise the server behind the
-   * proxy does not answer.
+   * True if the proxy is at fault, because it does not answer or has no rule for the hostname. False if the server
+   * behind the proxy does not answer.
    */
   readonly isProxys: boolean;
   readonly said: string;
 }
 
 /**
- * Requests a hostname from the daemon's ingress until a server in a sandbox answers, with any status, or the time is
- * up; then resolves with the last problem. The request is necessary because the daemon answers 201 to the creation of
- * an ingress even if it is not served (the second contract's deviation 2).
+ * Requests a hostname from the daemon's ingress until a server in a sandbox answers, with any status. If the time is up
+ * before, resolves with the last problem. The requests are necessary because the daemon answers 201 to the creation of
+ * an ingress even if its proxy does not serve it (the second contract's deviation 2).
  */
 export async function ingressAnswers(probe: Probe): Promise<Problem | undefined> {
   const limits = { pauseMs: PAUSE_MS, limitMs: probe.timeoutMs };
@@ -65,7 +68,10 @@ async function ask({ host, listenPort, hostname }: Probe): Promise<Problem | und
 
 interface ProxyAnswer {
   readonly status: number;
-  /** Whether the guest answered. Caddy adds Via (RFC 9110, 7.6.3) to answers that it forwards, and not to its own. */
+  /**
+   * Whether the answer comes from the guest. Caddy adds the header Via (RFC 9110, 7.6.3) to answers that it forwards,
+   * but not to its own answers.
+   */
   readonly isGuests: boolean;
   readonly beginning: string;
 }

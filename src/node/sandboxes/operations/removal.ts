@@ -13,8 +13,8 @@ import {
 } from "../state/index.ts";
 
 /**
- * Removes everything that belongs to an entry in any phase, and finally the entry. Rejects with LEFT_BEHIND if the
- * daemon refuses to delete the volume; everything else is removed then.
+ * Removes everything that belongs to an entry in any phase, and the entry itself at the end. Rejects with LEFT_BEHIND
+ * if the daemon refuses to delete the volume. In that case everything else is removed.
  */
 export async function discard(node: InstanceParts, operation: string, entry: JournalEntry): Promise<void> {
   const { name, volumeId } = entry;
@@ -23,7 +23,7 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
   const step = (what: string): void => node.step(operation, name, what);
   if (entry.kind === "sandbox") await discardInstance(node, entry, step);
   else await discardSnapshot(node, entry, step);
-  // Forks share the credential volume of their origin. It is deleted with the last entry that uses it.
+  // Forks share the credential volume of their origin, so it is deleted together with the last entry that uses it.
   const isShared = (): boolean =>
     node.journal.all().some((other) => other.name !== name && other.volumeId === volumeId);
   const wasShared = isShared();
@@ -34,8 +34,8 @@ export async function discard(node: InstanceParts, operation: string, entry: Jou
   await node.credentials.remove(parentOf(name));
   node.step(operation, name, "remove it from the journal");
   await node.journal.remove(name);
-  // Check again: if all entries that share the volume are removed at the same time, each one still sees the others at
-  // the first check, and none deletes the volume.
+  // Check again, because all entries that share the volume may be removed at the same time. At the first check each of
+  // them still sees the others, so none deletes the volume.
   if (wasShared && !isShared()) isLeft = !(await discardVolume(node, volumeId, step));
   if (isLeft) throw volumeLeft(volumeId, `${name} is removed, but not `);
 }
@@ -106,8 +106,8 @@ async function discardSnapshot(
 }
 
 /**
- * Waits for a deletion. If it fails although the object is gone, only the answer was lost, and the failure is ignored.
- * Resolves with false if the daemon refused the deletion.
+ * Waits for a deletion. If it fails, but the object no longer exists, only the answer was lost, and the failure is
+ * ignored. Resolves with false if the daemon refused the deletion.
  */
 async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): Promise<boolean> {
   try {
@@ -119,8 +119,8 @@ async function gone(removal: Promise<unknown>, isGone: () => Promise<boolean>): 
 }
 
 /**
- * Adds an entry to the journal, and then creates the sandbox or snapshot. If that fails, everything is removed now, or
- * by the next sweep.
+ * Adds an entry to the journal, and then creates the sandbox or snapshot. If the creation fails, everything is removed,
+ * either at once or by the next sweep.
  */
 export async function createOrDiscard<Made>(
   node: InstanceParts,

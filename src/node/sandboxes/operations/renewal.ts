@@ -12,8 +12,8 @@ import {
 
 /**
  * Wakes up a frozen sandbox with changed environment variables. If the agent refuses the changed spec file, the old
- * file is restored, and the session stays frozen so that the caller can resume again. With the refused file, the
- * session would be killed when its freeze reaches the time limit.
+ * file is restored. The session then stays frozen, so that the caller can resume the sandbox again. If the refused file
+ * remained, the session would be killed when its freeze reaches the time limit.
  */
 export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Variables): Promise<Awakening> {
   const remedy = { kind: "resumeAgain", name: entry.name } as const;

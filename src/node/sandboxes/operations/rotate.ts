@@ -4,9 +4,9 @@ import { handOver, isRunning, type NodeParts, nextOf, type SandboxEntry } from "
 import { paused, unreached, wrongState } from "./suspend.ts";
 
 /**
- * Gives a running sandbox a new certificate authority, certificates and token. They are issued next to the current
- * ones, written into the guest, and tested with a new connection; then the old ones are removed in the guest and on the
- * host. An interrupted rotation is continued where it stopped.
+ * Gives a running sandbox a new certificate authority, certificates and token. First they are issued in addition to the
+ * current ones, written into the guest, and tested with a new connection. Then the old ones are removed in the guest
+ * and on the host. An interrupted rotation continues where it stopped.
  */
 export async function rotate(node: NodeParts, entry: SandboxEntry): Promise<SandboxEntry> {
   const { name } = entry;
@@ -22,15 +22,15 @@ export async function rotate(node: NodeParts, entry: SandboxEntry): Promise<Sand
 export async function finishRotation(node: NodeParts, rotating: SandboxEntry): Promise<SandboxEntry> {
   const { name } = rotating;
   const { credentials, guests, journal, step } = node;
-  // Record the rotation before anything is issued: after a crash, only the entry shows that the new credentials belong
-  // to this sandbox.
+  // Record the rotation before anything is issued, because after a crash, only the entry shows that the new credentials
+  // belong to this sandbox.
   const isBegun = journal.sandbox(name).rotatingSinceMs !== undefined;
   if (!isBegun) await journal.put(rotating);
   if (!isBegun || credentials.hasNext(name)) {
     step("rotate", name, "issue credentials");
     await credentials.issueNext(name);
     const [old, fresh, files] = await Promise.all([
-      // The directory is missing only after a crash between the two renames of `replace`.
+      // This directory is missing only if this process crashed between the two renames of `replace`.
       credentials.client(name).catch(() => credentials.client(nextOf(name))),
       credentials.client(nextOf(name)),
       credentials.guestFiles(nextOf(name)),

@@ -25,8 +25,8 @@ import {
 } from "./suspend.ts";
 
 /**
- * Takes a snapshot of a running sandbox. The substrate suspends and resumes the sandbox for it, and its restore steps
- * are run afterwards.
+ * Takes a snapshot of a running sandbox. For this, the substrate suspends the sandbox and resumes it. Afterwards the
+ * restore steps are run.
  */
 export async function snapshot(
   node: NodeParts,
@@ -70,7 +70,7 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
     ...node.tags,
     [OPERATION_TAG]: operation,
     [AGENT_VOLUME_TAG]: entry.agentVolumeId,
-    // Tools that cannot read the journal use the following tags.
+    // The following tags are for tools that cannot read the journal.
     "svc.template": template,
     "svc.bundle": bundle,
     "svc.cpu_class": cpuClass,

@@ -23,15 +23,15 @@ import { type Instance, SandboxError } from "../substrate/index.ts";
 const POLL_INTERVAL_MS = 1_000;
 const SHOWN_LINES = 10;
 /**
- * A booted guest reads its machine's clock in whole seconds. If its time differs by more than this limit, the host's
- * time is set.
+ * Limit on the difference between the clocks of a booted guest and of the host; above it, the guest's clock is set. A
+ * guest reads its machine's clock in whole seconds when it boots, so small differences are normal.
  */
 const CLOCK_LIMIT_MS = 2_000;
 /** Init of the substrate prints this if it cannot start the entrypoint (hypeman, lib/system/init/mode_exec.go). */
 const NOT_STARTED = /failed to start entrypoint: (.*)/;
 /**
  * The shell prints this if the image's WORKDIR does not exist, because init runs `cd WORKDIR && exec …` (hypeman
- * 8853445, lib/system/init/mode_exec.go:117). Different shells word it differently.
+ * 8853445, lib/system/init/mode_exec.go:117). The text depends on the shell.
  */
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =
@@ -93,8 +93,9 @@ export async function booted(
 }
 
 /**
- * Whether the guest's time differs from the host's, as on a machine without a clock battery (1970, 1980). TLS clients
- * in the guest would then refuse today's certificates. If an agent sends no time, its clock is not touched.
+ * Whether the guest's clock is wrong, as on a machine without a clock battery (1970, 1980). TLS clients in the guest
+ * would then refuse certificates that are valid today. False if the agent sends no time, so that the clock is not
+ * changed.
  */
 function isClockWrong({ guestTime }: Pick<Health, "guestTime">): boolean {
   return guestTime !== undefined && Math.abs(guestTime.getTime() - Date.now()) > CLOCK_LIMIT_MS;
@@ -130,11 +131,11 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
 }
 
 /**
- * Starts a sandbox from memory: a suspended one, or a fork of a suspended sandbox or of a snapshot. Rejects with
- * SIBLING_RUNNING, a cause that the daemon does not report. Under QEMU such a fork keeps the vsock CID of its origin,
- * and no two guests with the same CID can run (hypeman 8853445: lib/instances/snapshot.go:461,
- * lib/hypervisor/qemu/diagnostics.go:22). Siblings have the same CID. At a fork of a running source, the fork keeps the
- * CID and the source gets a new one (fork.go:72).
+ * Starts a sandbox from memory: a suspended sandbox, or a fork of a suspended sandbox or of a snapshot. Rejects with
+ * SIBLING_RUNNING if another guest with the same vsock CID is running under QEMU, which the daemon does not report as
+ * the cause (hypeman 8853445: lib/instances/snapshot.go:461, lib/hypervisor/qemu/diagnostics.go:22). Such a fork keeps
+ * the CID of its origin, so all forks of one origin have the same CID. Only at a fork of a running source, the source
+ * gets a new CID (fork.go:72).
  */
 export async function withSiblingCheck<Value>(
   node: InstanceParts,

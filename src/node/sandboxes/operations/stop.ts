@@ -16,9 +16,9 @@ export interface Stopping {
 }
 
 /**
- * Stops a sandbox: its memory is lost, its disks remain. The agent is asked first, because it gives the workload its
- * whole grace period. The substrate's own stop kills after five seconds (hypeman 8853445, lib/instances/stop.go:22), so
- * it is only used if the agent does not exit.
+ * Stops a sandbox. Its memory is lost, but its disks remain. The agent is asked first, because it gives the workload
+ * its whole grace period. The substrate's own stop kills the workload after five seconds (hypeman 8853445,
+ * lib/instances/stop.go:22), so it is used only if the agent does not exit.
  */
 export async function stop(node: NodeParts, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
   await running(node, entry);
@@ -42,7 +42,7 @@ export async function stop(node: NodeParts, entry: SandboxEntry, operation = "st
     try {
       await node.instances.changed(stopping, () => node.substrate.stop(entry.instanceId ?? ""), "Stopped");
     } catch (error) {
-      // The substrate refuses the stop if the instance powered off by itself meanwhile.
+      // Ignore the refusal if the instance has powered off by itself meanwhile.
       if ((await node.instances.existing(stopping)).state !== "Stopped") throw error;
     }
   });
@@ -59,7 +59,7 @@ async function askAgent(
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;
-    // The agent was asked to stop earlier, so it is not known how much of the grace period is left.
+    // The agent had already been asked to stop, so it is not known how much of the grace period is left.
     if (error instanceof GuestError && error.reason === "SHUTTING_DOWN")
       return { graceMs: node.guests.patience.reachTimeoutMs };
     return { refusal: error.message };

@@ -37,7 +37,7 @@ export interface SuspendOptions {
 
 /** The result of a suspension. */
 export interface Suspension extends SuspendReport {
-  /** NOT_FROZEN: the requested freeze failed. */
+  /** Includes NOT_FROZEN if the requested freeze failed. */
   readonly warnings: readonly Warning[];
 }
 
@@ -91,10 +91,7 @@ async function stateOf(node: InstanceParts, entry: SandboxEntry): Promise<KnownS
   }
 }
 
-/**
- * Runs the restore steps after a failure. Waits less if the state is unknown, because a suspended agent would never
- * answer.
- */
+/** Runs the restore steps after a failure. In an unknown state, waits less: a suspended agent would never answer. */
 async function awakenAfter(node: NodeParts, operation: string, entry: SandboxEntry, state: KnownState): Promise<void> {
   await node.guests
     .awaken(operation, entry, { reachTimeoutMs: state === "unknown" ? CALL_MS : undefined })
@@ -204,7 +201,7 @@ export interface ResumeOptions extends RestoreChoices {
   readonly env?: Variables | undefined;
 }
 
-/** Resumes a suspended sandbox, or runs missing restore steps. If it boots a stopped one, resolves with undefined. */
+/** Resumes a suspended sandbox, or runs missing restore steps. Resolves with undefined if it boots a stopped one. */
 export async function resume(
   node: NodeParts,
   entry: SandboxEntry,
@@ -269,7 +266,7 @@ async function bootedAnew(node: NodeParts, entry: SandboxEntry): Promise<undefin
   });
 }
 
-/** Fields that a snapshot or fork inherits from its origin. */
+/** The fields of an entry that a snapshot or fork inherits. */
 export function inheritance(
   original: JournalEntry,
 ): Omit<Entry, "name" | "phase" | "createdMs"> & Pick<SandboxEntry, "vsock"> {

@@ -2,8 +2,8 @@ import { type InstanceParts, type SandboxEntry } from "../state/index.ts";
 import { wake } from "./suspend.ts";
 
 /**
- * How long the daemon may work on a call whose caller has ended: the daemon's time limit for the call
- * (cmd/api/main.go:523), and then the time to restore the source.
+ * How long the daemon may work on a call whose caller has ended. This is the daemon's time limit for the call
+ * (cmd/api/main.go:523) plus the time to restore the source.
  */
 const AT_IT_MS = 75_000;
 

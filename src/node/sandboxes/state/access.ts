@@ -22,7 +22,7 @@ export interface AccessParts {
   readonly patience: Patience;
   /** Whether sessions are frozen for a suspension. */
   readonly freeze: Freeze;
-  /** Port of the agent in newly created sandboxes; the entry of an existing sandbox has its own port. */
+  /** Port of the agent in sandboxes that are newly created. For an existing sandbox, the port in its entry is used. */
   readonly agentPort: number;
   readonly credentials: CredentialStore;
   readonly instances: Instances;
@@ -46,8 +46,8 @@ export class GuestAccess {
   }
 
   /**
-   * Creates a client of a sandbox's agent, at the instance's current address, or at the last known one if the daemon
-   * does not answer. Rejects with AGENT_UNREACHABLE if the instance has no address.
+   * Creates a client of a sandbox's agent. The client uses the instance's current address, or the last known one if the
+   * daemon does not answer. Rejects with AGENT_UNREACHABLE if the instance has no address.
    */
   async dial(
     entry: SandboxEntry,
@@ -64,10 +64,10 @@ export class GuestAccess {
   }
 
   /**
-   * Runs only the restore steps of a restored sandbox, without POST_RESTORE and Health, which `awaken` runs later. Once
-   * they have run, the session no longer shares random numbers and time with its clones. This makes one attempt to
-   * reach the agent and does as little work as possible, because after a crash of the node many sandboxes wait for it.
-   * Rejects with GuestError or SandboxError.
+   * Runs only the restore steps of a restored sandbox. POST_RESTORE and Health follow later, in `awaken`. Once the
+   * restore steps have run, the session no longer shares random numbers and time with its clones. This makes only one
+   * attempt to reach the agent and does as little as possible, because after a crash of the node many sandboxes may be
+   * waiting for it. Rejects with GuestError or SandboxError.
    */
   async firstDuties(operation: string, entry: SandboxEntry, options: FirstDutiesOptions): Promise<DoneDuties> {
     const { known, timeoutMs, onAnswered } = options;
@@ -139,7 +139,7 @@ export class GuestAccess {
     }
   }
 
-  /** Asks a sandbox's agent over a new connection, which is closed afterwards. */
+  /** Calls a sandbox's agent over a new connection, which is closed afterwards. */
   async ask<Answer>(entry: SandboxEntry, question: (client: GuestClient) => Promise<Answer>): Promise<Answer> {
     using client = await this.dial(entry);
     return await question(client);
@@ -150,7 +150,7 @@ export class GuestAccess {
    * the sandbox as running.
    */
   async awaken(operation: string, found: SandboxEntry, options: AwakenOptions = {}): Promise<Awakening> {
-    // An interrupted boot is completed in this way too. Nothing of an earlier suspension is left in a booted guest.
+    // This also completes an interrupted boot. A guest that has booted contains nothing of an earlier suspension.
     const entry =
       found.bootingSinceMs === undefined
         ? found
@@ -196,9 +196,9 @@ export class GuestAccess {
   }
 
   /**
-   * Replaces the expired credentials of a restored sandbox before the restore steps set its clock. With the right time
-   * the agent would refuse the expired credentials, and nothing could reach it any more. A frozen session stays frozen
-   * meanwhile.
+   * Replaces the expired credentials of a restored sandbox before the restore steps set its clock. With the right time,
+   * the agent would refuse the expired credentials, and this node could not reach it any more. If the session is
+   * frozen, it stays frozen.
    */
   async renewIfExpired(
     operation: string,
@@ -231,7 +231,7 @@ export interface DialOptions {
   readonly credentials?: ClientCredentials;
   /** Names of the credential sets that `credentials` were taken from, for `NodeEvent`. Default: the sandbox's own set. */
   readonly credentialsOf?: readonly string[];
-  /** The sandbox's instance, if the caller has just listed it; this saves a request to the substrate. */
+  /** The sandbox's instance, if the caller has just listed it. This saves a request to the substrate. */
   readonly known?: Instance | undefined;
   /**
    * Name of a credential set. The agent's certificate in that set is accepted even if it has expired, which is possible
@@ -250,9 +250,12 @@ export interface AwakenOptions {
   readonly done?: DoneDuties | undefined;
   /** Called once the agent has answered for the first time, or has failed to answer. */
   readonly onAnswered?: (() => void) | undefined;
-  /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
+  /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
-  /** Text that names what the sandbox uses until its restore steps, for the warning NOT_FROZEN: "the variables that …". */
+  /**
+   * Names what the sandbox uses until its restore steps, as text for the warning NOT_FROZEN, such as "the variables
+   * that …".
+   */
   readonly replaced?: string | undefined;
 }
 
@@ -266,8 +269,8 @@ export interface FirstDutiesOptions {
 }
 
 /**
- * Returns a guest whose `health` always resolves with the given answer. If the agent has just answered, that saves a
- * request.
+ * Returns a guest whose `health` always resolves with the given answer. This saves a request if the agent has just
+ * answered.
  */
 function withHealth(client: GuestClient, health: Health): RestoredGuest {
   return guestWith(client, () => Promise.resolve(health));

@@ -39,8 +39,8 @@ interface KnownArchive extends AgentVolume {
 export type OnUpload = (sentBytes: number, sizeBytes: number) => void;
 
 /**
- * The volumes that contain an agent: one for each archive that sandboxes were created with, shared by all nodes of a
- * substrate.
+ * The volumes that contain an agent. There is one for each archive that sandboxes were created with, and all nodes of a
+ * substrate share it.
  */
 export class AgentVolumes {
   readonly #substrate: Substrate;
@@ -85,7 +85,7 @@ export class AgentVolumes {
       await this.#substrate.createVolume({ id, tags: { [AGENT_TAG]: "true" } }, content);
     } catch (error) {
       await this.#requireSame(archive);
-      // The volume may exist nevertheless: another node has just created it, or only the answer was lost.
+      // Ignore the failure if the volume exists: another node has just created it, or only the answer was lost.
       if ((await this.#substrate.volume(id)) === undefined) throw error;
     }
   }
@@ -97,7 +97,7 @@ export class AgentVolumes {
   async older(): Promise<readonly string[]> {
     if (this.#source === undefined) return [];
     const all = await this.#substrate.volumes({ [AGENT_TAG]: "true" });
-    // A single volume is the usual case. Returning here saves reading the archive.
+    // If there is only one volume, which is the usual case, the archive need not be read.
     if (all.length < 2) return [];
     const { id: ownId } = await this.own();
     const own = all.find(({ id }) => id === ownId);
@@ -120,14 +120,17 @@ export class AgentVolumes {
     }
   }
 
-  /** Rejects with SandboxError (INVALID_SPEC) if the archive was replaced since its digest named the volume. */
+  /**
+   * Rejects with SandboxError (INVALID_SPEC) if the archive was replaced after the volume's id was derived from its
+   * digest.
+   */
   async #requireSame({ path, mark }: KnownArchive): Promise<void> {
     if ((await markOf(path).catch(() => undefined)) === mark) return;
     this.#own = undefined;
     throw new SandboxError("INVALID_SPEC", `the agent's archive ${path} was replaced during the call; repeat the call`);
   }
 
-  /** Reads the archive in chunks, so that only one is in memory at a time, and reports the progress. */
+  /** Reads the archive in chunks and reports the progress. Only one chunk is in memory at a time. */
   async *#content({ path, sizeBytes }: KnownArchive): AsyncGenerator<Uint8Array> {
     let sentBytes = 0;
     const file = createReadStream(path, { end: sizeBytes - 1, highWaterMark: CHUNK_BYTES });
@@ -141,8 +144,8 @@ export class AgentVolumes {
 }
 
 /**
- * Reads an archive to derive its volume's id from its digest: all nodes with the same build then share one volume, and
- * a new release never overwrites an old volume.
+ * Reads an archive. The id of its volume is derived from its digest, so that all nodes with the same build share one
+ * volume, and a new release never overwrites an old volume.
  */
 async function readArchive(path: string): Promise<KnownArchive> {
   try {

@@ -4,12 +4,12 @@ import { type Instance, SandboxError, sandboxError, type Substrate } from "../su
 import { type Panic, panicOf } from "./panic.ts";
 import { polled } from "./polled.ts";
 
-/** Limit on console lines in an error, and on the characters of each of these lines. */
+/** Limits on the console lines that an error contains, and on the length of each line in characters. */
 const TAIL_LINES = 10;
 const LINE_CHARACTERS = 300;
 /**
- * Number of lines to request when the agent's lines are wanted. It covers practically the whole console. The agent's
- * lines need not be the last ones, because the workload and init print lines after them.
+ * Number of lines to request in order to find lines of the agent. It covers practically the whole console, because the
+ * agent's lines need not be the last ones: the workload and init print lines after them.
  */
 export const WHOLE_CONSOLE_LINES = 10_000;
 /** The agent's first and last log line of a boot (docs/agent/operations.md). A guest can forge them. */
@@ -17,14 +17,17 @@ const FIRST_LINE = /"event":"agent_started"/;
 const LAST_LINE = /\{"time":.*"event":"agent_ended".*\}/;
 /** The agent's log line about a spec file that it refuses. */
 const REFUSAL_LINE = /\{"time":.*"event":"process_env_refused".*\}/;
-/** Pause between two checks whether an instance is off. */
+/** Pause between two checks of whether an instance is off. */
 const POLL_INTERVAL_MS = 1_000;
 const PANICKED_STEP =
   "the content of its memory is lost: stop the sandbox, and resume it, which boots it again; if it happens each time, " +
   "use the console's lines to check the daemon's kernel and hypervisor";
 /** Time that init may take to power off after the agent has exited. */
 const POWER_OFF_MS = 5_000;
-/** Time that a line of the agent's log may take to reach the console, and the pause between two readings. */
+/**
+ * Time that a line of the agent's log may take to appear on the console, and the pause between two readings of the
+ * console.
+ */
 const LOG_DELAY_MS = 3_000;
 const LOG_PAUSE_MS = 100;
 
@@ -35,14 +38,14 @@ export interface Subject {
   /** Fetches the current state of its instance. */
   readonly instance: () => Promise<Instance | undefined>;
   readonly agentPort: number;
-  /** Pause between two checks whether the instance is off, in milliseconds. Default: 1 s. */
+  /** Pause between two checks of whether the instance is off, in milliseconds. Default: 1 s. */
   readonly pollIntervalMs?: number | undefined;
 }
 
 /**
- * Runs an action with the agent of a restored or forked sandbox and watches the instance meanwhile. Rejects with
- * AGENT_ENDED as soon as the instance is off, with AGENT_UNREACHABLE as soon as its kernel has panicked, and with the
- * action's error otherwise. The error has the last console lines.
+ * Runs an action with the agent of a restored or forked sandbox, and watches the instance at the same time. Rejects
+ * with AGENT_ENDED as soon as the instance is off, and with AGENT_UNREACHABLE as soon as its kernel has panicked; both
+ * errors have the last console lines. Otherwise rejects with the action's error if it fails.
  *
  * @param action must end when its signal is aborted
  */
@@ -97,7 +100,7 @@ export function afterColon(reason: string | undefined): string {
   return reason === undefined ? "" : `: ${reason}`;
 }
 
-/** The reason that the agent's last console line gives for its exit; undefined if there is no such line. */
+/** The reason for the agent's exit, from its last line on the console; undefined if there is no such line. */
 export async function reasonOfEnd(substrate: Substrate, id: string): Promise<string | undefined> {
   const lines = await substrate.console(id, WHOLE_CONSOLE_LINES).catch(() => []);
   const last = lines.findLast((line) => FIRST_LINE.test(line) || LAST_LINE.test(line)) ?? "";
@@ -147,7 +150,7 @@ function panicked({ line, consoleTail: tail }: Panic, cause: unknown): SandboxEr
   return new SandboxError("AGENT_UNREACHABLE", message, cause, { consoleTail: tail, nextStep: PANICKED_STEP });
 }
 
-/** The last console lines. If they cannot be read, the result is empty, so that the original error is still reported. */
+/** Returns the last console lines. If they cannot be read, returns none, so that the original error is still reported. */
 export function ending(substrate: Substrate, id: string): Promise<readonly string[]> {
   return consoleTail(substrate, id).catch(() => []);
 }

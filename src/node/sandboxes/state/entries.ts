@@ -36,13 +36,13 @@ export class Entries<Entry> {
   #known = new Map<string, Known<Entry>>();
   #list: readonly Entry[] | undefined;
   /**
-   * The value of `PRAGMA data_version` at the last check; -1 before the first check. It changes with every commit of
+   * The value of `PRAGMA data_version` at the last check, or -1 before the first check. It changes with every commit of
    * another connection.
    */
   #checkedVersion = -1;
   /**
-   * The number of changes that `#known` includes. Undefined before the first read, or if an older version created the
-   * database and it has no count.
+   * The number of changes that `#known` includes. Undefined before the first read, and if the database has no such
+   * count because an older version created it.
    */
   #knownChanges: number | undefined;
 
@@ -72,7 +72,7 @@ export class Entries<Entry> {
   }
 
   #refresh(): void {
-    // Read the version and the count before the rows: if a commit happens in between, the rows are read again next
+    // Read the version and the count before the rows. If a commit happens in between, the rows are then read again next
     // time. In the reverse order, the commit could be missed.
     const { data_version: version } = this.#dataVersion.get() as { readonly data_version: number };
     if (version === this.#checkedVersion) return;

@@ -13,8 +13,8 @@ export class Gate {
   /**
    * Resolves with a release function once a permit is free.
    *
-   * @param limitMs time after which the permit is released by itself; time in which this process was starved of CPU
-   *   time does not count (see `inTurns`). Default: never
+   * @param limitMs time after which the permit is released automatically, not counting time in which this process was
+   *   starved of CPU time (see `inTurns`); default: never
    * @param onLeft called once, when the permit is released
    */
   async enter(limitMs?: number, onLeft?: () => void): Promise<Leave> {
@@ -63,8 +63,8 @@ function inTurns(limitMs: number, action: () => void): () => void {
 }
 
 /**
- * Limits the number of connections to agents that are being established. A handshake takes 4 to 6 ms of this thread: if
- * a thousand began at once, all would end seconds later, after their deadlines.
+ * Limits the number of connections to agents that are being established. A handshake takes 4 to 6 ms of this thread. If
+ * a thousand handshakes began at the same time, all of them would end seconds later, after their deadlines.
  */
 export class Dials {
   readonly #gate = new Gate(DIALS);

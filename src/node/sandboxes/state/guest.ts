@@ -45,12 +45,12 @@ export interface Patience {
 }
 
 /**
- * Retries an attempt while it fails with GuestError, and resolves with its value. Rejects with SandboxError
- * (AGENT_UNREACHABLE) once the time is up, and at once with any other error.
+ * Retries an attempt while it fails with GuestError, and resolves with the value of the first attempt that succeeds.
+ * Rejects with SandboxError (AGENT_UNREACHABLE) once the time is up. Any other error makes it reject at once.
  *
  * @param what start of the error message, such as "the agent has not answered"
- * @param attempt receives the milliseconds that an answer may take
- * @param signal when aborted, the next failure is final
+ * @param attempt receives the time that an answer may take, in milliseconds
+ * @param signal when it is aborted, the next failure is final
  */
 export async function reached<Value>(
   reachTimeoutMs: number,
@@ -81,9 +81,9 @@ export async function reached<Value>(
 }
 
 /**
- * Whether a session is frozen from before its suspension until its restore steps are done. With "on", it is frozen if
- * possible, and the result is recorded. With "required", the suspension fails if the session cannot be frozen. With
- * "off", the session runs until it is suspended, and again as soon as it is resumed.
+ * Whether a session is frozen from before its suspension until its restore steps are done. "on": it is frozen if
+ * possible, and the result is recorded. "required": the suspension fails if the session cannot be frozen. "off": the
+ * session runs until it is suspended, and runs again as soon as it is resumed, before its restore steps.
  */
 export type Freeze = "on" | "required" | "off";
 
@@ -124,13 +124,13 @@ function hookOutcome({ ran, timedOut, exitCode }: HookResult): HookOutcome {
   return { ran, timedOut, exitCode };
 }
 
-/** A hook's outcome as a tag value: "none", "exit 0", "timed out". */
+/** A hook's outcome as the value of a tag, such as "none", "exit 0" or "timed out". */
 export function hookText({ ran, timedOut, exitCode }: HookOutcome): string {
   if (!ran) return "none";
   return timedOut ? "timed out" : `exit ${exitCode}`;
 }
 
-/** A freeze's result as a tag value: "frozen", "off", "unsupported", "failed: no_cgroups". */
+/** A freeze's result as the value of a tag, such as "frozen", "off", "unsupported" or "failed: no_cgroups". */
 export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
   // Cut the problem at its colon, because names of the guest's processes may follow, which do not belong into a tag.
   return freeze === "failed" ? `failed: ${freezeProblem?.split(":")[0] ?? ""}` : freeze;
@@ -138,10 +138,10 @@ export function freezeText({ freeze, freezeProblem }: SuspendReport): string {
 
 /** The result of waking up a sandbox. */
 export interface Awakening {
-  /** Unix time in milliseconds at which the agent had answered the restore steps, by the host's clock. */
+  /** When the agent had answered the restore steps, as Unix time in milliseconds by the host's clock. */
   readonly runEpochMs: number;
   readonly agentVersion: string;
-  /** HealthResponse.services of the agent's answer. */
+  /** The field HealthResponse.services of the agent's answer. */
   readonly agentServices: readonly string[];
   /** Outcome of the POST_RESTORE hook. */
   readonly postRestore: HookOutcome;
@@ -160,7 +160,7 @@ export interface Awakening {
  * Runs the restore steps with fresh entropy and the host's time, then the POST_RESTORE hook and Health. Rejects with
  * GuestError.
  *
- * @param done the result of restore steps that have run already; only the rest is run then
+ * @param done result of the restore steps if they have already been run; only the remaining steps are then run
  */
 export async function awaken(
   dial: Dial,
@@ -168,7 +168,7 @@ export async function awaken(
   ended?: AbortSignal,
   done?: DoneDuties,
 ): Promise<Awakening> {
-  // The sequence dials up to three times and runs a hook. The signal ends it even if a call hangs.
+  // This dials up to three times and runs a hook, so it may take long. The signal ends it even if a call hangs.
   const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
   const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };

@@ -15,8 +15,8 @@ export interface HandoverLimits {
 }
 
 /**
- * All combinations of certificates and token that an agent may accept while its files are replaced one by one, the
- * likeliest first: each wrong combination costs a refused call and a line in the agent's log.
+ * All combinations of certificates and token that an agent may accept while its files are replaced one by one. The
+ * likeliest combination comes first, because each wrong one costs a refused call and a line in the agent's log.
  */
 export function credentialMixtures(
   old: ClientCredentials,
@@ -58,8 +58,8 @@ export function acceptedClient(
 
 /**
  * Replaces the credentials of a running agent. Resolves once the agent has answered on a new connection that uses only
- * the new credentials. Idempotent after a crash at any point, because it finds out whether the agent accepts the old
- * ones, the new ones, or a mixture.
+ * the new credentials. Can be repeated after a crash at any point, because it first finds out whether the agent accepts
+ * the old credentials, the new ones, or a mixture.
  */
 export async function handOver(
   dial: DialWith,
@@ -68,8 +68,8 @@ export async function handOver(
 ): Promise<void> {
   const { reachTimeoutMs, signal } = limits;
   const mixtures = credentialMixtures(old, fresh, false);
-  // The agent may load its new credentials after it has received only some of the files, and end the connection. Each
-  // retry therefore writes all files again.
+  // The agent may load its new credentials and end the connection when it has received only some of the files. So each
+  // retry writes all files again.
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
     for (const { path, content } of files)

@@ -19,7 +19,7 @@ import {
 import { entryEnd, entryHead, TAR_END } from "../../tar/index.ts";
 import { SandboxError, type VolumeMount } from "../substrate/index.ts";
 
-/** Mount point of the agent's volume; the substrate refuses most other directories. */
+/** Mount point of the agent's volume. Most other directories are refused by the substrate. */
 export const AGENT_MOUNT: string = "/srv/guest-agent";
 const CREDENTIALS_MOUNT = "/srv/credentials";
 const PROCESS_FILE = "process.json";
@@ -28,15 +28,15 @@ export const PROCESS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, PROCESS_FILE);
 export const HOOKS_SPEC_PATH: string = join(CREDENTIALS_MOUNT, HOOKS_FILE);
 
 /**
- * How long new certificates are valid. After a year at the latest, a stolen copy of a node's directory is worthless.
- * With a shorter time an operator who forgets a sandbox would lose access to it, because the agent refuses expired
- * certificates (by the guest's clock).
+ * How long new certificates are valid. The limit makes a stolen copy of a node's directory worthless after a year. With
+ * a shorter time, an operator who forgets a sandbox would lose access to it, because the agent refuses certificates
+ * that have expired by the guest's clock.
  */
 const CREDENTIAL_LIFETIME_MS: number = 365 * 86_400_000;
 
 /**
- * The volumes of an instance: the agent's, which all instances share, and the one with the sandbox's credentials. The
- * latter has a writable overlay for the credentials that later replace them.
+ * The two volumes of an instance: that of the agent, which all instances share, and that of the sandbox's credentials.
+ * The second one has a writable overlay, into which later credentials are written.
  */
 export function mounts(agentVolumeId: string, credentialVolumeId: string): readonly VolumeMount[] {
   return [
@@ -61,7 +61,7 @@ export function agentEnvironment(port: number): Readonly<Record<string, string>>
 
 /**
  * The files of a credential set, in the order in which a fork receives new ones. The key and its certificate are
- * adjacent, to keep the time in which they do not match short.
+ * adjacent, so that the time in which they do not match is short.
  */
 const FILE_VARIABLES = [
   "SVC_TLS_KEY_FILE",
@@ -108,7 +108,10 @@ export class CredentialStore {
     }
   }
 
-  /** Copies a credential directory, because a snapshot or fork wakes up with the credentials of its origin. */
+  /**
+   * Copies a credential directory. A snapshot or fork needs the copy, because it wakes up with the credentials of its
+   * origin.
+   */
   async copy(from: string, to: string): Promise<void> {
     await mkdir(this.#directory, { recursive: true, mode: 0o700 });
     await cp(this.directoryOf(from), this.directoryOf(to), { recursive: true });
@@ -128,7 +131,7 @@ export class CredentialStore {
     return readServerCertificate(this.directoryOf(name));
   }
 
-  /** When the first certificate of a sandbox's set expires, as Unix time in milliseconds. */
+  /** When the first of the certificates in a sandbox's set expires, as Unix time in milliseconds. */
   async expiryMs(name: string): Promise<number> {
     return (await readExpiry(this.directoryOf(name))).getTime();
   }
@@ -146,7 +149,10 @@ export class CredentialStore {
     return isWhole(this.directoryOf(nextOf(name)));
   }
 
-  /** Replaces the current credentials by the next ones and deletes the old ones. Idempotent after a crash. */
+  /**
+   * Replaces the current credentials by the next ones and deletes the old ones. Can be repeated after a crash at any
+   * point.
+   */
   async replace(name: string): Promise<void> {
     const [present, next, old] = [name, nextOf(name), oldOf(name)].map((each) => this.directoryOf(each)) as [
       string,
@@ -176,7 +182,7 @@ export class CredentialStore {
     return readdir(this.#directory).catch(() => []);
   }
 
-  /** The files of a credential set that belong in the guest, with their paths there. */
+  /** The files of a credential set that belong in the guest, with their paths in the guest. */
   guestFiles(name: string): Promise<readonly GuestFile[]> {
     const here = agentVariables(this.directoryOf(name));
     const there = agentVariables(CREDENTIALS_MOUNT);
@@ -188,7 +194,7 @@ export class CredentialStore {
     );
   }
 
-  /** The guest's credential files and both specs, as the .tar.gz that the substrate creates a volume from. */
+  /** Packs the guest's credential files and both specs into a .tar.gz, from which the substrate creates a volume. */
   async archive(name: string, processSpec: object, hooksSpec: object): Promise<Buffer> {
     const specs = [
       { path: PROCESS_FILE, content: Buffer.from(JSON.stringify(processSpec)) },

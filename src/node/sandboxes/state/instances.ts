@@ -7,7 +7,7 @@ import type { OperationQueue } from "./operation-queue.ts";
 const DEFAULT_SETTLE_MS = 30_000;
 const SETTLE_PAUSE_MS = 250;
 
-/** Tag that identifies an instance whose creation was not answered. A fork has the tag of its origin. */
+/** Tag that identifies an instance if the answer to its creation was lost. A fork has the tag of its origin. */
 export const OPERATION_TAG = "svc.operation";
 
 /** Finds and changes the instances of a node's sandboxes at the substrate. */
@@ -34,8 +34,8 @@ export class Instances {
   }
 
   /**
-   * Finds the instance of a sandbox by its id, or, if the id is not known, by name and tags: the name alone is
-   * ambiguous, because other nodes may use it. Undefined if there is no instance.
+   * Finds the instance of a sandbox by its id. If the id is not known, finds it by name and tags, because the name
+   * alone is ambiguous: other nodes may use it, too. Undefined if there is no instance.
    */
   async find({ name, instanceName = name, instanceId, tags }: SandboxEntry): Promise<Instance | undefined> {
     if (instanceId !== undefined) return this.#substrate.instance(instanceId);
@@ -50,8 +50,8 @@ export class Instances {
   }
 
   /**
-   * Finds the instance of a sandbox in a listing that was just made. If the listing lacks an instance whose id is
-   * known, it is requested from the substrate.
+   * Finds the instance of a sandbox in a listing that was just made. If an instance whose id is known is missing in the
+   * listing, it is requested from the substrate.
    */
   async findIn(listed: ReadonlyMap<string, Instance>, entry: SandboxEntry): Promise<Instance | undefined> {
     const { name, instanceName = name, instanceId, tags } = entry;
@@ -108,7 +108,7 @@ export class Instances {
   }
 }
 
-/** Whether a failed call may have taken effect nevertheless. */
+/** Whether a call may have taken effect although it failed. */
 export function isUnknownOutcome(error: unknown): error is SandboxError {
   return error instanceof SandboxError && ["SUBSTRATE_UNAVAILABLE", "SUBSTRATE_FAILED"].includes(error.code);
 }

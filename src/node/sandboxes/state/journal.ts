@@ -10,7 +10,10 @@ import type { SnapshotKeys } from "./keys.ts";
 import { type Holder, Locks, LOCKS_SCHEMA } from "./locks.ts";
 import { retried, Writes } from "./writes.ts";
 
-/** How far the creation or removal of an entry has come. A sweep after a crash removes entries that are not "ready". */
+/**
+ * How far the creation or removal of an entry has progressed. After a crash, a sweep removes entries that are not
+ * "ready".
+ */
 export type Phase = "creating" | "ready" | "removing";
 
 /** How a hook ended. */
