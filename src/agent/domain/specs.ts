@@ -24,8 +24,8 @@ export interface CommandSpec {
    */
   readonly cwd: string;
   /**
-   * `user`, `uid`, `user:group`, `uid:gid`, or empty. If empty, it is the workload's user, or the agent's own identity
-   * if the workload has none.
+   * `user`, `uid`, `user:group`, `uid:gid`, or empty. If it is empty, the workload's user is used. If the workload has
+   * none, it is the agent's own identity.
    */
   readonly user: string;
 }

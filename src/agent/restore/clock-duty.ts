@@ -2,7 +2,7 @@ import type { Clock, Instant, Kernel, Stamps } from "../domain/index.ts";
 import type { DegradedToken, RestoreReport } from "./report.ts";
 
 const NS_PER_MS = 1_000_000;
-/** A host time that is up to this much older than the last applied one belongs to a delayed or repeated call. */
+/** If a host time is older than the one applied last, but not by more than this, its call was delayed or repeated. */
 const STALE_NS = 60_000_000_000n;
 
 /** Validity of the caller's certificate, in milliseconds since 1970. */

@@ -139,7 +139,8 @@ export class MessageReader {
     const byte = (index: number): number => bytes[at + index] ?? 0;
     const flag = byte(0);
     if (flag === 1) {
-      // The request declared no compression: grpc-encoding was already rejected (gRPC's compression.md: INTERNAL).
+      // A compressed message is an error here, because the request has declared no compression: any other grpc-encoding
+      // was already rejected (gRPC's compression.md: INTERNAL).
       throw new AgentError(
         "INTERNAL",
         "UNSUPPORTED_COMPRESSION",

@@ -4,7 +4,10 @@ import { operationReturned } from "./failure.ts";
 import { pathText } from "./location.ts";
 import type { WriteRequest } from "./file-requests.ts";
 
-/** Bytes collected for one write(2). Waking a thread costs as much as writing 256 KiB or more (decision 0023). */
+/**
+ * Number of bytes that are collected for one write(2). It is large, because waking a thread costs as much as writing
+ * 256 KiB or more (decision 0023).
+ */
 const BATCH_BYTES = 512 * 1024;
 /**
  * Batch size while many files are written, which limits the memory. Each call then waits until its previous batch is
