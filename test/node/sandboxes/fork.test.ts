@@ -171,7 +171,7 @@ describe("a fork that has its origin's vsock CID, as under QEMU", NEEDS_NAMESPAC
     await assertRefused(
       node.fork("taken", { name: "four" }),
       "SIBLING_RUNNING",
-      /four could not .* beside three, which/,
+      /four could not .* while three is running, because/,
     );
     await node.standby("three");
     await node.fork("taken", { name: "four" });
