@@ -19,7 +19,10 @@ function line([name, { summary }]: readonly [string, CommandEntry]): string {
   return `  ${name.padEnd(18)}${summary}`;
 }
 
-/** Options that may also precede the command's name, by their spelling, and whether they have a value. */
+/**
+ * Options that may also come before the command's name. The keys are their spellings, and the values say whether an
+ * option has a value.
+ */
 const LEADING: ReadonlyMap<string, boolean> = new Map([
   ...["--sandbox", "--address", "-H", "--bridge", "--credentials", "-c", "--server-name"].map(
     (option) => [option, true] as const,
@@ -30,7 +33,7 @@ const LEADING: ReadonlyMap<string, boolean> = new Map([
 
 /** Runs guestctl with the given arguments (without interpreter and script). Resolves with the exit status. */
 export async function guestctl(given: readonly string[], host: Host): Promise<number> {
-  // kubectl has levels of verbosity, such as -v=6 before the command. guestctl has only one.
+  // kubectl has levels of verbosity, which may precede the command, such as -v=6. guestctl has only one level.
   const args = /^--?v=\d+$/.test(given[0] ?? "") ? ["--verbose", ...given.slice(1)] : given;
   if (args[0] === "help" && args.length > 1) return help(args.slice(1), host);
   const leading = leadingOptions(args);
@@ -46,7 +49,7 @@ export async function guestctl(given: readonly string[], host: Host): Promise<nu
   }
   const entry = name === undefined ? undefined : COMMANDS.get(name);
   if (entry !== undefined) return (await entry.load()).run([...leading, ...rest], host);
-  // Import commands only here, so that the overview and --version load no command's module.
+  // Import commands only here, so that no command is loaded for the overview and --version.
   const { reportUnknown } = await import("./unknown-command.ts");
   return reportUnknown(name, [...LEADING.keys()], args.includes("--json"), host);
 }

@@ -21,7 +21,7 @@ function flushed(stream: NodeJS.WriteStream): Promise<void> {
 }
 
 /**
- * Exits because standard output cannot be written. That closes the connection, and the agent then sends SIGHUP to the
+ * Exits because standard output cannot be written. The exit closes the connection, so the agent sends SIGHUP to the
  * command.
  */
 function leaveUnwritten(error: NodeJS.ErrnoException): never {

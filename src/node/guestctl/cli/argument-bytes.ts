@@ -6,9 +6,9 @@ import { textOf } from "./raw-names.ts";
 const REPLACEMENT = "\ufffd";
 
 /**
- * Finds an argument that is not valid UTF-8. Node has decoded the arguments already and replaced invalid bytes, so the
- * original bytes are read from /proc/self/cmdline. Returns the error message; undefined if all arguments are valid, or
- * /proc is missing.
+ * Finds an argument that is not valid UTF-8, and returns the error message for it. Node has already decoded the
+ * arguments and replaced invalid bytes, so the original bytes are read from /proc/self/cmdline. Returns undefined if
+ * all arguments are valid or /proc is missing.
  */
 export function alteredArgument(args: readonly string[]): string | undefined {
   if (!args.some((argument) => argument.includes(REPLACEMENT))) return undefined;
@@ -27,12 +27,13 @@ export function restoredArguments(args: readonly string[]): readonly string[] {
   const own = all.slice(all.length - args.length);
   return args.map((argument, index) => {
     const bytes = own[index];
-    // Use the bytes only if they decode to the argument that Node passed; otherwise they belong to another argument.
+    // Use the bytes only if they decode to the argument that Node has passed. If they do not, they belong to another
+    // argument.
     return bytes?.toString() === argument ? textOf(bytes) : argument;
   });
 }
 
-/** Like `alteredArgument`, for a variable of guestctl's environment. */
+/** Like `alteredArgument`, but for a variable of guestctl's environment. */
 export function alteredVariable(name: string, value: string): string | undefined {
   if (!value.includes(REPLACEMENT)) return undefined;
   const prefix = Buffer.from(`${name}=`);
@@ -41,7 +42,7 @@ export function alteredVariable(name: string, value: string): string | undefined
   return `the variable ${name} is not valid UTF-8 at byte ${firstWrong(bytes.subarray(prefix.length))}; guestctl accepts only UTF-8`;
 }
 
-/** Splits a file at its NUL bytes; empty if the file cannot be read. */
+/** Splits a file at its NUL bytes. Returns nothing if the file cannot be read. */
 function pieces(path: string): Buffer[] {
   const found: Buffer[] = [];
   try {

@@ -9,7 +9,7 @@ import { type HelpParts, helpText } from "./help.ts";
 import { jsonLine } from "./output.ts";
 import { type Completes, ignored, type Options, parsed, shown, type Values } from "./option.ts";
 
-/** The process that guestctl runs in: source of arguments and environment, target of output. */
+/** The process that guestctl runs in. Arguments and environment come from it, and output goes to it. */
 export type Host = NodeJS.Process;
 
 const COMMON_OPTIONS = {
@@ -23,7 +23,7 @@ export interface Parsed<Own extends Options> {
   readonly positionals: readonly string[];
 }
 
-/** The number of positional arguments, and what to call them in an error: "write requires one path". */
+/** The number of positional arguments, and what they are called in an error, such as "write requires one path". */
 export type Takes =
   | "nothing"
   | "anything"
@@ -34,7 +34,10 @@ export type Takes =
 /** What a command prints to standard output, and its exit status. */
 export interface Answer {
   readonly text: string;
-  /** What --json prints instead of `text`: an object as one line, a list as one line for each element. */
+  /**
+   * What is printed with --json instead of `text`. An object is printed as one line, and a list as one line for each
+   * element.
+   */
   readonly json: object | readonly object[];
   /** Exit status. Default: 0. */
   readonly status?: number;
@@ -49,13 +52,16 @@ interface CommandParts<Own extends Options> extends HelpParts {
    * positional arguments may be such names, too.
    */
   readonly takesRawNames?: readonly string[];
-  /** What a shell completes for each positional argument; the last also applies to all further ones. Default: nothing. */
+  /**
+   * What a shell completes for each positional argument. The last item also applies to all further arguments. Default:
+   * nothing.
+   */
   readonly completes?: readonly Completes[];
   /** Options end at the first positional argument; the arguments after it belong to the guest's command. */
   readonly takesCommand?: boolean;
   /**
-   * Options of other tools and their equivalents in guestctl, such as `--delete`. They are checked before the general
-   * ones.
+   * Options of other tools, such as `--delete`, and their equivalents in guestctl. They take precedence over the
+   * general table of such options.
    */
   readonly hints?: Hints;
   /** Spellings of other tools' options that guestctl ignores, such as "-f --force". They have no value. */
@@ -168,7 +174,7 @@ function checkCount({ usage, takes = "nothing" }: CommandParts<Options>, { lengt
   if ("one" in takes && length !== 1) throw new UsageError(`${name} requires ${takes.one}`);
 }
 
-/** Number of arguments before the first positional one, or up to and including `--`. */
+/** Number of arguments that come before the first positional argument, or up to and including `--` if there is one. */
 export function ownLength(args: readonly string[], options: Options): number {
   const { tokens } = parsed(args, options, false);
   const end = tokens.find((token) => token.kind !== "option");
@@ -192,7 +198,7 @@ function parse(
   }
 }
 
-/** A message of parseArgs in the words of guestctl. */
+/** Expresses a message of parseArgs in guestctl's terms. */
 function problemOf(message: string, options: Options, hints: Hints): string {
   const [, spelling] = /^Unknown option '([^']+)'/.exec(message) ?? [];
   if (spelling !== undefined) return `unknown option ${spelling}${suggestion(spelling, options, hints)}`;
@@ -217,7 +223,10 @@ function suggestion(spelling: string, options: Options, hints: Hints): string {
   return meant === undefined ? "" : `; did you mean --${meant}?`;
 }
 
-/** A command's line in the overview. The command's code is large, so it is loaded only when the command is used. */
+/**
+ * A command's line in the overview, and how to load the command. The command's code is large, so it is loaded only when
+ * the command is used.
+ */
 export interface CommandEntry {
   readonly summary: string;
   load(): Promise<Command>;

@@ -20,7 +20,7 @@ export class UsageError extends CliError {
  * degraded, or some entries were skipped or not removed.
  */
 export const STATUS_NOT_AS_INTENDED = 1;
-/** `sandbox`: completed, but clones may share random numbers, keys or secrets. */
+/** Exit status of `sandbox` if the operation succeeded, but clones may share random numbers, keys or secrets. */
 export const STATUS_NOT_ISOLATED = 3;
 /** Exit status if the command reached the limit of `--timeout`, as in timeout(1). */
 export const STATUS_TIMED_OUT = 124;

@@ -27,7 +27,7 @@ export function reportFailure(
   return (isGuestError(error) ? STATUS_BY_REASON.get(error.reason) : undefined) ?? STATUS_FAILED;
 }
 
-/** If the cause of an error is an error of a local source, returns the cause, whose message is sufficient. */
+/** If an error was caused by the error of a local source, returns that cause, because its message is sufficient. */
 function ownError(error: unknown): unknown {
   return isGuestError(error) && isTold(error.cause) ? error.cause : error;
 }
@@ -57,7 +57,7 @@ export function failureWords(failure: unknown, advice?: Advice): string {
   if (isSandboxError(error)) return withNextStep(`${error.message} [${error.code}]`, nextStepOf(error));
   if (error instanceof UsageError) return `${error.message} (see --help)`;
   if (isTold(error)) return error.message;
-  // Any other error is a bug of guestctl, for which the user needs the stack.
+  // Any other error is a bug of guestctl, so print its stack.
   return error instanceof Error ? (error.stack ?? error.message) : String(error);
 }
 
@@ -141,7 +141,7 @@ const FLAGS: ReadonlyMap<string, string> = new Map(
   }),
 );
 
-/** Next steps by code, where the library's own advice names its calls and options. */
+/** Next steps by error code, for errors whose advice from the library names calls and options of the library. */
 const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Reason, string>>> = {
   COMMAND_CUT_OFF: "start the command with --name, so that it outlives its connection",
   EXEC_NAME_IN_USE:

@@ -1,4 +1,4 @@
-/** Words of other tools, separated by blanks, and their equivalent in guestctl. */
+/** Words of other tools, separated by blanks, each with its equivalent in guestctl. */
 export type Hints = readonly (readonly [words: string, answer: string])[];
 
 const PORTS =

@@ -3,8 +3,8 @@ import type { Writable } from "node:stream";
 import { CliError } from "./errors.ts";
 
 /**
- * Throws CliError if standard input is a directory. Without this check, the read would fail only after the command has
- * started. (A closed standard input needs no check: Node treats it as an empty stream.)
+ * Throws CliError if standard input is a directory. Without this check, reading would fail only after the command has
+ * started. Standard input that is closed needs no check, because Node treats it as an empty stream.
  */
 export function checkInput(host: NodeJS.Process): void {
   if (fstatSync(host.stdin.fd).isDirectory())
@@ -12,9 +12,9 @@ export function checkInput(host: NodeJS.Process): void {
 }
 
 /**
- * Sends standard input to a stream until disposed of. Input that cannot be read at all counts as empty, for example
- * because nohup(1) opened /dev/null for writing only, or the terminal was closed. Any other read error destroys the
- * stream, so that partial input is not mistaken for all of it.
+ * Sends standard input to a stream until disposed of. Input that cannot be read at all counts as empty. This happens,
+ * for example, if nohup(1) has opened /dev/null only for writing, or if the terminal was closed. Any other read error
+ * destroys the stream, so that a part of the input is not mistaken for all of it.
  */
 export function sendInput(host: NodeJS.Process, to: Writable): Disposable {
   const fail = (error: NodeJS.ErrnoException): void => {

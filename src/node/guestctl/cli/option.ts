@@ -42,15 +42,15 @@ export type Values<Own extends Options> = {
 
 type Line = ReturnType<typeof parseArgs<{ allowPositionals: true; strict: boolean; tokens: true }>>;
 
-/** Parses a command line into values and tokens. Throws TypeError for an invalid one if `isStrict`. */
+/** Parses a command line into values and tokens. With `isStrict`, throws TypeError if it is invalid. */
 export function parsed(args: readonly string[], options: Options, isStrict: boolean): Line {
   const names = new Map<string, string>();
   const known = Object.entries(options).flatMap(([name, option]) => {
     const { short, multiple } = option;
     const common = { type: option.argument === undefined ? "boolean" : "string", multiple: multiple === true } as const;
     const others = (option.also ?? []).map((spelling) => {
-      // parseArgs accepts a short option only together with a long name. Nobody can type this one, because it contains
-      // "=".
+      // parseArgs accepts a short option only together with a long name. Use one that nobody can type, because it
+      // contains "=".
       const long = spelling.length === 1 ? `${name}=${spelling}` : spelling;
       names.set(long, name);
       return [long, { ...common, ...(spelling.length === 1 && { short: spelling }) }] as const;

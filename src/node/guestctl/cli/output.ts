@@ -100,7 +100,10 @@ function longestOf(lengths: readonly number[]): number {
   return lengths.reduce((longest, length) => Math.max(longest, length), 0);
 }
 
-/** Columns that a text occupies on a terminal: two for East Asian wide characters (UAX #11) and for emoji. */
+/**
+ * Returns the number of columns that a text occupies on a terminal. East Asian wide characters (UAX #11) and emoji
+ * occupy two.
+ */
 function columnsOf(text: string): number {
   if (/^[\x20-\x7e]*$/.test(text)) return text.length;
   let columns = 0;
@@ -124,7 +127,10 @@ export function hookWords({ ran, timedOut, exitCode }: Pick<HookResult, "ran" | 
 /** The largest absolute time value of a Date (ECMA-262, 21.4.1.1). The library clamps file times to it. */
 const DATE_LIMIT_MS = 8.64e15;
 
-/** A file's time in UTC, to the second, or with nanoseconds. File times that a Date cannot represent are "out of range". */
+/**
+ * Formats a file's time in UTC, to the second or with nanoseconds. For a time that a Date cannot represent, returns
+ * "out of range".
+ */
 export function fileTime(time: Date, nanos?: number): string {
   if (Math.abs(time.getTime()) >= DATE_LIMIT_MS) return "out of range";
   const fraction = nanos === undefined ? "" : `.${String(nanos).padStart(9, "0")}`;

@@ -26,7 +26,7 @@ export function textOf(bytes: Buffer): string {
   return text;
 }
 
-/** The name that a string stands for: the string itself, or bytes if the name is not UTF-8. */
+/** Returns the name that a string represents: the string itself, or bytes if the name is not UTF-8. */
 export function nameOf(text: string): string | Buffer {
   if (!ESCAPED.test(text)) return text;
   return Buffer.concat(
@@ -41,12 +41,12 @@ export function nameBytes(text: string): Buffer {
   return Buffer.from(nameOf(text));
 }
 
-/** Whether a string stands for a name that is not UTF-8. */
+/** Whether a string represents a name that is not UTF-8. */
 export function isRawName(text: string): boolean {
   return ESCAPED.test(text);
 }
 
-/** Formats a name for people: each byte that is not UTF-8 as `\xNN`. */
+/** Formats a name for people. Each byte that is not UTF-8 becomes `\xNN`. */
 export function withEscapes(text: string): string {
   return text.replaceAll(/[\udc80-\udcff]/g, (half) => `\\x${(half.charCodeAt(0) - ESCAPE).toString(16)}`);
 }

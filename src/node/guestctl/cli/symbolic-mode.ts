@@ -6,15 +6,15 @@ export type ModeChange = (mode: number, isDirectory: boolean) => number;
 const WHO = { u: 0o4700, g: 0o2070, o: 0o1007 } as const;
 const PERMISSIONS: Readonly<Record<string, number>> = { r: 0o444, w: 0o222, x: 0o111, s: 0o6000, t: 0o1000 };
 /**
- * All permission bits. `+x`, without "u", "g", "o" or "a" before it, applies to all of them: the guest's umask is not
- * known, so it is not applied.
+ * All permission bits. A clause such as `+x`, without "u", "g", "o" or "a", applies to all of them. chmod(1) would
+ * apply the umask to such a clause, but the guest's umask is not known.
  */
 const ALL = 0o7777;
 const CLAUSE = /^([ugoa]*)([-+=])([rwxXst]*)$/;
 
 /**
- * Parses a mode of chmod(1): octal such as `0755`, or symbolic such as `u+x,go-w`, `+x` or `a=rX`. Copies of
- * permissions (`g=u`) are rejected. A clause without u, g, o or a means a. Throws UsageError.
+ * Parses a mode of chmod(1): octal such as `0755`, or symbolic such as `u+x,go-w`, `+x` or `a=rX`. A clause without
+ * "u", "g", "o" or "a" means "a". Copies of permissions (`g=u`) are rejected. Throws UsageError.
  */
 export function parseModeChange(text: string): ModeChange {
   if (/^0?[0-7]{1,4}$/.test(text)) {
@@ -39,7 +39,7 @@ function clauseOf(text: string): ModeChange | undefined {
     const named = letters
       .split("")
       .reduce((bits, letter) => bits | (letter === "X" ? (isExecutable ? 0o111 : 0) : (PERMISSIONS[letter] ?? 0)), 0);
-    // The sticky bit does not belong to u, g or o alone.
+    // The sticky bit applies only in a clause for all users, because it does not belong to u, g or o alone.
     const bits = named & (whose | (letters.includes("t") && everybody ? 0o1000 : 0));
     if (operator === "+") return mode | bits;
     if (operator === "-") return mode & ~bits;

@@ -34,8 +34,8 @@ export function parseDurationMs(text: string | undefined, option: string): numbe
 }
 
 /**
- * Limit on the durations for which guestctl waits. It is far below the limit of Node's timers, which fire at once
- * beyond that.
+ * Limit on the durations for which guestctl waits. Node's timers fire at once if the delay is too long; this is far
+ * below that limit.
  */
 const LONGEST_WAIT_MS = 86_400_000;
 
@@ -47,8 +47,8 @@ export function parseWaitMs(text: string | undefined, option: string): number | 
 }
 
 /**
- * Returns the option's value, or the variable's if the option is not given. An empty value counts as unset, as in most
- * programs: `NAME= guestctl …`.
+ * Returns the value of the option, or, if the option is not given, that of the variable. An empty value counts as
+ * unset, as in most programs: `NAME= guestctl …`.
  */
 export function setting(flag: string | undefined, variable?: string): string | undefined {
   return [flag, variable].find((value) => value !== undefined && value !== "");
@@ -135,7 +135,10 @@ export function parseMode(text: string | undefined, option: string): number | un
   return Number.parseInt(text, 8);
 }
 
-/** Parses a signal: `15`, `TERM` or `SIGTERM`, in either case. The client rejects unknown names. */
+/**
+ * Parses a signal, such as `15`, `TERM` or `SIGTERM`, in upper or lower case. Unknown names are rejected later, by the
+ * client.
+ */
 export function parseSignal(text: string): number | SignalName {
   if (/^\d+$/.test(text)) return Number(text);
   const name = text.toUpperCase();
@@ -143,8 +146,9 @@ export function parseSignal(text: string): number | SignalName {
 }
 
 /**
- * Parses a path in the sandbox, with a leading colon as in `cp`, or without. `\\xe9` is a byte, as `ls` prints it.
- * Returns the form of raw-names.ts; `nameOf` converts it for a client. Throws UsageError for a relative path.
+ * Parses a path in the sandbox, with or without a leading colon, which `cp` requires. An escape such as `\\xe9`, as
+ * `ls` prints it, stands for a byte. Returns the form of raw-names.ts, which `nameOf` converts for a client. Throws
+ * UsageError for a relative path.
  */
 export function guestPath(argument: string): string {
   const path = withoutEscapes(argument.startsWith(":") ? argument.slice(1) : argument);
@@ -183,15 +187,15 @@ export function portOrPath(text: string, given: string): number | string {
   );
 }
 
-/** The single name after a command's verb. Throws UsageError if there is not exactly one. */
+/** Returns the only name after a command's verb. Throws UsageError unless there is exactly one. */
 export function oneName([name, ...more]: readonly string[], command: string): string {
   if (name === undefined || more.length > 0) throw new UsageError(`${command} requires one name`);
   return name;
 }
 
 /**
- * The meaning of a fixed word of the command line. Throws UsageError for any other word; the error lists the valid
- * ones.
+ * Returns the meaning of a fixed word of the command line. For any other word, throws UsageError, which lists the valid
+ * words.
  */
 export function parseWord<Meaning>(
   text: string | undefined,

@@ -14,12 +14,13 @@ export interface Timed<Value> {
   readonly durationMs: number;
 }
 
-/** Functions that end the display of the operations in progress; the innermost operation is last. */
+/** Functions that each end the display of an operation in progress. That of the innermost operation is last. */
 const shownWaits: (() => void)[] = [];
 
 /**
- * Waits for an operation. On a terminal, shows meanwhile what guestctl waits for, and for how many seconds: one line on
- * standard error that is cleared at the end. Of several operations at a time, the one that began last is shown.
+ * Waits for an operation. On a terminal, shows during that time what guestctl waits for, and for how many seconds. This
+ * is one line on standard error, which is cleared at the end. If several operations are in progress, the one that began
+ * last is shown.
  *
  * @param operation receives a function that writes a line to standard error, above that line
  */
@@ -65,7 +66,10 @@ export function endWaiting(): void {
   for (const end of shownWaits.toReversed()) end();
 }
 
-/** Adds to the last line of a result how long it took, if that was at least a second and standard output is a terminal. */
+/**
+ * Adds to the last line of a result how long the operation took. Does so only if that was at least a second and
+ * standard output is a terminal.
+ */
 export function withDuration(text: string, durationMs: number, { stdout }: Pick<NodeJS.Process, "stdout">): string {
   if (!stdout.isTTY || durationMs < LONG_MS || text === "") return text;
   return text.replace(/\n?$/, ` (${(durationMs / 1_000).toFixed(1)} s)\n`);

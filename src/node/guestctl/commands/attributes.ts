@@ -20,9 +20,9 @@ interface AttributeValues extends ConnectionValues {
 }
 
 /**
- * Sets attributes of paths and, with --recursive, of everything below them. An entry below a directory that cannot be
- * changed is reported and the others are changed, as in chmod(1) and chown(1). If a path on the command line fails,
- * this rejects with GuestError.
+ * Sets attributes of paths and, with --recursive, of everything below them. If an entry below a directory cannot be
+ * changed, it is reported, and the others are changed, as with chmod(1) and chown(1). If a path on the command line
+ * cannot be changed, rejects with GuestError.
  */
 export async function changeEach(
   paths: readonly string[],
@@ -37,7 +37,8 @@ export async function changeEach(
   for (const path of paths) {
     const present = await client.files.stat(nameOf(path), { requestTimeoutMs: ANSWER_TIMEOUT_MS });
     const isDirectory = present.type === "directory";
-    // The entries in a directory are changed before the directory itself, because afterwards the agent may have no access to it.
+    // The entries in a directory are changed before the directory itself, because the agent may have no access to them
+    // after the directory was changed.
     if (values.recursive === true && isDirectory) {
       const { value } = await waitedFor(`change everything below ${path}`, host, (note) =>
         below({ client, root: path, change: changeOf, note }, (json) => changed.push(json)),

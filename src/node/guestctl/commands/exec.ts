@@ -171,7 +171,7 @@ command.`,
       );
       return await runAttached({ ...attachment, process, kept: { name, process } }, isForPrograms, host);
     } catch (error) {
-      // Another client started a command of that name first.
+      // If another client was first to start a command of that name, use that command.
       const after = isTakenFirst && isReason(error, "EXEC_NAME_IN_USE") ? await taken() : undefined;
       if (after === undefined) throw error;
       return after;
@@ -198,7 +198,8 @@ function keepOf(values: Parsed<typeof OPTIONS>["values"], [command = ""]: readon
     whenFull,
     lingerMs: parseDurationMs(linger, "--linger"),
     awakeForMs: parseDurationMs(awakeFor, "--awake-for"),
-    // --attach-or-start must start a new command instead of attaching to an ended one.
+    // With --attach-or-start, take over the name of a command that has ended, because a new command must then be
+    // started.
     replaceEnded: replace === true || isAttachOrStart === true,
   };
 }

@@ -91,7 +91,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
       const forwarding = await client.ports.forward(options);
       forwardings.push(forwarding);
       const { port } = forwarding;
-      // localhost has two addresses; show the first.
+      // localhost stands for two addresses. Show the first.
       const shown = address === DEFAULT_HOST ? "127.0.0.1" : address;
       const place =
         typeof local === "string" ? printable(local) : `${shown.includes(":") ? `[${shown}]` : shown}:${port}`;
@@ -107,10 +107,7 @@ With --json, one object a line: "host", "port" and "target"; failures have "erro
   },
 });
 
-/**
- * Matches an address for kubectl's --address, the local address. Addresses of agents do not match, because they have a
- * port.
- */
+/** Matches a local address, for kubectl's option --address. Addresses of agents do not match, because they have a port. */
 const LOCAL_ADDRESS = /^(?:localhost|\d+(?:\.\d+){3})$/;
 
 /** A local port or unix socket path, and its target in the sandbox. */
@@ -124,7 +121,7 @@ const MAPPING = /^(?:(?:(\[[^\]]+\]|[^:/]+):)?(\d{1,5}):)?(\/.*|\d+)$/;
 /** Matches `:80`, with which users of kubectl choose any free local port. */
 const ANY_LOCAL = /^:(?=\d+$)/;
 
-/** A local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */
+/** Matches a local unix socket, as in `ssh -L /tmp/l.sock:/run/x.sock`. */
 const LOCAL_SOCKET = /^(\/[^:]+):(\/.*|\d+)$/;
 
 /** Parses `[[HOST:]LOCAL:]PORT|PATH`. Throws UsageError. */
@@ -161,10 +158,10 @@ ProxyCommand of ssh(1).`,
     using client = await openClient(values, host);
     using tunnel = client.ports.connect(place);
     const closed = once(tunnel, "close");
-    // `opened` or the race below reports this failure; without a handler the process would end.
+    // This handler only keeps the failure from ending the process. `opened` or the race below reports the failure.
     closed.catch(() => undefined);
     await tunnel.opened;
-    // A read error must not look like the end of input.
+    // Destroy the tunnel, because a read error must not look like the end of the input.
     host.stdin.on("error", (error) => tunnel.destroy(error));
     host.stdin.pipe(tunnel);
     const ended = host.stdin.isTTY ? once(tunnel, "end") : closed;

@@ -5,7 +5,7 @@ import { failureObject, jsonLine, printable, unreadyReason, writeAll } from "../
 import { untilSignal } from "./lasting-watch.ts";
 import { healthObject } from "./schema.ts";
 
-/** Minimum deadline of a check; a longer interval extends it. */
+/** Minimum of the deadline of a check. If the interval is longer, it is the deadline. */
 const LEAST_TIMEOUT_MS = 2_000;
 
 export interface HealthWatchOptions {
@@ -64,8 +64,8 @@ async function* samples(
 }
 
 /**
- * Whether the failure of the first check may be temporary. If the agent refuses these credentials, waiting does not
- * help.
+ * Whether the failure of the first check may be temporary. It is not if the agent refuses these credentials, because
+ * waiting does not help then.
  */
 function mayPass(error: Error): boolean {
   if (!(error instanceof GuestError)) return false;
@@ -141,7 +141,7 @@ function rounded(ms: number): number | null {
   return Number.isNaN(ms) ? null : Math.round(ms * 1000) / 1000;
 }
 
-/** If a guest's clock moves by more than this against the host's, it was stepped or stopped. */
+/** If a guest's clock changes by more than this relative to the host's clock, it was stepped or stopped. */
 const CLOCK_JUMP_MS = 1_000;
 
 /** State with which later checks are compared. */

@@ -50,8 +50,8 @@ With --json, one object: "name", or "pid" and "start_ticks".`,
 });
 
 /**
- * Finds the process with this id. Undefined if the target is the name of a kept command. Throws UsageError if it is
- * neither or both.
+ * Finds the process with this id. Undefined if the target is the name of a kept command. Throws UsageError if the
+ * target is neither of these, or both.
  */
 function processWith(target: string, { processes }: ProcessList): SessionProcess | undefined {
   const process = processes.find(({ pid }) => pid === Number(target));

@@ -8,10 +8,10 @@ const FIRST_PAUSE_MS = 250;
 const LONGEST_PAUSE_MS = 2_000;
 
 /**
- * Shows what a watch yields until SIGINT or SIGTERM. It survives lost connections, a standby and restore steps, because
- * each attempt reads the address and the credentials again. Prints one line when the connection is lost, and one when
- * it is restored. If the first connection fails, throws its error. Resolves with the exit status after a signal, or as
- * soon as `show` returns true.
+ * Shows what a watch yields, until SIGINT or SIGTERM arrives. The watch survives lost connections, a standby and
+ * restore steps, because each attempt to reconnect reads the address and the credentials again. Prints one line when
+ * the connection is lost, and one when it is restored. If the first connection fails, throws its error. Resolves with
+ * the exit status after a signal, or as soon as `show` returns true.
  */
 export async function watchUntilSignal<Report>(
   values: ConnectionValues,
@@ -62,8 +62,8 @@ export function untilSignal(host: NodeJS.Process): AbortSignal {
 const FLUSH_MS = 500;
 
 /**
- * Calls `leave` at SIGINT or SIGTERM. If the program at the other end of standard output has stopped reading, exits
- * soon afterwards with status 0: guestctl would otherwise wait indefinitely until the pipe has room.
+ * Calls `leave` at SIGINT or SIGTERM. If the program that reads standard output has stopped reading, exits soon
+ * afterwards with status 0, because guestctl would otherwise wait indefinitely until there is room in the pipe.
  */
 export function onSignal(host: NodeJS.Process, leave: () => void): void {
   const end = (): void => {

@@ -82,8 +82,8 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
 });
 
 /**
- * Interprets the argument as the name of a sandbox. Throws UsageError for several names, or if the agent is chosen by
- * an option or a variable, too.
+ * Interprets the argument as the name of a sandbox. Throws UsageError if there are several names, or if an option or a
+ * variable also chooses the agent.
  */
 function placeOf(
   [name, ...more]: readonly string[],
@@ -111,7 +111,8 @@ async function show(
     onSignal(host, () => resolve("left"));
   });
   const whole = Promise.all([output.wait(), ...STREAMS.map((stream) => copy(output, stream, shown))]);
-  // After SIGINT or SIGTERM nobody awaits `whole`, and its rejection would end the process without this handler.
+  // Without this handler, a rejection of `whole` would end the process after SIGINT or SIGTERM, because nobody awaits
+  // it then.
   whole.catch(() => undefined);
   const attached = await Promise.race([output.attached, left]);
   if (attached === "left") return 0;
@@ -160,7 +161,7 @@ class OutputWriter {
   readonly #isForPrograms: boolean;
   readonly #host: NodeJS.Process;
   readonly #at: Record<Stream, number>;
-  /** The only stream to show; the other one is read, but not shown. Undefined if both are shown. */
+  /** The only stream to show. The other one is read, but not shown. Undefined if both are shown. */
   readonly #only: Stream | undefined;
   /** Gaps (dropped bytes) at offsets that have not been reached yet. */
   readonly #gaps: Record<Stream, { readonly offset: number; readonly bytes: number }[]> = { stdout: [], stderr: [] };
@@ -183,7 +184,7 @@ class OutputWriter {
     });
   }
 
-  /** Shows the last lines of the output that was held back (default: all), and all further output directly. */
+  /** Shows the last lines of the output that was held back (default: all of them). Further output is shown directly. */
   release(lines: number = Number.POSITIVE_INFINITY): void {
     const pieces = lastLines(this.#held ?? [], lines);
     this.#held = undefined;
@@ -244,7 +245,7 @@ class OutputWriter {
   }
 }
 
-/** The last lines of all chunks together. Text after the last newline counts as a line. */
+/** Returns the last lines of all chunks together. Text after the last newline counts as a line. */
 function lastLines(pieces: readonly OutputPiece[], lines: number): readonly OutputPiece[] {
   if (lines === 0) return [];
   const newlineBefore = (bytes: Buffer, end: number): number => (end < 1 ? -1 : bytes.lastIndexOf(NEWLINE, end - 1));

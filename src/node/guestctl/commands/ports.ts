@@ -6,7 +6,7 @@ import { watchUntilSignal } from "./lasting-watch.ts";
 import { schemaObject } from "./schema.ts";
 
 const TITLES = ["ADDRESS", "PORT", "REACHED FROM", "UID", "PID", "COMMAND"];
-/** Names, as text and in JSON, of the places from which a port can be reached. */
+/** The names of the places from which a port can be reached, as they are in text and in JSON. */
 const SCOPES: Readonly<Record<PortScope, readonly [words: string, name: string]>> = {
   [PortScope.UNSPECIFIED]: ["-", "unknown"],
   [PortScope.LOOPBACK]: ["the sandbox", "loopback"],

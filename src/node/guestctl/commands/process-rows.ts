@@ -98,7 +98,7 @@ export function cutToWidth(text: string, { isTTY, columns }: NodeJS.WriteStream)
   return text.replaceAll(/[^\n]+/g, (line) => line.slice(0, columns));
 }
 
-/** One line for the processes that an answer leaves out. */
+/** Formats one line about the processes that an answer leaves out. */
 export function moreWords({ truncated, processes }: ProcessList): string {
   return truncated ? `and more: only the first ${processes.length} are listed\n` : "";
 }

@@ -83,7 +83,7 @@ function pathToRemove(argument: string): string {
   return path;
 }
 
-/** Returns the counts in the error of an incomplete removal; rethrows other errors. */
+/** If the error is that of an incomplete removal, returns its counts. Rethrows other errors. */
 function incompleteOf(error: unknown): { readonly removed: number; readonly left: number } {
   if (!(error instanceof GuestError) || error.code !== "REMOVE_INCOMPLETE") throw error;
   const { removed, left } = error.metadata;

@@ -5,15 +5,15 @@ import { ANSWER_TIMEOUT_MS, CONNECTION_OPTIONS, type ConnectionValues, connector
 import { ESCAPE_OPTION, FORCED, parseEscapeChar, runAttached, terminalOf } from "../terminal/index.ts";
 
 /**
- * As sshd(8) does: change to the user's home directory and run the user's shell with the command line, or a login shell
- * if there is none.
+ * Does what sshd(8) does: changes to the user's home directory, and runs the command line in the user's shell. Without
+ * a command line, runs a login shell.
  */
 const HOME = 'cd "${HOME:-/}" 2>/dev/null || cd /;';
 const WITH_LINE = `${HOME} exec "\${SHELL:-/bin/sh}" -c "$1"`;
 const LOGIN = `${HOME} exec "\${SHELL:-/bin/sh}" -l`;
 /**
- * Runs the program of a subsystem (sftp). Looks where Debian, Alpine, Fedora and SUSE install it, then in PATH. Exits
- * with 127 if it is missing, as a shell does.
+ * Runs the program of a subsystem (sftp). Searches the paths where Debian, Alpine, Fedora and SUSE install it, then
+ * PATH. If it is missing, exits with 127, as a shell does.
  */
 const SUBSYSTEM = `${HOME} for d in /usr/lib/openssh /usr/lib/ssh /usr/libexec/openssh /usr/libexec; do
   [ -x "$d/$1-server" ] && exec "$d/$1-server"; done
@@ -121,7 +121,7 @@ Signals end guestctl, and the agent then sends SIGHUP to the command.`,
   },
 });
 
-/** Whether the command gets a terminal. If one is requested and not possible, prints a note, as ssh does. */
+/** Returns whether the command gets a terminal. If a terminal is requested but not possible, prints a note, as ssh does. */
 function wantsTerminal(
   values: { readonly tty?: readonly boolean[] | undefined; readonly "no-tty"?: boolean | undefined },
   hasCommand: boolean,
@@ -134,7 +134,7 @@ function wantsTerminal(
   return host.stdin.isTTY ? asked > 0 || !hasCommand : false;
 }
 
-/** The USER of `-o User=USER`. */
+/** The USER in `-o User=USER`. */
 function userOption(option: string): string | undefined {
   return /^\s*User(?:\s*=\s*|\s+)"?([^"]*)"?\s*$/i.exec(option)?.[1];
 }

@@ -28,7 +28,7 @@ function messageObject<Desc extends DescMessage>(schema: Desc, message: MessageS
 const FIRST_SECOND = BigInt(Date.parse("0001-01-01T00:00:00Z") / 1000);
 const LAST_SECOND = BigInt(Date.parse("9999-12-31T23:59:59Z") / 1000);
 
-/** Clamps a time to the years 1 to 9999: JSON cannot represent others, but a file may have them. */
+/** Clamps a time to the years 1 to 9999. JSON cannot represent other times, but a file may have one. */
 function withYear(value: unknown): unknown {
   if (!isMessage(value, TimestampSchema)) return value;
   const { seconds, nanos } = value;

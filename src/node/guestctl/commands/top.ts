@@ -116,7 +116,7 @@ function parseInterval(text: string | undefined): number {
   return intervalMs;
 }
 
-/** Reads the processes again and again. Each sample compares a reading with the one before. */
+/** Reads the processes repeatedly. Each sample compares a reading with the previous one. */
 async function* samples(
   client: GuestClient,
   names: readonly string[],
@@ -134,8 +134,8 @@ async function* samples(
 }
 
 /**
- * Returns the processes, each with the share of a processor that it has used since the reading before. The largest
- * share is first.
+ * Returns the processes, each with the share of a processor that it has used since the previous reading. The largest
+ * share comes first.
  */
 function compared(before: ProcessList, list: ProcessList, names: readonly string[]): readonly Sampled[] {
   const elapsedUs = list.uptimeUs - before.uptimeUs;

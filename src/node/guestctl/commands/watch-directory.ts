@@ -49,7 +49,8 @@ watch is active.`,
     return watchUntilSignal(
       values,
       host,
-      // `resume` is false, because watchUntilSignal reconnects itself: it reads the address and the credentials again.
+      // `resume` is false, because watchUntilSignal reconnects itself and then reads the address and the credentials
+      // again.
       (client, signal) => client.files.watch(path, { recursive, names, ignore, signal, resume: false }),
       async (event) => {
         const eventType = event.eventType === "ready" && !isFirst ? "rescan" : event.eventType;

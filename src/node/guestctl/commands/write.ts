@@ -25,7 +25,7 @@ it is unchanged. A new file belongs to the workload's user. The path may begin w
     const path = guestPath(positionals[0] ?? "");
     const mode = parseMode(values.mode, "--mode");
     const file = {
-      // The checksum is only printed with --json.
+      // Compute the checksum only for --json, because only then is it printed.
       skipSha256: values.json !== true,
       parents: values.parents === true,
       flag: values.exclusive === true ? ("wx" as const) : ("w" as const),

@@ -2,7 +2,10 @@ import { subscribe, unsubscribe } from "node:diagnostics_channel";
 import { CONNECTION_CHANNEL, type ConnectionEvent } from "../../client/index.ts";
 import { type Host, waitedFor } from "../cli/index.ts";
 
-/** Delay before the line is shown. On a busy machine, even a successful connection may take some hundred milliseconds. */
+/**
+ * Delay before the line is shown. It is long enough that no line is shown for most successful connections, which may
+ * take some hundred milliseconds on a busy machine.
+ */
 const FIRST_AFTER_MS = 1_000;
 
 /**

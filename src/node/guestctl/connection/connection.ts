@@ -52,7 +52,7 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
   const connectTimeoutMs = parseWaitMs(values["connect-timeout"], "--connect-timeout");
   const options = { ...(await connectOptions(target)), connectTimeoutMs };
   let latest: GuestClient | undefined;
-  // Close the client at exit, because a bridge leaves a socket in TMPDIR otherwise.
+  // Close the client at exit, because a bridge would otherwise leave a socket in TMPDIR.
   if (target.bridge !== undefined) host.once("exit", () => latest?.close());
   return {
     connect: () => {
@@ -67,8 +67,8 @@ export async function connector(values: ConnectionValues, host: NodeJS.Process):
 }
 
 /**
- * Throws UsageError unless the directory exists. Users of other tools may mean a container, a cipher or a format with
- * -c.
+ * Throws UsageError unless the directory exists. The error is helpful, because users of other tools may mean a
+ * container, a cipher or a format with -c.
  */
 function checkCredentialsOption(path: string | undefined): void {
   if (path === undefined || path === "" || existsSync(path)) return;
@@ -76,8 +76,8 @@ function checkCredentialsOption(path: string | undefined): void {
 }
 
 /**
- * Whether a failure of `redial` may be temporary: the sandbox is suspended, or its credentials are being replaced. If
- * the sandbox does not exist, the failure is permanent.
+ * Whether a failure of `redial` may be temporary. It may be if the sandbox is suspended or its credentials are being
+ * replaced, but not if the sandbox does not exist.
  */
 export function isDialError(error: unknown): error is Error {
   if (!(error instanceof Error)) return false;
@@ -88,8 +88,8 @@ export function isDialError(error: unknown): error is Error {
 }
 
 /**
- * Creates a client and checks that the agent answers, for streams and file transfers, which have no time limit. Throws
- * the same errors as openClient, and GuestError if there is no answer in time.
+ * Creates a client and checks that the agent answers. This is for streams and file transfers, which have no time limit
+ * themselves. Throws the same errors as openClient, and GuestError if there is no answer in time.
  */
 export async function answeringClient(values: ConnectionValues, host: NodeJS.Process): Promise<GuestClient> {
   const client = await openClient(values, host);
@@ -223,7 +223,7 @@ and the substrate's daemon.
 /** The parsed values of CONNECTION_OPTIONS. */
 export type ConnectionValues = Values<typeof CONNECTION_OPTIONS>;
 
-/** The options and variables that choose an agent. They exclude each other. */
+/** The options and variables that choose an agent. Only one of them may be given. */
 const SELECTORS = ["sandbox", "address", "bridge"] as const;
 type Selector = (typeof SELECTORS)[number];
 
@@ -246,8 +246,8 @@ export function resolveTarget(values: ConnectionValues, env: NodeJS.ProcessEnv):
 }
 
 /**
- * The option or variable that chooses the agent; undefined if none is given. Throws UsageError if there are several;
- * the error names them as the user wrote them.
+ * Returns the option or variable that chooses the agent; undefined if none is given. If there are several, throws
+ * UsageError, which names them as the user wrote them.
  */
 function selectionOf(
   valueOf: (name: Selector) => string | undefined,

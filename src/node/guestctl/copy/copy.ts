@@ -114,7 +114,7 @@ async function upload(
     : uploadTree(parts, local, remote, directory));
 }
 
-/** Whether the name is taken, even by a dangling symlink. */
+/** Whether the name is in use, even if only by a dangling symlink. */
 async function isThere({ client }: CopyContext, remote: string): Promise<boolean> {
   return client.files.lstat(nameOf(remote)).then(
     () => true,
@@ -161,7 +161,7 @@ async function download(remote: string, local: string, context: CopyContext): Pr
 /** A parsed copy command line. */
 interface CopyOrder {
   readonly direction: "upload" | "download" | "tar in" | "tar out";
-  /** Paths without the sandbox's prefix. There is at least one; for an archive exactly one. */
+  /** Paths without the sandbox's prefix. There is at least one; if the other side is an archive, there is exactly one. */
   readonly sources: readonly string[];
   readonly destination: string;
   /** Name of the sandbox, if the paths contain it. */

@@ -51,7 +51,7 @@ export async function* decompressed(input: AsyncIterable<Uint8Array>): AsyncGene
     throw new CliError(`standard input is compressed with ${name}; unpack it first: ${unpack} FILE | guestctl cp - …`);
   const compressed = Readable.from(whole());
   const unpacked = unpack();
-  // `pipe` does not propagate errors.
+  // Forward the error, because `pipe` does not.
   compressed.on("error", (error) => unpacked.emit("error", error));
   compressed.pipe(unpacked);
   try {

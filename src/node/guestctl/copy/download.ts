@@ -55,7 +55,8 @@ async function replaceFile(parts: CopyParts, remote: string, stat: FileAttribute
   const removeAtExit = (): void => rmSync(temporary, { force: true });
   host.once("exit", removeAtExit);
   const remove = async (): Promise<void> => {
-    // A synchronous call would block the signal handler if the file system did not answer.
+    // This call is asynchronous, because a synchronous one would block the signal handler if the file system did not
+    // answer.
     host.off("exit", removeAtExit);
     await rm(temporary, { force: true });
   };
@@ -109,7 +110,7 @@ async function writeInto(parts: CopyParts, remote: string, stat: FileAttributes,
   }
 }
 
-/** The destination of a file's content. If it has no `skip`, it receives holes as zeros. */
+/** The destination of a file's content. If it has no `skip`, holes are written to it as zeros. */
 interface Sink {
   write(bytes: Uint8Array): Promise<void>;
   skip?(bytes: number): Promise<void>;

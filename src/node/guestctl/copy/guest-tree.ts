@@ -99,7 +99,7 @@ export async function* archiveEntries(entries: AsyncIterable<TreeEntry>): AsyncG
   }
 }
 
-/** A larger file is not text that the kernel generates, but for example an image of its memory. */
+/** Limit on the size of a generated file. A larger file is not text, but for example an image of the kernel's memory. */
 const GENERATED_LIMIT_BYTES = 16 * 1024 * 1024;
 /** Reading a generated file may never reach EOF; /proc/kmsg is an example. */
 const GENERATED_TIMEOUT_MS = 5_000;

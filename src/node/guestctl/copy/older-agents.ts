@@ -52,8 +52,9 @@ export class GuestTarget {
     const writing = new Set<Promise<void>>();
     let failure: { readonly error: unknown } | undefined;
     for await (const entry of entries) {
-      // Only files whose content is in memory are written concurrently. The entry after a directory may be inside it, the
-      // entry after a symlink may replace it, and streamed content must be read before the next entry.
+      // Only files whose content is in memory are written concurrently. Other entries must wait for the one before: an
+      // entry may be inside a directory or replace a symlink that comes before it, and streamed content must be read
+      // before the next entry.
       const isConcurrent = entry.type === "file" && entry.readAll !== undefined && atOnce > 1;
       const made = this.#orFailed(entry.name, this.#add(entry)).catch((error: unknown) => {
         failure ??= { error };

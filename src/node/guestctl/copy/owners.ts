@@ -7,7 +7,7 @@ import { isReason } from "./guest-paths.ts";
 /** `USER`, `USER:GROUP`, `USER:` or `:GROUP`, as in chown(1); names or numbers. */
 export interface Chown {
   readonly user: string;
-  /** The group; undefined if none is given, and empty for the login group of the user. */
+  /** The group. Undefined if none is given, and an empty text for the login group of the user. */
   readonly group: string | undefined;
 }
 
@@ -56,7 +56,7 @@ function numberOf(name: string): number | undefined {
   return number;
 }
 
-/** The fields of the line for a name or an id (passwd(5), group(5)). */
+/** Returns the fields of the line that has this name or id (passwd(5), group(5)). */
 async function entryOf({ what, read }: Destination, path: string, name: string): Promise<readonly string[]> {
   const text = await read(path);
   if (text === undefined) throw new CliError(`there is no ${path} ${what}; give numeric ids`);

@@ -91,7 +91,7 @@ export class CopyReport {
     this.fail(`skipped ${name}: ${reason}`, `${name}: ${reason}`);
   }
 
-  /** Reports why a source is skipped: immediately, or, on a terminal, after the progress line at the end. */
+  /** Reports why a source is skipped. Does so immediately, or, on a terminal, after the progress line has ended. */
   fail(line: string, forPrograms: string = line): void {
     this.#skippedCount += 1;
     if (this.#isForPrograms) {

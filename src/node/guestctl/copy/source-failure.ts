@@ -24,7 +24,7 @@ const ABOUT_A_PATH: ReadonlySet<string> = new Set([
 /** Names of local errors about a single path. */
 const LOCAL: ReadonlySet<string> = new Set(["CliError", "EntryError", "UnpackError"]);
 
-/** Why one source could not be copied, if the others still can. Undefined if the error ends the whole copy. */
+/** Why one source could not be copied, if the other sources still can be. Undefined if the error ends the whole copy. */
 export function sourceFailure(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
   const isOfPath = error instanceof GuestError && ABOUT_A_PATH.has(error.code);

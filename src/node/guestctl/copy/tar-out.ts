@@ -29,8 +29,8 @@ export async function tarOut(context: CopyContext, remote: string, output: NodeJ
   const attributes = await client.files.stat(nameOf(remote));
   const isDirectory = attributes.type === "directory";
   const names = new ArchiveNames();
-  // If the output is a file, writes are synchronous, and thousands of entries may be buffered already. Without turns of
-  // the event loop, no signal would be handled.
+  // Run the event loop from time to time, because otherwise no signal would be handled: if the output is a file, writes
+  // are synchronous, and thousands of entries may already be buffered.
   const turns = new EventLoopTurns();
   for await (const entry of isDirectory ? wholeTree(parts, remote) : single(parts, remote, attributes)) {
     if (turns.isDue) await turns.next();
@@ -125,7 +125,7 @@ async function* wholeTree(parts: TreeParts, remote: string): AsyncGenerator<TarE
     report.skip(`:${posix.join(remote, name)}`, errnoWords(errno));
   const { exclude, followLinks } = options;
   const crossMounts = !options.oneFileSystem;
-  // With exclusions a hard link could refer to a name that is not in the archive.
+  // With exclusions, no hard links are requested, because a hard link could refer to a name that is not in the archive.
   const hardLinks = exclude.length === 0;
   const tree = client.files.readTree(nameOf(remote), { crossMounts, hardLinks, followLinks, onFailure });
   let isBegun = false;

@@ -22,7 +22,10 @@ import { onReconnect } from "./resumed.ts";
 import { ifPartial } from "./source-failure.ts";
 import { newTreeEntries, newTreeEntryOf, timeOf, type UploadEntry, writeFile } from "./write-file.ts";
 
-/** How many files are written to an older agent concurrently, because each call waits for the sandbox's disk. */
+/**
+ * How many files are written to an older agent concurrently. Concurrency helps, because each call waits for the
+ * sandbox's disk.
+ */
 const AT_ONCE = 16;
 const NONE = Buffer.alloc(0);
 const HOW = { parents: true, overwrite: true, specialBits: true } as const;
@@ -30,15 +33,16 @@ const HOW = { parents: true, overwrite: true, specialBits: true } as const;
 /**
  * Copies a file into the sandbox, with its mode, time and holes, and compares the checksums of both sides.
  *
- * @param directory the directory that the user named, if the file is below it: the workload may have created symlinks
- *   there, and the agent follows none that leads out of it
+ * @param directory the directory that the user named, if the file is below it; the agent then follows no symlink that
+ *   leads out of it, because the workload may have created such symlinks
  */
 export async function uploadFile(parts: CopyParts, local: string, remote: string, directory?: string): Promise<void> {
   const path = nameOf(directory === undefined ? remote : posix.relative(directory, remote));
   using reading = readLocal(nameOf(local), { owners: parts.options.owners, followLinks: true });
   const file = await fileOf(reading, parts);
   const write = (): Promise<void> => writeFile(parts, path, file, parts.options.makesParents, directory);
-  // A call for a single file would send holes as zeros, and it requires a UTF-8 directory name.
+  // A sparse file is sent as a tree, because the call for a single file would send holes as zeros. So is a file below a
+  // directory whose name is not UTF-8, because that call requires UTF-8.
   await (file.type === "file" && (file.sparse === true || (directory !== undefined && isRawName(directory)))
     ? uploadAlone(parts, { ...file, type: file.type }, remote).catch(ifTooOld(write))
     : write());

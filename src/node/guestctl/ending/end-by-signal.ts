@@ -38,9 +38,9 @@ export function letStreamsBlock(host: NodeJS.Process, names: readonly (typeof ST
 }
 
 /**
- * Arranges that guestctl, when it exits, terminates by a signal like a process without a handler. The calling shell
- * then knows that Ctrl-C was pressed, and ends its loop (bash(1), SIGNALS). Listeners of "exit" run first. Returns the
- * exit status to exit with.
+ * Makes guestctl terminate by a signal when it exits, as a process without a handler would. The calling shell then
+ * knows that Ctrl-C was pressed, and ends its loop (bash(1), SIGNALS). Listeners of "exit" run first. Returns the exit
+ * status to exit with.
  */
 export function endBySignal(host: NodeJS.Process, signal: NodeJS.Signals): number {
   host.once("exit", () => {

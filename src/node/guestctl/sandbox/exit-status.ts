@@ -11,8 +11,9 @@ const CLOCK_OFF_MS = 1_000;
 type Outcome = Pick<Awakening, "warnings"> & Partial<Pick<Awakening, "ready" | "clockErrorMs" | "notReseeded">>;
 
 /**
- * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else failed,
- * otherwise 0, even if a clock is off by less than a second. An undefined outcome is a boot, which counts as 0.
+ * The exit status of all verbs of `guestctl sandbox`: 3 if isolation is not guaranteed, 1 if anything else failed, and
+ * otherwise 0. A clock that is off by less than a second also counts as 0. If the outcome is undefined, the sandbox was
+ * booted, which counts as 0.
  */
 export function statusOf(...outcomes: readonly (Outcome | undefined)[]): number {
   const statuses = outcomes.map((outcome) => (outcome === undefined ? 0 : statusOfOne(outcome)));

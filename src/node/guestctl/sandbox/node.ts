@@ -127,8 +127,8 @@ export async function targetOfSandbox(
   isVerbose: boolean = false,
 ): Promise<Reach> {
   const directory = stateDirectoryOf(values.state, host.env);
-  // If both the sandbox is unknown and the token is missing, report the sandbox: a user without sandboxes does not need
-  // the token.
+  // If the sandbox is unknown and the token is missing, report only the sandbox, because a user without sandboxes does
+  // not need the token.
   if ((host.env["HYPEMAN_API_KEY"] ?? "") === "" && !(await sandboxNames(values.state, host)).includes(sandbox))
     throw noSandbox(sandbox, directory);
   const report = isVerbose ? reporterOf(host) : undefined;

@@ -18,13 +18,13 @@ export interface ProgressOptions {
   readonly isForPrograms: boolean;
   /** Whether the command prints results while it runs. A redrawn line would be mixed with them, so plain lines are used. */
   readonly isEndless: boolean;
-  /** Whether --verbose prints lines. A redrawn line would be mixed with them too, so plain lines are used. */
+  /** Whether --verbose prints lines. These, too, would be mixed with a redrawn line, so plain lines are used. */
   readonly isVerbose: boolean;
 }
 
 /**
- * Shows the progress of `guestctl sandbox` on standard error: on a terminal one line that is redrawn, with the step,
- * its seconds and the amount done; elsewhere a line for each step.
+ * Shows the progress of `guestctl sandbox` on standard error. On a terminal this is one line that is redrawn, with the
+ * step, its seconds and the amount done. Elsewhere it is one line for each step.
  */
 export class SandboxProgress implements Disposable {
   readonly #stream: NodeJS.WriteStream;

@@ -25,7 +25,7 @@ export function expiryWords({ name, credentialsExpireMs }: SandboxInfo): string 
   return `${until} (${when}); to renew them: guestctl sandbox rotate ${name}`;
 }
 
-/** The line of `sandbox node` about credentials that expire soon; no line if there are none. */
+/** Returns the line of `sandbox node` about credentials that expire soon. Returns nothing if there are none. */
 export function credentialLines({ expiring }: Pick<NodeStatus, "expiring">): ReportLine[] {
   if (expiring.length === 0) return [];
   const [first] = expiring;

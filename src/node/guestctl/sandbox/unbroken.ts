@@ -5,13 +5,13 @@ import { CLEAR_LINE } from "./progress.ts";
 const SIGNALS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
 /**
- * Runs an action that changes sandboxes to its end, even if signals arrive: an action that suspends a sandbox must also
- * resume it. The first signal only prints what guestctl is waiting for, unless nothing has been changed yet: then it
- * ends guestctl. A further signal ends guestctl if nothing is at risk. After the action, guestctl terminates by the
- * first signal, as its caller expects.
+ * Runs an action that changes sandboxes to its end, even if signals arrive, because an action that suspends a sandbox
+ * must also resume it. If nothing has been changed yet, the first signal ends guestctl. Otherwise it only prints what
+ * guestctl is waiting for, and after the action guestctl terminates by that signal, as its caller expects. A further
+ * signal ends guestctl if nothing is at risk.
  *
  * @param isEndless the action runs until the first signal, after which guestctl exits with the action's result
- * @param action receives a signal that the first signal aborts
+ * @param action receives an AbortSignal that is aborted by the first signal
  */
 export async function unbroken<Value>(
   node: Pick<Sandboxes, "atRisk">,

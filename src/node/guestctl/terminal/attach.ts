@@ -32,9 +32,9 @@ interface Attachment {
 }
 
 /**
- * Connects guestctl to a command until the command ends. Returns the exit status; after a timeout that status is 124,
- * whatever status the command has. If guestctl has forwarded a SIGINT that ended the command, guestctl terminates by
- * SIGINT, too.
+ * Connects guestctl to a command until the command ends. Returns the exit status. After a timeout this is always 124,
+ * whatever the status of the command is. If the command was ended by a SIGINT that guestctl has forwarded, guestctl
+ * also terminates by SIGINT.
  */
 export async function runAttached(
   attachment: Attachment,
@@ -71,14 +71,14 @@ async function attach(attachment: Attachment, host: NodeJS.Process): Promise<Com
     modes?.keep();
     return result;
   } catch (error) {
-    // Undo the program's terminal modes before any message is printed: a message on the alternate screen would vanish
-    // with it.
+    // Undo the program's terminal modes before any message is printed, because a message on the alternate screen would
+    // vanish together with that screen.
     modes?.undo();
     // The cursor may be in the middle of a line, so begin a new one.
     if (isConnectionLost(error) && isTerminal && host.stderr.isTTY) host.stderr.write("\r\n");
     throw isConnectionLost(error) ? connectionLost(error) : error;
   } finally {
-    // A kept command continues without guestctl.
+    // Cancel the command, unless it is kept: a kept command continues without guestctl.
     if (kept === undefined) process.cancel();
     else kept.process.detach().catch(() => undefined);
   }
@@ -128,7 +128,10 @@ async function copy(from: Readable, to: Writable): Promise<void> {
   await finished(from).finally(() => to.off("error", discard));
 }
 
-/** Like `attach`, but prints the output as one JSON object per line: started, stdout, stderr (data in base64), exit. */
+/**
+ * Like `attach`, but prints the output as one JSON object per line. The kinds of objects are started, stdout, stderr
+ * (both with data in base64) and exit.
+ */
 async function attachAsEvents(attachment: Attachment, host: NodeJS.Process): Promise<CommandResult> {
   const { process, isInteractive, kept } = attachment;
   const emit = (event: object): Promise<void> => writeAll(host.stdout, jsonLine(event));
@@ -166,7 +169,7 @@ export function exitObject({ usage, exitCode, signal, ...result }: CommandResult
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2"] as const;
 
 /**
- * Number of SIGINTs after which guestctl exits: the command has ignored them, and the user does not want to wait
+ * Number of SIGINTs after which guestctl exits, because the command has ignored them and the user does not want to wait
  * longer.
  */
 const MAX_INTERRUPTS = 3;
@@ -178,9 +181,9 @@ interface ForwardedSignals extends Disposable {
 }
 
 /**
- * Forwards signals to a command until disposed of. SIGHUP means that the local terminal was closed. It ends guestctl,
- * and the agent then sends SIGHUP to the command. With a terminal SIGTERM ends guestctl, too, because interactive
- * shells ignore it.
+ * Forwards signals to a command until disposed of. SIGHUP means that the local terminal was closed, so it ends
+ * guestctl, and the agent then sends SIGHUP to the command. If the command has a terminal, SIGTERM also ends guestctl,
+ * because interactive shells ignore SIGTERM.
  */
 function forwardSignals(
   { process, isTerminal }: Attachment,

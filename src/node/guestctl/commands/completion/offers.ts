@@ -15,7 +15,7 @@ export interface Offers {
 const PATIENCE_MS = 5_000;
 const PATIENT: ConnectionValues = { "connect-timeout": `${PATIENCE_MS}ms` };
 
-/** NAME:PATH or :PATH, as in `cp`. */
+/** A path of the form NAME:PATH or :PATH, as in `cp`. */
 const REMOTE = /^([a-z0-9-]*):(.*)$/;
 
 /** Finds the completions of the last word; the first word is the program. Rejects like `openClient`. */
@@ -114,7 +114,7 @@ async function offersOf(
   }
 }
 
-/** Paths in the sandbox that begin with a prefix; directories end with a slash. Rejects with GuestError. */
+/** Lists the paths in the sandbox that begin with a prefix. Directories end with a slash. Rejects with GuestError. */
 async function guestPaths(client: GuestClient, prefix: string): Promise<string[]> {
   const start = prefix === "" ? "/" : prefix;
   if (!start.startsWith("/")) return [];
@@ -122,7 +122,7 @@ async function guestPaths(client: GuestClient, prefix: string): Promise<string[]
   const begin = start.slice(directory.length);
   const paths: string[] = [];
   for await (const { name, type } of client.files.opendir(directory, { requestTimeoutMs: PATIENCE_MS })) {
-    // As with local files, hidden names are offered only after a typed dot.
+    // As for local files, hidden names are offered only if the user has typed the dot.
     if (!name.startsWith(begin) || (begin === "" && name.startsWith("."))) continue;
     paths.push(`${directory}${name}${type === "directory" ? "/" : ""}`);
   }

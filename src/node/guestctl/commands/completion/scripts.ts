@@ -31,7 +31,7 @@ _guestctl() {
 complete -F _guestctl guestctl
 `;
 
-/** Completion for zsh: sourced after compinit, or as the file _guestctl in a directory of $fpath. */
+/** Completion for zsh. The script is sourced after compinit, or is the file _guestctl in a directory of $fpath. */
 const ZSH = `#compdef guestctl
 # Completion of guestctl for zsh: source <(guestctl completion zsh)
 _guestctl() {
@@ -56,7 +56,10 @@ else
 fi
 `;
 
-/** Completion for fish 3.1 or later (Debian 11): sourced, or as the file guestctl.fish in ~/.config/fish/completions. */
+/**
+ * Completion for fish 3.1 or later (Debian 11). The script is sourced, or is the file guestctl.fish in
+ * ~/.config/fish/completions.
+ */
 const FISH = `# Completion of guestctl for fish: guestctl completion fish | source
 function __guestctl_offers
   set -l words (commandline --tokenize --cut-at-cursor --current-process)

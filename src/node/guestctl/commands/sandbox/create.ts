@@ -94,7 +94,7 @@ it is the workload's command. Without a command, --process or the image says wha
   ],
   async run({ node, values, positionals, host }) {
     const [image = "", ...words] = positionals;
-    // Otherwise the argument of docker's -v HOST:GUEST would become the image.
+    // Reject a path in place of the image, because it is probably the argument of docker's -v HOST:GUEST.
     if (/^[./]/.test(image))
       throw new UsageError(
         `${image} is a path, not the name of an image; here -v means --verbose: guestctl mounts no directory of the host, but "guestctl cp" copies files`,
@@ -143,7 +143,7 @@ async function specOf(path: string): Promise<{ readonly env?: Readonly<Record<st
   try {
     spec = JSON.parse(text);
   } catch {
-    // The parser's message is dropped, because it could quote secrets in the spec.
+    // Do not use the parser's message, because it could quote secrets in the spec.
     throw new CliError(`${path} is not valid JSON`);
   }
   if (typeof spec !== "object" || spec === null || Array.isArray(spec))

@@ -44,7 +44,7 @@ interface Filter {
   readonly matches: (kind: string, listed: Listed) => boolean;
 }
 
-/** Filter keys, as in docker's `ps --filter`, and `kind`. */
+/** The keys of a filter: those of docker's `ps --filter`, and `kind`. */
 const KEYS: Readonly<Record<string, (value: string) => Filter["matches"]>> = {
   kind: (value) => (kind) => kind === value,
   name:
