@@ -155,7 +155,7 @@ export class OpenDirectory implements AsyncDisposable {
 
   /**
    * Whether a lookup below this directory must fail if it reaches a mount point. This is the case if the operation has
-   * not named a mount: otherwise a symbolic link could lead into one.
+   * not named a mount: otherwise a symbolic link could point into one.
    */
   refusesMounts(named: Mount | undefined): boolean {
     return named === undefined && this.#knowsMounts;

@@ -87,7 +87,7 @@ static int make_parents(struct tree *tree, char *path, const struct entry *entry
 
 /*
  * Syncs the file system of the last entry, unless the caller will sync it at the end. Needed, for example, if a link
- * in the tree leads into a mount.
+ * in the tree points into a mount.
  */
 static int sync_elsewhere(const struct tree *tree) {
   struct stat root, synced;

@@ -71,7 +71,7 @@ With --json, an object a line: "started"; "stdout" and "stderr" with "offset" an
     const shown = new OutputWriter({ stdout, stderr }, only, json, host);
     const onEvent = (event: KeptEvent): void => {
       if (event.kind === "gap") shown.skip(event);
-      // A gap at offset 0 is not reported: output that was dropped before guestctl attached is no surprise to the user.
+      // A gap at offset 0 is not reported, because users expect that output from before the first read may be missing.
       if (event.kind !== "gap" || event.offset > 0 || values["from-offset"] !== undefined) report(event);
     };
     const resume = { ...(host.stdout.isTTY && { timeoutMs: Number.POSITIVE_INFINITY }), connectOptions: redial };
