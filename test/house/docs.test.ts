@@ -62,7 +62,7 @@ test("the SVG of the recording is made from its text file", () => {
 });
 
 describe("the documents", () => {
-  test("documents install only known packages, and the client from its tarball", () => {
+  test("npm install in documents names only known packages and the client's tarball", () => {
     const { version, dependencies, devDependencies } = JSON.parse(read("package.json")) as Record<
       "dependencies" | "devDependencies",
       object

@@ -2,10 +2,11 @@ import { AGENT_VERSION } from "../../shared/version.ts";
 
 /** The text that `guest-agent --help` prints. The manual page contains it, too. */
 export const HELP: string = `guest-agent ${AGENT_VERSION}
-Runs inside a sandbox. Without arguments it is the agent; all that it needs is in its environment (SVC_*; see
+Runs inside a sandbox. Without arguments it starts the agent, which environment variables configure (SVC_*, see
 docs/agent/operations.md).
 
-  run               the same as without arguments, for a substrate that would otherwise start the command of the image
+  run               start the agent, as without arguments, for a host that requires a command in place of the
+                    one in the image
   bridge [SOCKET]   connect standard input and output to the socket of a running agent (default: SVC_GUEST_SOCKET)
   check [--json]    report what the agent can do in this guest; exits with 1 if something is limited
   check --config [--json]

@@ -118,7 +118,10 @@ function* candidates(children: Buffer[], directory: Buffer, walk: Walk): Generat
   }
 }
 
-/** The entries that `choose` accepts, which is asked for many at once; undefined for each other entry. */
+/**
+ * Yields each entry that `choose` accepts, and undefined in place of the others. Calls `choose` with many entries at
+ * once.
+ */
 function* chosen(
   entries: Iterable<LocalEntry | undefined>,
   choose: (entries: readonly LocalEntry[]) => readonly boolean[],

@@ -73,7 +73,7 @@ describe("the checks of a guest", () => {
 });
 
 describe("the table of checks", () => {
-  test("describeChecks prints verdict and name first and wraps long meanings", () => {
+  test("describeChecks prints each verdict and name first, and wraps long explanations", () => {
     const table = describeChecks([
       { name: "clock", ok: false, found: "EPERM", meaning: "it is not stepped ".repeat(8).trim() },
       { name: "terminal", ok: true, found: "opened", meaning: "it works" },

@@ -136,7 +136,7 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
-  test("the HPACK encoder announces the smallest and the last table limit", () => {
+  test("after several table limits, the HPACK encoder announces the smallest and last", () => {
     const { encoder, decoder, says } = conversation();
     says(CONTENT_TYPE);
     for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);

@@ -25,7 +25,7 @@ test("kill and killGroup reject init, every process and the own group", () => {
   }
 });
 
-test("the addon rejects the limits of process 0 and out-of-range buffers", () => {
+test("the addon rejects limits for process 0, and buffers out of range", () => {
   assert.equal(addon.openFilesLimitOf(0), -EINVAL);
   assert.ok(addon.openFilesLimitOf(process.pid) > 0);
   const buffer = Buffer.alloc(4);

@@ -175,7 +175,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
 });
 
 describe("a freeze that waits for a starting command", () => {
-  it("a freeze waits for a starting command and prepares memory last", async () => {
+  it("a freeze first waits for a starting command, and finally prepares memory", async () => {
     const { freeze, state } = setup();
     const events: string[] = [];
     const started = Promise.withResolvers<void>();

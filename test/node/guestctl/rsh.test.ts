@@ -146,7 +146,7 @@ describe("guestctl rsh", () => {
     const without = await rsh(["-t", ...tty]);
     assert.deepEqual(
       [without.stdout, without.stderr],
-      ["none\n", "guestctl: no terminal, because standard input is not one\n"],
+      ["none\n", "guestctl: standard input is not a terminal, so the command runs without one\n"],
     );
     assert.equal((await rsh(["-tt", "-T", ...tty])).stdout, "none\n");
     await using terminal = new Terminal({ command: [...GUESTCTL, "rsh", "-t", ...tty], cols: 80, rows: 24, env });

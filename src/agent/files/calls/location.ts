@@ -36,10 +36,7 @@ export function checkFilePath({ path, beneath, noSymlinks }: FileLocation, field
   if (beneath.length === 0) {
     if (path[0] !== SLASH) throw invalidField(field, "must be absolute");
     if (noSymlinks)
-      throw invalidField(
-        "no_symlinks",
-        "requires that beneath names the directory below which symbolic links are rejected",
-      );
+      throw invalidField("no_symlinks", "requires beneath: links are rejected only below the directory that it names");
     return;
   }
   if (path[0] === SLASH) throw invalidField(field, "must be relative, because beneath is set");

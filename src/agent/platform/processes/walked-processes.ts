@@ -197,14 +197,14 @@ export class WalkedProcesses implements ProcessSet {
   }
 }
 
-/** What every set of processes needs. */
+/** The sources from which every set of processes is found and timed. */
 export interface SharedSources {
   readonly readings: ProcessReadings;
   /** The clock for grace periods, which stops while processes are frozen and handle no signals. Default: real time. */
   readonly sessionClock?: TimeOf | undefined;
 }
 
-/** What a tree of processes needs in addition. */
+/** The additional sources from which a tree of processes is found. */
 export interface TreeSources extends SharedSources {
   /** Returns pids of further members, from the cgroup. Called after the process table was read. */
   readonly more?: () => ReadonlySet<number>;

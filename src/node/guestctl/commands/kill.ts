@@ -57,7 +57,9 @@ function processWith(target: string, { processes }: ProcessList): SessionProcess
   const process = processes.find(({ pid }) => pid === Number(target));
   const isName = processes.some(({ command }) => command?.kind === CommandKind.KEPT && command.name === target);
   if (process !== undefined && isName)
-    throw new UsageError(`${target} is both a process id and the name of a kept command, which "guestctl end" ends`);
+    throw new UsageError(
+      `${target} is both a process id and the name of a kept command; to end the command: guestctl end ${target}`,
+    );
   if (process === undefined && !isName)
     throw new UsageError(
       `no process ${target} belongs to the sandbox's workload or commands; "guestctl ps" lists those that do`,

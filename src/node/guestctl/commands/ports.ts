@@ -22,7 +22,7 @@ activity.`,
   options: {
     watch: {
       short: "w",
-      help: "then report, within a second, each port that opens or closes, until SIGINT or SIGTERM",
+      help: "also report each port that opens or closes (within a second), until SIGINT or SIGTERM",
     },
     ...CONNECTION_OPTIONS,
   },

@@ -130,7 +130,8 @@ function wantsTerminal(
   const asked = values.tty?.length ?? 0;
   if (values["no-tty"] === true) return false;
   if (asked >= FORCED) return true;
-  if (asked > 0 && !host.stdin.isTTY) host.stderr.write("guestctl: no terminal, because standard input is not one\n");
+  if (asked > 0 && !host.stdin.isTTY)
+    host.stderr.write("guestctl: standard input is not a terminal, so the command runs without one\n");
   return host.stdin.isTTY ? asked > 0 || !hasCommand : false;
 }
 

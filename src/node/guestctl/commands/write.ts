@@ -6,7 +6,10 @@ export const write: Command = defineCommand({
   about: `Writes standard input to a file of a sandbox. The file is replaced atomically when the input has ended; after a failure
 it is unchanged. A new file belongs to the workload's user. The path may begin with a colon, as in "cp".`,
   options: {
-    mode: { argument: "OCTAL", help: "permissions of the file, such as 0640 (default: kept; 0644 for a new one)" },
+    mode: {
+      argument: "OCTAL",
+      help: "permissions of the file, such as 0640 (default: unchanged, or 0644 for a new file)",
+    },
     parents: { help: "create missing parent directories" },
     exclusive: { help: "fail if the file exists" },
     ...CONNECTION_OPTIONS,
