@@ -220,6 +220,22 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     substrate.machines.complaint = undefined;
   });
 
+  test("create fails early with AGENT_UNREACHABLE if init never started the agent", async () => {
+    // hypeman 8853445, lib/system/init/mode_exec.go:103, as printed on a busy host.
+    const words =
+      "2026-11-29T16:50:37Z [ERROR] [hypeman-init:setup] guest-agent readiness gate failed; not launching entrypoint: timed out after 10s waiting for guest-agent readiness signal";
+    substrate.machines.complaint = words;
+    const { consoleTail } = await assertRefused(
+      node.create(SPEC),
+      "AGENT_UNREACHABLE",
+      /^the daemon's init did not start the agent, because .* was not ready: timed out after 10s/,
+      /^try again when the host is less busy/,
+    );
+    substrate.machines.complaint = undefined;
+    assert.deepEqual(consoleTail, [words]);
+    assert.deepEqual(substrate.left(), []);
+  });
+
   test("create fails early with AGENT_UNREACHABLE if the guest's kernel panics", async () => {
     const words = "[    0.061234] Kernel panic - not syncing: IO-APIC + timer doesn't work!  Boot with apic=debug";
     substrate.machines.complaint = `[    0.05] before\n${words}\n[    0.07] behind`;

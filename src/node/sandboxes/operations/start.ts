@@ -36,6 +36,13 @@ const NOT_STARTED = /failed to start entrypoint: (.*)/;
 const NO_WORKDIR = /(?:^|\s)\S*sh: (?:line )?(?:\d+: )?cd: (?:line \d+: )?(?:can't cd to )?(\/[^:]*)/;
 const NO_WORKDIR_STEP =
   "create that directory in the image, or remove the image's WORKDIR: the substrate's init changes to this directory before it starts the agent";
+/**
+ * Init prints this and powers the guest off if the substrate's own agent in the guest was not ready within 10 s
+ * (hypeman 8853445, lib/system/init/mode_exec.go:103). It happens on hosts that are very busy.
+ */
+const NOT_READY = /guest-agent readiness gate failed; not launching entrypoint: (.*)/;
+const NOT_READY_STEP =
+  "try again when the host is less busy; if it happens each time, check the daemon's kernel and initrd";
 const PANIC_STEP =
   "try again; if it happens each time, use the console's lines to check the daemon's kernel and hypervisor";
 /**
@@ -120,6 +127,11 @@ async function lookForStart(node: DaemonParts, { image }: SandboxEntry, { id }: 
   }
   // Examine only the lines before the agent's first line, because a workload may print the same text later.
   for (const [at, line] of linesBeforeAgent(lines).entries()) {
+    const [, gate] = NOT_READY.exec(line) ?? [];
+    if (gate !== undefined) {
+      const message = `the daemon's init did not start the agent, because the daemon's own program in the guest was not ready: ${gate}`;
+      throw new SandboxError("AGENT_UNREACHABLE", message, undefined, { ...shown(at), nextStep: NOT_READY_STEP });
+    }
     const [, problem] = NOT_STARTED.exec(line) ?? [];
     const [, workdir] = NO_WORKDIR.exec(line) ?? [];
     if (problem === undefined && workdir === undefined) continue;
