@@ -66,7 +66,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(code, "CAPABILITY_MISSING");
     assert.match(
       message,
-      /^memory requires 33792 MiB, which may exceed the daemon's limit for an instance, by default 32768 MiB/,
+      /^memory is 33792 MiB, which may exceed the daemon's limit for an instance \(by default 32768 MiB\)/,
     );
     assert.match(nextStep ?? "", /limits\.max_memory_per_instance/);
   });
@@ -153,8 +153,8 @@ describe("create failures", NEEDS_NAMESPACES, () => {
   test("create fails with CAPABILITY_MISSING if the host lacks the resources or hypervisor", async () => {
     const called = substrate.requests.length;
     for (const [difference, said] of [
-      [{ vcpus: 5000 }, /vcpus requires 5000 processors; the host has \d+ /],
-      [{ memory: "9GB" }, /memory requires 9216 MiB; the host has 8192 MiB/],
+      [{ vcpus: 5000 }, /vcpus is 5000 processors, but the host has only \d+ /],
+      [{ memory: "9GB" }, /memory is 9216 MiB, but the host has only 8192 MiB/],
       // hypeman 8853445: a bare internal error (lib/instances/create.go:146-148).
       [{ hypervisor: "vz" }, /cannot start vz on this host; it can start: qemu/],
     ] as const) {
