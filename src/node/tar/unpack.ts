@@ -207,8 +207,9 @@ class UnpackTarget implements Disposable {
 
   /** Remembers a file that was written, for hard links to it. */
   remember(parts: readonly string[]): void {
+    if (this.missingFile === undefined || this.#files.size >= LINKABLE) return;
     const name = parts.join("/");
-    if (this.missingFile !== undefined && this.#files.size < LINKABLE) this.#files.set(name, name);
+    this.#files.set(name, name);
   }
 
   /**
@@ -290,12 +291,8 @@ class UnpackTarget implements Disposable {
 }
 
 /** Writes a file. Returns false if an existing entry was kept instead. */
-async function writeFile(
-  path: Buffer,
-  { readAll, content, pieces = content, ...entry }: TarEntry,
-  target: UnpackTarget,
-): Promise<boolean> {
-  const { mode, mtimeSeconds } = entry;
+async function writeFile(path: Buffer, entry: TarEntry, target: UnpackTarget): Promise<boolean> {
+  const { mode, mtimeSeconds, readAll } = entry;
   const opened = target.make(path, () => openSync(path, NEW_FILE, 0o600));
   if (opened === undefined) return false;
   const { made: fd } = opened;
@@ -310,7 +307,7 @@ async function writeFile(
         }),
         truncate: async (size) => ftruncateSync(fd, size),
       });
-      for await (const piece of all === undefined ? pieces : [all])
+      for await (const piece of all === undefined ? (entry.pieces ?? entry.content) : [all])
         await (isHole(piece) ? sparse.skip(piece.holeBytes) : sparse.write(piece));
     }
     const { uid, gid } = target.ownerOf(entry);

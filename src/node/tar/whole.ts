@@ -42,12 +42,12 @@ export async function* withRoot<Entry extends TarEntry>(
   for await (const entry of entries) {
     if (!isBegun) yield root();
     isBegun = true;
-    const { name, size, content, pieces = content, readAll } = entry;
-    if (readAll !== undefined) {
-      onBytes(size);
+    if (entry.readAll !== undefined) {
+      onBytes(entry.size);
       yield entry;
       continue;
     }
+    const { name, size, content, pieces = content } = entry;
     const watched = whole<Piece>(pieces, size, name.toString(), onBytes);
     yield { ...entry, pieces: watched, content: withZeros(watched) };
   }
