@@ -106,10 +106,10 @@ describe("guestctl exec", () => {
 
   test("exec rejects arguments and variables that are not UTF-8", async () => {
     const refused: readonly (readonly [line: string, said: RegExp])[] = [
-      ["exec -- echo 'ab\\377c'", /argument 3 after the command name is not UTF-8, from byte 2 on/],
-      ["exec -e 'A=\\377' -- true", /argument 2 after the command name is not UTF-8, from byte 2 on/],
-      ["exec -e WRONG -- true", /the variable WRONG is not UTF-8, from byte 1 on/],
-      ["end 'a\\377'", /argument 1 after the command name is not UTF-8, from byte 1 on/],
+      ["exec -- echo 'ab\\377c'", /argument 3 after the command name is not valid UTF-8 at byte 2/],
+      ["exec -e 'A=\\377' -- true", /argument 2 after the command name is not valid UTF-8 at byte 2/],
+      ["exec -e WRONG -- true", /the variable WRONG is not valid UTF-8 at byte 1/],
+      ["end 'a\\377'", /argument 1 after the command name is not valid UTF-8 at byte 1/],
     ];
     for (const [line, said] of refused) {
       const script = `export WRONG="$(printf 'x\\377')"; eval "$(printf '%b' "$0")"`;
