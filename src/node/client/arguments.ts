@@ -41,7 +41,7 @@ export function tokenOf(given: string): string {
 export function wholeMilliseconds(durationMs: number, field: string): number {
   const whole = Math.ceil(durationMs);
   if (typeof durationMs === "number" && whole >= 0 && Number.isSafeInteger(whole)) return whole;
-  throw invalidOption(field, `${field} must be a number of milliseconds of 0 or more, not ${String(durationMs)}`);
+  throw invalidOption(field, `${field} requires a number of milliseconds of 0 or more, not ${String(durationMs)}`);
 }
 
 /**
@@ -68,7 +68,7 @@ export function wholeNumber(value: number, field: string, largest: number = UINT
 export function offsetOf(bytes: number | undefined, field: string): bigint | undefined {
   if (bytes === undefined) return undefined;
   if (Number.isSafeInteger(bytes) && bytes >= 0) return BigInt(bytes);
-  throw invalidOption(field, `${field} must be a whole number of bytes of 0 or more, not ${String(bytes)}`);
+  throw invalidOption(field, `${field} requires a whole number of bytes of 0 or more, not ${String(bytes)}`);
 }
 
 /**

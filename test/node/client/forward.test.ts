@@ -138,7 +138,7 @@ describe("client.forward", () => {
     await using taken = await listener(echo, { port: 0, host: "::1" });
     const failure = await failureOf(client.ports.forward({ port: server.port, listen: taken.port }));
     assert.deepEqual(
-      [failure.code, /::1, port \d+ \(127\.0\.0\.1 is free/.test(failure.message)],
+      [failure.code, /::1, port \d+ \(the port is free on 127\.0\.0\.1;/.test(failure.message)],
       ["LISTEN_FAILED", true],
     );
     await using alone = await client.ports.forward({ port: server.port, listen: taken.port, host: "127.0.0.1" });

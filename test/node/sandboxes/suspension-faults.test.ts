@@ -86,7 +86,12 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
       () => hasty.snapshot("box"),
       () => hasty.stop("box"),
     ])
-      await assertRefused(operation(), "WRONG_STATE", /Unknown: .*connection refused/, /^remove the sandbox; or .* socket/);
+      await assertRefused(
+        operation(),
+        "WRONG_STATE",
+        /Unknown: .*connection refused/,
+        /^remove the sandbox; or .* socket/,
+      );
     assert.equal((await hasty.get("box")).stateError, state_error);
     substrate.edits.clear();
     assert.equal((await node.resume("box"))?.ready, true);

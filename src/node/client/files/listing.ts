@@ -74,7 +74,7 @@ export class Listing implements AsyncIterable<DirectoryEntry> {
     const { recursive = false, depth = recursive ? Number.POSITIVE_INFINITY : 0, crossMounts = false } = options;
     const { maxEntries = Number.POSITIVE_INFINITY } = options;
     if (maxEntries !== Number.POSITIVE_INFINITY && (!Number.isSafeInteger(maxEntries) || maxEntries < 0))
-      throw invalidOption("maxEntries", "maxEntries must be a whole number of 0 or more, or Infinity");
+      throw invalidOption("maxEntries", "maxEntries requires a whole number of 0 or more, or Infinity");
     const levels = depth === Number.POSITIVE_INFINITY ? ALL_LEVELS : wholeNumber(depth, "depth");
     const most = maxEntries === Number.POSITIVE_INFINITY ? 0n : BigInt(maxEntries);
     this.#channel = channel;
