@@ -85,7 +85,7 @@ describe("a sandbox whose session cannot be frozen", NEEDS_NAMESPACES, () => {
     );
     await node.snapshot("box", { name: "taken" });
     const stored = (outcome: string): RegExp =>
-      new RegExp(`was not frozen when it was suspended \\(${PROBLEM}.*\\): it would .* nothing was ${outcome}$`);
+      new RegExp(`was not frozen when it was suspended \\(${PROBLEM}.*\\), so it would .* nothing was ${outcome}$`);
     const twin = { name: "twin", env: SECRETS };
     await assertRefused(node.fork("taken", twin), "NOT_FROZEN", stored("forked"), ...refusal);
     await node.standby("box");
