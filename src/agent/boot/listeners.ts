@@ -1,10 +1,10 @@
 import { type Configuration, tokenDigest } from "../config/index.ts";
-import { type AgentError, type Log, SILENT_LOG, type VsockListener } from "../domain/index.ts";
+import { type AgentError, type Log, SILENT_LOG } from "../domain/index.ts";
 import type { CredentialRotation } from "../restore/index.ts";
 import type { Capabilities } from "../rpc/handlers/serve.ts";
 import { checkUnix, type Connection, listenError } from "../listening/index.ts";
 import { errnoName } from "../native/index.ts";
-import { arrivalsWatcher, vsockListener } from "../platform/index.ts";
+import { arrivalsWatcher } from "../platform/index.ts";
 import type { Router } from "../rpc/index.ts";
 import type { ManagementServer } from "../server/index.ts";
 import { AGENT_VERSION } from "../../shared/version.ts";
@@ -37,9 +37,9 @@ export class Listeners {
   #router: Router | undefined;
   #capabilities: Capabilities | undefined;
   #refusal: AgentError | undefined;
-  /** The listening TCP socket between bind(), which opens it, and serveManagement(), which takes it over. */
+  /** The listening sockets between bind(), which opens them, and serveManagement(), which takes them over. */
   #tcpFd: number | undefined;
-  #vsock: VsockListener | undefined;
+  #vsockFd: number | undefined;
 
   constructor(parts: ListenerParts) {
     this.#parts = parts;
@@ -58,9 +58,7 @@ export class Listeners {
       return fd;
     };
     if (guestPort !== undefined) this.#tcpFd = bound(addon.listenPort(guestPort), "TCP", guestPort);
-    if (guestVsockPort !== undefined) {
-      this.#vsock = vsockListener(addon, bound(addon.listenVsock(guestVsockPort), "vsock", guestVsockPort));
-    }
+    if (guestVsockPort !== undefined) this.#vsockFd = bound(addon.listenVsock(guestVsockPort), "vsock", guestVsockPort);
     if (guestSocketPath !== undefined) await checkUnix(guestSocketPath);
   }
 
@@ -117,8 +115,8 @@ export class Listeners {
       const port = await management.listenTcp({ fd: this.#tcpFd }, credentials.tls);
       log.info("management_listening", { port });
     }
-    if (this.#vsock !== undefined) {
-      management.serveVsock(this.#vsock, credentials.tls);
+    if (this.#vsockFd !== undefined) {
+      await management.listenVsock(this.#vsockFd, (fd) => addon.vsockPeer(fd), credentials.tls);
       log.info("management_listening", { vsock_port: guestVsockPort });
     }
     if (guestSocketPath !== undefined) {

@@ -2,6 +2,7 @@ import type { HooksSpec, LogLevel, ProcessSpec } from "../domain/index.ts";
 import { type AcceptsTlsMaterial, Credentials } from "./credentials.ts";
 import type { BoundRead, ReadFiles } from "./files.ts";
 import { SpecFiles, specFilesOf } from "./spec-files.ts";
+import { LAST_VSOCK_PORT } from "../../shared/ports.ts";
 import { readHooksSpec, readProcessSpec, readSpecFile } from "./specs.ts";
 import {
   BOOTSTRAP_VARIABLES,
@@ -14,7 +15,6 @@ import {
   readPort,
   readSocketPath,
   readVariables,
-  readVsockPort,
 } from "./variables.ts";
 
 /** The agent's whole configuration. */
@@ -81,7 +81,7 @@ export async function readBootstrap(
   };
 
   const guestPort = take("SVC_GUEST_PORT", readPort);
-  const guestVsockPort = take("SVC_GUEST_VSOCK_PORT", readVsockPort);
+  const guestVsockPort = take("SVC_GUEST_VSOCK_PORT", (text) => readPort(text, LAST_VSOCK_PORT));
   const guestSocketPath = take("SVC_GUEST_SOCKET", readSocketPath);
   const workloadSocketPath = take("SVC_WORKLOAD_SOCKET", readSocketPath);
   const probeSocketPath = take("SVC_PROBE_SOCKET", readSocketPath);

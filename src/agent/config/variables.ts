@@ -1,5 +1,5 @@
 import { type LogLevel, SOCKET_PATH_LIMIT_BYTES } from "../domain/index.ts";
-import { LAST_PORT, LAST_VSOCK_PORT } from "../../shared/ports.ts";
+import { LAST_PORT } from "../../shared/ports.ts";
 import { nearest } from "../../shared/text.ts";
 import { reservedTransport } from "../../shared/transports.ts";
 
@@ -158,20 +158,13 @@ function decode(raw: Uint8Array): string | undefined {
 
 const LOG_LEVELS: readonly LogLevel[] = ["debug", "info", "warn", "error"];
 
-export function readPort(text: string | undefined): Read<number | undefined> {
+/** Reads a port from 1 to `last`: of TCP by default, or of vsock. */
+export function readPort(text: string | undefined, last: number = LAST_PORT): Read<number | undefined> {
   if (text === undefined) return { value: undefined, problems: [] };
-  const port = /^[0-9]{1,5}$/.test(text) ? Number(text) : 0;
-  return port >= 1 && port <= LAST_PORT
+  const port = /^[0-9]+$/.test(text) && text.length <= String(last).length ? Number(text) : 0;
+  return port >= 1 && port <= last
     ? { value: port, problems: [] }
-    : { value: undefined, problems: [`must be a number from 1 to ${LAST_PORT}`] };
-}
-
-export function readVsockPort(text: string | undefined): Read<number | undefined> {
-  if (text === undefined) return { value: undefined, problems: [] };
-  const port = /^[0-9]{1,10}$/.test(text) ? Number(text) : 0;
-  return port >= 1 && port <= LAST_VSOCK_PORT
-    ? { value: port, problems: [] }
-    : { value: undefined, problems: [`must be a number from 1 to ${LAST_VSOCK_PORT}`] };
+    : { value: undefined, problems: [`must be a number from 1 to ${last}`] };
 }
 
 export function readSocketPath(path: string | undefined): Read<string | undefined> {

@@ -8,7 +8,7 @@ import { ThrottledInput, type ThrottledInputOptions } from "./throttled-input.ts
 import { ConnectionError, ErrorCode, errorName } from "./protocol.ts";
 import type { RequestFields } from "./request-fields.ts";
 import { Http2Machine } from "./machine.ts";
-import { type WriteChunks, writeInTurns } from "./write-in-turns.ts";
+import { writeInTurns } from "./write-in-turns.ts";
 import type { Http2Stream } from "./stream.ts";
 
 /** Largest write to the socket. Larger writes would not speed up large responses, but they would delay small ones. */
@@ -337,11 +337,11 @@ export class Http2Connection {
       batch.release();
       this.#flush();
     });
-    const write: WriteChunks = (pieces, bytes, then) =>
-      this.#socket === this.#raw
-        ? writeEach(this.#socket, pieces, then)
-        : writeJoined(this.#socket, pieces, bytes, then);
-    writeInTurns(batch, this.#limits.writeBytes, write, written);
+    const { chunks, sizeBytes } = batch;
+    const { writeBytes = sizeBytes } = this.#limits;
+    if (sizeBytes > writeBytes) writeInTurns(this.#socket, Buffer.concat(chunks, sizeBytes), writeBytes, written);
+    else if (this.#socket === this.#raw) writeEach(this.#socket, chunks, written);
+    else writeJoined(this.#socket, chunks, sizeBytes, written);
     this.#events.sent?.();
   });
 
@@ -377,7 +377,7 @@ export class Http2Connection {
 
   /** With `reset` the kernel discards data that the peer has not read; otherwise the kernel still sends this data. */
   #destroy(reset: boolean): void {
-    if (reset && this.#raw.remoteAddress !== undefined) this.#raw.resetAndDestroy?.();
+    if (reset && this.#raw.remoteAddress) this.#raw.resetAndDestroy?.();
     else this.#raw.destroy();
   }
 

@@ -36,21 +36,20 @@ export function socketBelow(socket: object & OverSocket): object | undefined {
   return socket._parent ?? undefined;
 }
 
-/** Constructor of Node's internal Pipe class. Type 0 is a stream socket. */
-type PipeClass = new (type: 0) => { open(fd: number): number };
+/** Constructor of Node's internal TCP class. Type 1 is a listening socket. */
+type TcpClass = new (type: 1) => { open(fd: number): number };
 
 /**
- * Creates a socket for the descriptor of an AF_VSOCK stream, a family that Node does not know. libuv's pipes work with
- * any stream socket. If Node does not support this, returns undefined, and the caller keeps the descriptor and has to
- * close it.
+ * Creates a handle for `Server.listen` that accepts the connections of an AF_VSOCK socket, a family that Node does not
+ * know. libuv's TCP handles work with any stream socket, but the accepted sockets have the remote address "". Takes
+ * ownership of the descriptor. If this version of Node does not support this, returns undefined.
  */
-export function socketOver(fd: number): Socket | undefined {
-  // The class is only reachable through the handle of a pipe, so a pipe is created that never connects.
+export function listeningHandle(fd: number): object | undefined {
+  // The class is only reachable through the handle of a socket. This socket is destroyed before it would connect.
   const example: Socket & Handled<object> = new Socket();
-  example.on("error", () => {}).connect({ path: "/" });
-  const Pipe = example._handle?.constructor as PipeClass | undefined;
+  example.connect({ host: "127.0.0.1", port: 1 });
+  const Tcp = example._handle?.constructor as TcpClass | undefined;
   example.destroy();
-  const handle = Pipe === undefined ? undefined : new Pipe(0);
-  if (typeof handle?.open !== "function" || handle.open(fd) !== 0) return undefined;
-  return new Socket({ handle, allowHalfOpen: true } as object);
+  const handle = Tcp === undefined ? undefined : new Tcp(1);
+  return typeof handle?.open === "function" && handle.open(fd) === 0 ? handle : undefined;
 }

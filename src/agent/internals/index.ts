@@ -5,5 +5,5 @@
  */
 export { garbageCollector } from "./garbage.ts";
 export { writeEach, writeJoined } from "./joined-writes.ts";
-export { descriptorOf, socketBelow, socketOver, stopReading } from "./handles.ts";
+export { descriptorOf, socketBelow, listeningHandle, stopReading } from "./handles.ts";
 export { receiveAll } from "./shared-reads.ts";

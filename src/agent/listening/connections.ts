@@ -1,9 +1,8 @@
-import { closeSync } from "node:fs";
 import { createServer, type Server, type ServerOpts, Socket } from "node:net";
-import { Budget, type Clock, type Log, type VsockListener, type WatchArrivals } from "../domain/index.ts";
-import { descriptorOf, socketBelow, socketOver } from "../internals/index.ts";
+import { Budget, type Clock, type Log, type VsockPeer, type WatchArrivals } from "../domain/index.ts";
+import { descriptorOf, socketBelow } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
-import { listenTcp, listenUnix, type TcpAddress } from "./listen.ts";
+import { listenTcp, listenUnix, listenVsock, type TcpAddress } from "./listen.ts";
 
 /** A verified client certificate. */
 export interface PeerCertificate {
@@ -50,11 +49,17 @@ export class AcceptedConnection implements Connection {
   /** For how many milliseconds the client's kernel has not acknowledged data; 0 if it has acknowledged everything. */
   silentMs: () => number = () => 0;
 
-  constructor(socket: Socket, log: (connection: AcceptedConnection, reason: string) => void, closing: () => void) {
+  /** @param address see `peer.address` */
+  constructor(
+    socket: Socket,
+    address: string,
+    log: (connection: AcceptedConnection, reason: string) => void,
+    closing: () => void,
+  ) {
     this.socket = socket;
     this.#log = log;
     this.closing = closing;
-    this.peer = { address: peerAddress(socket), certificate: undefined };
+    this.peer = { address, certificate: undefined };
     // Nothing is reported here: every error is followed by "close", and the code that knows the reason reports it.
     socket.on("error", () => {});
   }
@@ -91,9 +96,8 @@ export class AcceptedConnection implements Connection {
 /** Prefix of an IPv4 address on a listener for both versions (RFC 4291, 2.5.5.2). */
 const MAPPED_IPV4_PREFIX = "::ffff:";
 
-function peerAddress(socket: Socket & SocketWithConnection): string {
-  const { remoteAddress, remotePort } = socket;
-  if (remoteAddress === undefined || remotePort === undefined) return socket[VSOCK_PEER] ?? "unix";
+function peerAddress({ remoteAddress, remotePort }: Socket): string {
+  if (remoteAddress === undefined || remotePort === undefined) return "unix";
   // This is not a regular expression, because V8 would compile it in every clone of a snapshot, which touches 80 pages
   // of memory (decision 0020).
   const isMapped = remoteAddress.startsWith(MAPPED_IPV4_PREFIX) && remoteAddress.includes(".");
@@ -102,10 +106,9 @@ function peerAddress(socket: Socket & SocketWithConnection): string {
 }
 
 const CONNECTION: unique symbol = Symbol("connection");
-const VSOCK_PEER: unique symbol = Symbol("vsock peer");
 
-/** A socket with its connection and, over vsock, with its peer's address. */
-type SocketWithConnection = object & { [CONNECTION]?: AcceptedConnection; [VSOCK_PEER]?: string };
+/** A socket with its connection. */
+type SocketWithConnection = object & { [CONNECTION]?: AcceptedConnection };
 
 /** The host's address (VMADDR_CID_HOST of vsock(7)). */
 const HOST_CID = 2;
@@ -172,7 +175,7 @@ export class Acceptor {
   readonly #closing = new Set<AcceptedConnection>();
   #stopWatching: (() => void) | undefined;
   #removeSocket: (() => void) | undefined;
-  #vsock: VsockListener | undefined;
+  #vsockPeer: VsockPeer | undefined;
 
   /** @param accepted is called with each connection that is accepted */
   constructor(options: AcceptorOptions, sockets: ServerOpts, accepted: (connection: AcceptedConnection) => void) {
@@ -207,34 +210,17 @@ export class Acceptor {
   }
 
   /**
-   * Accepts connections of a vsock port, but only from the host. Any process of the guest could make a loopback
-   * connection (CID 1, or the guest's own CID).
+   * Accepts connections of a listening vsock socket, but only from the host. Any process of the guest could make a
+   * loopback connection (CID 1, or the guest's own CID). Throws AgentError on failure.
    */
-  acceptVsock(listener: VsockListener): void {
-    const { name, log } = this.#options;
-    this.#vsock = listener;
-    listener.start(
-      ({ fd, cid, port }) => {
-        const address = `vsock:${cid}:${port}`;
-        const socket: (Socket & SocketWithConnection) | undefined = cid === HOST_CID ? socketOver(fd) : undefined;
-        if (socket === undefined) {
-          closeSync(fd);
-          const reason =
-            cid === HOST_CID ? "this version of Node cannot read vsock sockets" : "the peer is not the host (CID 2)";
-          this.#logRefused("connection_refused", address, reason);
-          return;
-        }
-        socket[VSOCK_PEER] = address;
-        this.server.emit("connection", socket);
-      },
-      (errno) => log.warn("accept_failed", { listener: name, errno }),
-    );
+  listenVsock(fd: number, peer: VsockPeer): Promise<void> {
+    this.#vsockPeer = peer;
+    return listenVsock(this.server, fd);
   }
 
   /** Accepts no more connections. */
   stop(): void {
     this.server.close();
-    this.#vsock?.close();
     this.#stopWatching?.();
     this.#removeSocket?.();
   }
@@ -277,9 +263,20 @@ export class Acceptor {
 
   /** Admits a connection. Returns undefined if it was refused. */
   #admit(socket: Socket & SocketWithConnection): AcceptedConnection | undefined {
-    const connection = new AcceptedConnection(socket, this.#logFailed, () => {
+    const vsockPeer = this.#vsockPeer?.(descriptorOf(socket) ?? -1);
+    if (typeof vsockPeer === "number") {
+      // The peer has already disconnected.
+      socket.destroy();
+      return undefined;
+    }
+    const address = vsockPeer === undefined ? peerAddress(socket) : `vsock:${vsockPeer.join(":")}`;
+    const connection = new AcceptedConnection(socket, address, this.#logFailed, () => {
       if (this.#open.delete(connection) || this.#surplus.delete(connection)) this.#closing.add(connection);
     });
+    if (vsockPeer !== undefined && vsockPeer[0] !== HOST_CID) {
+      connection.drop("the peer is not the host (CID 2)");
+      return undefined;
+    }
     const place = this.#placeForNew();
     if (place === undefined) {
       connection.drop(this.#limitReached);
@@ -340,20 +337,21 @@ export class Acceptor {
 
   /** Logs at a bounded rate. `suppressed` in a line counts the lines that were left out before it. */
   readonly #logFailed = (connection: AcceptedConnection, reason: string): void => {
-    const isRefused = connection.isHalfOpen || this.#surplus.has(connection);
-    this.#logRefused(isRefused ? "connection_refused" : "connection_failed", connection.peer.address, reason);
-  };
-
-  #logRefused(event: "connection_refused" | "connection_failed", peer: string, reason: string): void {
     const { name, log, clock } = this.#options;
     if (!this.#lines.spend(clock.monotonicMs())) {
       this.#suppressed++;
       return;
     }
+    const isRefused = connection.isHalfOpen || this.#surplus.has(connection);
     const suppressed = this.#suppressed === 0 ? undefined : this.#suppressed;
     this.#suppressed = 0;
-    log.warn(event, { listener: name, peer, reason, suppressed });
-  }
+    log.warn(isRefused ? "connection_refused" : "connection_failed", {
+      listener: name,
+      peer: connection.peer.address,
+      reason,
+      suppressed,
+    });
+  };
 
   /**
    * Logs `accept_failed` when connections arrive while no descriptor is left. In that case libuv accepts them with a

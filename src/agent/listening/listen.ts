@@ -2,6 +2,7 @@ import { chmodSync, lstatSync, renameSync, unlinkSync } from "node:fs";
 import { type AddressInfo, connect, type ListenOptions, type Server } from "node:net";
 import { dirname, join } from "node:path";
 import { AgentError, type Reason, SOCKET_PATH_LIMIT_BYTES, type StatusName } from "../domain/index.ts";
+import { listeningHandle } from "../internals/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
 import { makeDirectory } from "../../shared/make-directory.ts";
 
@@ -157,6 +158,13 @@ export async function listenTcp(server: Server, place: TcpAddress): Promise<numb
   return addressOf(server).port;
 }
 
+/** Accepts connections on a listening vsock socket. Takes ownership of the descriptor. Throws AgentError on failure. */
+export async function listenVsock(server: Server, fd: number): Promise<void> {
+  const handle = listeningHandle(fd);
+  if (handle === undefined) throw listenError("the vsock port", {}, "this version of Node does not support vsock");
+  await listening(server, handle);
+}
+
 async function listenExplicitly(server: Server, port: number): Promise<void> {
   await new Promise((resolve) => server.close(resolve));
   try {
@@ -172,7 +180,7 @@ function addressOf(server: Server): AddressInfo {
 }
 
 /** Resolves when the server listens; rejects with Node's error if it cannot. */
-function listening(server: Server, options: ListenOptions | { readonly fd: number }): Promise<void> {
+function listening(server: Server, options: ListenOptions | object): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once("error", reject);
     server.listen(options, () => {

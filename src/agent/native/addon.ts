@@ -296,8 +296,8 @@ export interface Addon {
    * vsock.
    */
   listenVsock(port: number): number;
-  /** Accepts a vsock connection. Returns its non-blocking descriptor, and the peer's CID and port. */
-  acceptVsock(fd: number): readonly [fd: number, cid: number, port: number] | number;
+  /** Address of the peer of a vsock connection. -ENOTCONN: the peer has disconnected. */
+  vsockPeer(fd: number): readonly [cid: number, port: number] | number;
   /**
    * Starts to connect a non-blocking socket to a port of 127.0.0.1 or ::1. When it is writable, `connected` has the
    * result.

@@ -23,5 +23,4 @@ export { openFilesLimitForChildren } from "./processes/spawn.ts";
 export { ProgramPages } from "./program-pages.ts";
 export { protectSelf } from "./self-protection.ts";
 export { processSignals } from "./signals.ts";
-export { vsockListener } from "./vsock.ts";
 export { STREAM_BUFFERS } from "./streams/source.ts";

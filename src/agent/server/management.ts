@@ -10,7 +10,7 @@ import {
   type Log,
   type TlsMaterial,
   type UnacknowledgedMs,
-  type VsockListener,
+  type VsockPeer,
   type WatchArrivals,
 } from "../domain/index.ts";
 import { errnoOf } from "../../shared/errors.ts";
@@ -142,9 +142,12 @@ export class ManagementServer {
     return bound;
   }
 
-  /** Serves the host over a vsock port, with mutual TLS if there are credentials. */
-  serveVsock(listener: VsockListener, tls: TlsMaterial | undefined): void {
-    this.#acceptor("vsock", tls === undefined ? WITHOUT_TLS : this.#overTls(tls)).acceptVsock(listener);
+  /**
+   * Serves the host over a listening vsock socket, with mutual TLS if there are credentials. Throws AgentError on
+   * failure.
+   */
+  async listenVsock(fd: number, peer: VsockPeer, tls: TlsMaterial | undefined): Promise<void> {
+    await this.#acceptor("vsock", tls === undefined ? WITHOUT_TLS : this.#overTls(tls)).listenVsock(fd, peer);
     if (tls !== undefined) this.#noteCredentials(tls);
   }
 
@@ -340,7 +343,7 @@ export class ManagementServer {
     );
     connection.silentMs = () => http2.silentMs;
     const liveness =
-      connection.socket.remoteAddress === undefined || unacknowledgedMs === undefined
+      !connection.socket.remoteAddress || unacknowledgedMs === undefined
         ? undefined
         : new PeerLiveness(
             connection.socket,

@@ -1,15 +1,14 @@
 import assert from "node:assert/strict";
 import { once } from "node:events";
-import { closeSync } from "node:fs";
-import { type AddressInfo, connect, createServer, type Server } from "node:net";
+import { closeSync, renameSync } from "node:fs";
+import { constants } from "node:os";
+import { connect, createServer } from "node:net";
 import { describe, test } from "node:test";
 import { create } from "@bufbuild/protobuf";
-import type { VsockConnection, VsockListener } from "../../../src/agent/domain/index.ts";
+import type { VsockPeer } from "../../../src/agent/domain/index.ts";
 import { descriptorOf } from "../../../src/agent/internals/index.ts";
-import { vsockListener } from "../../../src/agent/platform/vsock.ts";
 import { GuestAgent } from "../../../src/shared/gen/svc/guest/v1alpha1/guest_agent_pb.ts";
 import { HealthResponseSchema } from "../../../src/shared/gen/svc/guest/v1alpha1/health_pb.ts";
-import { until } from "../../fixtures/awake.ts";
 import { tlsMaterial } from "../../fixtures/certificates.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { startManagement, TEST_TOKEN, type TestServer } from "../../fixtures/management.ts";
@@ -17,8 +16,8 @@ import { RawHttp2 } from "../../fixtures/raw-http2.ts";
 import { addon } from "../../fixtures/spawning.ts";
 
 /*
- * The tests' machine must not open sockets of AF_VSOCK. Here the connections of a unix socket stand for them, with any
- * peer's CID; test/vm has the real ones.
+ * The tests' machine must not open sockets of AF_VSOCK. Here a unix socket stands for the vsock port: Node knows the
+ * type of neither when it gets the descriptor, and any CID can be given to the peers. test/vm has the real ones.
  */
 
 const HOST = 2;
@@ -26,24 +25,20 @@ const HOST = 2;
 const SETTINGS = 4;
 const ANOTHER_PEER = { 1: "a loopback connection", 3: "another guest, or a Nitro enclave's parent" } as const;
 
-/** A vsock listener whose connections come over a unix socket, all from this CID. */
-function listenerOn(path: string, cid: number): { readonly listener: VsockListener; readonly server: Server } {
-  const server = createServer({ pauseOnConnect: true });
-  return {
-    server,
-    listener: {
-      start: (accepted) => {
-        server.on("connection", (socket) => {
-          const fd = addon.duplicate(descriptorOf(socket) ?? -1);
-          accepted({ fd, cid, port: 1024 });
-          // The duplicate stays connected.
-          socket.destroy();
-        });
-        server.listen(path);
-      },
-      close: () => server.close(),
-    },
-  };
+/** A listening socket at this path, as the addon opens one. */
+async function listeningAt(path: string): Promise<number> {
+  const server = createServer().listen(`${path}.bound`);
+  await once(server, "listening");
+  // Node removes the path that it has bound when it closes its own descriptor.
+  renameSync(`${path}.bound`, path);
+  const fd = addon.duplicate(descriptorOf(server) ?? -1);
+  server.close();
+  return fd;
+}
+
+/** All peers have this CID. */
+function peersOf(cid: number): VsockPeer {
+  return () => [cid, 1024];
 }
 
 function start(): Promise<TestServer> {
@@ -58,9 +53,8 @@ describe("a vsock port", () => {
       await using directory = await testDirectory();
       const server = await start();
       const { ca, server: own } = server.certificates;
-      const { listener, server: unix } = listenerOn(directory.at("vsock"), HOST);
-      server.server.serveVsock(listener, withTls ? tlsMaterial(own, ca) : undefined);
-      await once(unix, "listening");
+      const fd = await listeningAt(directory.at("vsock"));
+      await server.server.listenVsock(fd, peersOf(HOST), withTls ? tlsMaterial(own, ca) : undefined);
       const { certificates } = server;
       using peer = await RawHttp2.dial({ socketPath: directory.at("vsock"), ...(withTls && { certificates }) });
       assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
@@ -69,16 +63,16 @@ describe("a vsock port", () => {
       assert.equal(fields["peer"], "vsock:2:1024");
       await server[Symbol.asyncDispose]();
       await peer.ended();
-      assert.equal(unix.listening, false);
+      const refused = connect(directory.at("vsock"));
+      const [error] = (await once(refused, "error")) as [NodeJS.ErrnoException];
+      assert.equal(error.code, "ECONNREFUSED");
     });
 
   test("a vsock port sends nothing before its client does", async () => {
     // firecracker-go-sdk 1.0.0 does (vsock/dial.go, tryConnReadUntil); test/foreign/vsock.nightly.ts runs it.
     await using directory = await testDirectory();
     await using server = await start();
-    const { listener, server: unix } = listenerOn(directory.at("vsock"), HOST);
-    server.server.serveVsock(listener, undefined);
-    await once(unix, "listening");
+    await server.server.listenVsock(await listeningAt(directory.at("vsock")), peersOf(HOST), undefined);
     const silent = connect(directory.at("vsock"));
     await once(silent, "connect");
     // Accepted after it.
@@ -99,9 +93,8 @@ describe("a vsock port", () => {
         router.unary(GuestAgent.method.health, () => create(HealthResponseSchema, { alive: true, services })),
       );
       const { ca, server: own } = server.certificates;
-      const { listener, server: unix } = listenerOn(directory.at("vsock"), HOST);
-      server.server.serveVsock(listener, withTls ? tlsMaterial(own, ca) : undefined);
-      await once(unix, "listening");
+      const fd = await listeningAt(directory.at("vsock"));
+      await server.server.listenVsock(fd, peersOf(HOST), withTls ? tlsMaterial(own, ca) : undefined);
       const { certificates } = server;
       using peer = await RawHttp2.dial({ socketPath: directory.at("vsock"), ...(withTls && { certificates }) });
       for (let n = 0; n < 3; n++) assert.equal(await peer.ask("Health", TEST_TOKEN), "0");
@@ -111,9 +104,8 @@ describe("a vsock port", () => {
     test(`a vsock port closes and logs ${who} (CID ${cid})`, async () => {
       await using directory = await testDirectory();
       await using server = await start();
-      const { listener, server: unix } = listenerOn(directory.at("vsock"), Number(cid));
-      server.server.serveVsock(listener, undefined);
-      await once(unix, "listening");
+      const fd = await listeningAt(directory.at("vsock"));
+      await server.server.listenVsock(fd, peersOf(Number(cid)), undefined);
       const socket = connect(directory.at("vsock"));
       socket.on("error", () => {});
       await once(socket, "close");
@@ -125,24 +117,28 @@ describe("a vsock port", () => {
       assert.equal(server.server.sockets, 0);
     });
 
-  test("the addon accepts 40 connections in one tick until the listener closes", async () => {
+  test("a vsock port skips a peer that has disconnected, and serves the next 40", async () => {
+    await using directory = await testDirectory();
+    await using server = await start();
+    let isGone = true;
+    const peer: VsockPeer = () => (isGone ? -constants.errno.ENOTCONN : [HOST, 1024]);
+    await server.server.listenVsock(await listeningAt(directory.at("vsock")), peer, undefined);
+    const gone = connect(directory.at("vsock"));
+    await once(gone, "close");
+    isGone = false;
+    const peers = await Promise.all(
+      Array.from({ length: 40 }, () => RawHttp2.dial({ socketPath: directory.at("vsock") })),
+    );
+    for (const each of peers) assert.equal(await each.ask("Health", TEST_TOKEN), "0");
+    assert.equal(server.server.sockets, 40);
+    assert.ok(!server.log.some(({ event }) => event === "connection_refused"));
+    for (const each of peers) each[Symbol.dispose]();
+  });
+
+  test("the addon reports a vsock peer's errno", () => {
+    assert.equal(addon.vsockPeer(-1), -constants.errno.EBADF);
     const fd = addon.listenPort(0);
-    const probe = createServer().listen({ fd: addon.duplicate(fd) });
-    await once(probe, "listening");
-    const { port } = probe.address() as AddressInfo;
-    probe.close();
-    const accepted: VsockConnection[] = [];
-    const listener = vsockListener(addon, fd);
-    listener.start((connection) => accepted.push(connection), assert.fail);
-    const sockets = Array.from({ length: 40 }, () => connect(port, "127.0.0.1"));
-    await until(() => accepted.length === 40, "all are accepted");
-    assert.equal(new Set(accepted.map((connection) => connection.fd)).size, 40);
-    listener.close();
-    listener.close();
-    for (const socket of sockets) socket.destroy();
-    for (const connection of accepted) closeSync(connection.fd);
-    const refused = connect(port, "127.0.0.1");
-    const [error] = (await once(refused, "error")) as [NodeJS.ErrnoException];
-    assert.equal(error.code, "ECONNREFUSED");
+    assert.equal(addon.vsockPeer(fd), -constants.errno.ENOTCONN);
+    closeSync(fd);
   });
 });

@@ -94,19 +94,8 @@ export interface Sockets {
   holders(inodes: ReadonlySet<number>): Promise<ReadonlyMap<number, SocketHolder>>;
 }
 
-/** An accepted vsock connection. */
-export interface VsockConnection {
-  /** A non-blocking descriptor. The receiver owns it. */
-  readonly fd: number;
-  /** The peer's address (vsock(7)): 2 is the host; 1 and the guest's own CID are processes in this guest. */
-  readonly cid: number;
-  readonly port: number;
-}
-
-/** A listening vsock port. */
-export interface VsockListener {
-  /** Starts accepting connections. Calls `failed` with the errno if accepting has to pause. */
-  start(accepted: (connection: VsockConnection) => void, failed: (errno: Errno) => void): void;
-  /** Stops accepting and frees the port. */
-  close(): void;
-}
+/**
+ * Returns the address of a vsock connection's peer (vsock(7)): CID 2 is the host; 1 and the guest's own CID are
+ * processes in this guest. A negative errno if the peer has disconnected.
+ */
+export type VsockPeer = (fd: number) => readonly [cid: number, port: number] | number;

@@ -79,7 +79,7 @@
  */
 #define AGENT_FUNCTIONS(F)                                 \
   /* listeners.c */                                        \
-  F("acceptVsock", agent_accept_vsock)                     \
+  F("vsockPeer", agent_vsock_peer)                         \
   /* spawn.c */                                            \
   F("spawn", agent_spawn)                                  \
   /* processes.c */                                        \

@@ -1,6 +1,5 @@
 /* Listening sockets that are needed before Node's own code is loaded, or that Node does not support. */
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
 
 /* Must follow sys/socket.h, whose types it uses. */
@@ -52,17 +51,15 @@ long agent_listen_vsock(int port) {
   return fd < 0 ? -1 : listen_at(fd, (struct sockaddr *)&address, sizeof address);
 }
 
-/* acceptVsock(fd): returns a descriptor, and the peer's CID and port. */
-napi_value agent_accept_vsock(napi_env env, napi_callback_info info) {
-  napi_value listener, accepted = NULL;
-  struct sockaddr_vm peer;
+/* vsockPeer(fd): returns the peer's CID and port. */
+napi_value agent_vsock_peer(napi_env env, napi_callback_info info) {
+  napi_value socket, values = NULL;
+  struct sockaddr_vm peer = {0};
   socklen_t size = sizeof peer;
-  get_arguments(env, info, 1, &listener);
-  memset(&peer, 0, sizeof peer);
-  int fd = accept4(to_int(env, listener), (struct sockaddr *)&peer, &size, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (fd < 0) return from_int(env, -errno);
-  const int64_t values[] = {fd, peer.svm_cid, peer.svm_port};
-  napi_create_array_with_length(env, 3, &accepted);
-  for (uint32_t i = 0; i < 3; i++) napi_set_element(env, accepted, i, from_int(env, values[i]));
-  return accepted;
+  get_arguments(env, info, 1, &socket);
+  if (getpeername(to_int(env, socket), (struct sockaddr *)&peer, &size) < 0) return from_int(env, -errno);
+  napi_create_array_with_length(env, 2, &values);
+  napi_set_element(env, values, 0, from_int(env, peer.svm_cid));
+  napi_set_element(env, values, 1, from_int(env, peer.svm_port));
+  return values;
 }
