@@ -314,6 +314,8 @@ describe("wholeAddress", () => {
       ["unix:guest.sock", `unix:${process.cwd()}/guest.sock`],
       ["vsock+unix:vm.sock:7071", `vsock+unix:${process.cwd()}/vm.sock:7071`],
       ["vsock:3:7071", "vsock:3:7071"],
+      ["vsock+unix:", "vsock+unix:"],
+      ["vsock1.example", "vsock1.example:7071"],
     ] as const) {
       assert.equal(wholeAddress(address), complete);
     }

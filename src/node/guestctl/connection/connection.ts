@@ -137,10 +137,8 @@ async function connectOptions({ address = "", bridge, credentials, serverName }:
   const [single = ""] = addresses;
   const dialled = addresses.length === 1 ? single : addresses;
   // Over vsock the agent may or may not use TLS. If the credential directory has no certificates, it does not.
-  const mayUseTls =
-    addresses.some((each) => each.startsWith(VSOCK_PREFIX)) && existsSync(join(credentials, "client.pem"));
-  const usesTls =
-    mayUseTls || addresses.some((each) => !each.startsWith(UNIX_PREFIX) && !each.startsWith(VSOCK_PREFIX));
+  const mayUseTls = addresses.some((each) => VSOCK.test(each)) && existsSync(join(credentials, "client.pem"));
+  const usesTls = mayUseTls || addresses.some((each) => !each.startsWith(UNIX_PREFIX) && !VSOCK.test(each));
   if (!usesTls) return { address: dialled, token: await readToken(credentials) };
   return { address: dialled, serverName, ...(await readClientCredentials(credentials)) };
 }
@@ -267,7 +265,7 @@ function sandboxTarget(sandbox: string, values: ConnectionValues): SandboxTarget
 }
 
 const UNIX_PREFIX = "unix:";
-const VSOCK_PREFIX = "vsock";
+const VSOCK = /^vsock[:+]/;
 
 /** Splits a comma-separated list of addresses and completes each. A comma in the path of a socket is part of the path. */
 function wholeAddresses(text: string): readonly string[] {
@@ -281,10 +279,10 @@ function wholeAddresses(text: string): readonly string[] {
 /** Adds the default port to a host name or IP address, or makes the path of a socket absolute. Throws UsageError. */
 export function wholeAddress(address: string): string {
   if (address === UNIX_PREFIX) throw new UsageError(`${address} lacks the path of a socket; write unix:PATH`);
-  if (address.startsWith(UNIX_PREFIX)) return `${UNIX_PREFIX}${resolve(address.slice(UNIX_PREFIX.length))}`;
-  const vsockSocket = /^vsock\+unix:(.+):(\d+)$/s.exec(address);
-  if (vsockSocket !== null) return `vsock+unix:${resolve(vsockSocket[1] ?? "")}:${vsockSocket[2]}`;
-  if (/^vsock:\d+:\d+$/.test(address)) return address;
+  const [, prefix, path = ""] = /^((?:vsock\+)?unix:)(.+)$/s.exec(address) ?? [];
+  if (prefix !== undefined) return `${prefix}${resolve(path)}`;
+  // The library reports what is wrong in a vsock address.
+  if (VSOCK.test(address)) return address;
   const reserved = reservedTransport(address);
   if (reserved !== undefined) throw new UsageError(`the address ${reserved}; use HOST:PORT, unix:PATH or --bridge`);
   if (/^\[.*\]:\d+$/.test(address) || /^[^:]+:\d+$/.test(address)) {

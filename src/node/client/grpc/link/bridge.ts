@@ -1,19 +1,13 @@
-import { type ChildProcessByStdio, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type Server, Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import type { Readable, Stream, Writable } from "node:stream";
+import type { Socket } from "node:net";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
-import { failure, invalidOption } from "../../errors/errors.ts";
+import { invalidOption } from "../../errors/errors.ts";
 import type { Cause } from "../grpc-texts.ts";
+import { type Child, type ChildCommand, endChild, startChild } from "./child.ts";
 import { HEAD_BYTES, quotedLine, unlikeHttp2 } from "./first-bytes.ts";
 import type { BridgeOptions, Link } from "./link.ts";
+import { listenPrivately, type PrivateListener } from "./private-listener.ts";
 
-/**
- * Connects through a command, which is started once for each connection. Because grpc-js can only dial sockets, this
- * class listens on a private unix socket, and grpc-js dials that.
- */
+/** Connects through a command, which is started once for each connection. grpc-js dials a private listener. */
 export class BridgeLink implements Link {
   readonly target: string;
   readonly credentials: ChannelCredentials = credentials.createInsecure();
@@ -22,9 +16,8 @@ export class BridgeLink implements Link {
     "grpc.initial_reconnect_backoff_ms": 250,
     "grpc.max_reconnect_backoff_ms": 10_000,
   };
-  readonly #directory: string;
-  readonly #server: Server;
-  #failure: string | undefined;
+  readonly #listener: PrivateListener;
+  #failure: Cause | undefined;
   /** Whether `#failure` was caused by the end of a bridge command. */
   #hasEnded = false;
 
@@ -35,64 +28,37 @@ export class BridgeLink implements Link {
     for (const [index, word] of [program, ...args].entries()) checkWord(word, "bridge", `bridge[${index}]`);
     // Do not print the value of the variable in the message, because it may be a secret.
     for (const [name, value = ""] of Object.entries(env ?? {})) checkWord(value, "env", `the value of ${name} in env`);
-    this.#directory = privateDirectory();
-    const path = join(this.#directory, "bridge.sock");
-    this.target = `unix:${path}`;
-    this.#server = createServer({ allowHalfOpen: true }, (socket) => {
+    const accepted = (socket: Socket): void => {
       // The failure to report as long as the agent has not answered. If an earlier command has ended with a failure,
       // keep that failure, because it says more: grpc-js starts the next command soon, and that one has printed little
       // so far.
-      this.#failure ??= `the bridge command ${program} does not answer`;
+      this.#failure ??= bridgeFailed(`the bridge command ${program} does not answer`);
       joinToCommand(socket, { program, args, env }, (why, isFinal) => {
         if (isFinal) this.#hasEnded = why !== undefined;
-        if (isFinal || !this.#hasEnded) this.#failure = why;
+        if (isFinal || !this.#hasEnded) this.#failure = why === undefined ? undefined : bridgeFailed(why);
       });
-    });
-    this.#server.on("error", (error) => {
-      this.#failure = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
-    });
-    // With `exclusive`, a worker of node:cluster binds the socket itself and immediately. Without it, the worker would
-    // send a request to the primary process, which would bind the socket later.
-    this.#server.listen({ path, exclusive: true });
-    this.#server.unref();
+    };
+    this.#listener = listenPrivately("bridge", "BRIDGE_FAILED", accepted, (cause) => (this.#failure = cause));
+    this.target = this.#listener.target;
   }
 
   failure(): Cause | undefined {
-    return this.#failure === undefined ? undefined : { code: "BRIDGE_FAILED", message: this.#failure };
+    return this.#failure;
   }
 
   close(): void {
-    this.#server.close();
-    rmSync(this.#directory, { recursive: true, force: true });
+    this.#listener.close();
   }
 }
 
-function privateDirectory(): string {
-  try {
-    return mkdtempSync(join(tmpdir(), "guest-agent-bridge-"));
-  } catch (cause) {
-    const message = `cannot create a directory for the bridge in ${tmpdir()}; set TMPDIR to a writable directory`;
-    throw failure("UNAVAILABLE", "BRIDGE_FAILED", message, cause);
-  }
+function bridgeFailed(message: string): Cause {
+  return { code: "BRIDGE_FAILED", message };
 }
 
-/**
- * How long a command may continue after its connection has closed, before it gets SIGTERM, and after that, before it
- * gets SIGKILL.
- */
-const LEAVE_MS = 2_000;
 /** How long to wait for an error on standard error from a command that does not speak HTTP/2. */
 const COMPLAINT_MS = 200;
 /** Limit on the characters that are kept of the end of the command's standard error. */
 const COMPLAINT_CHARS = 1_000;
-
-interface BridgeCommand {
-  readonly program: string;
-  readonly args: readonly string[];
-  readonly env: Readonly<Record<string, string | undefined>> | undefined;
-}
-
-type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
 
 /**
  * Runs the command for one connection. Pipes the socket's input to the command's standard input, and the command's
@@ -105,24 +71,17 @@ type Bridge = ChildProcessByStdio<Writable, Readable, Readable>;
  */
 function joinToCommand(
   socket: Socket,
-  command: BridgeCommand,
+  command: ChildCommand,
   tell: (failure: string | undefined, isFinal: boolean) => void,
 ): void {
-  socket.on("error", () => socket.destroy());
-  socket.unref();
-  let bridge: Bridge;
+  let bridge: Child;
   try {
-    bridge = spawn(command.program, command.args, {
-      stdio: ["pipe", "pipe", "pipe"],
-      ...(command.env && { env: { ...command.env } }),
-    });
+    bridge = startChild(command);
   } catch (error) {
     tell(startFailure(command, error), true);
     socket.destroy();
     return;
   }
-  bridge.unref();
-  for (const stream of [bridge.stdin, bridge.stdout, bridge.stderr]) keepNobodyAlive(stream);
   let complaint = "";
   let startError: Error | undefined;
   let isJoined = false;
@@ -167,35 +126,16 @@ function joinToCommand(
     }
     socket.end(() => socket.destroy());
   });
-  socket.on("close", () => sendAway(bridge));
+  socket.on("close", () => endChild(bridge));
 }
 
-/** Ends the command of a closed connection: closes its standard input and output, then sends SIGTERM, then SIGKILL. */
-function sendAway(bridge: Bridge): void {
-  bridge.stdin.end();
-  bridge.stdout.destroy();
-  const timers = [
-    setTimeout(() => bridge.kill("SIGTERM"), LEAVE_MS),
-    setTimeout(() => bridge.kill("SIGKILL"), 2 * LEAVE_MS),
-  ];
-  for (const timer of timers) timer.unref();
-  bridge.on("exit", () => {
-    for (const timer of timers) clearTimeout(timer);
-  });
-}
-
-function keepNobodyAlive(stream: Stream): void {
-  stream.on("error", () => undefined);
-  if (stream instanceof Socket) stream.unref();
-}
-
-function startFailure({ program }: BridgeCommand, error: unknown): string {
+function startFailure({ program }: ChildCommand, error: unknown): string {
   const reason = error instanceof Error && "code" in error ? String(error.code) : "its arguments are not valid";
   return `cannot start the bridge command ${program}: ${reason}`;
 }
 
 /** Describes the failure of a started command, with the end of its standard error. */
-function failureWords({ program }: BridgeCommand, what: string, complaint: string): string {
+function failureWords({ program }: ChildCommand, what: string, complaint: string): string {
   const said = complaint.trim().replaceAll(/\s*\n\s*/g, "; ");
   return `the bridge command ${program} ${what}${said === "" ? "" : `: ${said}`}`;
 }

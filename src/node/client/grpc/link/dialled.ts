@@ -1,15 +1,14 @@
-import { mkdtempSync, rmSync } from "node:fs";
-import { createServer, type Server, type Socket } from "node:net";
-import { tmpdir } from "node:os";
-import { join as joinPath } from "node:path";
+import type { Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { debuglog } from "node:util";
 import { type ChannelCredentials, type ChannelOptions, credentials } from "@grpc/grpc-js";
 import type { ErrorCode } from "../../errors/error-codes.ts";
-import { failure } from "../../errors/errors.ts";
 import type { Cause } from "../grpc-texts.ts";
-import { attempt, AttemptError, type Endpoint, type Preface } from "./attempt.ts";
+import { attempt, AttemptError } from "./attempt.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { firstBytes, PREFACE_BYTES } from "./first-bytes.ts";
 import type { Link } from "./link.ts";
+import { listenPrivately, type PrivateListener } from "./private-listener.ts";
 import { publish } from "../tracing.ts";
 
 /** Time limit of an attempt if the client sets no limit. */
@@ -37,9 +36,8 @@ const FINAL: ReadonlySet<ErrorCode> = new Set([
 ]);
 
 /**
- * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. Because
- * grpc-js can only dial sockets, this class listens on a private unix socket, and joins each connection that it accepts
- * there to a connection to an endpoint.
+ * Connects to the first of several endpoints that answers, or to an endpoint that grpc-js cannot dial itself. grpc-js
+ * dials a private listener, and each connection there is joined to a connection to an endpoint.
  */
 export class DialledLink implements Link {
   readonly target: string;
@@ -47,11 +45,10 @@ export class DialledLink implements Link {
   readonly options: ChannelOptions = {};
   readonly #endpoints: readonly Endpoint[];
   readonly #limitMs: number;
-  readonly #directory: string;
-  readonly #server: Server;
+  readonly #listener: PrivateListener;
   #failure: Cause | undefined;
-  /** Returns the failures of the dial in progress, and the step that it is waiting for. */
-  #pending: (() => Cause | undefined) | undefined;
+  /** The failures of the dial in progress, and the step that it is waiting for. */
+  #pending: Cause | undefined;
   #inUse: string | undefined;
 
   /** @param connectTimeoutMs time limit until a connection is ready, for all endpoints together */
@@ -60,23 +57,13 @@ export class DialledLink implements Link {
     this.#limitMs = Number.isFinite(connectTimeoutMs)
       ? Math.min(connectTimeoutMs * SHARE_OF_LIMIT, LONGEST_TIMER_MS)
       : endpoints.length * UNLIMITED_MS;
-    try {
-      this.#directory = mkdtempSync(joinPath(tmpdir(), "guest-agent-dial-"));
-    } catch (cause) {
-      const message = `cannot create a directory for a socket in ${tmpdir()}; set TMPDIR to a writable directory`;
-      throw failure("UNAVAILABLE", "ADDRESS_UNREACHABLE", message, cause);
-    }
-    const path = joinPath(this.#directory, "agent.sock");
-    this.target = `unix:${path}`;
-    this.#server = createServer({ allowHalfOpen: true }, (socket) => void this.#join(socket));
-    this.#server.on("error", (error) => {
-      const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
-      this.#failure = { code: "ADDRESS_UNREACHABLE", message };
-    });
-    // With `exclusive`, a worker of node:cluster binds the socket itself and immediately. Without it, the worker would
-    // send a request to the primary process, which would bind the socket later.
-    this.#server.listen({ path, exclusive: true });
-    this.#server.unref();
+    this.#listener = listenPrivately(
+      "dial",
+      "ADDRESS_UNREACHABLE",
+      (socket) => void this.#join(socket),
+      (cause) => (this.#failure = cause),
+    );
+    this.target = this.#listener.target;
   }
 
   failure(): Cause | undefined {
@@ -88,7 +75,7 @@ export class DialledLink implements Link {
    * the call's deadline is earlier or because the program was busy.
    */
   explain(): Promise<Cause | undefined> {
-    return Promise.resolve(this.#pending?.());
+    return Promise.resolve(this.#pending);
   }
 
   inUse(): string | undefined {
@@ -96,22 +83,13 @@ export class DialledLink implements Link {
   }
 
   close(): void {
-    this.#server.close();
-    rmSync(this.#directory, { recursive: true, force: true });
+    this.#listener.close();
   }
 
   async #join(socket: Socket): Promise<void> {
-    socket.unref();
-    socket.on("error", () => socket.destroy());
-    const sent: Buffer[] = [];
-    const preface: Preface = { sent, receiver: undefined, waitsFor: { code: "ADDRESS_UNREACHABLE", message: "" } };
-    const receive = (bytes: Buffer): void => {
-      sent.push(bytes);
-      preface.receiver?.(bytes);
-    };
-    socket.on("data", receive);
+    // Each endpoint gets the preface, which grpc-js sends in one write. It sends nothing more until a server answers.
+    const preface = await firstBytes(socket, PREFACE_BYTES);
     const stream = await this.#dial(preface, socket);
-    socket.off("data", receive);
     if (stream === undefined) socket.destroy();
     else join(socket, stream);
   }
@@ -120,16 +98,18 @@ export class DialledLink implements Link {
    * Returns a connection to the first endpoint that answers. If none does, returns undefined, and `#failure` has the
    * reason.
    */
-  async #dial(preface: Preface, socket: Socket): Promise<Duplex | undefined> {
+  async #dial(preface: Buffer, socket: Socket): Promise<Duplex | undefined> {
     const beganMs = performance.now();
     const endMs = beganMs + this.#limitMs;
     const causes: Cause[] = [];
     for (const [index, endpoint] of this.#endpoints.entries()) {
       if (socket.destroyed) return undefined;
       const limitMs = Math.max(0, endMs - performance.now()) / (this.#endpoints.length - index);
-      this.#pending = () => summary([...causes, atEndpoint(endpoint, preface.waitsFor)]);
+      const onStep = (step: Cause): void => {
+        this.#pending = summary([...causes, atEndpoint(endpoint, step)]);
+      };
       try {
-        const stream = await attempt(endpoint, preface, limitMs);
+        const stream = await attempt(endpoint, preface, limitMs, onStep);
         this.#failure = undefined;
         this.#inUse = endpoint.address;
         publish({ event: "connected", address: endpoint.address });

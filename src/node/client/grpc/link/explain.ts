@@ -1,18 +1,9 @@
 import { type ClientHttp2Session, connect as connectHttp2 } from "node:http2";
 import { connect as connectTcp, type Socket } from "node:net";
-import { checkServerIdentity, connect as connectTls, type SecureContext } from "node:tls";
 import { messageOf } from "../../../../shared/errors.ts";
 import { type Cause, causeOf, refusalOf } from "../grpc-texts.ts";
 import { deferred } from "../../deferred.ts";
-
-/** An endpoint that grpc-js dials itself. */
-export interface DirectEndpoint {
-  /** The address as the caller wrote it. */
-  readonly address: string;
-  readonly to: { readonly host: string; readonly port: number } | { readonly path: string };
-  /** TLS settings; undefined for a connection without TLS. */
-  readonly tls?: { readonly context: SecureContext; readonly serverName: string };
-}
+import { type DirectEndpoint, startTls } from "./endpoint.ts";
 
 /**
  * Connects once more to find out why connecting fails. grpc-js reports neither the reason in the agent's GOAWAY frame
@@ -47,13 +38,7 @@ export function explain({ address, to, tls }: DirectEndpoint, limitMs: number): 
       speak(raw);
       return;
     }
-    const secure = connectTls({
-      socket: raw,
-      secureContext: tls.context,
-      servername: tls.serverName,
-      ALPNProtocols: ["h2"],
-      checkServerIdentity: (_host, certificate) => checkServerIdentity(tls.serverName, certificate),
-    });
+    const secure = startTls(raw, tls);
     secure.on("error", (error) => resolve(failed(error)));
     secure.on("secureConnect", () => {
       if (secure.alpnProtocol === "h2") speak(secure);

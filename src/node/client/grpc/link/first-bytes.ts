@@ -1,5 +1,9 @@
+import type { Duplex } from "node:stream";
+
 /** Size of an HTTP/2 frame header (RFC 9113, 4.1). */
 export const HEAD_BYTES = 9;
+/** Least size of what an HTTP/2 client sends first: a fixed text of 24 bytes and a SETTINGS frame (RFC 9113, 3.4). */
+export const PREFACE_BYTES: number = 24 + HEAD_BYTES;
 const SETTINGS = 4;
 const SETTING_BYTES = 6;
 const QUOTED_BYTES = 100;
@@ -20,4 +24,16 @@ export function unlikeHttp2(bytes: Buffer): string | undefined {
 export function quotedLine(bytes: Buffer): string {
   const [line = ""] = bytes.toString("latin1", 0, QUOTED_BYTES).split(/\r?\n/);
   return JSON.stringify(line);
+}
+
+/** Reads the first bytes of a stream: at least `leastBytes`, or fewer if the stream ends. */
+export async function firstBytes(stream: Duplex, leastBytes: number): Promise<Buffer> {
+  let bytes: Buffer = Buffer.alloc(0);
+  while (bytes.length < leastBytes && !stream.readableEnded) {
+    await new Promise((resolve) => stream.once("readable", resolve));
+    const more = stream.read() as Buffer | null;
+    if (more === null) break;
+    bytes = Buffer.concat([bytes, more]);
+  }
+  return bytes;
 }

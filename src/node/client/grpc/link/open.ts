@@ -7,9 +7,9 @@ import { Channel } from "../channel.ts";
 import { failure, type GuestError, invalidOption } from "../../errors/errors.ts";
 import { TimeLimit } from "../../time-limit.ts";
 import { acceptingExpired, freeContext, reportingSockets } from "../internals/grpc-js.ts";
-import type { Endpoint } from "./attempt.ts";
 import { BridgeLink } from "./bridge.ts";
 import { DialledLink } from "./dialled.ts";
+import type { DirectEndpoint, Endpoint } from "./endpoint.ts";
 import { explain } from "./explain.ts";
 import { type ConnectOptions, DEFAULT_SERVER_NAME, type Link, type TcpOptions } from "./link.ts";
 import { Liveness } from "./liveness.ts";
@@ -106,13 +106,13 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
     return new DialledLink(endpoints, connectTimeoutMs);
   }
   const { to, tls } = endpoint;
-  const dialled = { address: endpoint.address, to, ...(tls && { tls }) };
+  const direct: DirectEndpoint = { address: endpoint.address, to, tls };
   if ("path" in to) {
     return {
       target: `unix:${to.path}`,
       credentials: credentials.createInsecure(),
       options: {},
-      explain: (limitMs) => explain(dialled, limitMs),
+      explain: (limitMs) => explain(direct, limitMs),
     };
   }
   const serverName = tls?.serverName ?? DEFAULT_SERVER_NAME;
@@ -121,7 +121,7 @@ function linkOf(options: ConnectOptions, connectTimeoutMs: number): Link {
     target: targetOf(endpoint.address),
     credentials: tcpCredentials(context, options),
     options: { "grpc.ssl_target_name_override": serverName, "grpc.default_authority": serverName },
-    explain: (limitMs) => explain(dialled, limitMs),
+    explain: (limitMs) => explain(direct, limitMs),
     release: () => freeContext(context),
   };
 }

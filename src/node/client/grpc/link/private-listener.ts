@@ -1,0 +1,58 @@
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer, type Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { ErrorCode } from "../../errors/error-codes.ts";
+import { failure } from "../../errors/errors.ts";
+import type { Cause } from "../grpc-texts.ts";
+
+/** A unix socket in a directory of its own, which only this user can reach. */
+export interface PrivateListener {
+  /** The socket in the syntax of grpc-js. */
+  readonly target: string;
+  /** Accepts no more connections and removes the socket. */
+  close(): void;
+}
+
+/**
+ * Listens on a private unix socket: grpc-js can only dial sockets, so other ways to an agent are joined to the
+ * connections that it makes here. Neither the listener nor its connections keep this process alive.
+ *
+ * @param name part of the directory's name
+ * @param code code of the failures to listen: of the GuestError that this function throws if there is no directory for
+ *   the socket, and of the causes for `failed`
+ */
+export function listenPrivately(
+  name: "bridge" | "dial",
+  code: ErrorCode,
+  accepted: (socket: Socket) => void,
+  failed: (cause: Cause) => void,
+): PrivateListener {
+  let directory: string;
+  try {
+    directory = mkdtempSync(join(tmpdir(), `guest-agent-${name}-`));
+  } catch (cause) {
+    const message = `cannot create a directory for a socket in ${tmpdir()}; set TMPDIR to a writable directory`;
+    throw failure("UNAVAILABLE", code, message, cause);
+  }
+  const path = join(directory, "agent.sock");
+  const server = createServer({ allowHalfOpen: true }, (socket) => {
+    socket.on("error", () => socket.destroy());
+    accepted(socket.unref());
+  });
+  server.on("error", (error) => {
+    const message = `cannot listen on ${path}: ${error.message}; TMPDIR must name a directory with a short path`;
+    failed({ code, message });
+  });
+  // With `exclusive`, a worker of node:cluster binds the socket itself and immediately. Without it, the worker would
+  // send a request to the primary process, which would bind the socket later.
+  server.listen({ path, exclusive: true });
+  server.unref();
+  return {
+    target: `unix:${path}`,
+    close: () => {
+      server.close();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
