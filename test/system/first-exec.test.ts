@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
-import { cp, mkdir } from "node:fs/promises";
+import { cp, mkdir, symlink } from "node:fs/promises";
 import { delimiter, join } from "node:path";
 import { describe, test } from "node:test";
 import { execa } from "execa";
@@ -45,11 +45,13 @@ describe("a new user", () => {
       const guest = directory.at("guest");
       await mkdir(guest);
       await mkdir(directory.at("site"));
+      // The clone's directory may have a space in its name, and the pages' lines have no quotes.
+      await symlink(standaloneDirectory(), directory.at("agent"));
       /** A block with this machine's places in place of the guest's. */
       const here = (block: string): string =>
         block
           .replaceAll("/srv/credentials", guest)
-          .replaceAll("/opt/guest-agent", standaloneDirectory())
+          .replaceAll("/opt/guest-agent", directory.at("agent"))
           .replaceAll("/run/guest-agent", guest)
           .replaceAll(":/srv", `:${guest}`)
           .replaceAll("10.0.0.7", "127.0.0.1")

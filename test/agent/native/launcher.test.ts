@@ -12,7 +12,7 @@ import { builtAddonDirectory } from "../../../src/agent/native/index.ts";
 import { makeLauncherBundle } from "../../fixtures/bundles.ts";
 import { testDirectory } from "../../fixtures/files.ts";
 import { NEEDS_NAMESPACES, noNamespaces } from "../../fixtures/namespaces.ts";
-import { NEEDS_ROOT, withoutCapability } from "../../fixtures/privileges.ts";
+import { NEEDS_INSIGHT, NEEDS_ROOT } from "../../fixtures/privileges.ts";
 
 const bundle = makeLauncherBundle();
 after(() => bundle[Symbol.dispose]());
@@ -287,8 +287,7 @@ describe("launcher", () => {
     assert.equal(environment["GUEST_AGENT_DIR"], bundle.directory);
   });
 
-  const NEEDS_PTRACE = { skip: withoutCapability("CAP_SYS_PTRACE") };
-  test("launcher and agent expose no secret in environ, cmdline or stack", NEEDS_PTRACE, async () => {
+  test("launcher and agent expose no secret in environ, cmdline or stack", NEEDS_INSIGHT, async () => {
     const child = launch(["signals", "1"], { env: { ...process.env, SECRET: "marker-5d1f" } });
     await line(child, /^ready/);
     const launcher = child.pid ?? 0;

@@ -16,8 +16,13 @@ export const GUESTCTL: readonly [file: string, ...args: string[]] =
     ? sourceCommand("node/guestctl/main.ts")
     : [process.env["GUESTCTL_ENTRY"]];
 
-/** The same as words of a shell's command line. */
-export const GUESTCTL_LINE: string = GUESTCTL.map((word) => `'${word}'`).join(" ");
+/**
+ * The same as words of a shell's command line. Special characters have backslashes instead of quotes, so that the words
+ * can also stand in a quoted command of another shell.
+ */
+export const GUESTCTL_LINE: string = GUESTCTL.map((word) => word.replaceAll(/[^\w/.,:=@%+-]/g, String.raw`\$&`)).join(
+  " ",
+);
 
 const OPTIONS = { reject: false, stripFinalNewline: false, extendEnv: false } as const;
 

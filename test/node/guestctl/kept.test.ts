@@ -8,9 +8,9 @@ import { relayTo } from "../../fixtures/relay.ts";
 import {
   agentForAllTests,
   assertRefused,
-  GUESTCTL,
-  guestctlVariables,
+  GUESTCTL_LINE,
   type GuestctlResult,
+  guestctlVariables,
   jsonLines,
   runGuestctl,
   startGuestctl,
@@ -115,9 +115,7 @@ describe("guestctl and kept commands", () => {
     const through = { ...env, PS1: "", GUESTCTL_ADDRESS: `127.0.0.1:${proxy.port}` };
     await using terminal = new Terminal({ command: ["sh"], cols: 97, rows: 31, env: through });
     const draw = `trap 'echo drawn-$(stty size | tr " " x)' WINCH; while :; do read key && echo typed-$key; done`;
-    terminal.type(
-      `${GUESTCTL.join(" ")} exec -it --name screen -- sh -c '${draw.replaceAll("'", String.raw`'\''`)}'\n`,
-    );
+    terminal.type(`${GUESTCTL_LINE} exec -it --name screen -- sh -c '${draw.replaceAll("'", String.raw`'\''`)}'\n`);
     terminal.type("one\n");
     await terminal.read(/typed-one/);
     proxy.cut();
@@ -133,7 +131,7 @@ describe("guestctl and kept commands", () => {
     const [screen] = await listed();
     assert.deepEqual([screen?.["name"], screen?.["exit"]], ["screen", undefined]);
 
-    terminal.type(`${GUESTCTL.join(" ")} attach screen\n`);
+    terminal.type(`${GUESTCTL_LINE} attach screen\n`);
     await terminal.read(/drawn-31x97/);
     terminal.type("four\n");
     await terminal.read(/typed-four/);

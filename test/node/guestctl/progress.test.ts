@@ -12,14 +12,14 @@ import { NEEDS_NAMESPACES } from "../../fixtures/namespaces.ts";
 import { guestctlVariablesOf, it } from "../sandboxes/node.ts";
 import { HttpSubstrate, IMAGE } from "../sandboxes/substrate.ts";
 import { relayTo } from "../../fixtures/relay.ts";
-import { GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { GUESTCTL_LINE, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 
 describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
   it("progress on a terminal is one line that is finally erased", async ({ substrate }) => {
     const { begun, release } = substrate.hold("POST /instances/{id}/standby");
     const env = { ...guestctlVariablesOf(substrate), PS1: "" };
     await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });
-    terminal.type(`${GUESTCTL.join(" ")} sandbox standby box; echo status-$?\n`);
+    terminal.type(`${GUESTCTL_LINE} sandbox standby box; echo status-$?\n`);
     await begun;
     // Drawn again while the daemon is at work.
     await terminal.read(
@@ -71,7 +71,7 @@ describe("the progress of guestctl cp", () => {
     const env = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${relay.port}`, PS1: "" };
     await using terminal = new Terminal({ command: ["sh"], cols: 120, rows: 31, env });
     t.after(() => agent.kill("SIGCONT"));
-    terminal.type(`${GUESTCTL.join(" ")} cp ${file} :${directory.path}/copy; echo status-$?\n`);
+    terminal.type(`${GUESTCTL_LINE} cp ${file} :${directory.path}/copy; echo status-$?\n`);
     await until(() => relay.bytes > 2 ** 20, "a MiB through the relay");
     agent.kill("SIGSTOP");
     await terminal.read(/\[=* *\] +[\d.]+\/64\.0 MiB {2}\d+ MiB\/s {2}1 s {2}big[^\n]*\r[^\n]* {2}2 s {2}big/);
@@ -87,7 +87,7 @@ describe("the line of guestctl while it connects", () => {
     const env = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${relay.port}`, PS1: "" };
     const caught = relay.freeze();
     await using terminal = new Terminal({ command: ["sh"], cols: 200, rows: 31, env });
-    terminal.type(`${GUESTCTL.join(" ")} health --connect-timeout 3500ms; echo status-$?\n`);
+    terminal.type(`${GUESTCTL_LINE} health --connect-timeout 3500ms; echo status-$?\n`);
     await caught;
     const line = `connecting to 127\\.0\\.0\\.1:${relay.port}`;
     await terminal.read(new RegExp(`\\r${line} {2}1 s[^\\n]*\\r${line} {2}2 s`));

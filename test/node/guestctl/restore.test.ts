@@ -7,7 +7,7 @@ import { testDirectory } from "../../fixtures/files.ts";
 import { listener } from "../../fixtures/listeners.ts";
 import { NEEDS_CREDIT } from "../../fixtures/privileges.ts";
 import { startGuestWithClock, startStandIn } from "../../fixtures/stand-in-agent.ts";
-import { assertRefused, GUESTCTL, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
+import { assertRefused, GUESTCTL_LINE, guestctlVariables, runGuestctl, startIssuedAgent } from "./guestctl.ts";
 import { forAllTests } from "../../fixtures/for-all-tests.ts";
 
 /** An agent that may not step this machine's clock. */
@@ -50,7 +50,7 @@ describe("guestctl hook", () => {
     const script = `echo begun > ${directory.at("begun")}; until test -e ${directory.at("go")}; do sleep 0.05; done; echo out`;
     await using agent = await startIssuedAgent({ hooks: { pre_snapshot: { args: ["sh", "-c", script] } } });
     await using terminal = new Terminal({ command: ["sh"], cols: 100, rows: 10, env: guestctlVariables(agent) });
-    terminal.type(`${GUESTCTL.join(" ")} hook pre-snapshot; echo status-$?\n`);
+    terminal.type(`${GUESTCTL_LINE} hook pre-snapshot; echo status-$?\n`);
     await terminal.read(/\rhook pre-snapshot {2}0 s\p{Cc}\[K[^\n]*\rhook pre-snapshot {2}1 s\p{Cc}\[K/u);
     await writeFile(directory.at("go"), "");
     await terminal.read(/\r\p{Cc}\[Kguestctl: the pre-snapshot hook took \d+\.\d s\r\nout\r\nstatus-0\r\n/u);

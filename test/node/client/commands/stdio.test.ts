@@ -133,7 +133,7 @@ describe("stdio of a command", () => {
       return (await terminal.read(/([0-9a-f:]{20,})\r\nmodes-1\r\n/))[0] ?? assert.fail("no modes");
     };
     const before = await modes();
-    terminal.type(`${process.execPath} ${directory.at("program.mjs")}\n`);
+    terminal.type(`'${process.execPath}' ${directory.at("program.mjs")}\n`);
     await terminal.read(/failed EXEC_NOT_FOUND\r\n/);
     await terminal.read(/inner-/);
     terminal.type("stty size\n");

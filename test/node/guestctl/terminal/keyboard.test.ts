@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { buffer } from "node:stream/consumers";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
-import { agentForAllTests, GUESTCTL } from "../guestctl.ts";
+import { agentForAllTests, GUESTCTL, GUESTCTL_LINE } from "../guestctl.ts";
 import { UsageError } from "../../../../src/node/guestctl/cli/errors.ts";
 import { escapeCharName, EscapeFilter, parseEscapeChar } from "../../../../src/node/guestctl/terminal/keyboard.ts";
 
@@ -12,7 +12,7 @@ const KIB = 1024;
 const { env } = await agentForAllTests();
 
 describe("guestctl exec -it at a keyboard", () => {
-  const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
+  const guestctl = (args: string): string => `${GUESTCTL_LINE} exec ${args}`;
 
   async function atTerminal(use: (terminal: Terminal) => Promise<void>): Promise<void> {
     const command = ["bash", "--norc", "--noprofile"] as const;

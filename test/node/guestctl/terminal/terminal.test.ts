@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { constants } from "node:os";
 import { describe, test } from "node:test";
 import { Terminal } from "../../../../scripts/machine/terminal.ts";
-import { GUESTCTL, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
+import { GUESTCTL_LINE, guestctlVariables, startIssuedAgent } from "../guestctl.ts";
 import { forAllTests } from "../../../fixtures/for-all-tests.ts";
 
 /** Makes the remote shell's prompt `inner-`. The quotes keep the echoed command line from looking like it. */
@@ -18,7 +18,7 @@ async function modesOf(terminal: Terminal): Promise<string> {
 const agent = forAllTests(await startIssuedAgent());
 
 describe("guestctl exec -it in a terminal", () => {
-  const guestctl = (args: string): string => `${GUESTCTL.join(" ")} exec ${args}`;
+  const guestctl = (args: string): string => `${GUESTCTL_LINE} exec ${args}`;
 
   async function withTerminal(
     use: (terminal: Terminal) => Promise<void>,
