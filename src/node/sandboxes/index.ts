@@ -15,6 +15,7 @@ export {
   type NetworkSpec,
   NODE_CHANNEL,
   type NodeEvent,
+  type OperationOptions,
   type Remedy,
   type SandboxCode,
   SandboxError,

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import type { DoneDuties } from "../../client/index.ts";
-import { type Instance, SandboxError, sandboxError } from "../substrate/index.ts";
+import { currentSignal, type Instance, SandboxError, sandboxError, throwIfAborted } from "../substrate/index.ts";
 import {
   bounded,
   Gate,
@@ -250,11 +250,12 @@ export class Frozen {
           this.#noteSafety(entry.name, done);
           return done;
         } catch (error) {
+          throwIfAborted();
           if (signal.aborted || performance.now() + LATER_PAUSE_MS >= untilMs) throw error;
         } finally {
           leave();
         }
-        await pause(LATER_PAUSE_MS, undefined, { signal }).catch(() => undefined);
+        await pause(LATER_PAUSE_MS, undefined, { signal: currentSignal(signal) }).catch(() => undefined);
       }
     });
   }

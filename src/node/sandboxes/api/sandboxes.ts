@@ -22,11 +22,12 @@ import {
   unpublish,
 } from "../operations/index.ts";
 import {
-  type Capacity,
+  abortable,
   checkName,
   checkNodeId,
   checkSpec,
   type Instance,
+  type OperationOptions,
   randomName,
   SandboxError,
   sandboxError,
@@ -37,6 +38,7 @@ import {
   type Awakening,
   bounded,
   CALL_MS,
+  callLimits,
   isOff,
   Journal,
   loadSqlite,
@@ -52,40 +54,16 @@ import {
 } from "../state/index.ts";
 import { ownEntry, ownSandbox } from "./own.ts";
 import { reach, type Reach } from "./reach.ts";
-import { expiring, rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";
+import { rotateAll, type RotateAllOptions, type RotationReport } from "./rotation.ts";
 import type { ForkResult, SandboxInfo, SnapshotResult } from "./results.ts";
 import { sweep, type SweepOptions, type SweepPlan, sweepPlan } from "./sweep.ts";
 import type { SweepReport } from "./sweep-report.ts";
 import { UsageReader } from "./usage.ts";
+import { nodeStatus, type NodeStatus } from "./status.ts";
 import { watch, type WatchOptions } from "./watch.ts";
 
-/** Credentials that expire within this time are listed in `status`. */
-const SOON_MS = 30 * 86_400_000;
 /** Limit on concurrent requests for single instances. A listing may lack instances, and each is then requested. */
 const REQUESTS_AT_A_TIME = 16;
-
-/**
- * The node's features and its host's resources. A feature that the substrate accepts but ignores is reported as
- * missing.
- */
-export interface NodeStatus {
-  /** Whether egress policies are enforced. Always false, because the substrate accepts such policies but ignores them. */
-  readonly egressControl: false;
-  /** Whether a snapshot leaves the sandbox running. Always false, because this substrate suspends the sandbox. */
-  readonly liveCheckpoint: false;
-  readonly daemonVersion: string;
-  /** Features of each hypervisor that can be started, by its name. Empty if the daemon does not have /capabilities. */
-  readonly hypervisors: Readonly<Record<string, readonly string[]>>;
-  /** Version of the daemon's API; undefined if the daemon does not report it. */
-  readonly apiVersion: string | undefined;
-  /** The hypervisor of sandboxes whose specification names none; undefined if the daemon does not report it. */
-  readonly defaultHypervisor: string | undefined;
-  /** Whether the daemon has /capabilities. If not, a missing feature is noticed only when an operation fails. */
-  readonly hasCapabilities: boolean;
-  readonly capacity: Capacity;
-  /** Sandboxes whose credentials expire within 30 days by the host's clock. The earliest expiry comes first. */
-  readonly expiring: readonly { readonly name: string; readonly expireMs: number }[];
-}
 
 /**
  * The sandboxes of one node. A sandbox is an instance of the substrate with the agent inside, from its creation to its
@@ -124,37 +102,30 @@ export class Sandboxes {
   }
 
   /** Requests the daemon's health and features and the resources of its host. */
-  async status(): Promise<NodeStatus> {
-    const { substrate } = this.#node;
-    await asSandboxError(substrate.health());
-    const [facts, capacity] = await asSandboxError(Promise.all([substrate.facts(), substrate.capacity()]));
-    const { version, apiVersion, defaultHypervisor, features } = facts;
-    return {
-      egressControl: false,
-      liveCheckpoint: false,
-      daemonVersion: version,
-      apiVersion,
-      defaultHypervisor,
-      hypervisors: Object.fromEntries([...(features ?? [])].map(([name, each]) => [name, [...each].toSorted()])),
-      hasCapabilities: features !== undefined,
-      capacity,
-      expiring: await expiring(this.#node, SOON_MS),
-    };
+  status(options: OperationOptions = {}): Promise<NodeStatus> {
+    return abortable(options, () => asSandboxError(nodeStatus(this.#node)));
   }
 
   /** Lists all images of the substrate, which all nodes share. Each image that is not ready has a next step. */
-  async images(): Promise<readonly ImageInfo[]> {
-    return imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonDirectory);
+  images(options: OperationOptions = {}): Promise<readonly ImageInfo[]> {
+    return abortable(options, async () =>
+      imageInfos(await asSandboxError(this.#node.substrate.images()), this.#node.daemonDirectory),
+    );
   }
 
   /** Creates a sandbox and waits until its agent answers. If a step fails, everything created so far is removed. */
-  async create(spec: SandboxSpec): Promise<SandboxInfo> {
+  async create(spec: SandboxSpec, options: OperationOptions = {}): Promise<SandboxInfo> {
     checkSpec(spec);
-    return this.#info(await create(this.#node, spec));
+    const made = await abortable(options, () => create(this.#node, spec));
+    return this.#info(made);
   }
 
   /** Returns a sandbox. If it is off, `endedBecause` is the reason that is found on its console. */
-  async get(name: string): Promise<SandboxInfo> {
+  get(name: string, options: OperationOptions = {}): Promise<SandboxInfo> {
+    return abortable(options, () => this.#get(name));
+  }
+
+  async #get(name: string): Promise<SandboxInfo> {
     const entry = await ownSandbox(this.#node, name);
     const credentialsExpireMs = await this.#node.credentials.expiryMs(name).catch(() => undefined);
     const info = { ...(await this.#info(entry)), credentialsExpireMs };
@@ -164,7 +135,11 @@ export class Sandboxes {
   }
 
   /** All sandboxes of this node, in the order of their creation. */
-  async list(): Promise<readonly SandboxInfo[]> {
+  list(options: OperationOptions = {}): Promise<readonly SandboxInfo[]> {
+    return abortable(options, () => this.#list());
+  }
+
+  async #list(): Promise<readonly SandboxInfo[]> {
     const entries = this.#node.journal.all().filter((entry) => entry.kind === "sandbox");
     if (entries.length === 0) return [];
     const { instances } = this.#node;
@@ -185,8 +160,8 @@ export class Sandboxes {
    * Connects to a sandbox's agent. The caller must close the client. Rejects with WRONG_STATE while the restore steps
    * of the sandbox are not done.
    */
-  async connect(name: string): Promise<GuestClient> {
-    const { address } = await this.reach(name);
+  async connect(name: string, options: OperationOptions = {}): Promise<GuestClient> {
+    const { address } = await this.reach(name, options);
     return connect({ address, ...(await asSandboxError(this.#node.credentials.client(name))) });
   }
 
@@ -199,8 +174,8 @@ export class Sandboxes {
    * Returns the address and credentials of a sandbox's agent, for other programs. If the agent cannot answer, the error
    * says what to do.
    */
-  reach(name: string): Promise<Reach> {
-    return asSandboxError(reach(this.#node, name));
+  reach(name: string, options: OperationOptions = {}): Promise<Reach> {
+    return abortable(options, () => asSandboxError(reach(this.#node, name)));
   }
 
   /**
@@ -208,23 +183,24 @@ export class Sandboxes {
    * the session until its restore steps.
    */
   standby(name: string, options: SuspendOptions = {}): Promise<Suspension> {
-    return this.#alone("standby", name, (entry) => standby(this.#node, entry, options));
+    return this.#alone("standby", name, options, (entry) => standby(this.#node, entry, options));
   }
 
   /**
    * Compares the keys of a sandbox, resumes it, and runs the restore steps, POST_RESTORE and Health. Resolves with
-   * undefined if the sandbox was stopped and has been booted again.
+   * undefined if the sandbox was stopped and has been booted again. After an abort, call it again: the sandbox may run
+   * already, but without its restore steps.
    */
   resume(name: string, options: ResumeOptions = {}): Promise<Awakening | undefined> {
-    return this.#alone("resume", name, (entry) => resume(this.#node, entry, options));
+    return this.#alone("resume", name, options, (entry) => resume(this.#node, entry, options));
   }
 
   /**
    * Gives a running sandbox a new certificate authority, certificates and token, and removes the old ones. Connections
    * that use the old ones end within seconds. If the call fails, repeat it: it continues where it stopped.
    */
-  async rotate(name: string): Promise<SandboxInfo> {
-    return this.#info(await this.#alone("rotate", name, (entry) => rotate(this.#node, entry)));
+  async rotate(name: string, options: OperationOptions = {}): Promise<SandboxInfo> {
+    return this.#info(await this.#alone("rotate", name, options, (entry) => rotate(this.#node, entry)));
   }
 
   /** Rotates the credentials of all running sandboxes, or of those older than `olderThanMs`, eight at a time. */
@@ -232,15 +208,19 @@ export class Sandboxes {
     return asSandboxError(rotateAll(this.#node, options));
   }
 
-  /** Stops a sandbox; `resume` boots it again. A warning says if its workload did not get its whole grace period. */
-  stop(name: string): Promise<Stopping> {
-    return this.#alone("stop", name, (entry) => stop(this.#node, entry));
+  /**
+   * Stops a sandbox; `resume` boots it again. A warning says if its workload did not get its whole grace period. Once
+   * the agent was asked to stop, an abort ends only the wait.
+   */
+  stop(name: string, options: OperationOptions = {}): Promise<Stopping> {
+    return this.#alone("stop", name, options, (entry) => stop(this.#node, entry));
   }
 
   /**
    * Runs PRE_SNAPSHOT, freezes the session and takes a snapshot. The sandbox is suspended for it and then resumed with
    * its restore steps. Resolves with the snapshot, and with how the sandbox was resumed. If the sandbox cannot be
-   * resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox.
+   * resumed, rejects and keeps the snapshot, which may be all that is left of the sandbox. Once the snapshot is taken,
+   * an abort has no effect.
    *
    * @param options.live requests a snapshot without a suspension; rejects with CAPABILITY_MISSING, because this
    *   substrate cannot take one
@@ -254,7 +234,7 @@ export class Sandboxes {
       throw new SandboxError("CAPABILITY_MISSING", message);
     }
     const own = this.#newName(options.name, "snapshot");
-    return this.#alone("snapshot", name, (entry) =>
+    return this.#alone("snapshot", name, options, (entry) =>
       this.#node.operations.exclusive("snapshot", own, () => snapshot(this.#node, entry, own, options)),
     );
   }
@@ -266,11 +246,14 @@ export class Sandboxes {
    */
   async fork(from: string, options: ForkOptions = {}): Promise<ForkResult> {
     const own = this.#newName(options.name, "sandbox");
-    const { fork: made, ...rest } = await this.#node.operations.exclusive("fork", from, async () => {
-      const found = ready(await ownEntry(this.#node, from));
-      const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
-      return this.#node.operations.exclusive("fork", own, () => fork(this.#node, parent, own, options));
-    });
+    const { operations } = this.#node;
+    const { fork: made, ...rest } = await abortable(options, () =>
+      operations.exclusive("fork", from, async () => {
+        const found = ready(await ownEntry(this.#node, from));
+        const parent = found.kind === "sandbox" ? await settled(this.#node, found) : found;
+        return operations.exclusive("fork", own, () => fork(this.#node, parent, own, options));
+      }),
+    );
     return { sandbox: await this.#info(made), ...rest };
   }
 
@@ -288,17 +271,21 @@ export class Sandboxes {
     hostname: string,
     options: PublishOptions = {},
   ): Promise<Publication & { readonly warning?: string | undefined }> {
-    const made = await this.#alone("publish", name, (entry) => publish(this.#node, entry, port, hostname, options));
-    const hint = (): Promise<string | undefined> => this.#loopbackOnly(name, port).catch(() => undefined);
-    if (options.timeoutMs !== undefined) await served(this.#node, name, made, options.timeoutMs, hint);
-    const warning = options.timeoutMs === undefined ? await hint() : undefined;
-    return warning === undefined ? made : { ...made, warning };
+    return abortable(options, async () => {
+      const made = await this.#alone("publish", name, {}, (entry) =>
+        publish(this.#node, entry, port, hostname, options),
+      );
+      const hint = (): Promise<string | undefined> => this.#loopbackOnly(name, port).catch(() => undefined);
+      if (options.timeoutMs !== undefined) await served(this.#node, name, made, options.timeoutMs, hint);
+      const warning = options.timeoutMs === undefined ? await hint() : undefined;
+      return warning === undefined ? made : { ...made, warning };
+    });
   }
 
   /** Returns a hint if all servers on the port listen only on loopback addresses, which the ingress cannot reach. */
   async #loopbackOnly(name: string, port: number): Promise<string | undefined> {
     using client = await this.connect(name);
-    const { ports } = await client.ports.list({ requestTimeoutMs: CALL_MS });
+    const { ports } = await client.ports.list(callLimits(CALL_MS));
     const own = ports.filter((one) => one.port === port);
     const [first] = own;
     if (first === undefined || own.some(({ scope }) => scope !== PortScope.LOOPBACK)) return undefined;
@@ -306,28 +293,30 @@ export class Sandboxes {
   }
 
   /** Ends a publication. @param listenPort port of the host on which the ingress listens. Default: 80 */
-  unpublish(name: string, hostname: string, listenPort?: number): Promise<void> {
-    return this.#alone("unpublish", name, (entry) => unpublish(this.#node, entry, hostname, listenPort));
+  unpublish(name: string, hostname: string, listenPort?: number, options: OperationOptions = {}): Promise<void> {
+    return this.#alone("unpublish", name, options, (entry) => unpublish(this.#node, entry, hostname, listenPort));
   }
 
   /**
    * Removes a sandbox or a snapshot in any state, with its credentials and their volume. The volume is kept as long as
-   * a fork uses it.
+   * a fork uses it. If the removal is aborted, the next call or the next sweep removes the rest.
    */
-  remove(name: string): Promise<void> {
-    return this.#node.operations.exclusive("remove", name, async () =>
-      discard(this.#node, "remove", await ownEntry(this.#node, name)),
+  remove(name: string, options: OperationOptions = {}): Promise<void> {
+    return abortable(options, () =>
+      this.#node.operations.exclusive("remove", name, async () =>
+        discard(this.#node, "remove", await ownEntry(this.#node, name)),
+      ),
     );
   }
 
-  /** Finishes or removes everything that earlier processes left unfinished. */
+  /** Finishes or removes everything that earlier processes left unfinished. An abort leaves the rest to the next sweep. */
   sweep(options: SweepOptions = {}): Promise<SweepReport> {
-    return asSandboxError(sweep(this.#node, options));
+    return abortable(options, () => asSandboxError(sweep(this.#node, options)));
   }
 
   /** Lists what a sweep would finish or remove now. Changes nothing. */
-  sweepPlan({ takeOver = false }: Pick<SweepOptions, "takeOver"> = {}): Promise<SweepPlan> {
-    return asSandboxError(sweepPlan(this.#node, takeOver));
+  sweepPlan({ takeOver = false, ...options }: Omit<SweepOptions, "onProgress"> = {}): Promise<SweepPlan> {
+    return abortable(options, () => asSandboxError(sweepPlan(this.#node, takeOver)));
   }
 
   /** Enforces TTLs and idle actions until the signal is aborted. */
@@ -353,9 +342,16 @@ export class Sandboxes {
     this.close();
   }
 
-  #alone<Value>(operation: string, name: string, action: (entry: SandboxEntry) => Promise<Value>): Promise<Value> {
-    return this.#node.operations.exclusive(operation, name, async () =>
-      action(await settled(this.#node, ready(await ownSandbox(this.#node, name)))),
+  #alone<Value>(
+    operation: string,
+    name: string,
+    options: OperationOptions,
+    action: (entry: SandboxEntry) => Promise<Value>,
+  ): Promise<Value> {
+    return abortable(options, () =>
+      this.#node.operations.exclusive(operation, name, async () =>
+        action(await settled(this.#node, ready(await ownSandbox(this.#node, name)))),
+      ),
     );
   }
 

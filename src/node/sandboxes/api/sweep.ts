@@ -1,4 +1,4 @@
-import { SandboxError } from "../substrate/index.ts";
+import { type OperationOptions, SandboxError, throwIfAborted } from "../substrate/index.ts";
 import {
   AGENT_VOLUME_TAG,
   bounded,
@@ -30,7 +30,7 @@ export interface SweepProgress {
 }
 
 /** Options of `Sandboxes.sweep`. */
-export interface SweepOptions {
+export interface SweepOptions extends OperationOptions {
   /**
    * Also remove objects of this node that were recorded in another journal. This is meant for a node whose old journal
    * is lost. If two nodes have the same id by mistake, it removes the sandboxes of the other node.
@@ -101,6 +101,7 @@ export async function sweep(node: NodeParts, { takeOver = false, onProgress }: S
       report.fail(instance.name, orphanedRecords(instance));
   await report.attempt("agents", () => sweepAgents(node, report));
   await sweepCredentials(node, report);
+  throwIfAborted();
   return report.data;
 }
 

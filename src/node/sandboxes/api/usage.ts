@@ -1,5 +1,6 @@
 import { messageOf } from "../../../shared/errors.ts";
 import type { GuestClient, GuestUsage } from "../../client/index.ts";
+import { abortable, lasting, type OperationOptions, orAborted } from "../substrate/index.ts";
 import { bounded } from "../state/index.ts";
 
 /** How many agents are called concurrently. */
@@ -51,13 +52,15 @@ export class UsageReader implements Disposable {
 
   /**
    * Reads the usage of all running sandboxes, in the order in which they were created. Concurrent calls share one
-   * reading. Rejects with SandboxError if the sandboxes cannot be listed.
+   * reading, and an abort ends only the wait for it. Rejects with SandboxError if the sandboxes cannot be listed.
    */
-  read(): Promise<readonly SandboxUsage[]> {
-    this.#reading ??= this.#read().finally(() => {
-      this.#reading = undefined;
+  read(options: OperationOptions = {}): Promise<readonly SandboxUsage[]> {
+    return abortable(options, () => {
+      this.#reading ??= lasting(() => this.#read()).finally(() => {
+        this.#reading = undefined;
+      });
+      return orAborted(this.#reading);
     });
-    return this.#reading;
   }
 
   [Symbol.dispose](): void {

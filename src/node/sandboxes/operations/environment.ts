@@ -1,10 +1,11 @@
 import { messageOf } from "../../../shared/errors.ts";
 import { type GuestClient, GuestError, hasRefusedSpec, restoreDuties } from "../../client/index.ts";
-import { type Remedy, SandboxError } from "../substrate/index.ts";
+import { currentSignal, type Remedy, SandboxError } from "../substrate/index.ts";
 import {
   afterColon,
   type Awakening,
   CALL_MS,
+  callLimits,
   type Freeze,
   HOOKS_SPEC_PATH,
   type JournalEntry,
@@ -85,7 +86,7 @@ export async function dutiesBeforeFiles(
   { env, hostTime, signal }: BeforeFiles,
 ): Promise<void> {
   const { reachTimeoutMs } = node.guests.patience;
-  const limit = AbortSignal.any([signal, AbortSignal.timeout(3 * reachTimeoutMs)]);
+  const limit = currentSignal(signal, AbortSignal.timeout(3 * reachTimeoutMs));
   const duties = await restoreDuties(dial, { reachTimeoutMs, keepFrozen: true, hostTime, signal: limit });
   if (env !== undefined && entry.preSnapshot?.freeze === "frozen" && !duties.frozen) throw ranBefore(entry.name);
   if (hasRefusedSpec(duties)) throw await refusedSpec(node, entry);
@@ -140,7 +141,7 @@ async function readSpec(
 ): Promise<{ readonly content: Buffer; readonly spec: object }> {
   let spec: unknown;
   try {
-    const content = await client.files.readFile(path, { length: SPEC_LIMIT_BYTES, requestTimeoutMs: CALL_MS });
+    const content = await client.files.readFile(path, { length: SPEC_LIMIT_BYTES, ...callLimits(CALL_MS) });
     spec = JSON.parse(content.toString());
     if (typeof spec === "object" && spec !== null && !Array.isArray(spec)) return { content, spec };
   } catch (error) {
@@ -171,7 +172,7 @@ export async function requireInForce(
 ): Promise<void> {
   if (preSnapshot?.freeze === "frozen" && warnings.some(({ code }) => code === "THAWED_WITHOUT_DUTIES"))
     throw ranBefore(name);
-  const { processEnvVersion: now } = await client.health({ requestTimeoutMs: CALL_MS });
+  const { processEnvVersion: now } = await client.health(callLimits(CALL_MS));
   if (now > processEnvVersion) return;
   const message = `the agent of ${name} does not use the new environment: its log (process_env_refused) says why`;
   throw new SandboxError("ENV_NOT_TAKEN", message);
@@ -187,7 +188,7 @@ export async function writeVariables(client: GuestClient, env: Variables): Promi
 }
 
 export async function writeSpec(client: GuestClient, content: Uint8Array): Promise<void> {
-  await client.files.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
+  await client.files.writeFile(PROCESS_SPEC_PATH, content, { mode: 0o600, ...callLimits(CALL_MS) });
 }
 
 /**
@@ -196,7 +197,7 @@ export async function writeSpec(client: GuestClient, content: Uint8Array): Promi
  */
 export async function environmentVersion(node: NodeParts, entry: SandboxEntry): Promise<number> {
   try {
-    const health = await node.guests.ask(entry, (client) => client.health({ requestTimeoutMs: CALL_MS }));
+    const health = await node.guests.ask(entry, (client) => client.health(callLimits(CALL_MS)));
     return health.processEnvVersion;
   } catch (error) {
     throw new SandboxError(

@@ -6,6 +6,7 @@ import {
   awaken,
   type Awakening,
   CALL_MS,
+  callLimits,
   compareKeys,
   requireAgent,
   requireFeature,
@@ -34,19 +35,12 @@ import {
   type Variables,
   writeVariables,
 } from "./environment.ts";
-import { SandboxError } from "../substrate/index.ts";
+import { lasting, SandboxError } from "../substrate/index.ts";
 import { requireUnpublished } from "./ingress.ts";
 import { withSiblingCheck } from "./start.ts";
+import { wrongState } from "./state-errors.ts";
 import { createOrDiscard } from "./removal.ts";
-import {
-  inheritance,
-  restoreSourceOnFailure,
-  quiesced,
-  suspendable,
-  type SuspendOptions,
-  wake,
-  wrongState,
-} from "./suspend.ts";
+import { inheritance, restoreSourceOnFailure, quiesced, suspendable, type SuspendOptions, wake } from "./suspend.ts";
 
 /**
  * Creates a running sandbox from another sandbox or from a snapshot. The new sandbox has its own credentials and random
@@ -116,7 +110,8 @@ export async function fork(
         if ((await node.instances.existing(source)).state === "Standby") await wake(node, source);
         // Restore both sandboxes in parallel, because neither should stay frozen while the other runs its restore
         // steps.
-        const awakening = node.guests.awaken("fork", rotated);
+        // The source is not abortable, because its session would stay frozen.
+        const awakening = lasting(() => node.guests.awaken("fork", rotated));
         const made = finished(forked);
         await Promise.allSettled([awakening, made]);
         return { ...(await made), source: await awakening };
@@ -196,7 +191,7 @@ async function finishFork(
     dialAgain = () => accepted(false);
     if (env !== undefined) await writeVariables(client, env);
     for (const { path, content } of files) {
-      await client.files.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
+      await client.files.writeFile(path, content, { mode: 0o600, ...callLimits(CALL_MS) });
     }
   };
   await reached(reachTimeoutMs, "the fork has not accepted its new credentials", write, signal);
@@ -213,7 +208,7 @@ async function finishFork(
     );
   }
   using client = await node.guests.dial(entry, { credentials: fresh });
-  await client.health({ waitForReady: true, requestTimeoutMs: reachTimeoutMs, signal });
+  await client.health({ waitForReady: true, ...callLimits(reachTimeoutMs, signal) });
   if (env !== undefined) await requireInForce(client, entry, awakening);
   const { runEpochMs, agentVersion, agentServices } = awakening;
   const memory = { ranUnfrozen: ranUnfrozen("fork", entry) };

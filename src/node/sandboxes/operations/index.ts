@@ -6,14 +6,6 @@ export { discard, orphanedRecord, orphanedRecords, volumeLeft } from "./removal.
 export { keptSnapshot, madeSnapshot, snapshot } from "./snapshot.ts";
 export { finishRotation, rotate } from "./rotate.ts";
 export { stop, type Stopping } from "./stop.ts";
-export {
-  paused,
-  resume,
-  type ResumeOptions,
-  sourceStillSuspended,
-  standby,
-  type SuspendOptions,
-  type Suspension,
-  unreached,
-} from "./suspend.ts";
+export { paused, sourceStillSuspended, unreached } from "./state-errors.ts";
+export { resume, type ResumeOptions, standby, type SuspendOptions, type Suspension } from "./suspend.ts";
 export { isBeingSuspended, settled } from "./unsettled.ts";

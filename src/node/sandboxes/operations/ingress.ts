@@ -1,6 +1,13 @@
 import { randomBytes, randomUUID } from "node:crypto";
 import { LAST_PORT } from "../../../shared/ports.ts";
-import { type Ingress, SandboxError, statusOf, USUAL_LISTEN_PORT } from "../substrate/index.ts";
+import {
+  type Ingress,
+  lasting,
+  type OperationOptions,
+  SandboxError,
+  statusOf,
+  USUAL_LISTEN_PORT,
+} from "../substrate/index.ts";
 import {
   isUnknownOutcome,
   type DaemonParts,
@@ -19,7 +26,7 @@ const HOSTNAME = /^(?=.{1,253}$)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9
 const DAEMON_PORTS: ReadonlySet<number> = new Set([4973, 2019]);
 
 /** Options of a publication. */
-export interface PublishOptions {
+export interface PublishOptions extends OperationOptions {
   /** Port of the host on which the ingress listens. Default: 80. */
   readonly listenPort?: number | undefined;
   /** How long to wait until the sandbox answers through the ingress, in milliseconds. Default: do not wait. */
@@ -50,13 +57,14 @@ export async function publish(
   const ingress = `${entry.name}-${randomBytes(4).toString("hex")}`;
   const planned: Publication = { hostname, listenPort, port, ingress };
   await noted(node, entry.name, planned);
-  node.step("publish", entry.name, `route ${hostname} to port ${port}`);
   try {
-    const { id } = await made(node, planned, instanceId);
+    node.step("publish", entry.name, `route ${hostname} to port ${port}`);
+    const { id } = await lasting(() => made(node, planned, instanceId));
     return await noted(node, entry.name, { ...planned, ingressId: id });
   } catch (error) {
     // If this withdrawal fails as well, the next sweep repeats it.
-    await withdraw(node, "publish", node.journal.sandbox(entry.name), planned).catch(() => undefined);
+    const failed = node.journal.sandbox(entry.name);
+    await lasting(() => withdraw(node, "publish", failed, planned)).catch(() => undefined);
     throw error;
   }
 }

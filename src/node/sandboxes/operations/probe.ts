@@ -1,6 +1,7 @@
 import { request } from "node:http";
 import { messageOf } from "../../../shared/errors.ts";
 import { polled } from "../state/index.ts";
+import { currentSignal } from "../substrate/index.ts";
 
 /**
  * Deadline of each attempt. It also applies to the last attempt, even if less time is left, because with a shorter
@@ -78,7 +79,7 @@ interface ProxyAnswer {
 
 function get(host: string, port: number, hostname: string): Promise<ProxyAnswer> {
   return new Promise((resolve, reject) => {
-    const signal = AbortSignal.timeout(ATTEMPT_MS);
+    const signal = currentSignal(AbortSignal.timeout(ATTEMPT_MS));
     const asked = request({ host, port, path: "/", headers: { host: hostname }, agent: false, signal }, (response) => {
       let beginning = "";
       const finish = (): void => {

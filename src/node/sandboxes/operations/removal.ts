@@ -1,5 +1,5 @@
 import { messageOf } from "../../../shared/errors.ts";
-import { type Instance, ORPHANED_RECORDS_STEP, SandboxError } from "../substrate/index.ts";
+import { type Instance, lasting, ORPHANED_RECORDS_STEP, SandboxError } from "../substrate/index.ts";
 import { withdrawAll } from "./ingress.ts";
 import {
   JOURNAL_TAG,
@@ -134,11 +134,13 @@ export async function createOrDiscard<Made>(
   try {
     return await make();
   } catch (error) {
-    try {
-      await discard(node, operation, node.journal.get(name) ?? entry);
-    } catch (second) {
-      node.step(operation, name, `leave the rest to the next sweep: ${messageOf(second)}`);
-    }
+    await lasting(async () => {
+      try {
+        await discard(node, operation, node.journal.get(name) ?? entry);
+      } catch (second) {
+        node.step(operation, name, `leave the rest to the next sweep: ${messageOf(second)}`);
+      }
+    });
     throw error;
   }
 }

@@ -1,4 +1,5 @@
 import { type Awakening, type NodeParts, reached, type SandboxEntry, whileUp } from "../state/index.ts";
+import { lasting } from "../substrate/index.ts";
 import {
   requireInForce,
   requireReadableSpecs,
@@ -37,11 +38,13 @@ export async function awakenWith(node: NodeParts, entry: SandboxEntry, env: Vari
     return awakening;
   } catch (error) {
     if (!isSpecRefused(error)) throw error;
-    const refusal = await refusedSpec(node, entry, remedy);
-    await whileUp(node.instances.subject(entry), async (signal) => {
-      await node.guests.ask(entry, (client) => writeSpec(client, before));
-      await duties(signal);
+    return lasting(async () => {
+      const refusal = await refusedSpec(node, entry, remedy);
+      await whileUp(node.instances.subject(entry), async (signal) => {
+        await node.guests.ask(entry, (client) => writeSpec(client, before));
+        await duties(signal);
+      });
+      throw refusal;
     });
-    throw refusal;
   }
 }

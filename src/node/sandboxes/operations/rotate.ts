@@ -1,7 +1,7 @@
 import type { GuestClient } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
 import { handOver, isRunning, type NodeParts, nextOf, type SandboxEntry } from "../state/index.ts";
-import { paused, unreached, wrongState } from "./suspend.ts";
+import { paused, unreached, wrongState } from "./state-errors.ts";
 
 /**
  * Gives a running sandbox a new certificate authority, certificates and token. First they are issued in addition to the

@@ -14,7 +14,7 @@ import {
   type SnapshotEntry,
 } from "../state/index.ts";
 import { createOrDiscard } from "./removal.ts";
-import type { Snapshot } from "../substrate/index.ts";
+import { lasting, type Snapshot } from "../substrate/index.ts";
 import {
   inheritance,
   restoreSourceOnFailure,
@@ -56,7 +56,8 @@ export async function snapshot(
         return take(node, suspended, entry);
       }),
   );
-  return { snapshot: taken, awakening: await node.guests.awaken("snapshot", suspended ?? source) };
+  // Not abortable, because the session of the source would stay frozen.
+  return { snapshot: taken, awakening: await lasting(() => node.guests.awaken("snapshot", suspended ?? source)) };
 }
 
 async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry): Promise<SnapshotEntry> {
@@ -86,7 +87,7 @@ async function take(node: InstanceParts, source: Suspended, entry: SnapshotEntry
     );
   } catch (error) {
     if (!isUnknownOutcome(error)) throw error;
-    made = await madeSnapshot(node, planned);
+    made = await lasting(() => madeSnapshot(node, planned));
     if (made === undefined) throw error;
   }
   node.step("snapshot", name, "record the snapshot");

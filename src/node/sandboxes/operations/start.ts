@@ -2,6 +2,7 @@ import { type Health, restoreDuties } from "../../client/index.ts";
 import {
   agentEnded,
   CALL_MS,
+  callLimits,
   consoleTail,
   ending,
   isOff,
@@ -14,7 +15,7 @@ import {
   type SandboxEntry,
   WHOLE_CONSOLE_LINES,
 } from "../state/index.ts";
-import { type Instance, SandboxError } from "../substrate/index.ts";
+import { currentSignal, type Instance, SandboxError } from "../substrate/index.ts";
 
 /**
  * Pause between two reads of the console of an instance that does not answer. The daemon starts a process for each
@@ -72,10 +73,11 @@ export async function booted(
       async (deadlineMs) => {
         try {
           using client = await node.guests.dial(entry);
-          const health = await client.health({ waitForReady: true, requestTimeoutMs: deadlineMs });
+          const health = await client.health({ waitForReady: true, ...callLimits(deadlineMs) });
           if (isClockWrong(health)) {
             const { reachTimeoutMs } = node.guests.patience;
-            await restoreDuties(() => node.guests.dial(entry), { reachTimeoutMs, dutiesTimeoutMs: CALL_MS });
+            const limits = { reachTimeoutMs, dutiesTimeoutMs: CALL_MS, signal: currentSignal() };
+            await restoreDuties(() => node.guests.dial(entry), limits);
           }
           return { agentVersion: client.agentVersion ?? "", agentServices: health.services };
         } catch (error) {

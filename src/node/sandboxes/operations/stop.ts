@@ -1,6 +1,6 @@
 import { GuestError } from "../../client/index.ts";
 import { type Instance, SandboxError } from "../substrate/index.ts";
-import { CALL_MS, type NodeParts, type SandboxEntry, type Warning } from "../state/index.ts";
+import { CALL_MS, callLimits, type NodeParts, type SandboxEntry, type Warning } from "../state/index.ts";
 import { resumeOnFailure, running } from "./suspend.ts";
 
 /**
@@ -23,8 +23,8 @@ export interface Stopping {
 export async function stop(node: NodeParts, entry: SandboxEntry, operation = "stop"): Promise<Stopping> {
   await running(node, entry);
   const stopping = { ...entry, runEpochMs: undefined, preSnapshot: undefined };
-  await node.journal.put(stopping);
   node.step(operation, entry.name, "stop the agent");
+  await node.journal.put(stopping);
   const asked = await askAgent(node, entry);
   let warning: Warning | undefined;
   if ("refusal" in asked) {
@@ -55,7 +55,7 @@ async function askAgent(
   entry: SandboxEntry,
 ): Promise<{ readonly graceMs: number } | { readonly refusal: string }> {
   try {
-    const { stopGraceMs } = await node.guests.ask(entry, (client) => client.stop({ requestTimeoutMs: CALL_MS }));
+    const { stopGraceMs } = await node.guests.ask(entry, (client) => client.stop(callLimits(CALL_MS)));
     return { graceMs: stopGraceMs };
   } catch (error) {
     if (!(error instanceof GuestError || error instanceof SandboxError)) throw error;

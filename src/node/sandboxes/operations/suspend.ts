@@ -3,6 +3,7 @@ import {
   type Awakening,
   bundleOf,
   CALL_MS,
+  callLimits,
   compareKeys,
   requireAgent,
   requireFeature,
@@ -24,13 +25,14 @@ import {
   type Warning,
 } from "../state/index.ts";
 import { withSiblingCheck, booted } from "./start.ts";
-import { type Instance, type InstanceState, SandboxError } from "../substrate/index.ts";
+import { type Instance, type InstanceState, lasting, type OperationOptions, SandboxError } from "../substrate/index.ts";
 import { GuestError } from "../../client/index.ts";
 import { checkVariables, requireFrozen, requireRenewable, type Variables } from "./environment.ts";
 import { awakenWith } from "./renewal.ts";
+import { paused, sourceStillSuspended, unreached, wrongState } from "./state-errors.ts";
 
 /** Options of a suspension. */
-export interface SuspendOptions {
+export interface SuspendOptions extends OperationOptions {
   /** Whether to freeze the session. Default: the node's `freeze`. */
   readonly freeze?: Freeze | undefined;
 }
@@ -51,10 +53,10 @@ export async function standby(
   await suspendable(node, entry);
   await requireFeature(node, "standby", entry);
   const suspended = await quiesced(node, operation, entry, options);
-  node.step(operation, entry.name, "suspend it");
-  await resumeOnFailure(node, operation, suspended, () =>
-    node.instances.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby"),
-  );
+  await resumeOnFailure(node, operation, suspended, () => {
+    node.step(operation, entry.name, "suspend it");
+    return node.instances.changed(suspended, () => node.substrate.standby(entry.instanceId ?? ""), "Standby");
+  });
   await node.journal.put(suspended);
   return { ...suspended.preSnapshot, warnings: suspensionWarnings(suspended.preSnapshot) };
 }
@@ -73,10 +75,12 @@ export async function resumeOnFailure<Value>(
   try {
     return await action();
   } catch (error) {
-    const state = await stateOf(node, entry);
-    if (state === "Paused") throw await pausedAfter(node, entry, error);
-    if (state === "unknown" || isRunning(state)) await awakenAfter(node, operation, entry, state);
-    throw error;
+    return lasting(async () => {
+      const state = await stateOf(node, entry);
+      if (state === "Paused") throw await pausedAfter(node, entry, error);
+      if (state === "unknown" || isRunning(state)) await awakenAfter(node, operation, entry, state);
+      throw error;
+    });
   }
 }
 
@@ -118,11 +122,13 @@ export async function restoreSourceOnFailure<Value>(
     const source = suspended();
     const entry = source && node.journal.get(source.name);
     if (entry?.kind !== "sandbox" || entry.runEpochMs !== undefined) throw error;
-    const state = await stateOf(node, entry);
-    if (state === "Paused") throw await pausedAfter(node, entry, error);
-    if (state === "Standby") await restoredAgain(node, operation, entry, error);
-    if (state !== "gone") await awakenAfter(node, operation, entry, state);
-    throw error;
+    return lasting(async () => {
+      const state = await stateOf(node, entry);
+      if (state === "Paused") throw await pausedAfter(node, entry, error);
+      if (state === "Standby") await restoredAgain(node, operation, entry, error);
+      if (state !== "gone") await awakenAfter(node, operation, entry, state);
+      throw error;
+    });
   }
 }
 
@@ -156,25 +162,6 @@ export async function wake(node: InstanceParts, entry: SandboxEntry): Promise<vo
   }
 }
 
-/**
- * Creates the error for a sandbox that is suspended although nobody asked for it. The error's remedy wakes the sandbox
- * up.
- */
-export function sourceStillSuspended(name: string, why: string, cause?: unknown): SandboxError {
-  return new SandboxError("SOURCE_ASLEEP", `${name} is suspended: ${why}`, cause, { remedy: { kind: "wake", name } });
-}
-
-/** Creates the error for an interrupted suspension or restore. The hypervisor may still have the sandbox's memory. */
-export function paused({ name, instanceId = "ID" }: SandboxEntry, cause?: unknown): SandboxError {
-  const because = cause === undefined ? "" : ` (${messageOf(cause)})`;
-  const message = `${name} is Paused: its suspension or restore was interrupted${because}, and it neither runs nor is on standby`;
-  const nextStep =
-    "do not remove it, because the daemon's operator can save its memory: stop the daemon, run the script from " +
-    `docs/node/sandboxes.md in the directory guests/${instanceId} of its data directory, start the daemon, and run a sweep; ` +
-    "if its hypervisor is gone, its last snapshot can be forked";
-  return new SandboxError("PAUSED", message, cause, { nextStep });
-}
-
 /** Creates the `paused` error after a failed call. If the daemon has answered, it does not execute the call any more. */
 async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unknown): Promise<SandboxError> {
   const isAnswered = !(failure instanceof SandboxError && failure.code === "SUBSTRATE_UNAVAILABLE");
@@ -182,18 +169,8 @@ async function pausedAfter(node: DaemonParts, entry: SandboxEntry, failure: unkn
   return paused(entry, failure);
 }
 
-/**
- * Creates the error for a sandbox whose hypervisor the daemon cannot reach. If the hypervisor died unnoticed, its
- * socket remains, and the daemon refuses everything but deletion (hypeman 8853445, lib/instances/state.go:62-65).
- */
-export function unreached(name: string, because = "the daemon gives no reason"): SandboxError {
-  const message = `${name} is Unknown: the daemon cannot reach its hypervisor (${because})`;
-  const nextStep = "remove the sandbox; or ask the operator to delete the dead hypervisor's socket, and resume it";
-  return new SandboxError("WRONG_STATE", message, undefined, { nextStep });
-}
-
 /** Options of `resume`. */
-export interface ResumeOptions extends RestoreChoices {
+export interface ResumeOptions extends RestoreChoices, OperationOptions {
   /**
    * Environment variables, merged into the sandbox's Process.env. In a frozen session they are in use before any
    * process runs again. The call resolves once new commands have them; running processes keep their own.
@@ -304,7 +281,7 @@ export async function quiesced(
   const suspending: SandboxEntry = { ...entry, runEpochMs: undefined, lastIp: ip, thawsAtMs, preSnapshot: undefined };
   // Call the agent first: if it cannot be reached, the operation fails before anything is frozen.
   const { processEnvVersion, services: agentServices } = await node.guests.ask(suspending, (client) =>
-    client.health({ requestTimeoutMs: CALL_MS }),
+    client.health(callLimits(CALL_MS)),
   );
   // From here on the session may be frozen. If this process ends, the next sweep finds the entry and thaws it.
   node.operations.setRisk(entry.name, "its session is frozen until its restore steps run");
@@ -321,7 +298,7 @@ export async function quiesced(
     await node.journal.put({ ...suspended, asked: { operation, atMs: Date.now() } });
     return suspended;
   } catch (error) {
-    await node.guests.awaken(operation, suspending).catch(() => undefined);
+    await lasting(() => node.guests.awaken(operation, suspending)).catch(() => undefined);
     throw error;
   }
 }
@@ -389,8 +366,4 @@ export async function running(node: InstanceParts, entry: SandboxEntry): Promise
   const due = `the restore steps of ${entry.name} have not run since it was suspended`;
   const why = entry.bootingSinceMs === undefined ? due : `${entry.name} is booting and has not answered yet`;
   throw new SandboxError("WRONG_STATE", `${why}; resume it first`);
-}
-
-export function wrongState(name: string, state: InstanceState, rule: string): SandboxError {
-  return new SandboxError("WRONG_STATE", `${name} is ${state}; ${rule}`);
 }

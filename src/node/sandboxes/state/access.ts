@@ -7,9 +7,9 @@ import {
   restoreDuties,
 } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
-import { type Instance, publishNode, SandboxError } from "../substrate/index.ts";
+import { currentSignal, type Instance, publishNode, SandboxError } from "../substrate/index.ts";
 import { whileUp } from "./ending.ts";
-import { awaken, type Awakening, CALL_MS, type Freeze, type Patience } from "./guest.ts";
+import { awaken, type Awakening, CALL_MS, callLimits, type Freeze, type Patience } from "./guest.ts";
 import { type DialWith, handOver } from "./handover.ts";
 import { type CredentialStore, nextOf } from "./injection.ts";
 import { type Instances, isUnknownOutcome } from "./instances.ts";
@@ -88,7 +88,7 @@ export class GuestAccess {
     const client = await dial();
     let first: RestoredGuest | undefined;
     try {
-      first = withHealth(client, await client.health({ requestTimeoutMs: timeoutMs }));
+      first = withHealth(client, await client.health(callLimits(timeoutMs)));
     } catch (error) {
       client.close();
       throw error;
@@ -100,7 +100,8 @@ export class GuestAccess {
       first = undefined;
       return guest ?? dial();
     };
-    const duties = await restoreDuties(dialAgain, { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS });
+    const limits = { reachTimeoutMs: timeoutMs, dutiesTimeoutMs: CALL_MS, signal: currentSignal() };
+    const duties = await restoreDuties(dialAgain, limits);
     const done = { duties, atMs: Date.now() };
     // Record this at once, because the agent has reported it for the only time. If the node crashed before `awaken`, it
     // would be lost.
@@ -218,7 +219,7 @@ export class GuestAccess {
     const dial: DialWith = (own) =>
       this.dial(entry, { credentials: own, credentialsOf: [name, nextOf(name)], expiredOf: name });
     await whileUp(instances.subject(entry), async (signal) => {
-      const limits = { reachTimeoutMs, signal };
+      const limits = { reachTimeoutMs, signal: currentSignal(signal) };
       await restoreDuties(() => dial(old), { ...limits, keepFrozen: true, hostTime: false });
       await handOver(dial, { old, fresh, files }, limits);
     });

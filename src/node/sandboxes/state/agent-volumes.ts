@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { constants, gunzipSync } from "node:zlib";
 import { messageOf } from "../../../shared/errors.ts";
 import { BLOCK_BYTES, readHeader } from "../../tar/index.ts";
-import { SandboxError, type Substrate } from "../substrate/index.ts";
+import { lasting, SandboxError, type Substrate } from "../substrate/index.ts";
 import { AGENT_MOUNT } from "./injection.ts";
 
 /** How many bytes of a .gz to decompress to find the first tar header of its archive. */
@@ -68,7 +68,7 @@ export class AgentVolumes {
   async provide(onUpload: OnUpload = () => undefined): Promise<void> {
     this.#listeners.add(onUpload);
     try {
-      this.#providing ??= this.#provide().finally(() => (this.#providing = undefined));
+      this.#providing ??= lasting(() => this.#provide()).finally(() => (this.#providing = undefined));
       await this.#providing;
     } finally {
       this.#listeners.delete(onUpload);

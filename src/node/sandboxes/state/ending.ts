@@ -1,6 +1,6 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { GuestError } from "../../client/index.ts";
-import { type Instance, SandboxError, sandboxError, type Substrate } from "../substrate/index.ts";
+import { type Instance, lasting, SandboxError, sandboxError, type Substrate } from "../substrate/index.ts";
 import { type Panic, panicOf } from "./panic.ts";
 import { polled } from "./polled.ts";
 
@@ -60,7 +60,7 @@ export async function whileUp<Value>(
     panic = found;
     off.abort();
   };
-  const poll = offInstance(subject, over.signal, onPanic).then((instance) => {
+  const poll = lasting(() => offInstance(subject, over.signal, onPanic)).then((instance) => {
     if (instance !== undefined) off.abort();
     return instance;
   });

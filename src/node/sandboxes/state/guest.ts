@@ -8,7 +8,7 @@ import {
   type HookResult,
   restoreSequence,
 } from "../../client/index.ts";
-import { publishNode, SandboxError } from "../substrate/index.ts";
+import { currentSignal, publishNode, SandboxError } from "../substrate/index.ts";
 import type { HookOutcome, SuspendReport } from "./journal.ts";
 import { polled } from "./polled.ts";
 import type { Warning } from "./warnings.ts";
@@ -18,6 +18,14 @@ const ATTEMPT_MS = 2_000;
 const PAUSE_MS = 100;
 /** Time allowed for the network in each call. It is added to the time that the call's work may take. */
 export const CALL_MS = 10_000;
+/** The limits of a call to an agent: its deadline, and the end of the operation that it belongs to. */
+export function callLimits(
+  requestTimeoutMs: number,
+  signal?: AbortSignal,
+): { readonly requestTimeoutMs: number; readonly signal: AbortSignal | undefined } {
+  return { requestTimeoutMs, signal: currentSignal(signal) };
+}
+
 /** The agent's default timeout of a hook. */
 const HOOK_TIMEOUT_MS = 30_000;
 /** The daemon cancels a call after this time (hypeman 8853445, cmd/api/main.go:523). */
@@ -95,7 +103,8 @@ export async function quiesce(client: GuestClient, freeze: Freeze, patience: Pat
   const { hookTimeoutMs } = patience;
   const requestTimeoutMs = (hookTimeoutMs || HOOK_TIMEOUT_MS) + FREEZE_WAIT_MS + CALL_MS;
   const freezeMs = freeze === "off" ? 0 : freezeTimeMs(patience);
-  const response = await client.snapshots.prepare({ timeoutMs: hookTimeoutMs, freezeMs, requestTimeoutMs });
+  const limits = callLimits(requestTimeoutMs);
+  const response = await client.snapshots.prepare({ timeoutMs: hookTimeoutMs, freezeMs, ...limits });
   return { ...hookOutcome(response), ...(freezeMs === 0 ? { freeze: "off" } : freezeOutcome(response)) };
 }
 
@@ -170,7 +179,7 @@ export async function awaken(
 ): Promise<Awakening> {
   // This dials up to three times and runs a hook, so it may take long. The signal ends it even if a call hangs.
   const limit = AbortSignal.timeout(3 * reachTimeoutMs + (hookTimeoutMs || HOOK_TIMEOUT_MS) + CALL_MS);
-  const signal = ended === undefined ? limit : AbortSignal.any([limit, ended]);
+  const signal = currentSignal(limit, ended);
   const options = { reachTimeoutMs, hookTimeoutMs, signal };
   const outcome = await (done === undefined ? restoreSequence(dial, options) : finishRestore(dial, done, options));
   const { degraded } = outcome.repeated?.duties ?? outcome.duties;

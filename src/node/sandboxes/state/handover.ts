@@ -1,6 +1,6 @@
 import type { GuestClient } from "../../client/index.ts";
 import type { ClientCredentials } from "../../credentials/index.ts";
-import { CALL_MS, reached } from "./guest.ts";
+import { CALL_MS, callLimits, reached } from "./guest.ts";
 import type { GuestFile } from "./injection.ts";
 
 export type DialWith = (credentials: ClientCredentials) => Promise<GuestClient>;
@@ -44,7 +44,7 @@ export function acceptedClient(
     for (const credentials of mixtures) {
       const client = await dial(credentials);
       try {
-        await client.health({ requestTimeoutMs: deadlineMs });
+        await client.health(callLimits(deadlineMs));
         return client;
       } catch (error) {
         client.close();
@@ -73,12 +73,12 @@ export async function handOver(
   const write = async (): Promise<void> => {
     using client = await acceptedClient(dial, mixtures, limits);
     for (const { path, content } of files)
-      await client.files.writeFile(path, content, { mode: 0o600, requestTimeoutMs: CALL_MS });
+      await client.files.writeFile(path, content, { mode: 0o600, ...callLimits(CALL_MS) });
   };
   await reached(reachTimeoutMs, "the agent has not accepted its new credentials", write, signal);
   const prove = async (deadlineMs: number): Promise<void> => {
     using client = await dial(fresh);
-    await client.health({ requestTimeoutMs: deadlineMs });
+    await client.health(callLimits(deadlineMs));
   };
   await reached(reachTimeoutMs, "the agent does not use its new credentials yet", prove, signal);
 }

@@ -17,6 +17,7 @@ export {
   awaken,
   type Awakening,
   CALL_MS,
+  callLimits,
   type Freeze,
   freezeLeftMs,
   freezeText,

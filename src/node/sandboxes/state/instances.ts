@@ -1,4 +1,11 @@
-import { type Instance, type InstanceState, SandboxError, type Substrate, type Tags } from "../substrate/index.ts";
+import {
+  type Instance,
+  type InstanceState,
+  lasting,
+  SandboxError,
+  type Substrate,
+  type Tags,
+} from "../substrate/index.ts";
 import type { Subject } from "./ending.ts";
 import type { SandboxEntry } from "./journal.ts";
 import { polled } from "./polled.ts";
@@ -89,9 +96,13 @@ export class Instances {
    * Creates an instance or changes its state. If the answer is lost, polls for the instance (until it is in the wanted
    * state, if one is named) until the time is up or the daemon does not answer. An internal error is treated like a
    * lost answer, because the daemon cancels every call after a minute and then answers with that error. In this case
-   * one check is enough, because the call has ended.
+   * one check is enough, because the call has ended. An abort of the operation takes effect only after that.
    */
-  async changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
+  changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
+    return lasting(() => this.#changed(entry, change, wanted));
+  }
+
+  async #changed(entry: SandboxEntry, change: () => Promise<Instance>, wanted?: InstanceState): Promise<Instance> {
     try {
       return await this.#operations.untilAnswered(entry.name, change);
     } catch (error) {

@@ -1,5 +1,5 @@
 import { DEFAULT_PORT } from "../../client/index.ts";
-import type { Ingress, Substrate, Tags } from "../substrate/index.ts";
+import { type Ingress, type Substrate, type Tags, throwIfAborted } from "../substrate/index.ts";
 import { GuestAccess } from "./access.ts";
 import { type AgentSource, AgentVolumes } from "./agent-volumes.ts";
 import { Dials } from "./gate.ts";
@@ -74,7 +74,7 @@ export interface DaemonParts {
   readonly cpuClass: () => Promise<string>;
   readonly ingressHost: string;
   readonly daemonDirectory: string | undefined;
-  /** Called before each step, to show progress. */
+  /** Called before each step, to show progress. Throws SandboxError if the operation is aborted. */
   readonly step: OnStep;
 }
 
@@ -104,8 +104,10 @@ export function nodeOf(options: NodeOptions, journal: Journal): NodeParts {
     lockTimeoutMs,
     reachTimeoutMs = DEFAULT_REACH_MS,
   } = options;
-  const step: OnStep = (operation, name, what, bytes) =>
+  const step: OnStep = (operation, name, what, bytes) => {
     onStep?.({ operation, name, step: what, ...(bytes !== undefined && { bytes }) });
+    throwIfAborted();
+  };
   const tags = { [NODE_TAG]: nodeId, [JOURNAL_TAG]: journal.id };
   const credentials = new CredentialStore(stateDirectory, options.credentialLifetimeMs);
   const operations = new OperationQueue(journal, step, lockTimeoutMs);

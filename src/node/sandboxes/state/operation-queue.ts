@@ -1,4 +1,4 @@
-import { SandboxError, sandboxError } from "../substrate/index.ts";
+import { orAborted, SandboxError, sandboxError, throwIfAborted } from "../substrate/index.ts";
 import type { Journal } from "./journal.ts";
 import { polled } from "./polled.ts";
 
@@ -71,15 +71,21 @@ export class OperationQueue {
    */
   async exclusive<Value>(operation: string, name: string, action: () => Promise<Value>): Promise<Value> {
     const before = this.#last.get(name) ?? Promise.resolve();
-    const turn = before.then(() => this.#locked(operation, name, action));
+    const turn = before.then(() => {
+      throwIfAborted();
+      return this.#locked(operation, name, action);
+    });
     const ended = turn.catch(() => undefined);
     this.#last.set(name, ended);
+    // An operation that is aborted before its turn keeps its place, because later ones must wait for the earlier ones.
+    void ended.then(() => {
+      if (this.#last.get(name) === ended) this.#last.delete(name);
+    });
     try {
+      await orAborted(before);
       return await turn;
     } catch (error) {
       throw sandboxError(error);
-    } finally {
-      if (this.#last.get(name) === ended) this.#last.delete(name);
     }
   }
 

@@ -1,8 +1,9 @@
 import { setTimeout as pause } from "node:timers/promises";
+import { currentSignal, throwIfAborted } from "../substrate/index.ts";
 
 /**
  * Polls until `isEnough` returns true for a result, until another check would exceed the time limit, or until the
- * signal is aborted. Resolves with the last result.
+ * signal is aborted. Resolves with the last result. Rejects with SandboxError once the current operation is aborted.
  */
 export async function polled<Seen>(
   poll: () => Promise<Seen>,
@@ -14,6 +15,9 @@ export async function polled<Seen>(
   for (;;) {
     const seen = await poll();
     if (isEnough(seen) || signal?.aborted === true || performance.now() + pauseMs >= untilMs) return seen;
-    await pause(pauseMs, undefined, signal && { signal }).catch(() => undefined);
+    throwIfAborted();
+    const either = currentSignal(signal);
+    await pause(pauseMs, undefined, either && { signal: either }).catch(() => undefined);
+    throwIfAborted();
   }
 }

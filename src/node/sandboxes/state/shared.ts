@@ -1,3 +1,5 @@
+import { lasting, orAborted } from "../substrate/index.ts";
+
 /**
  * Lets callers share a request that has not begun yet. A caller never joins a request that has already begun, so the
  * answer is never older than the caller's call.
@@ -7,9 +9,10 @@ export function shared<Value>(ask: () => Promise<Value>): () => Promise<Value> {
   let next: Promise<Value> | undefined;
   const begin = (): Promise<Value> => {
     next = undefined;
-    const answer = ask();
+    // An aborted caller must not end the request of the others.
+    const answer = lasting(ask);
     running = answer.catch(() => undefined);
     return answer;
   };
-  return () => (next ??= running.then(begin));
+  return () => orAborted((next ??= running.then(begin)));
 }

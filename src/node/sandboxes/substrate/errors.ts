@@ -42,6 +42,10 @@ export const SANDBOX_NEXT_STEPS = {
   SUBSTRATE_REFUSED: undefined,
   INSUFFICIENT_RESOURCES: "suspend or remove some sandboxes, or give the daemon more resources; then try again",
   SUBSTRATE_FAILED: "read the daemon's own log, because its API does not report the reason",
+  OPERATION_ABORTED:
+    "call it again to continue or to repeat it; sweep repairs what it may have left unfinished, as after a crash",
+  OPERATION_TIMED_OUT:
+    "call it again, with a longer requestTimeoutMs; sweep repairs what it may have left unfinished, as after a crash",
   SANDBOX_BUSY: "wait until that operation has ended; if its process hangs, end the process and run a sweep",
   JOURNAL_FAILED: "check the file system of the state directory: space, mode, owner",
   NODE_ID_CONFLICT: "give each node an id of its own; if the journal was lost, run a sweep with takeOver",

@@ -1,4 +1,5 @@
 import type { Hypeman } from "@onkernel/hypeman";
+import { currentSignal, lasting, throwIfAborted } from "./abort.ts";
 import { codeOf, ifAmbiguous, SandboxError, statusOf, substrateError } from "./errors.ts";
 import {
   createBody,
@@ -197,12 +198,12 @@ class HypemanSubstrate {
   async createVolume({ id, tags }: Omit<Volume, "createdMs">, content: VolumeContent): Promise<void> {
     const about = { id, name: id, size_gb: VOLUME_SIZE_GB, tags };
     if (content instanceof Uint8Array)
-      await this.#call((client, options) => client.volumes.createFromArchive(content, about, options));
+      await this.#change((client, options) => client.volumes.createFromArchive(content, about, options));
     else {
       // Posts to the path directly, because the declared types of the client's method do not accept streams.
       const headers = { "content-type": "application/gzip", "content-length": String(content.sizeBytes) };
       const body = ReadableStream.from(content.chunks);
-      await this.#call((client, options) =>
+      await this.#change((client, options) =>
         client.post("/volumes/from-archive", { body, query: about, headers, ...options }),
       );
     }
@@ -211,7 +212,7 @@ class HypemanSubstrate {
   /** Deletes a volume. Resolves with false if an instance still uses it. Succeeds also if it does not exist. */
   async deleteVolume(id: string): Promise<boolean> {
     try {
-      await this.#found((client, options) => client.volumes.delete(id, options));
+      await this.#delete((client, options) => client.volumes.delete(id, options));
       return true;
     } catch (error) {
       if (statusOf(error) === 409) return false;
@@ -278,7 +279,7 @@ class HypemanSubstrate {
 
   /** Deletes an instance. Succeeds also if it does not exist. */
   async deleteInstance(id: string): Promise<void> {
-    await this.#found((client, options) => client.instances.delete(id, {}, options));
+    await this.#delete((client, options) => client.instances.delete(id, {}, options));
   }
 
   standby(id: string): Promise<Instance> {
@@ -311,12 +312,12 @@ class HypemanSubstrate {
   /** Takes a snapshot of a running instance, which is suspended for that time. */
   async createSnapshot(id: string, name: string, tags: Tags): Promise<Snapshot> {
     const body = { kind: "Standby", name, tags } as const;
-    return snapshotOf(await this.#call((client, options) => client.instances.snapshots.create(id, body, options)));
+    return snapshotOf(await this.#change((client, options) => client.instances.snapshots.create(id, body, options)));
   }
 
   /** Deletes a snapshot. Succeeds also if it does not exist. */
   async deleteSnapshot(id: string): Promise<void> {
-    await this.#found((client, options) => client.snapshots.delete(id, options));
+    await this.#delete((client, options) => client.snapshots.delete(id, options));
   }
 
   /** Creates a running instance from a snapshot. */
@@ -333,27 +334,39 @@ class HypemanSubstrate {
   /** Creates an ingress. Its success does not mean that the proxy serves the rule yet. */
   async createIngress(ingress: Omit<Ingress, "id">): Promise<Ingress> {
     const body = ingressBody(ingress);
-    return ingressOf(await this.#call((client, options) => client.ingresses.create(body, options)));
+    return ingressOf(await this.#change((client, options) => client.ingresses.create(body, options)));
   }
 
   /** Deletes an ingress. Succeeds also if it does not exist. */
   async deleteIngress(id: string): Promise<void> {
-    await this.#found((client, options) => client.ingresses.delete(id, options));
+    await this.#delete((client, options) => client.ingresses.delete(id, options));
   }
 
   /**
    * Makes a call with a deadline. The client's own timeout covers only the head of an answer, but this deadline also
-   * covers a body that never ends.
+   * covers a body that never ends. An abort of the current operation ends the call, too.
    */
   async #call<Answer>(call: Call<Answer>): Promise<Answer> {
-    const signal = AbortSignal.timeout(this.#timeoutMs);
+    const late = AbortSignal.timeout(this.#timeoutMs);
+    const signal = currentSignal(late) ?? late;
     try {
       return await call(this.#client, { signal });
     } catch (error) {
-      if (!signal.aborted) throw substrateError(error, this.#client.baseURL);
+      throwIfAborted();
+      if (!late.aborted) throw substrateError(error, this.#client.baseURL);
       const message = `the daemon at ${this.#client.baseURL} gave no answer within ${this.#timeoutMs} ms`;
       throw new SandboxError("SUBSTRATE_UNAVAILABLE", message, error);
     }
+  }
+
+  /** Makes a call that changes something. The daemon completes it anyway, so an abort does not end it. */
+  #change<Answer>(call: Call<Answer>): Promise<Answer> {
+    return lasting(() => this.#call(call));
+  }
+
+  /** Deletes something. Resolves with undefined even if it does not exist. */
+  async #delete(call: Call<unknown>): Promise<void> {
+    await lasting(() => this.#found(call));
   }
 
   /**
@@ -370,7 +383,7 @@ class HypemanSubstrate {
   }
 
   async #instance(call: Call<SdkInstance>): Promise<Instance> {
-    return instanceOf(await this.#call(call));
+    return instanceOf(await this.#change(call));
   }
 }
 

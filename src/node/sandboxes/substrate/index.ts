@@ -1,3 +1,4 @@
+export { abortable, currentSignal, lasting, type OperationOptions, orAborted, throwIfAborted } from "./abort.ts";
 export * from "./errors.ts";
 export * from "./hypeman.ts";
 export * from "./spec.ts";

@@ -1,0 +1,98 @@
+import { AsyncLocalStorage } from "node:async_hooks";
+import { GuestError } from "../../client/index.ts";
+import { SandboxError } from "./errors.ts";
+
+/** Options of every operation that takes time. */
+export interface OperationOptions {
+  /**
+   * Aborting it ends the operation at its next safe point, with OPERATION_ABORTED. Waits, and questions to the daemon
+   * and to agents, end at once; a change that the daemon was asked for is waited for, because the daemon completes it
+   * anyway. What the operation has created is then removed, and a frozen session is thawed, as after any failure.
+   */
+  readonly signal?: AbortSignal | undefined;
+  /** Time limit of the whole operation, in milliseconds; at its end, the operation fails with OPERATION_TIMED_OUT. */
+  readonly requestTimeoutMs?: number | undefined;
+}
+
+/** The longest delay that Node's timers accept. A longer time limit is not enforced. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+interface Running {
+  readonly signal: AbortSignal;
+  readonly failure: () => SandboxError;
+}
+
+/**
+ * The operation that the current code belongs to. All steps of an operation see it, however deep they are, except those
+ * that must not be aborted (`lasting`).
+ */
+const running = new AsyncLocalStorage<Running | undefined>();
+
+/** Runs an operation that the caller's signal and time limit can end. Rejects with SandboxError. */
+export async function abortable<Value>(
+  { signal, requestTimeoutMs = Number.POSITIVE_INFINITY }: OperationOptions,
+  action: () => Promise<Value>,
+): Promise<Value> {
+  const limitMs = requestTimeoutMs as unknown;
+  if (typeof limitMs !== "number" || !(limitMs >= 0))
+    throw new SandboxError("INVALID_SPEC", "requestTimeoutMs must be a number of milliseconds, at least 0");
+  const limit = limitMs > LONGEST_TIMER_MS ? undefined : AbortSignal.timeout(Math.ceil(limitMs));
+  const either = [signal, limit].filter((one) => one !== undefined);
+  if (either.length === 0) return action();
+  const failure = (): SandboxError =>
+    signal?.aborted === true
+      ? new SandboxError("OPERATION_ABORTED", "the caller's signal was aborted", signal.reason)
+      : new SandboxError("OPERATION_TIMED_OUT", `the operation has not ended within ${requestTimeoutMs} ms`);
+  const own = { signal: AbortSignal.any(either), failure };
+  return running.run(own, async () => {
+    throwIfAborted();
+    try {
+      return await action();
+    } catch (error) {
+      throw own.signal.aborted && isAbort(error) ? failure() : error;
+    }
+  });
+}
+
+/** Runs a part of an operation that must not be aborted, such as the cleanup after a failure. */
+export function lasting<Value>(action: () => Promise<Value>): Promise<Value> {
+  return running.run(undefined, action);
+}
+
+/** Throws SandboxError if the current operation is aborted, or its time is over. */
+export function throwIfAborted(): void {
+  const operation = running.getStore();
+  if (operation?.signal.aborted === true) throw operation.failure();
+}
+
+/** Settles like the promise, or rejects with SandboxError once the current operation is aborted. */
+export async function orAborted<Value>(promise: Promise<Value>): Promise<Value> {
+  const operation = running.getStore();
+  if (operation === undefined) return promise;
+  const { signal, failure } = operation;
+  let onAbort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => (onAbort = () => reject(failure())));
+  signal.addEventListener("abort", onAbort);
+  if (signal.aborted) onAbort();
+  try {
+    return await Promise.race([promise, aborted]);
+  } finally {
+    signal.removeEventListener("abort", onAbort);
+  }
+}
+
+/** A signal that is aborted with the current operation or with one of these signals; undefined if there is none. */
+export function currentSignal(...others: readonly (AbortSignal | undefined)[]): AbortSignal | undefined {
+  const all = [running.getStore()?.signal, ...others].filter((one) => one !== undefined);
+  return all.length < 2 ? all[0] : AbortSignal.any(all);
+}
+
+/** Whether an error says, itself or by its cause, that something was aborted. */
+function isAbort(error: unknown): boolean {
+  for (let one = error; one instanceof Error; one = one.cause) {
+    if (one instanceof SandboxError && (one.code === "OPERATION_ABORTED" || one.code === "OPERATION_TIMED_OUT"))
+      return true;
+    if (one instanceof GuestError && one.code === "CALL_ABORTED") return true;
+  }
+  return false;
+}
