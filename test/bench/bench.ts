@@ -62,7 +62,7 @@ export async function sideBySide(
 }
 
 /** Whether there can be microVMs for these rows: says so otherwise. */
-export function canBoot({ say }: Bench, rows: string): boolean {
+export function canBoot({ say }: Programs, rows: string): boolean {
   say(rows);
   const problem = provideQemu();
   if (problem === undefined) provideTools();

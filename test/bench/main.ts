@@ -9,6 +9,7 @@ import { buildGo, provideGo } from "../fixtures/toolchains.ts";
 import { type Bench, warmUp } from "./bench.ts";
 import { openField } from "./field.ts";
 import { GUARD_PEER, type Loss, lossesAgainst, readRecorded, together, writeRecorded } from "./guard.ts";
+import { measureMicroVms } from "./micro-vms.ts";
 import { type Group, MEASURES, readOptions, USAGE } from "./options.ts";
 import { GO_SOURCES, SERVING_PEERS } from "./peers/peers.ts";
 import { dataOf, describeMachine, publish, readData, type Report, wholeReport } from "./report.ts";
@@ -35,12 +36,22 @@ export async function main(args: readonly string[]): Promise<number> {
   }
   const machine = describeMachine();
   const began = performance.now();
+  const seconds = (): number => Math.round((performance.now() - began) / 1000);
   const say = (text: string): void => {
-    process.stderr.write(`${((performance.now() - began) / 1000).toFixed(0).padStart(4)} s  ${text}\n`);
+    process.stderr.write(`${String(seconds()).padStart(4)} s  ${text}\n`);
   };
   const native = await nativeProgram();
   const agentProgram = options.agent ?? join(standaloneDirectory(), "guest-agent");
   const programs = { native, agentProgram, say };
+  if (options.kvm) {
+    const { hypervisor, contenders, rows } = await measureMicroVms(programs, options.quick);
+    const report = { machine: { ...machine, hypervisor }, contenders, seconds: seconds(), rows };
+    console.log(wholeReport(report));
+    const file = options.json ?? "kvm.json";
+    writeFileSync(file, dataOf(report));
+    console.log(`\nwritten to ${file}`);
+    return 0;
+  }
   await using field = await openField(programs, options.guard || options.record ? [GUARD_PEER] : SERVING_PEERS);
   const bench: Bench = { ...field, ...programs, scale: options.quick ? QUICK : FULL, peaks: new Map() };
   say("warming up");
@@ -49,7 +60,7 @@ export async function main(args: readonly string[]): Promise<number> {
   for (const group of options.groups) rows.set(group, await MEASURES[group](bench));
   const contenders = [...field.contenders].map(([contender, { description }]) => ({ contender, description }));
   const all = [...rows.values()].flat();
-  const report: Report = { machine, contenders, seconds: Math.round((performance.now() - began) / 1000), rows: all };
+  const report: Report = { machine, contenders, seconds: seconds(), rows: all };
   console.log(wholeReport(report));
   if (options.json !== undefined) writeFileSync(options.json, dataOf(report));
   if (options.publish) publish(report);

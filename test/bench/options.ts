@@ -67,6 +67,8 @@ export const USAGE: string = `usage: npm run bench [-- OPTION...]
   --publish          all rows, into docs/performance.json, and from it the figures of README.md and docs/performance.md
   --figures          measure nothing: make those figures anew from docs/performance.json
   --json FILE        all rows and samples
+  --kvm              only rows of microVMs: commands, resumes and forks, with KVM if this machine has it. Writes
+                     kvm.json unless --json names another file
   --guard            compare ratios with the recorded ones and fail on a clear loss
   --record           record the ratios`;
 
@@ -86,6 +88,7 @@ const FLAGS = {
   rows: { type: "string" },
   agent: { type: "string" },
   json: { type: "string" },
+  kvm: { type: "boolean", default: false },
   publish: { type: "boolean", default: false },
   figures: { type: "boolean", default: false },
   guard: { type: "boolean", default: false },
@@ -103,5 +106,7 @@ export function readOptions(args: readonly string[]): Options {
   const { publish, quick, rows, agent, guard, record } = values;
   if (publish && (quick || guard || record || rows !== undefined || agent !== undefined))
     throw new UsageError("--publish is for a complete run of the built agent");
+  if (values.kvm && (publish || guard || record || values.figures || rows !== undefined))
+    throw new UsageError("--kvm measures rows of its own: give it only --quick, --agent or --json");
   return { ...values, groups: groupsOf(values.rows, values.guard || values.record) };
 }

@@ -14,8 +14,9 @@ export interface Report {
 
 /** The machine, and the duration. */
 function machineText({ machine, seconds }: Report): string {
-  const { processor, cores, memoryGib, kernel, system, loadAverage } = machine;
-  return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}; the load average at the start was ${loadAverage}, and the run took ${seconds} s.`;
+  const { processor, cores, memoryGib, kernel, system, loadAverage, hypervisor } = machine;
+  const guests = hypervisor === undefined ? "" : `; guests by ${hypervisor}`;
+  return `${processor}, ${cores} cores, ${memoryGib} GiB, ${system}, Linux ${kernel}${guests}; the load average at the start was ${loadAverage}, and the run took ${seconds} s.`;
 }
 
 /** How many goals were met, and of how many. */
@@ -102,6 +103,8 @@ export interface Machine {
   readonly system: string;
   /** Of the last minute, at the start: a busy machine makes figures unreliable. */
   readonly loadAverage: number;
+  /** What ran the guests, if the rows are those of microVMs. */
+  readonly hypervisor?: string;
 }
 
 /** This machine. */

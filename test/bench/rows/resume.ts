@@ -1,18 +1,19 @@
 import { dirname } from "node:path";
 import { shippedAgent } from "../../vm/harness/sandbox.ts";
 import { goAgent, measureResumes, type Resumes } from "../../vm/harness/resume.ts";
-import { type Bench, canBoot } from "../bench.ts";
+import { canBoot } from "../bench.ts";
+import type { Programs } from "../field.ts";
 import { type Contender, type Goal, makeRow, type Row, samplesOf } from "../row.ts";
 
 /**
  * What a node waits for after a resume: two microVMs, one with the agent and one with grpc-go's server of the same
  * calls. No rows without QEMU. Times are those of its emulation where there is no KVM.
  */
-export async function resumeRows(bench: Bench): Promise<Row[]> {
-  if (!canBoot(bench, "resumes of a snapshot")) return [];
+export async function resumeRows(programs: Programs): Promise<Row[]> {
+  if (!canBoot(programs, "resumes of a snapshot")) return [];
   const runs = new Map<Contender, readonly Resumes[]>([
-    ["ours", [await measureResumes(shippedAgent(dirname(bench.agentProgram)))]],
-    ["grpc-go", [await measureResumes(goAgent(bench.native))]],
+    ["ours", [await measureResumes(shippedAgent(dirname(programs.agentProgram)))]],
+    ["grpc-go", [await measureResumes(goAgent(programs.native))]],
   ]);
   const row = (name: string, unit: string, pick: (run: Resumes) => number, note: string, goal?: Goal): Row =>
     makeRow({ name, unit, samples: samplesOf(runs, pick), ...(goal && { goal }), note });

@@ -86,6 +86,27 @@ export async function measureResumes(agent: AgentBuild): Promise<Resumes> {
   }
 }
 
+/**
+ * Resumes clones of one snapshot at the same time, each from its own private mapping of the memory's file, which is in
+ * the host's page cache. Returns for each clone the milliseconds from its resume to the end of its first command.
+ */
+export async function measureForks(agent: AgentBuild, count: number): Promise<readonly number[]> {
+  const directory = mkdtempSync(join(MEMORY_DIRECTORY, "guest-agent-forks-"));
+  const file = join(directory, "memory");
+  try {
+    using guest = await Guest.prepare({ agent, hooks: HOOKS });
+    const snapshot = await snapshotOf(guest, file);
+    const clone = async (): Promise<number> => {
+      let began = 0;
+      await using machine = await resumed(guest, snapshot, file, () => (began = performance.now()));
+      return (await steps(guest, machine, 0, () => performance.now() - began)).exec;
+    };
+    return await Promise.all(Array.from({ length: count }, clone));
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
 async function snapshotOf(guest: Guest, file: string): Promise<string> {
   writeFileSync(file, "");
   truncateSync(file, MEMORY_MIB * 2 ** 20);
