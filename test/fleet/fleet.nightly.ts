@@ -10,7 +10,7 @@ import { until } from "../fixtures/awake.ts";
 import { SWEPT_NOTHING } from "../node/sandboxes/node.ts";
 import { Fleet, type FleetNode, type FleetOptions, makeArchive, nameOf, provideFleet, requestsOf } from "./fleet.ts";
 import { measured, NodeSide } from "./node-process.ts";
-import { Quota } from "./quota.ts";
+import { Quota, slowness } from "./quota.ts";
 
 const COUNT = 100;
 const provided = await provideFleet();
@@ -21,9 +21,9 @@ function fleet(options: Omit<FleetOptions, "program">): Promise<Fleet> {
   return Fleet.start({ ...provided, hookMs: 50, dutiesMs: 10, ...options });
 }
 
-/** Fails the test where a node side cannot be given a tenth of a core. */
+/** Fails the test where a node side cannot be given a tenth of a core, or more where this machine is slow. */
 function tenthOfACore(): Quota {
-  const quota = Quota.make(0.1);
+  const quota = Quota.make(0.1 * slowness());
   if (typeof quota === "string") assert.fail(quota);
   return quota;
 }

@@ -2,9 +2,32 @@ import { existsSync, mkdtempSync, readFileSync, rmdirSync, writeFileSync } from 
 import { join } from "node:path";
 
 const PERIOD_US = 100_000;
+/** What `loopMs` returns on an unoccupied core of the machine on which a tenth of a core was set as the goal. */
+const REFERENCE_LOOP_MS = 18;
+const LOOPS = 7;
 /** Of cgroup v1, and of v2. */
 const V1 = "/sys/fs/cgroup/cpu";
 const V2 = "/sys/fs/cgroup";
+
+/** The shortest of some runs of the same computation, in milliseconds. */
+function loopMs(): number {
+  const times = Array.from({ length: LOOPS }, () => {
+    const began = performance.now();
+    let sum = 0;
+    for (let at = 0; at < 20_000_000; at += 1) sum += at % 7;
+    // Without a use of the sum, the compiler could remove the loop.
+    return sum < 0 ? 0 : performance.now() - began;
+  });
+  return Math.min(...times);
+}
+
+/**
+ * How much slower this machine is at the moment than the one on which the goal was set; at least 1, at most 4. A
+ * virtual machine beside busy neighbours may be half as fast as usual.
+ */
+export function slowness(): number {
+  return Math.min(Math.max(loopMs() / REFERENCE_LOOP_MS, 1), 4);
+}
 
 /** A cgroup whose processes share a part of one core (Linux, Documentation/scheduler/sched-bwc.rst). */
 export class Quota implements Disposable {
