@@ -157,6 +157,8 @@ class Upload {
       throw new EntryError("ENOTDIR", `${this.#local.toString()} is not a directory`);
     } catch (error) {
       reading[Symbol.dispose]();
+      // The filter may fail before the first entry is taken from the thread.
+      if (this.#filter?.failure !== undefined) throw this.#filter.failure.error;
       throw error instanceof GuestError ? error : sourceFailure("the entries", error);
     }
   }
