@@ -65,7 +65,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
     ["NOT_FOUND"],
     "No kept command has this name and `exec_id`. Perhaps the agent has already forgotten the command.",
   ],
-  FILE_ERROR: ["by errno", "A file call failed with an errno for which there is no separate reason."],
+  FILE_ERROR: ["by errno", "A file call failed, and no other reason of this table fits its errno."],
   FILE_SYSTEM_HUNG: [
     ["FAILED_PRECONDITION"],
     "The file system [does not answer](files.md#limits); the metadata has its `mount`, if known. Unmount the file system, or wait.",

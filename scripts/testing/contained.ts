@@ -17,7 +17,7 @@ function memoryDirectoryOf(mark: string): string {
   return join("/dev/shm", `guest-agent-run-${mark}`);
 }
 
-/** A directory in memory for the current run, or the temporary directory if there is no file system in memory. */
+/** Directory for the current run on a file system in memory. A machine without one uses its temporary directory. */
 export function memoryDirectory(): string {
   const mark = process.env[MARK_VARIABLE];
   if (mark === undefined || !existsSync("/dev/shm")) return tmpdir();

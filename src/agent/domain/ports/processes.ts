@@ -192,7 +192,7 @@ export interface ChildProcess {
    * processes.
    */
   leftovers(): LeftoverProcesses | undefined;
-  /** Sets the size of the terminal. Does nothing if there is no terminal, or if it is closed. */
+  /** Sets the size of the terminal. Does nothing for a command without a terminal, or with a closed one. */
   resize(cols: number, rows: number): void;
   /** Sends a signal to the child alone, not to its descendants. Does nothing after `release`. */
   signal(signal: number): void;
