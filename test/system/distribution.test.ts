@@ -106,7 +106,7 @@ describe("the inspection of the bundle", () => {
     });
   }
 
-  test("the inspection finds a writable segment that the agent would unmap", (t) => {
+  test("the inspection rejects a writable segment that the agent would unmap", (t) => {
     const directory = makeDirectory(t);
     const rule = join(makeDirectory(t), "round-up.c");
     writeElfFile(join(directory, "program"), [

@@ -159,7 +159,7 @@ function buildWorkload(
   return { workload: new Workload({ starter, spec, log, output: workloadOutput }), workloadOutput, readiness };
 }
 
-/** Builds the hooks and the restore steps, and the renewal of the credential and spec files, on which both depend. */
+/** Builds the hooks, the restore steps, and the renewal of credential and spec files that hooks and restore steps use. */
 function buildRestore(
   { platform, configuration, listeners, log, stamps, activity }: Base,
   session: Session,

@@ -39,7 +39,7 @@ const CAPABILITIES: readonly (readonly [name: string, bit: number, without: stri
   ["CAP_KILL", 5, "commands of other users cannot be ended"],
   ["CAP_SETGID", 6, "commands cannot run as another user"],
   ["CAP_SETUID", 7, "commands cannot run as another user"],
-  ["CAP_SYS_ADMIN", 21, "entropy is not credited, and commands get cgroups only if cgroup2 is mounted"],
+  ["CAP_SYS_ADMIN", 21, "restore steps cannot credit entropy; commands get cgroups only if cgroup2 is already mounted"],
   ["CAP_SYS_NICE", 23, "a busy workload slows the agent down"],
   ["CAP_SYS_TIME", 25, "the clock is not stepped"],
 ];
@@ -115,7 +115,7 @@ export function checkGuest(facts: GuestFacts): Check[] {
       "/proc",
       !hasProc && "not mounted",
       "there",
-      "processes can be found",
+      "the agent finds all processes of a command",
       cgroups.refusal === undefined
         ? "programs that read /proc fail; the agent finds processes by their cgroup"
         : "the agent can end only the process group of a command, not processes that left the group. Mount /proc",

@@ -32,8 +32,8 @@ export interface AllowanceOptions {
 /** A holder's part of an allowance. */
 export interface Share {
   /**
-   * Sets the amount that the share holds; 0 returns everything. Each call counts as progress. If the limit would be
-   * exceeded, it throws the refusal and changes nothing.
+   * Sets the amount that the share holds; 0 returns everything. Each call counts as progress. If that would exceed the
+   * limit, throws `refusal` of the options and changes nothing.
    */
   set(amount: number): void;
   progress(): void;

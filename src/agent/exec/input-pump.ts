@@ -3,7 +3,7 @@ import type { CommandInput } from "./frames.ts";
 
 /** Limit for input that the command has not read. Above the limit the agent reads no further frames of the client. */
 const QUEUE_BYTES = 256 * 1024;
-/** Memory for a waiting frame in addition to its bytes, so that single keystrokes are limited, too. */
+/** Added to the size of each waiting frame, because a frame with a single keystroke needs memory, too. */
 const FRAME_OVERHEAD_BYTES = 256;
 
 /**

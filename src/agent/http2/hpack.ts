@@ -255,7 +255,7 @@ export class HpackDecoder {
   /** Decodes a string. The view is valid until the next call. */
   #text(): Buffer {
     const coded = ((this.#block[this.#at] ?? 0) & 0x80) !== 0;
-    if (this.#at >= this.#block.length) throw malformed("a header block that ends before a string");
+    if (this.#at >= this.#block.length) throw malformed("a header block that ends where a string must begin");
     const length = this.#integer(0x7f);
     const start = this.#at;
     const end = start + length;

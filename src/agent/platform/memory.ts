@@ -154,7 +154,7 @@ export class MemoryKeeper {
 
   #check(): void {
     this.#timer = undefined;
-    // If there was no call since the announcement, the snapshot may not have been taken yet, so nothing is enabled.
+    // If no call has come since the snapshot was announced, it may not have been taken yet: leave the optimizers off.
     if (this.#unoptimizedLeft !== UNOPTIMIZED_CALLS) this.#optimize();
     const { user, system } = process.cpuUsage(this.#cpuAtActivity);
     if ((user + system) / 1_000 > this.#checkAfterMs * IDLE_CPU_SHARE) {

@@ -46,7 +46,7 @@ describe("readBootstrap", () => {
     assert.ok(configuration.credentials.matchesToken(tokenDigest(Buffer.from(directory.token))));
   });
 
-  test("readBootstrap accepts a unix socket without TLS and a token file", async () => {
+  test("readBootstrap accepts a unix socket without TLS, and a token file", async () => {
     const configuration = await readBootstrap(
       [
         Buffer.from(`SVC_INSTANCE_TOKEN_FILE=${await directory.write("token", `${directory.token}\n`)}`),

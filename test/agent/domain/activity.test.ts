@@ -19,7 +19,7 @@ function setup(wallMs?: number) {
 }
 
 describe("the end of a cut attachment does not update last_user_activity", () => {
-  it("user activity is a touch() or cut(), not the end of an attachment", () => {
+  it("touch() and cut() count as user activity, the end of an attachment does not", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     activity.touch();

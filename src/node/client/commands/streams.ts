@@ -113,8 +113,8 @@ export class OutputStream extends Readable {
   }
 
   /**
-   * Throws GuestError if the encoding cannot be applied: because the stream already yields text, or because the command
-   * is kept, so that positions must count bytes.
+   * Throws GuestError if the stream already yields text, or if the command is kept: positions in the output of a kept
+   * command count bytes, so its stream cannot yield text in another encoding.
    */
   override setEncoding(encoding: BufferEncoding): this {
     const isUtf8 = /^utf-?8$/i.test(encoding);

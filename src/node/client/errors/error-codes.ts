@@ -70,7 +70,7 @@ export const ERROR_CODES: Readonly<Record<ErrorCode, string>> = Object.freeze(
 const CLIENT_NEXT_STEPS: ReadonlyMap<string, string> = new Map(
   Object.entries({
     ...CODES,
-    SHUTTING_DOWN: "the sandbox is shutting down: there is nothing to do here",
+    SHUTTING_DOWN: "the sandbox is shutting down; no action is needed",
     CHECKSUM_MISMATCH: "the content changed on its way or at its source: write it again",
     SIZE_MISMATCH: "the content changed at its source: write it again",
     DEADLINE_EXCEEDED: "check that the agent runs, or give the call more time",

@@ -158,7 +158,7 @@ const GUESTCTL_NEXT_STEPS: Readonly<Partial<Record<ErrorCode | SandboxCode | Rea
   NODE_ID_CONFLICT: "give each node its own id; if the journal was lost, run a sweep with --take-over",
   NOT_FROZEN: "remove what prevents the freeze (the agent's docs explain each problem), or suspend it with --freeze on",
   RESTORE_DEGRADED:
-    "read what the agent could not do; --accept-degraded accepts the fork, but another guest may then draw the same random numbers",
+    "the message lists what the agent could not do; --accept-degraded accepts the fork, but another guest may then draw the same random numbers",
 };
 
 /** For each kind of the library's remedies, the command of guestctl that does the same. */

@@ -41,7 +41,7 @@ export async function unbroken<Value>(
       return;
     }
     const because = atRisk.length === 0 ? "" : ` (${atRisk.join("; ")})`;
-    const again = "another signal ends guestctl as soon as nothing can be lost";
+    const again = "after another signal, guestctl exits as soon as no sandbox can lose its memory or stay frozen";
     if (first === undefined) say(`${signal}: waiting until this is done${because}; ${again}`);
     else say(`${signal}: guestctl cannot exit yet${because}; ${again}`);
     first ??= signal;

@@ -55,7 +55,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("web stdin takes input no faster than the command reads", async () => {
+  test("the web stream of stdin takes input no faster than the command reads", async () => {
     const go = join(directory, "go");
     const process = client.start(["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go], { stdin: true });
     let given = 0;

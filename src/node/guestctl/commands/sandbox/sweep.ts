@@ -9,7 +9,7 @@ import { AGENT_OPTION, planText, statusOf, sweepText, TIMEOUT_OPTION, WAIT_OPTIO
 import { defineVerb, RESTORE_STATUSES } from "./verb.ts";
 
 export const sweep: Subcommand = defineVerb({
-  summary: "finish or remove what interrupted commands left",
+  summary: "clean up after interrupted commands",
   usage: ["sweep [--dry-run] [--take-over]"],
   about: `Finishes or removes what interrupted commands left: sandboxes that were restored and have not done their restore steps
 (in the order in which their freezes end), half-made sandboxes and snapshots, and everything at the daemon that has this
