@@ -108,9 +108,10 @@ describe("exec on pipes", () => {
 
   it("a signal reaches the command's whole process group", async () => {
     using stream = new ExecStream(agent);
+    // The leader sets its trap before it starts the child, whose line says that both have set theirs.
     const child = "sh -c 'trap \"echo child; exit\" USR1; echo ready; while :; do sleep 0.05; done' &";
-    const leader = "trap 'wait; echo caught; exit 5' USR1; while :; do sleep 0.05; done";
-    await stream.start({ args: ["sh", "-c", `${child} ${leader}`] }).until("ready");
+    const line = `trap 'wait; echo caught; exit 5' USR1; ${child} while :; do sleep 0.05; done`;
+    await stream.start({ args: ["sh", "-c", line] }).until("ready");
     const { stdout, exit } = await stream.send({ case: "signal", value: { number: 10 } }).outcome();
     assert.equal(String(stdout), "child\ncaught\n");
     assert.equal(exit.code, 5);
