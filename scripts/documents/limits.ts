@@ -46,7 +46,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "kept output of the workload",
-    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; at most ${limits.WORKLOAD_READERS_LIMIT} calls at once read this output`,
+    `${bytes(limits.DEFAULT_KEPT_BUFFER_BYTES)} by default, at most ${bytes(limits.KEPT_BUFFER_LIMIT_BYTES)}; at most ${limits.WORKLOAD_READERS_LIMIT} calls may read this output at the same time`,
   ],
   [
     "arguments and variables of a command",
@@ -94,7 +94,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "unread requests: incomplete messages, and complete messages of more than 256 KiB",
-    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, the agent uses 188 MB of memory, 150 MB of it for such messages`,
+    `${bytes(limits.UNREAD_LIMIT_BYTES)} for all requests together. Complete messages of at most 256 KiB that wait for their command are not counted. If 250 commands read no input, the agent uses 188 MB of memory, of which these messages take 150 MB`,
   ],
   [
     "connections to a listener",
@@ -107,11 +107,11 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ],
   [
     "before the first authenticated call of a connection",
-    "The agent reads at most 256 KiB from the connection, in at most 1,000 reads. It accepts a burst of 100 calls, and after that 10 calls a second; if the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
+    "The agent reads at most 256 KiB from the connection, in at most 1,000 reads. The agent accepts a burst of 100 calls, and after that 10 calls a second; if the client makes more calls, the agent closes the connection (GOAWAY `ENHANCE_YOUR_CALM`)",
   ],
   ["headers of a call", bytes(http2.headerListBytes)],
   ["CONTINUATION frames of a header block", `${http2.continuationFrames} frames ${CALM}`],
-  ["calls at once on a connection", `${http2.streams} calls (\`REFUSED_STREAM\`)`],
+  ["calls on a connection at the same time", `${http2.streams} calls (\`REFUSED_STREAM\`)`],
   ["calls that a client cancels by a reset", `a burst of 500 calls, and after that 50 calls a second ${CALM}`],
   [
     "useless frames (PING, WINDOW_UPDATE, GOAWAY, unsolicited acknowledgements, empty frames)",
@@ -120,7 +120,7 @@ export const LIMITS: readonly (readonly [what: string, limit: string])[] = [
   ["answers to PING and SETTINGS that the peer does not read", `${http2.unwrittenAnswers} answers ${CALM}`],
   [
     "closing a connection",
-    "the agent closes the socket when the peer has neither read nor sent anything for 1 s, or 5 s after the start of the close at the latest",
+    "The agent closes the socket when the peer has neither read nor sent anything for 1 s, and at the latest 5 s after the agent began to close the connection",
   ],
   [
     "time until the agent answers a call that it refuses because of its headers",
@@ -153,7 +153,7 @@ export const WORKLOAD_LIMITS: readonly (readonly [what: string, limit: string])[
   ],
   ["size of a message", bytes(MESSAGE_LIMIT_BYTES)],
   ["headers of a request", "8 KiB"],
-  ["calls at once on a connection", "4 calls"],
+  ["calls on a connection at the same time", "4 calls"],
   ["calls that a client cancels by a reset", "a burst of 32 calls, and after that 1 call a second"],
   ["empty frames", "a burst of 100 frames, and after that 10 frames a second"],
   ["bytes read in one tick of the event loop", "2 KiB from each connection, and 8 KiB from all connections together"],

@@ -150,7 +150,7 @@ const DESCRIPTIONS: Readonly<Record<Reason, Description>> = {
   TOO_MANY_TUNNELS: [["RESOURCE_EXHAUSTED"], "[Too many tunnels](#limits) are open at once."],
   TOO_MANY_WATCHERS: [
     ["RESOURCE_EXHAUSTED"],
-    "[Too many calls](#limits) at once watch health, usage, ports or directories, or read the workload's output.",
+    "[Too many calls](#limits) that watch health, usage, ports or directories, or that read the workload's output, run at the same time.",
   ],
   TOO_MUCH_UNREAD: [
     ["RESOURCE_EXHAUSTED"],

@@ -27,7 +27,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   SOURCE_ASLEEP: "A snapshot or fork failed, and its source could not be resumed. Call `resume`.",
   NOT_FROZEN:
     'The session could not be frozen. With `freeze: "required"`, the library has not suspended the sandbox; with `env`, it has not forked or resumed the sandbox.',
-  ENV_UNSUPPORTED: "The agent, or the node that suspended it, is older than 0.3.0.",
+  ENV_UNSUPPORTED: "The sandbox's agent is older than 0.3.0, or a node older than 0.3.0 suspended the sandbox.",
   ENV_NOT_TAKEN:
     "The session thawed too early, or the agent refused the variables or a spec file. The library ends a fork in this case; a resumed sandbox [stays frozen](#secrets-of-a-fork).",
   RESTORE_DEGRADED:
@@ -36,7 +36,8 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
     "The agent did not answer within `reachTimeoutMs`, or the connection broke. Other causes: the guest's kernel panicked while it booted, or the daemon's init was built for another processor architecture.",
   AGENT_ENDED: "The agent exited before its first answer.",
   HOSTNAME_IN_USE: "The hostname already has an ingress rule.",
-  INGRESS_NOT_SERVED: "The proxy does not run, does not have the rule (404), or another program uses the proxy's port.",
+  INGRESS_NOT_SERVED:
+    "The proxy does not run, the proxy does not have the rule (404), or another program uses the proxy's port.",
   GUEST_NOT_LISTENING:
     "The proxy reached no server in the sandbox (502, 503), for example because the server listens only on the loopback.",
   SUBSTRATE_UNAVAILABLE: "The daemon does not run, the daemon did not answer in time, or another program answered.",
@@ -49,7 +50,7 @@ const CODES: Readonly<Record<SandboxCode, string>> = {
   OPERATION_TIMED_OUT: "The operation has not ended within its `requestTimeoutMs`.",
   SANDBOX_BUSY: "Another process has been working on the sandbox for more than `lockTimeoutMs` (30 s).",
   JOURNAL_FAILED: "The state directory is full, damaged, or accessible to others.",
-  NODE_ID_CONFLICT: "Another journal has this node's id. `sweep` removes nothing without `takeOver`.",
+  NODE_ID_CONFLICT: "Another journal has this node's id. `sweep` removes resources only with `takeOver`.",
   MISSING_PACKAGE: "An optional package or `node:sqlite` is missing.",
 };
 
@@ -63,7 +64,7 @@ const WARNINGS: Readonly<Record<Warning["code"], string>> = {
   HOOK_FAILED: "The POST_RESTORE hook failed.",
   HOOK_TIMED_OUT: "The POST_RESTORE hook did not end in time.",
   BUNDLE_DIFFERS:
-    "The daemon's build has changed since the suspension, or the hypervisor or agent has changed and `acceptBundle` accepted the difference.",
+    "The daemon's build has changed since the suspension. This warning also occurs if the hypervisor or the agent has changed, and `acceptBundle` accepted this difference.",
   STOP_BOUNDED: "The agent did not answer, so the workload had only 5 s to stop.",
   STOP_FORCED: "The agent answered, but did not exit in time.",
 };

@@ -21,10 +21,10 @@ const MEANINGS: Readonly<Record<(typeof BOOTSTRAP_VARIABLES)[number], string>> =
   SVC_PROCESS_SPEC:
     "The message [`Process`](run.md#your-process), as JSON or as base64 of its binary form. Without it, the agent starts no workload.",
   SVC_PROCESS_SPEC_FILE:
-    "A file that contains the message `Process` in either form. This variable cannot be combined with `SVC_PROCESS_SPEC`.",
+    "A file that contains the message `Process`, as JSON or as base64 of its binary form. This variable cannot be combined with `SVC_PROCESS_SPEC`.",
   SVC_HOOKS_SPEC: "The message [`Hooks`](run.md#your-process), as JSON or as base64 of its binary form.",
   SVC_HOOKS_SPEC_FILE:
-    "A file that contains the message `Hooks` in either form. This variable cannot be combined with `SVC_HOOKS_SPEC`.",
+    "A file that contains the message `Hooks`, as JSON or as base64 of its binary form. This variable cannot be combined with `SVC_HOOKS_SPEC`.",
   SVC_LOG_LEVEL: "The lowest level of the events that the agent logs: `debug`, `info` (default), `warn` or `error`.",
 };
 
