@@ -50,7 +50,7 @@ test("the benchmark guard compares the lowest CPU times of all measurement round
   assert.deepEqual(ratiosOf(together(busy, [of([5], [12])])), { "a: CPU": 0.5 });
 });
 
-test("the recorded ratios exist and are positive numbers", () => {
+test("the benchmark guard's recorded ratios exist and are positive numbers", () => {
   const recorded = Object.entries(readRecorded());
   assert.ok(recorded.length >= 10, `${recorded.length} rows`);
   for (const [name, ratio] of recorded) assert.ok(ratio > 0, name);

@@ -114,7 +114,7 @@ describe("a node with a hundred sandboxes", { skip }, () => {
     assert.equal(counts.handshakes, 0);
   });
 
-  test("creating 20 sandboxes at once does not list the ingresses for each of them", async () => {
+  test("creating 20 sandboxes at once does not list ingresses for each one", async () => {
     await using empty = await fleet({ count: 0 });
     const [node] = empty.nodes as [FleetNode];
     await using place = await mkdtempDisposable(join(tmpdir(), "fleet-archive-"));

@@ -68,7 +68,7 @@ async function defineTests(): Promise<void> {
 
   const [copy = "", byContent = "", back = ""] = await documented("rsync");
 
-  test("rsync copies 10,000 files in, then only changed files, then all files out", async () => {
+  test("rsync uploads 10,000 files, then only changed ones, and downloads them all", async () => {
     await writeTree(site);
     await shell(`${copy}\ndiff -r site srv/site`);
     await rm(join(site, "0"), { recursive: true });
@@ -105,7 +105,7 @@ ${PERSON} commit -qm third && git push -q`);
     assert.match(await shell(`${before}\n${call}`), /box \| CHANGED \| rc=0 >>\nLinux\r?\n/);
     assert.match(await shell(`${before}\n${raw(`printf "%s|" "a  b" "$((1+1))"`)}`), /a {2}b\|2\|/);
   });
-  test("Ansible reports the status of a failed shell command and an unreachable agent", async () => {
+  test("Ansible reports a failed shell command's status and an unreachable agent", async () => {
     await assert.rejects(shell(`${before}\n${raw("echo why; exit 3")}`), /box \| FAILED \| rc=3 >>\nwhy/);
     const nowhere = "export GUESTCTL_ADDRESS=127.0.0.1:1 ANSIBLE_SSH_RETRIES=0";
     await assert.rejects(shell(`${before}\n${nowhere}\n${call}`), /box \| UNREACHABLE!/);

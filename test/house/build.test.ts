@@ -27,7 +27,7 @@ async function said(stream: Readable): Promise<string> {
 }
 
 describe("concurrent builds of one checkout", { skip: missing && `needs ${missing.name}` }, () => {
-  test("a build waits for another build of its checkout and says so", async (t) => {
+  test("a build waits for another build of the same checkout, saying so", async (t) => {
     const holder = start(t, "flock", [join(ROOT, "dist/.build.lock"), "sh", "-c", "echo has it; exec cat"]);
     assert.equal(await said(holder.stdout), "has it\n");
     const build = start(t, process.execPath, [join(ROOT, "scripts/build.ts"), "--unless-current"]);
@@ -67,7 +67,7 @@ describe("the record of what was built", () => {
     assert.notEqual(sourcesDigest(root), before);
   });
 
-  test("image labels name source and revision only if the environment does", async (t) => {
+  test("IMAGE_SOURCE and IMAGE_REVISION set image labels, which are otherwise absent", async (t) => {
     using directory = temporary();
     const dist = directory.path;
     mkdirSync(join(dist, "linux-x64"));

@@ -84,7 +84,7 @@ describe("the documents", () => {
     );
   });
 
-  test("the documents are found", () => assert.ok(documents.length > 10, documents.join()));
+  test("the documentation tests find the documents", () => assert.ok(documents.length > 10, documents.join()));
 
   for (const path of documents) {
     test(`the document ${path} has no broken link`, () => assert.deepEqual(brokenLinks(path), []));
@@ -111,7 +111,7 @@ describe("the documents", () => {
       assert.deepEqual(listed.toSorted(), are.toSorted());
     });
 
-  test("snapshots.md says what each degraded token means and what to do", () => {
+  test("snapshots.md explains each value of `degraded` and what to do", () => {
     const [, union = ""] = read("src/agent/restore/report.ts").split("export type DegradedToken");
     const tokens = every(union, /^ {2}\| ["`](.+)["`];?$/gm).map((token) => token.replace("${Errno}", "ERRNO"));
     const section = /^## degraded$[^]*?(?=^## )/m.exec(read("docs/agent/snapshots.md"))?.[0] ?? "";

@@ -80,7 +80,7 @@ const BROKEN: Readonly<Record<string, readonly [files: Readonly<Record<string, s
 };
 
 describe("the imports of src", () => {
-  test("the sources of src and their imports are found", () => {
+  test("the import test finds the sources of src and their imports", () => {
     assert.ok(sources.length > 50, `found ${sources.length} sources`);
     const imports = sources.flatMap(({ files }) => files);
     assert.ok(imports.length > sources.length, `found ${imports.length} imports in ${sources.length} sources`);

@@ -41,7 +41,7 @@ test("the nightly workflow runs every part of .ci/nightly", () => {
 });
 
 describe("npm scripts", () => {
-  test("the npm scripts are found", () => {
+  test("the script tests find the project's npm scripts", () => {
     assert.ok(OURS.some(({ name }) => name === "abuse") && OURS.length > 8, JSON.stringify(OURS));
   });
 

@@ -68,7 +68,7 @@ describe("the bill of materials", () => {
     assert.equal(bill.metadata.timestamp, "1970-01-01T00:00:00Z");
   });
 
-  test("the bill of materials lists npm packages as locked, dependencies included", () => {
+  test("the bill of materials lists npm packages at locked versions, with dependencies", () => {
     const { packages } = JSON.parse(readFileSync(join(ROOT, "package-lock.json"), "utf8")) as {
       readonly packages: Readonly<
         Record<string, { readonly version: string; readonly dependencies?: Readonly<Record<string, string>> }>

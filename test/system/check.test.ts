@@ -118,14 +118,14 @@ describe("the hostile image of the tests", { skip: refused ?? false }, () => {
     return spawnSync("unshare", args, { env: {}, stdio: "ignore" }).status;
   }
 
-  test("each variable of the hostile image breaks a plain Node", () => {
+  test("each variable of the hostile test image breaks an unprotected Node", () => {
     assert.equal(nodeWith("HOME=/nowhere"), 0);
     for (const variable of HOSTILE_VARIABLES.filter((line) => MATTERING.has(line.split("=")[0] ?? ""))) {
       assert.notEqual(nodeWith(variable), 0, variable);
     }
   });
 
-  test("the files of the hostile image break a program of the image", () => {
+  test("the hostile test image's files break an unprotected program", () => {
     const root = roots.all.find(({ linked }) => linked !== undefined);
     assert.ok(root);
     assert.equal(linkedIn(root, root.layers), 0);

@@ -106,7 +106,7 @@ describe("the inspection of the bundle", () => {
     });
   }
 
-  test("the inspection rejects a writable segment that the agent would unmap", (t) => {
+  test("the release inspection rejects a writable segment that the agent would unmap", (t) => {
     const directory = makeDirectory(t);
     const rule = join(makeDirectory(t), "round-up.c");
     writeElfFile(join(directory, "program"), [
@@ -119,7 +119,7 @@ describe("the inspection of the bundle", () => {
     assert.deepEqual(inspect("x64", directory, [], rule), [`program ${fault} where pages have 4096 bytes`]);
   });
 
-  test("the inspection finds relocations in code", (t) => {
+  test("the release inspection reports relocations in a library's code", (t) => {
     const directory = makeDirectory(t);
     const source = join(makeDirectory(t), "source.c");
     writeFileSync(source, 'int variable;\n__asm__(".text\\n.balign 8\\n.quad variable");\n');
@@ -128,7 +128,7 @@ describe("the inspection of the bundle", () => {
     assert.deepEqual(inspect(OWN, directory, []), ["library has relocations in code, which the agent would give back"]);
   });
 
-  test("the inspection finds group-writable files and paths of the build machine", (t) => {
+  test("the release inspection reports group-writable files and the build machine's paths", (t) => {
     const directory = makeDirectory(t);
     compile(directory, "-static");
     assert.deepEqual(inspect(OWN, directory, []), []);
@@ -140,7 +140,7 @@ describe("the inspection of the bundle", () => {
     ]);
   });
 
-  test("the inspection reports a bundle without an executable", (t) => {
+  test("the release inspection reports a bundle without an executable", (t) => {
     assert.deepEqual(inspect(OWN, makeDirectory(t), []), ["holds no executable at all"]);
   });
 });

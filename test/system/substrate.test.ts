@@ -81,7 +81,7 @@ test $status = 143
 }
 
 describe("docs/node/substrate.md", { timeout: 300_000 }, () => {
-  test("the substrate page's mounts avoid refused paths and contain every named file", () => {
+  test("the documented create request's mounts avoid refused paths and contain its files", () => {
     const places = body.volumes.map((volume) => volume.mount_path);
     for (const place of places) {
       assert.ok(!REFUSED.some((refused) => place === refused || place.startsWith(`${refused}/`)), place);

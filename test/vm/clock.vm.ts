@@ -21,7 +21,7 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Number(guestTime) < 10 * DAY_MS, "the guest believes that it is 1970");
   });
 
-  test("restore steps correct a guest clock that says 1970, and report the drift", async () => {
+  test("restore steps correct a guest clock of 1970 and report the drift", async () => {
     using client = stage.client();
     await client.health();
     appliedMs = Date.now();
@@ -34,7 +34,7 @@ describe("a guest that booted in 1970", () => {
     assert.ok(Math.abs(driftMs) < toleranceMs, `${driftMs} ms off`);
   });
 
-  test("last_user_activity after the first clock step is the start, not 1970", async () => {
+  test("after the first clock step, last_user_activity is not in 1970", async () => {
     using client = stage.client();
     const { guestTime, lastUserActivity } = await client.health();
     assert.ok(Number(guestTime) - Number(lastUserActivity) < HOUR_MS);
@@ -74,7 +74,7 @@ describe("a guest whose clock is a day ahead", () => {
     return [report.clockStepped, report.degraded];
   }
 
-  test("user activity's age is correct before and after a clock step", async () => {
+  test("last user activity has the right age before and after clock steps", async () => {
     await stage.boot();
     using client = stage.client();
     assert.equal((await client.run(["/bin/busybox", "true"])).exitCode, 0);

@@ -105,7 +105,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     });
   }
 
-  test("the source is frozen and a snapshot of it is taken", async () => {
+  test("the source guest is frozen and a snapshot of it is taken", async () => {
     await stage.machine.resume();
     using client = stage.client();
     const { frozen: isFrozen, freezeProblem } = await client.snapshots.prepare({ freezeMs: LONG_MS });
@@ -171,7 +171,7 @@ head -c 512 /dev/urandom > /var/lib/systemd/random-seed`;
     assert.deepEqual(distinct, [files.length, files.length, 1]);
   });
 
-  test("the snapshot's source stays frozen until its own restore steps", async () => {
+  test("a snapshot's source stays frozen until its own restore steps run", async () => {
     await stage.machine.resume();
     await livesOn(stage.machine);
     assert.deepEqual(await made(stage.machine), madeBefore);

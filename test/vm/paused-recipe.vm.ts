@@ -132,24 +132,25 @@ describe("the script for a Paused instance", () => {
     await instance.reached("running");
   }
 
-  test("the script completes a standby whose memory QEMU has written", () => saves((instance) => instance.suspend()));
+  test("the documented rescue script completes a standby whose memory QEMU has written", () =>
+    saves((instance) => instance.suspend()));
 
-  test("the script writes the memory of a guest that was only stopped", () => saves(async () => undefined));
+  test("the documented rescue script saves a guest that was only suspended", () => saves(async () => undefined));
 
-  test("the script saves a guest that continued after its memory was written", () =>
+  test("the documented rescue script saves a guest that continued after suspension", () =>
     saves(async (instance) => {
       await instance.suspend();
       await qmp(instance.path, { execute: "cont" });
     }));
 
-  test("the script saves a guest whose restore was interrupted", () =>
+  test("the documented rescue script saves a guest whose restore was interrupted", () =>
     saves(async (instance) => {
       await instance.suspend();
       await instance.save();
       await instance.restore();
     }));
 
-  test("on a full disk the script keeps QEMU and the old memory", async () => {
+  test("the documented rescue script keeps QEMU and old memory on full disks", async () => {
     await using directory = await testDirectory();
     await using instance = new Instance(directory.path);
     await instance.start("running");

@@ -73,7 +73,7 @@ describe("a fork whose process spec the restore steps reject after keep_frozen",
     return clone;
   };
 
-  test("the source is frozen and a snapshot of it is taken", async () => {
+  test("the source guest is frozen and a snapshot of it is taken", async () => {
     await stage.boot();
     await stage.reach();
     await allBeat(stage.machine, new Map(), ["workload"]);

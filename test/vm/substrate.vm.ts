@@ -40,7 +40,7 @@ describe("a guest as the substrate boots it", () => {
       assert.equal((await client.health()).alive, true);
     });
 
-  test("the agent reaps an orphaned process when it ends", async () => {
+  test("the agent reaps orphaned processes after they end", async () => {
     using client = stage.client();
     const pids = await print(client, "for i in 1 2 3; do busybox sleep 31339 >/dev/null 2>&1 & echo $!; done");
     const directories = pids.trim().replaceAll(/^/gm, "/proc/").replaceAll("\n", " ");

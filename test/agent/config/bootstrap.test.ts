@@ -312,7 +312,7 @@ describe("unknownVariables", () => {
     }
   });
 
-  test("unknownVariables reports unknown SVC_ variables and suggests one with the same words", () => {
+  test("unknownVariables suggests a known variable that contains an unknown one's words", () => {
     assert.deepEqual(found("SVC_TOKEN=secret", "SVC_PORT=1", "SVC_CERT_FILE=/x", "SVC_OF_ANOTHER_KIND=1"), [
       { name: "SVC_TOKEN", meant: "SVC_INSTANCE_TOKEN" },
       { name: "SVC_PORT", meant: "SVC_GUEST_PORT" },

@@ -19,7 +19,7 @@ function setup(wallMs?: number) {
 }
 
 describe("the end of a cut attachment does not update last_user_activity", () => {
-  it("touch() and cut() count as user activity, the end of an attachment does not", () => {
+  it("touch() and cut() count as user activity; an attachment's end does not", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     activity.touch();
@@ -37,7 +37,7 @@ describe("the end of a cut attachment does not update last_user_activity", () =>
     assert.equal(activeAgoMs(), 2_000);
   });
 
-  it("cutting an attachment made before a restore does not count as activity", () => {
+  it("cut() of an attachment from before a restore is not user activity", () => {
     const { clock, activity, activeAgoMs } = setup();
     const attachment = activity.attach();
     clock.pass(2_000);

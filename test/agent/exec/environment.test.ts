@@ -86,7 +86,7 @@ describe("contract: environment of an exec'd command", () => {
 });
 
 describe("specs in files", () => {
-  it("workload, commands and hooks use spec files, but get no SVC_ variables", async () => {
+  it("variables from spec files reach commands and hooks; SVC_ variables do not", async () => {
     const [processFile, hooksFile] = [join(directory, "process.json"), join(directory, "hooks.json")];
     await writeFile(
       processFile,

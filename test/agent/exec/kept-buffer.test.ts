@@ -64,7 +64,7 @@ describe("the buffer of a kept command", () => {
     for (const [at, bytes] of positions) assert.ok(all.subarray(at, at + bytes.length).equals(bytes), `at ${at}`);
   });
 
-  it("a command with BLOCK pauses at a full buffer and loses nothing", async () => {
+  it("with BLOCK, a full buffer pauses a kept command without losing output", async () => {
     const keeping = { name: "block", bufferBytes: 100_000, whenFull: BLOCK };
     const first = await keep(agent, { args: shell("seq 500000; seq 1000 >&2"), keep: keeping });
     first[Symbol.dispose]();
@@ -125,7 +125,7 @@ describe("the buffer of a kept command", () => {
     assert.equal(sha256(received.stdout.chunks), sha256(Array.from({ length: total }, () => chunk)));
   });
 
-  it("a kept command bounds its buffered input across many calls", async () => {
+  it("a kept command's buffered input stays bounded across many attach calls", async () => {
     using first = await keep(agent, { args: ["sleep", "1000"], stdin: true, keep: { name: "greedy" } });
     const client = connect(agent);
     const earlier = memoryOf(agent.pid).ownBytes;

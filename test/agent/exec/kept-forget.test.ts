@@ -61,7 +61,7 @@ describe("forget", () => {
     client.close();
   });
 
-  it("an attached call ends even if its client never sends forget", async () => {
+  it("an attached call ends even if its client sends no `forget` frame", async () => {
     using silent = await keep(agent, { args: ["true"], keep: { name: "silent" } });
     while ((await silent.stream.next())?.case !== "exit");
     assert.equal((await keptCommand(agent, "silent"))?.attached, false);
@@ -89,7 +89,7 @@ describe("EndExec with forget", () => {
     assert.partialDeepStrictEqual(await endExec(agent, { name: "ended", forget: true }), { forgotten: true });
   });
 
-  it("an attached call still receives the exit after EndExec with forget", async () => {
+  it("an attached call still receives the exit frame after EndExec with `forget`", async () => {
     using first = await keep(agent, { args: ["sh", "-c", "echo out; exec sleep 1000"], keep: { name: "read" } });
     await untilKept(agent, "read", (exec) => exec?.stdoutOffset === 4n);
     assert.equal((await endExec(agent, { name: "read", forget: true })).forgotten, true);

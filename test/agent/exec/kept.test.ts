@@ -51,7 +51,7 @@ function echo(keeping: NonNullable<StartInit["keep"]>): StartInit {
 }
 
 describe("a kept command", () => {
-  it("started reports execId, pid and stream offsets of a kept command", async () => {
+  it("the `started` frame of a kept command has execId, pid and offsets", async () => {
     using first = await keep(agent, echo({ name: "told" }));
     const { kept, execId, pid, stdoutOffset, stderrOffset, stdinOffset, stdinClosed, terminal, stdin } = first.started;
     assert.match(execId, /^[0-9a-f]{32}$/);
@@ -191,7 +191,7 @@ describe("a kept command", () => {
     assert.equal(seen, "o1\ne1\no2\ne2\no3\ne3\n");
   });
 
-  it("a later call attaches to the same terminal and can resize it", async () => {
+  it("a later attach gets a kept command's terminal and can resize it", async () => {
     const line = "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done";
     const terminal = { cols: 80, rows: 24 };
     const first = await keep(agent, { args: shell(line), terminal, keep: { name: "screen" } });
@@ -255,7 +255,7 @@ describe("the name of a kept command", () => {
     }
   });
 
-  it("a name in use fails with EXEC_NAME_IN_USE and reports its exec", async () => {
+  it("a duplicate exec name fails with EXEC_NAME_IN_USE, naming the existing exec", async () => {
     using first = await keep(agent, echo({ name: "mine" }));
     const { pid, execId } = first.started;
     for (const replaceEnded of [false, true]) {

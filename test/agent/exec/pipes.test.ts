@@ -150,7 +150,7 @@ describe("an exec with a timeout", () => {
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [137, 9, true]);
   });
 
-  it("a timeout also ends a stopped command", async () => {
+  it("a timeout also ends a command that SIGSTOP has stopped", async () => {
     const { exit } = await exec(agent, { args: ["sh", "-c", "kill -STOP $$; sleep 1000"], timeoutMs: 1_000n });
     assert.deepEqual([exit.code, exit.signal, exit.timedOut], [143, 15, true]);
   });

@@ -82,7 +82,7 @@ describe("a command that cannot be started", () => {
 });
 
 describe("users and working directories", () => {
-  it("a command runs by default as the agent's user in its home", async () => {
+  it("a command's default user is the agent's, its directory that user's home", async () => {
     const { uid, homedir } = userInfo();
     assert.equal(String((await exec(agent, { args: ["sh", "-c", "id -u; pwd"] })).stdout), `${uid}\n${homedir}\n`);
   });

@@ -79,7 +79,7 @@ describe("stalled file calls", () => {
     await until(async () => !(await openFiles(own.pid)).includes(path), `the agent has closed ${path}`);
   });
 
-  it("a new call evicts the call that stalled longest, after a minute", async () => {
+  it("a new file call evicts the longest-stalled one after a minute", async () => {
     await writeFile(directory.at("large"), Buffer.alloc(MIB));
     let nowMs = 0;
     const files = new Files({

@@ -167,7 +167,7 @@ describe("ready_cmd", () => {
     assert.equal(await readFile(runs, "utf8"), "run\n");
   });
 
-  it("a missing ready_cmd reports 127, and one that cannot start 126", async () => {
+  it("readiness reports 127 for a missing ready_cmd, 126 if it cannot start", async () => {
     for (const [command, code] of [
       ["no-such-command", 127],
       ["/etc/passwd", 126],

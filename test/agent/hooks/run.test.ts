@@ -63,7 +63,7 @@ describe("RunHook", () => {
     assert.equal((await its.snapshots.prepare()).ran, true);
   });
 
-  it("RunHook rejects invalid kinds, too long times, and freezing at POST_RESTORE", async () => {
+  it("RunHook rejects invalid kinds, overlong timeouts, and freezing at POST_RESTORE", async () => {
     for (const kind of [KindNumber.UNSPECIFIED, 3 as KindNumber])
       await assert.rejects(ask(agent, GuestAgent.method.runHook, { kind }), { code: 3, reason: "INVALID_FIELD" });
     await assert.rejects(client.snapshots.hook("pre-restore" as HookKind), { option: "kind" });
@@ -182,7 +182,7 @@ describe("hooks at the same time", () => {
 });
 
 describe("an agent that stops", () => {
-  it("a stopping agent kills the running hook and starts no waiting one", async () => {
+  it("a stopping agent kills the running hook and rejects waiting hooks", async () => {
     const mark = `1000.${Date.now()}`;
     const running = path(randomUUID());
     await using leaving = await startAgent({

@@ -23,7 +23,7 @@ const { huffmanTexts, invalidBlocks } = vectors;
 const staticTable = vectors.staticTable as unknown as readonly Field[];
 
 describe("the decoder of header blocks", () => {
-  test("the HPACK decoder reads random header blocks of nghttp2", async () => {
+  test("the HPACK decoder reads random header blocks encoded by nghttp2", async () => {
     const random = seededRandom(7_541);
     const word = (): string =>
       Buffer.from(Array.from({ length: 1 + random.below(90) }, () => 0x21 + random.below(94))).toString("latin1");
@@ -94,7 +94,7 @@ describe("the decoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder).slice(0, 1), [["last", "value"]]);
   });
 
-  test("the HPACK decoder's version changes whenever its table does", () => {
+  test("the HPACK decoder's version changes exactly when its dynamic table changes", () => {
     const decoder = new HpackDecoder(LIST_LIMIT_BYTES);
     const before = decoder.version;
     decoder.decode(Buffer.of(0x82, 0x86));
@@ -136,7 +136,7 @@ describe("the encoder of header blocks", () => {
     assert.deepEqual(dynamicTable(decoder), []);
   });
 
-  test("after several table limits, the HPACK encoder announces the smallest and last", () => {
+  test("the HPACK encoder announces the smallest and last of several table limits", () => {
     const { encoder, decoder, says } = conversation();
     says(CONTENT_TYPE);
     for (const limitBytes of [100, 0, 30, 4_096]) encoder.limitTable(limitBytes);

@@ -184,7 +184,7 @@ describe("receiveAll", () => {
     assert.equal(received.join(""), "some bytes");
   });
 
-  it("receiveAll clears small reads from its buffer", async () => {
+  it("receiveAll zeroes its buffer after it has passed on a small read", async () => {
     await using pair = await pairOver("tls");
     const seen = Promise.withResolvers<Buffer>();
     receiveAll(pair.server, (bytes) => seen.resolve(bytes));

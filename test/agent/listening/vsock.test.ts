@@ -117,7 +117,7 @@ describe("a vsock port", () => {
       assert.equal(server.server.sockets, 0);
     });
 
-  test("a vsock port skips a peer that has disconnected, and serves the next 40", async () => {
+  test("a vsock port skips a disconnected peer and serves the next 40", async () => {
     await using directory = await testDirectory();
     await using server = await start();
     let isGone = true;

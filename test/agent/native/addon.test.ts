@@ -18,14 +18,14 @@ const { EAGAIN, EINVAL } = constants.errno;
 const { ca, server, client } = await issueCertificates();
 const strangers = await issueCertificates();
 
-test("kill and killGroup reject init, every process and the own group", () => {
+test("the addon refuses to signal init, every process or its own group", () => {
   for (const pid of [1, 0, -1, -process.pid]) {
     assert.equal(addon.kill(pid, 0), -EINVAL);
     assert.equal(addon.killGroup(pid, 0), -EINVAL);
   }
 });
 
-test("the addon rejects limits for process 0, and buffers out of range", () => {
+test("the addon rejects process id 0 and buffer ranges out of bounds", () => {
   assert.equal(addon.openFilesLimitOf(0), -EINVAL);
   assert.ok(addon.openFilesLimitOf(process.pid) > 0);
   const buffer = Buffer.alloc(4);

@@ -194,7 +194,7 @@ describe("launcher", () => {
     }
   });
 
-  test("a launcher other than PID 1 ends by the signal that ended its agent", () => {
+  test("a launcher that is not PID 1 dies of its agent's signal", () => {
     for (const [number, name] of Object.entries({ 15: "SIGTERM", 6: "SIGABRT", 9: "SIGKILL" })) {
       assert.equal(runAlone(["die", number]).signal, name);
     }

@@ -37,7 +37,7 @@ test("a connection made while the agent is blocked does not time out", async () 
   socket.close();
 });
 
-test("a timed wait notices what arrived while the agent was blocked", async () => {
+test("a timed wait sees a connection made while the agent was blocked", async () => {
   await using listening = await server();
   await checkPhase();
   let isConnected = false;

@@ -99,7 +99,7 @@ describe("ListProcesses", () => {
     }
   });
 
-  it("ListProcesses reports what /proc has about a process", NEEDS_ROOT, async () => {
+  it("ListProcesses reports a process's times, user, state and memory from /proc", NEEDS_ROOT, async () => {
     const process = client.start(["sh", "-c", "while :; do :; done"], { user: "65534:65534" });
     try {
       const pid = await process.started;
@@ -205,7 +205,7 @@ describe("ListProcesses", () => {
 });
 
 describe("SignalProcess", () => {
-  it("SignalProcess reaches one process of a command", async () => {
+  it("SignalProcess can signal a single process of a command", async () => {
     const process = client.start(PARENT);
     const { child } = await started(process);
     const found = await processWith(child);

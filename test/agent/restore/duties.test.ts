@@ -24,7 +24,7 @@ function duty(answers: KernelAnswers = {}): { kernel: RecordingKernel; clock: Cl
 }
 
 describe("ClockDuty", () => {
-  it("ClockDuty leaves the clock unchanged without host time", () => {
+  it("ClockDuty leaves the clock unchanged if the host sends no time", () => {
     const { kernel, clock } = duty();
     assert.deepEqual(clock.run(undefined, arrival(HOUR_NS), undefined), {
       clockDriftMs: 0n,
@@ -62,7 +62,7 @@ describe("ClockDuty", () => {
     }
   });
 
-  it("ClockDuty reports why the kernel refused and allows a retry", () => {
+  it("ClockDuty reports why the kernel refused a clock step and allows retries", () => {
     const { clock } = duty({ step: "EPERM" });
     for (let call = 0; call < 2; call++) {
       assert.deepEqual(clock.run(HOST_NS, arrival(-HOUR_NS), undefined), {
@@ -89,7 +89,7 @@ describe("ClockDuty", () => {
     }
   });
 
-  it("ClockDuty shifts timestamps from before the clock was first set", () => {
+  it("ClockDuty shifts timestamps that were taken before the clock was first set", () => {
     const clock = new SimulatedClock(60_000);
     const stamps = new Stamps(clock);
     const activity = new ActivityClock(stamps);

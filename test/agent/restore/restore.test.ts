@@ -230,7 +230,7 @@ describe("restore steps", () => {
 });
 
 describe("a rehearsal of the restore steps", () => {
-  it("a rehearsal of restore steps mixes nothing and sets no clock", async () => {
+  it("a rehearsal of restore steps mixes no entropy and sets no clock", async () => {
     const causes: string[] = [];
     const renew: Course["renew"] = (cause) => {
       causes.push(cause);
@@ -252,7 +252,7 @@ describe("a rehearsal of the restore steps", () => {
     assert.deepEqual(parts.log.lines, []);
   });
 
-  it("the addon rejects invalid entropy and clock calls by itself", () => {
+  it("the addon itself rejects a bad entropy descriptor and negative clock times", () => {
     // The kernel would say EBADF.
     assert.equal(addon.creditEntropy(-1, new Uint8Array()), -EINVAL);
     assert.equal(addon.setRealtimeNs(-1n), -EINVAL);

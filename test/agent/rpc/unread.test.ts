@@ -204,7 +204,7 @@ function widen(client: RawHttp2, stream: number, bytes: number): void {
 }
 
 describe("a failed call whose client does not read", () => {
-  test("a failed call sends its status immediately if no message is half sent", async () => {
+  test("a failed call sends its status immediately unless a message is half-sent", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });
@@ -216,7 +216,7 @@ describe("a failed call whose client does not read", () => {
     assert.equal((await client.status(second)).get("grpc-status"), "10");
   });
 
-  test("if failed calls hold over 4 MiB of unread data, the oldest are reset", async () => {
+  test("above 4 MiB of unread data, the oldest failed calls are reset", async () => {
     const calls: Call[] = [];
     await using server = await flooding(calls);
     using client = await RawHttp2.dial(server, { windowBytes: WINDOW_BYTES });

@@ -109,7 +109,7 @@ describe("gRPC on the wire", () => {
     assert.deepEqual(seen, entropy);
   });
 
-  test("an error before any message is sent in the headers", async () => {
+  test("an error that precedes any message is sent in response headers", async () => {
     await using rig = await start((router) =>
       router.unary(health, () => {
         throw new AgentError("FAILED_PRECONDITION", "FILE_ERROR", 'a "b" % ü\n');
@@ -122,7 +122,7 @@ describe("gRPC on the wire", () => {
     assert.equal(answer.body.length, 0);
   });
 
-  test("an exception is answered with INTERNAL, and only logged in detail", async () => {
+  test("a handler's exception is answered with INTERNAL; only the log has details", async () => {
     await using rig = await start((router) =>
       router.unary(health, () => {
         throw new TypeError("marker-of-the-inside");

@@ -102,7 +102,7 @@ describe("certificates of an authority of one's own", () => {
     assert.equal(await call(agent, client), "refused");
   });
 
-  test("a chain over 5.5 KiB is rejected; three RSA-4096 certificates fit", async () => {
+  test("client certificate chains over 5.5 KiB are rejected; three RSA-4096 certificates fit", async () => {
     const algorithm = { ...RSA, modulusLength: 4_096 };
     const keys = await webcrypto.subtle.generateKey(algorithm, true, ["sign", "verify"]);
     const large = { algorithm, keys };

@@ -183,7 +183,7 @@ describe("a client that exceeds a limit", () => {
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);
   });
 
-  test("256 KiB of request with a wrong token end with ENHANCE_YOUR_CALM", async () => {
+  test("a connection ends with ENHANCE_YOUR_CALM after 256 KiB without a valid token", async () => {
     using peer = await RawHttp2.dial(agent);
     peer.data(peer.call("WriteFile", WRONG_TOKEN, undefined, false), Buffer.alloc(UNPROVEN_BYTES), false);
     assert.equal(await peer.goawayCode(), CODE.enhanceYourCalm);

@@ -147,7 +147,7 @@ test("only the client that is silent for 60 s loses its slot", async () => {
   assert.equal(await another.ask("Health", TEST_TOKEN), "8");
 });
 
-test("a lost peer is detected, idle or with unsent data", { skip: noNamespaces() ?? false }, async () => {
+test("the agent detects a lost peer, whether idle or with unsent data", { skip: noNamespaces() ?? false }, async () => {
   const { stdout } = await promisify(execFile)("unshare", [
     "--net",
     "--mount",

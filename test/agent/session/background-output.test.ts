@@ -110,7 +110,7 @@ describe("output that is kept for a background process", () => {
     assert.ok(usedMs < LOOK_MS / 2, `${usedMs} ms`);
   });
 
-  it("beyond the limit, the agent closes and logs the oldest kept pipe", async () => {
+  it("beyond the limit, the oldest background output pipe is closed and logged", async () => {
     const seconds = `47${process.pid}.250`;
     const client = connect(agent);
     try {
@@ -131,7 +131,7 @@ describe("output that is kept for a background process", () => {
 });
 
 describe("output_complete", () => {
-  it("output_complete waits briefly for a background process to release output", async () => {
+  it("output_complete waits briefly for a background process to close its output", async () => {
     const seconds = `47${process.pid}.375`;
     const args = ["sh", "-c", `sleep ${seconds} >/dev/null 2>&1 & echo hi`];
     const rounds: number[] = [];

@@ -79,7 +79,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     assert.equal(await guest.version(), 2, "files that have not changed count once");
   });
 
-  it("a replaced spec file is read at SIGHUP, and soon after any call", async () => {
+  it("SIGHUP or any later call makes the agent read a replaced spec", async () => {
     await using guest = await Guest.start();
     await guest.putEnv({ KEY: "by signal" });
     guest.agent.kill("SIGHUP");
@@ -102,7 +102,7 @@ describe("a replaced spec file", NEEDS_CREDIT, () => {
     await until(async () => (await client.health()).ready, "ready_cmd sees the new variable");
   });
 
-  it("a replaced spec changes only variables and warns about other fields", async () => {
+  it("a replaced spec changes variables only and logs other fields as ignored", async () => {
     await using guest = await Guest.start();
     await guest.putEnv(
       { KEY: "new" },

@@ -82,7 +82,7 @@ describe("the expiry of a freeze", () => {
     assert.deepEqual([state.frozen, freeze.frozen, freeze.thawedWithoutDuties], [false, false, true]);
   });
 
-  it("a freeze is undone and reported if a late check finds it incomplete", async () => {
+  it("a freeze that a late check finds incomplete is undone and reported", async () => {
     const { begin, freeze, state } = setup();
     state.late = "processes_outside:7(late)";
     const { frozen, problem } = await begin(10_000);
@@ -175,7 +175,7 @@ describe("a session whose restore steps refused a spec after keep_frozen", () =>
 });
 
 describe("a freeze that waits for a starting command", () => {
-  it("a freeze first waits for a starting command, and finally prepares memory", async () => {
+  it("a freeze waits for starting commands, then prepares memory, then stops processes", async () => {
     const { freeze, state } = setup();
     const events: string[] = [];
     const started = Promise.withResolvers<void>();

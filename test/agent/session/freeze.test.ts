@@ -109,7 +109,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     assert.deepEqual(await client.commands.list(), []);
   });
 
-  it("a freeze by a second node fails, but its restore steps thaw", async () => {
+  it("a second node's freeze fails, but its restore steps thaw the session", async () => {
     const workload = ticking();
     await using agent = await startAgent({ process: { args: workload.args } });
     using one = clientOf(agent);
@@ -140,7 +140,7 @@ describe("a frozen session", NEEDS_CGROUPS, () => {
     await workload.runs();
   });
 
-  it("no freeze follows when the caller disconnects before the hook ends", async () => {
+  it("no freeze happens if the caller disconnects before the PRE_SNAPSHOT hook ends", async () => {
     const workload = ticking();
     const hook = `touch '${directory.at("hook-began")}'; sleep 1000`;
     await using agent = await startAgent({
@@ -404,7 +404,7 @@ while :; do (:) & (echo >> '${file}'); done`;
     assert.deepEqual(await freeze(client), [true, ""]);
   });
 
-  it("a freeze counts processes that wait in the kernel, and names eight", NEEDS_FUSE, async () => {
+  it("a freeze counts the processes blocked in the kernel and lists eight", NEEDS_FUSE, async () => {
     await using mounted = await testDirectory();
     await using mount = await fuseMount("hanging_mount", mounted.at("hung"), ["take"]);
     let said = "";

@@ -72,7 +72,7 @@ describe("a bug of the agent", () => {
 
   const failsInternally = (error: unknown): boolean => error instanceof RpcFailure && error.code === INTERNAL;
 
-  test("a bug in a request's HEADERS ends only that request", async () => {
+  test("a bug while handling request headers ends only that request", async () => {
     using peer = await RawHttp2.dial(agent);
     assert.equal(await peer.ask("Health", agent.token), "0");
     arm("realtimeNs");
@@ -116,7 +116,7 @@ describe("a bug of the agent", () => {
     await isSurvived("call_failed", "new FdWatch");
   });
 
-  test("lack of memory for a kept buffer ends the command", async () => {
+  test("a kept command ends if its output buffer cannot be allocated", async () => {
     using stream = new ExecStream(agent);
     arm("ring");
     const keep = { name: "large", bufferBytes: 8_000_000 };

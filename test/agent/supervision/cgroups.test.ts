@@ -36,7 +36,7 @@ async function killsTheDaemon(agent: RunningAgent, sleepSeconds: string): Promis
 }
 
 describe("a command in a cgroup of its own", () => {
-  it("a timeout kills a daemon that left the session, by its cgroup", async (t) => {
+  it("a timeout kills a command's daemon in another session through its cgroup", async (t) => {
     await using agent = await startAgent();
     if (lacksCgroups(t, agent)) return;
     await killsTheDaemon(agent, mark(125));
@@ -104,7 +104,7 @@ describe("an agent that ends", () => {
     assert.equal(left.stdout, "");
   });
 
-  it("a stopping agent removes cgroups that commands created in their own", async (t) => {
+  it("a stopping agent removes cgroups that commands created inside their own cgroups", async (t) => {
     const agent = await startAgent();
     await using _ = agent;
     if (lacksCgroups(t, agent)) return;

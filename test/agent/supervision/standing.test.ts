@@ -61,7 +61,7 @@ describe("priority and OOM score", () => {
     assert.equal(agent.output.stdout, `${workloadScore()}\n${getPriority()}\n`);
   });
 
-  it("another user's exec can read nothing of the agent in /proc", NEEDS_ROOT, async () => {
+  it("another user's command cannot read the agent's files in /proc", NEEDS_ROOT, async () => {
     const looks = ["environ", "mem", "fd/0", "maps"].map(
       (name) => `cat /proc/${agent.pid}/${name} >/dev/null && echo ${name}`,
     );
@@ -124,7 +124,7 @@ describe("time slices", NEEDS_SLICES, () => {
 });
 
 describe("an agent without privileges", () => {
-  it("an unprivileged agent hides its environ from its own commands", NEEDS_OPEN_CLONE, async () => {
+  it("commands of an unprivileged agent cannot read its /proc/PID/environ", NEEDS_OPEN_CLONE, async () => {
     await using plain = await startAgent({
       through: ["sh", "-c", `chown -R 12345 "$(dirname "$SVC_TLS_CERT_FILE")"; exec ${DROP} "$@"`, "sh"],
     });

@@ -113,7 +113,7 @@ describe("a tunnel", () => {
     assert.equal(await text(client.ports.connect(v6.port).end()), "v6");
   });
 
-  it("the promise `opened` of a tunnel rejects without an uncaught error", async () => {
+  it("a tunnel's `opened` promise rejects without an uncaught error", async () => {
     const uncaught: unknown[] = [];
     const note = (error: unknown): unknown => uncaught.push(error);
     process.on("uncaughtException", note);
@@ -209,7 +209,7 @@ describe("a tunnel", () => {
     assert.deepEqual([got, status, reason], ["last words", "ABORTED", "PORT_RESET"]);
   });
 
-  it("a client that is still sending receives what the server sent before a reset", async () => {
+  it("a client still sending receives what the server sent before a reset", async () => {
     // As an HTTP server that refuses a large upload: it answers, and closes with bytes unread.
     await using server = await listener((socket) => {
       socket.once("data", () => socket.end("too large", () => socket.resetAndDestroy()));

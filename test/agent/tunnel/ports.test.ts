@@ -219,7 +219,7 @@ describe("PortWatch", () => {
     assert.equal(counts.looks, last);
   });
 
-  it("a slow port watcher gets merged changes, and all after a restore", async () => {
+  it("slow port watchers get merged changes, and all ports after a restore", async () => {
     let open = [1];
     let isBehind = false;
     const { counts, pass, ports } = scene(() => open);

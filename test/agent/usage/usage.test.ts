@@ -170,7 +170,7 @@ describe("readings of the usage", () => {
     assert.deepEqual([begun.length, ...generations], [2, 1, 2, 2, 2]);
   });
 
-  it("no usage reading is made for a watcher that reads slowly", async () => {
+  it("the agent takes no usage reading for a slow watcher", async () => {
     const timers = new ManualTimers();
     let readings = 0;
     const readCounters = async (): Promise<UsageReport> => {

@@ -71,7 +71,7 @@ describe("the agent around a workload", () => {
     assert.deepEqual(await agent.exited, { code: 143, signal: null });
   });
 
-  it("stopping ends running execs, whose clients still get the exits", async () => {
+  it("a stopping agent ends running execs and still delivers their exit events", async () => {
     await using agent = await startAgent({ process: { args: STAYS } });
     using obedient = new ExecStream(agent);
     obedient.start({ args: ["sleep", "1000"] });

@@ -31,7 +31,7 @@ function failed(code: status, details: string, call: Partial<Parameters<typeof g
 }
 
 describe("guestError", () => {
-  test("guestError has the status name and grpc-js's error as cause", () => {
+  test("guestError returns the status name and, as cause, grpc-js's error", () => {
     const error = failed(status.NOT_FOUND, "no such thing");
     assert.deepEqual(
       [error.name, error.status, error.code, error.message],
@@ -67,7 +67,7 @@ describe("guestError", () => {
       assert.equal(failed(status.DEADLINE_EXCEEDED, details).message, message);
   });
 
-  test("mayConnect depends on the failure, not on names in its text", () => {
+  test("mayConnect ignores host names and paths in the error text", () => {
     for (const [details, code, isWorthIt] of [
       ["Name resolution failed for target dns:ssl-guest-1:7071", "ADDRESS_UNREACHABLE", true],
       ["getaddrinfo EAI_AGAIN certificate.example", "ADDRESS_UNREACHABLE", true],
@@ -83,7 +83,7 @@ describe("guestError", () => {
     }
   });
 
-  test("guestError prefers the link's reason for a missing connection", () => {
+  test("guestError explains UNAVAILABLE with the link's failure, but not DEADLINE_EXCEEDED", () => {
     const linkFailure = { code: "BRIDGE_FAILED", message: "the bridge command docker ended with status 1" } as const;
     assert.equal(failed(status.UNAVAILABLE, "Failed to connect", { linkFailure }).message, linkFailure.message);
     assert.equal(failed(status.DEADLINE_EXCEEDED, "Deadline exceeded", { linkFailure }).message, "Deadline exceeded");
@@ -124,7 +124,7 @@ describe("the library's sources", () => {
     );
   });
 
-  test("the library's type of reasons lists exactly the agent's reasons", () => {
+  test("the library's type `Reason` lists exactly the agent's error reasons", () => {
     // tsc fails here if one of the two lacks a reason.
     const isSame: [Reason, AgentReason] extends [AgentReason, Reason] ? true : never = true;
     assert.ok(isSame);
@@ -259,14 +259,14 @@ describe("an answer that the client cannot read", () => {
     });
   }
 
-  test("two answers to a unary call fail it with UNIMPLEMENTED", async () => {
+  test("a unary call that gets two answers fails with UNIMPLEMENTED", async () => {
     await using server = await rawGrpcServer((stream) => stream.end(Buffer.concat([EMPTY, EMPTY])));
     const error = await failureOf(server.client.health());
     assert.equal(error.status, "UNIMPLEMENTED");
     assert.match(error.message, /Too many responses/);
   });
 
-  test("a missing answer to a unary call fails it with UNIMPLEMENTED", async () => {
+  test("a unary call that gets no answer fails with UNIMPLEMENTED", async () => {
     await using server = await rawGrpcServer((stream) => stream.end());
     assert.equal((await failureOf(server.client.health())).status, "UNIMPLEMENTED");
   });

@@ -32,7 +32,7 @@ describe("files of a GuestClient", () => {
     assert.equal(await client.files.readFile(join(directory, "empty"), "utf8"), "");
   });
 
-  test("pieces of a sparse file contain holes instead of zeros", async () => {
+  test("readPieces() returns a sparse file's holes as lengths instead of zeros", async () => {
     const path = join(directory, "pieces");
     await writeFile(path, content);
     await truncate(path, 20_000_000);
@@ -89,7 +89,7 @@ describe("files of a GuestClient", () => {
     }
   });
 
-  test("attributes describe the opened file even after it was replaced", async () => {
+  test("a read stream's attributes describe the opened file despite a later replacement", async () => {
     const path = join(directory, "attributes");
     await writeFile(path, content);
     const opened = client.files.createReadStream(path);
@@ -105,7 +105,7 @@ describe("files of a GuestClient", () => {
     await assert.rejects(absent.attributes, GuestError);
   });
 
-  test("attributes of an abandoned read fail with CANCELLED", async () => {
+  test("an abandoned read stream's `attributes` promise rejects with CANCELLED", async () => {
     const unread = client.files.createReadStream(join(directory, "unread"));
     unread.destroy();
     const { status } = await failureOf(unread.attributes);

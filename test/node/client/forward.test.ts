@@ -71,7 +71,7 @@ describe("client.forward", () => {
     await ends;
   });
 
-  it("forward reports each failed accept and continues", async () => {
+  it("`forward` reports each failed accept and keeps listening", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent);
     const listening = Promise.withResolvers<Listening>();
@@ -182,7 +182,7 @@ describe("client.forward", () => {
     assert.equal(asked, 1);
   });
 
-  it("forward reports a connectOptions that does not settle, and tries it again", async () => {
+  it("`forward` reports a `connectOptions` that never settles, and calls it again", async () => {
     await using server = await listener(echo);
     using client = clientOf(agent, { token: "of-the-instance-before", connectTimeoutMs: 2_000 });
     const told: GuestError[] = [];
@@ -200,7 +200,7 @@ describe("client.forward", () => {
     assert.ok((await answer(forwarding.port, sent)).equals(sent));
   });
 
-  it("requestTimeoutMs and close end the wait for a connectOptions that does not settle", async () => {
+  it("`requestTimeoutMs` and `close` end forward's wait for a pending `connectOptions`", async () => {
     using client = clientOf(agent, { token: "of-the-instance-before", connectTimeoutMs: Infinity });
     const told = Promise.withResolvers<GuestError>();
     const asked = Promise.withResolvers<void>();

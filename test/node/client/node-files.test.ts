@@ -24,7 +24,7 @@ describe("client.files with the options of node:fs", () => {
     assert.deepEqual([wrong.status, wrong.option], ["INVALID_ARGUMENT", "encoding"]);
   });
 
-  it("a read stream makes its call only when it is read", async () => {
+  it("createReadStream() calls the agent only once its stream is read", async () => {
     await using directory = await testDirectory();
     const unread = files.createReadStream(directory.at("absent"));
     unread.destroy();

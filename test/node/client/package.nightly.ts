@@ -139,7 +139,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     assert.deepEqual(problems, {});
   });
 
-  test("the package contains every file that the project exports", async () => {
+  test("the package contains every file listed under `exports` in package.json", async () => {
     const { exports } = JSON.parse(await readFile(join(ROOT, "package.json"), "utf8")) as {
       exports: Record<"./client" | "./sandboxes" | "./testing", Record<"types" | "default", string>>;
     };
@@ -150,7 +150,7 @@ describe("the package of the client library", { skip: typeof machine === "string
     }
   });
 
-  test("sandboxes type-check without optional packages and report what is missing", async () => {
+  test("the sandboxes module type-checks without optional packages and names missing ones", async () => {
     const program = join(installed.directory, "sandboxes.ts");
     const code = `import { connectHypeman, SandboxError, Sandboxes } from "guest-agent-client/sandboxes";
 const said = (error: unknown): void => console.log(error instanceof SandboxError ? error.code : error, String(error));

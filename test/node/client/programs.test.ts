@@ -81,7 +81,7 @@ describe("programs of a user", () => {
     assert.match(screen, /30 100\r\n/);
   });
 
-  it("a pool runs a job elsewhere if a sandbox cannot be reached", async () => {
+  it("a pool runs a job in another sandbox if one is unreachable", async () => {
     await using spare = await startAgent();
     const gone = await startAgent();
     const pool: GuestClient[] = [clientOf(gone), clientOf(spare)];

@@ -65,7 +65,7 @@ describe("restoreSequence", () => {
     }
   });
 
-  test("restoreSequence fails with SPEC_REFUSED and runs no hook", async () => {
+  test("on a refused spec, restoreSequence fails with SPEC_REFUSED before any hook", async () => {
     await using agent = await startStandIn({
       service: GuestAgent,
       answers: {
@@ -114,7 +114,7 @@ describe("restoreSequence", () => {
     });
   }
 
-  test("requestTimeoutMs and signal end a restore whose dial does not return", async () => {
+  test("`requestTimeoutMs` and `signal` end a restore whose dial does not return", async () => {
     await using agent = await startStandIn({ service: GuestAgent });
     const dials = Promise.withResolvers<RestoredGuest>();
     const late = failureOf(restoreSequence(() => dials.promise, { requestTimeoutMs: 100 }));
@@ -138,7 +138,7 @@ describe("restoreSequence", () => {
     assert.match(message, /^reachTimeoutMs is over, and the function that connects/);
   });
 
-  test("requestTimeoutMs ends a restore before reachTimeoutMs if no agent answers", async () => {
+  test("`requestTimeoutMs` ends a restore despite a longer `reachTimeoutMs` if no agent answers", async () => {
     const agent = await startStandIn({ service: GuestAgent });
     await agent[Symbol.asyncDispose]();
     const dial = (): RestoredGuest => agent.redial();
@@ -155,7 +155,7 @@ describe("restoreSequence", () => {
     assert.equal(error.status, "DEADLINE_EXCEEDED");
   });
 
-  test("an unknown option of a restore is refused", async () => {
+  test("`restoreDuties` and `restoreSequence` reject an unknown option", async () => {
     const dial = (): RestoredGuest => assert.fail("nothing is dialled");
     const options = { timeoutMs: 5 } as object;
     for (const refused of [restoreDuties(dial, options), restoreSequence(dial, options)])

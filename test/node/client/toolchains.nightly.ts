@@ -117,7 +117,7 @@ const client = connect({ address: ${JSON.stringify(`unix:${agent.socketPath}`)},
 
   const [, least = "", skipping = ""] =
     /TypeScript\s+(\d\.\d)\s+or\s+later\s+\((\d\.\d)\s+with\s+`skipLibCheck`\)/.exec(PAGE) ?? [];
-  test("the page names the oldest supported versions of TypeScript", () => {
+  test("docs/node/client.md states the oldest supported versions of TypeScript", () => {
     assert.deepEqual([RELEASES[least] !== undefined, RELEASES[skipping] !== undefined], [true, true], PAGE);
   });
   for (const [version, options] of [
@@ -153,7 +153,7 @@ pool [20,"JOB 19"]`;
     return (await execa(file, args, { cwd: installed.directory, env })).stdout;
   };
 
-  test("a user's programs run on this machine's Node", async () => {
+  test("example programs that use the client run on this machine's Node", async () => {
     assert.equal(await programs(node, "programs.js"), PRINTED);
   });
 

@@ -50,7 +50,7 @@ async function all(path: string, options?: OpendirOptions): Promise<DirectoryEnt
 }
 
 describe("client.list", () => {
-  it("list() yields entries with attributes on each iteration", async () => {
+  it("opendir() yields entries with attributes whenever its result is iterated", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("sub"));
     await writeFile(directory.at("sub/file"), "12345");
@@ -70,7 +70,7 @@ describe("client.list", () => {
     assert.equal(short.truncated, true);
   });
 
-  it("leaving or aborting a list() loop makes the agent close its directory", NEEDS_INSIGHT, async () => {
+  it("leaving or aborting an opendir() loop makes the agent close its directory", NEEDS_INSIGHT, async () => {
     await using directory = await testDirectory();
     // More than a call may hold ahead of its reader (1 MiB), with what is on its way.
     for (let index = 0; index < 10_000; index++) await writeFile(directory.at(`${index}`.padStart(200, "x")), "");
@@ -91,7 +91,7 @@ describe("client.list", () => {
     await until(async () => !(await isOpen()), "it is closed");
   });
 
-  it("list() rejects with GuestError", async () => {
+  it("opendir() rejects with a GuestError for a missing directory or a file", async () => {
     const missing = await failureOf(all("/no/such/directory"));
     assert.deepEqual([missing.status, missing.reason], ["NOT_FOUND", "PATH_NOT_FOUND"]);
     assert.equal((await failureOf(all("/etc/passwd"))).reason, "NOT_A_FOLDER");
@@ -165,7 +165,7 @@ describe("client.files.upload and download", () => {
     assert.deepEqual([none.mode & 0o777, none.mtimeMs, none.size, sub.mode & 0o777], [0o600, 1_000, 0, 0o750]);
   });
 
-  it("a resumed files.upload writes no file twice", async () => {
+  it("a resumed `files.upload` does not rewrite files that are already complete", async () => {
     await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: relay.port });
@@ -427,7 +427,7 @@ describe("filter of directory copies", () => {
     }
   });
 
-  it("filter is called for each of thousands of entries of a directory", async () => {
+  it("upload calls `filter` for each of a directory's thousand entries", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("here"));
     for (let index = 0; index < 1_000; index++) writeFileSync(directory.at(`here/${index}`), "");
@@ -437,7 +437,7 @@ describe("filter of directory copies", () => {
     assert.ok((await readdir(directory.at("there"))).every((name) => Number(name) % 2 === 0));
   });
 
-  it("an error of filter is rethrown, and an abort ends the wait for one that does not settle", async () => {
+  it("a `filter` error is rethrown; an abort ends the wait for `filter`", async () => {
     await using directory = await testDirectory();
     await project(directory.at("here"));
     const own = new RangeError("the caller's own");
@@ -486,7 +486,7 @@ describe("client.writeTree", () => {
     assert.equal(existsSync(directory.at("endless")), false);
   });
 
-  it("an entry of a tree has the shape of an entry of a directory", async () => {
+  it("readTree entries have the same attributes as entries from readdir", async () => {
     await using directory = await testDirectory();
     const raw = Buffer.concat([Buffer.from(directory.at("tree/caf")), Buffer.from([0xe9])]);
     await mkdir(directory.at("tree"));
@@ -534,7 +534,7 @@ describe("client.writeTree", () => {
     assert.deepEqual(raw.toSorted(), ["below", "caf\u{e9}", "edited", "link", "new", "same", "touched"]);
   });
 
-  it("writeTree refuses an entry whose time, size or name is missing or wrong", async () => {
+  it("writeTree rejects entries whose time, size or name is missing or wrong", async () => {
     await using directory = await testDirectory();
     const content = Readable.from([]);
     const FAR = new Date(8.64e15);

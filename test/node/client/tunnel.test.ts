@@ -90,14 +90,14 @@ function framesOf(bytes: Buffer) {
 }
 
 describe("requestTimeoutMs of a tunnel", () => {
-  it("a tunnel that is not open at requestTimeoutMs fails with DEADLINE_EXCEEDED", async () => {
+  it("a tunnel not open within `requestTimeoutMs` fails with DEADLINE_EXCEEDED", async () => {
     await using server = await rawGrpcServer(() => undefined);
     const tunnel = server.client.ports.connect(80, { requestTimeoutMs: 200 });
     assert.equal((await failureOf(tunnel.opened)).status, "DEADLINE_EXCEEDED");
     assert.ok(tunnel.destroyed);
   });
 
-  it("forward resets a connection that is not open at requestTimeoutMs", async () => {
+  it("`forward` resets a connection whose tunnel does not open within `requestTimeoutMs`", async () => {
     await using server = await rawGrpcServer(() => undefined);
     const failed = Promise.withResolvers<GuestError>();
     const options = { port: 80, requestTimeoutMs: 200, onError: failed.resolve };
@@ -136,7 +136,7 @@ describe("the frames of a tunnel", () => {
     });
   }
 
-  it("each tunnel frame uses 64 bytes of the window besides its data", async () => {
+  it("each tunnel frame uses 64 bytes of flow-control window besides its data", async () => {
     const { frames } = await exchange(1_000_000, "z".repeat(1300));
     const sizes = frames.flatMap((frame) => (frame.case === "data" ? [frame.value.length] : []));
     assert.deepEqual(sizes, [1024 - 64, 1300 - (1024 - 64)]);

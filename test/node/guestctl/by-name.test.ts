@@ -123,7 +123,7 @@ describe("guestctl with the name of a sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(await kept.ended, 0);
   });
 
-  test("shell completion offers sandbox names and their paths", async () => {
+  test("shell completion offers sandbox names and paths inside a sandbox", async () => {
     const paths = join(directory, "paths");
     await mkdir(paths);
     await writeFile(join(paths, "found"), "");

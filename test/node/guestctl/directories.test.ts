@@ -143,7 +143,7 @@ describe("guestctl mkdir, mv, chmod and rm", () => {
     );
   });
 
-  it("rm names what it could not remove and exits with 1", NEEDS_ROOT, async () => {
+  it("`rm` reports what it could not remove and exits with 1", NEEDS_ROOT, async () => {
     await mkdir(directory.at("tree/point"), { recursive: true });
     await writeFile(directory.at("tree/file"), "");
     using _mount = tmpfsMount(directory.at("tree/point"));

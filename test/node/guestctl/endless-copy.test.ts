@@ -108,7 +108,7 @@ describe("guestctl cp of an endless source ends at SIGINT", () => {
     assert.ok(after < MOST_AFTER_SIGNAL, `${after} entries after the signal`);
   });
 
-  it("cp ends at SIGINT while it archives through the sandbox's symlinks", async () => {
+  it("`cp -L` ends at SIGINT while it archives an endless symlink tree", async () => {
     await using directory = await endlessDirectory();
     const tree = await endlessTree(directory, 20);
     const archive = openSync(directory.at("archive"), "w");

@@ -94,7 +94,7 @@ describe("guestctl exec", () => {
     }
   });
 
-  test("guestctl leaves a shared pipe blocking when a signal ends it", async () => {
+  test("guestctl killed by a signal leaves a shared pipe in blocking mode", async () => {
     const writers = `${GUESTCTL_LINE} health --watch & read _ <go; kill -TERM $!; wait $!; grep flags /proc/self/fdinfo/1`;
     const reader = "dd bs=1 count=1 of=/dev/null 2>/dev/null; echo >go; grep flags";
     const line = `mkfifo go && { ${writers}; } | { ${reader}; }`;

@@ -117,7 +117,7 @@ describe("guestctl cat", () => {
     );
   });
 
-  it("cat names a missing file and rejects a directory", async () => {
+  it("`cat` reports a missing file and rejects a directory", async () => {
     const { stderr, exitCode } = await guestctl("cat", directory.at("missing"));
     assert.match(stderr, /^guestctl: cannot read ".*missing": no such file or directory \(open: ENOENT\) \[/);
     assert.equal(exitCode, 125);
@@ -282,7 +282,7 @@ describe("guestctl cp", () => {
   });
 
   const NEEDS_SYS = { skip: !existsSync("/sys/class/net/lo") && "needs /sys" };
-  it("cp copies files of /proc and /sys and names the unreadable ones", NEEDS_SYS, async () => {
+  it("cp copies files of /proc and /sys and reports the unreadable ones", NEEDS_SYS, async () => {
     try {
       await copies(":/proc/sys/kernel/random", directory.at("random"));
       assert.equal(
@@ -485,7 +485,7 @@ describe("guestctl cp", () => {
       }
   });
 
-  it("cp --json does not count files of an archive that fail", async () => {
+  it("`cp --json` does not count archive members that it could not copy", async () => {
     await mkdir(directory.at("from"));
     for (const name of ["a", "b", "c"]) await writeFile(directory.at(`from/${name}`), name.repeat(10));
     // A directory is not replaced by a file.
@@ -650,7 +650,7 @@ describe("guestctl cp", () => {
     assert.deepEqual(await directory.names(), []);
   });
 
-  it("cp names unreadable local files and copies the others", async () => {
+  it("cp reports unreadable local files and copies the others", async () => {
     await mkdir(directory.at("tree/closed"), { recursive: true });
     for (const name of ["a", "b", "c"]) await writeFile(directory.at(`tree/${name}`), name);
     await writeFile(directory.at("tree/closed/in"), "in");
@@ -683,7 +683,7 @@ describe("guestctl cp", () => {
     for (const name of ["b", "large", "closed"]) await chmod(directory.at(`tree/${name}`), 0o700);
   });
 
-  it("cp names skipped entries, on a terminal only the first 20", async (t) => {
+  it("cp reports skipped entries, on a terminal only the first 20", async (t) => {
     if (spawnSync("script", ["--version"]).status !== 0) {
       t.skip("needs script(1)");
       return;
@@ -718,7 +718,7 @@ describe("guestctl cp", () => {
     assert.equal(shown.exitCode, 1);
   });
 
-  it("cp names a path that is too long and copies the others", async () => {
+  it("cp reports a path that is too long and copies the others", async () => {
     await mkdir(directory.at("tree"));
     await writeFile(directory.at("tree/z"), "z");
     // Longer than PATH_MAX (4096): no program can name it in one call.
@@ -744,7 +744,7 @@ describe("guestctl cp", () => {
     }
   });
 
-  it("cp names a file that is too large and copies the others", NEEDS_ROOT, async () => {
+  it("cp reports a file that is too large and copies the others", NEEDS_ROOT, async () => {
     // Most other file systems have no such files.
     await using mount = await testMount("tmpfs", () => "size=1m");
     await mkdir(mount.at("tree"));

@@ -159,7 +159,7 @@ describe("guestctl cp -a of another project's tree", NEEDS_ROOT, () => {
       assert.deepEqual([upStatus, downStatus], [isSpecial ? 1 : 0, 0]);
     });
 
-  it("cp -a copies hard links, FIFOs, sockets, deep paths, names of any bytes", async () => {
+  it("`cp -a` copies hard links, FIFOs, sockets, deep paths and arbitrary names", async () => {
     await using directory = await testDirectory();
     const tree = directory.at("made");
     await mkdir(tree);

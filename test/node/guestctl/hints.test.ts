@@ -73,7 +73,7 @@ describe("answers to words of other tools", () => {
     assert.ok(named > 100, String(named));
   });
 
-  test("each word of another tool has one hint, guestctl's options have none", async () => {
+  test("each word of other tools has one hint; guestctl's own have none", async () => {
     for (const table of [OTHER_COMMANDS, OTHER_OPTIONS, LEADING_OPTIONS, SANDBOX_VERBS]) {
       const words = table.flatMap(([each]) => each.split(" "));
       assert.deepEqual(

@@ -93,7 +93,7 @@ describe("a tree of a hostile sandbox", () => {
       );
     });
 
-  it("cp and its archives write nothing through a symlink that was copied", async () => {
+  it("cp writes nothing through a copied symlink, neither locally nor in archives", async () => {
     const stream = [items(item("link", "", link), item("link/evil", "x"), item("last", "x")), result()];
     await using sandbox = await hostile({ answers: directoryStat, streams: { ReadTree: stream } });
     const { directory } = sandbox;
@@ -134,7 +134,7 @@ describe("a tree of a hostile sandbox", () => {
     }
   });
 
-  it("cp skips a file that became shorter; an archive pads it", async () => {
+  it("cp of a directory skips files that became shorter; archives pad them", async () => {
     const short = item("short", "", { size: 100_000n });
     for (const cut of [
       [],
@@ -169,7 +169,7 @@ describe("a tree of a hostile sandbox", () => {
 describe("a single file of a hostile sandbox", () => {
   const file = { StatPath: () => ({ type: FileType.REGULAR, mode: 0o644, size: 512n }) };
 
-  it("a single file cannot add archive members with surplus bytes", async () => {
+  it("surplus bytes of a downloaded file cannot add archive members", async () => {
     const streams = { ReadFile: [{ data: Buffer.alloc(512, "a") }, { data: Buffer.from("forged header") }] };
     await using sandbox = await hostile({ answers: file, streams });
     for (const to of ["-", sandbox.directory.at("here")]) {
@@ -181,7 +181,7 @@ describe("a single file of a hostile sandbox", () => {
     await assert.rejects(lstat(sandbox.directory.at("here")), { code: "ENOENT" });
   });
 
-  it("cp reports a single file that shrank; in an archive it pads the file", async () => {
+  it("cp reports a single file that shrank; archives pad it with zeros", async () => {
     await using sandbox = await hostile({ answers: file, streams: { ReadFile: [{ data: Buffer.from("less") }] } });
     const archived = await sandbox.guestctl("cp", ":/etc/motd", "-");
     assert.equal(archived.exitCode, 1);
@@ -196,7 +196,7 @@ describe("text from a hostile sandbox", () => {
   const evil = "\u001b]0;evil\u0007\u009b31m\u202egnp.exe";
   const acts = /[^\P{Cc}\n]|[\u202a-\u202e]/u;
 
-  it("an error's text cannot forge a guestctl line or name Object properties", async () => {
+  it("guestctl safely prints an error with line breaks and the code `constructor`", async () => {
     const fail = new AgentError("UNAVAILABLE", "constructor" as never, `gone\n  console: forged\u202e`, {
       field: "toString",
     });

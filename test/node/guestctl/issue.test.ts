@@ -21,7 +21,7 @@ describe("guestctl issue", () => {
     directory = await mkdtemp(all.at("issue-"));
   });
 
-  test("issue writes all files into a directory accessible only to its owner", async () => {
+  test("`guestctl issue` writes all files into a directory private to its owner", async () => {
     const path = join(directory, "nested/creds");
     const { exitCode, stdout, stderr } = await runGuestctl(["issue", path], ENV);
     assert.deepEqual([exitCode, stderr], [0, ""]);
@@ -35,7 +35,7 @@ describe("guestctl issue", () => {
     assert.ok(!stdout.includes(token.trim()), "the token is nobody's to read");
   });
 
-  test("issue creates separate server and client certificates valid since 1970", async () => {
+  test("`guestctl issue` creates separate server and client certificates valid since 1970", async () => {
     await runGuestctl(["issue", "--days", "7", directory], ENV);
     const [ca, server, client] = await Promise.all(
       ["ca.pem", "server.pem", "client.pem"].map(
@@ -58,7 +58,7 @@ describe("guestctl issue", () => {
     assert.ok(days > 6.9 && days < 7.1, `${days} days`);
   });
 
-  test("issue gives the agent what its bootstrap channel requires", async () => {
+  test("`guestctl issue` writes agent variables that the agent's bootstrap accepts", async () => {
     const { stdout } = await runGuestctl(["issue", "--json", directory], ENV);
     const issued = JSON.parse(stdout) as { agent_variables: Record<string, string>; not_after: string };
     const entries = Object.entries(issued.agent_variables).map(([name, value]) => Buffer.from(`${name}=${value}`));
@@ -68,7 +68,7 @@ describe("guestctl issue", () => {
     assert.ok(credentials.matchesToken(tokenDigest(Buffer.from(token))));
   });
 
-  test("issue does not replace existing credentials by default", async () => {
+  test("`guestctl issue` does not replace existing credentials by default", async () => {
     await runGuestctl(["issue", directory], ENV);
     const before = await readFile(join(directory, "ca.pem"), "utf8");
     assertRefused(await runGuestctl(["issue", directory], ENV), /ca\.pem already exists; .*--force\n$/);
@@ -78,19 +78,19 @@ describe("guestctl issue", () => {
     assert.deepEqual((await readdir(directory)).toSorted(), FILES);
   });
 
-  test("issue refuses a directory that other users can read", async () => {
+  test("`guestctl issue` refuses a directory that other users can read", async () => {
     await chmod(directory, 0o755);
     assertRefused(await runGuestctl(["issue", directory], ENV), /can be read by other users; .*chmod 700/);
     assert.deepEqual(await readdir(directory), []);
   });
 
-  test("issue refuses a directory that another user owns", NEEDS_ROOT, async () => {
+  test("`guestctl issue` refuses a directory that another user owns", NEEDS_ROOT, async () => {
     await chown(directory, 65_534, 65_534);
     assertRefused(await runGuestctl(["issue", directory], ENV), /belongs to user 65534; name a directory of your own/);
     assert.deepEqual(await readdir(directory), []);
   });
 
-  test("issue says why it cannot create the directory", async () => {
+  test("`guestctl issue` says why it cannot create the directory", async () => {
     const file = join(directory, "file");
     await writeFile(file, "");
     for (const [path, problem] of [
@@ -102,7 +102,7 @@ describe("guestctl issue", () => {
     }
   });
 
-  test("issue names the file that a full disk rejects and removes it", NEEDS_ROOT, async () => {
+  test("`guestctl issue` reports and removes the file that a full disk rejects", NEEDS_ROOT, async () => {
     await using full = await testMount("tmpfs", () => "size=4k,mode=700");
     const { exitCode, stderr } = await runGuestctl(["issue", full.path], ENV);
     assert.match(stderr, /^guestctl: cannot write .*\.pem \(ENOSPC\); fix that, or name another directory\n$/);

@@ -24,7 +24,7 @@ describe("guestctl and kept commands", () => {
   const listed = async (): Promise<readonly Record<string, unknown>[]> =>
     jsonLines((await guestctl(["execs", "--json"])).stdout);
 
-  test("exec -d, execs and attach start, list and finish a kept command", async () => {
+  test("`exec -d`, `execs` and `attach` start, list and finish a kept command", async () => {
     const script = "echo first; read line; echo got $line; exit 6";
     const started = await guestctl(["exec", "--name", "build", "-d", "-i", "--", "sh", "-c", script]);
     assert.deepEqual([started.stderr, started.exitCode], ["", 0]);
@@ -65,7 +65,7 @@ describe("guestctl and kept commands", () => {
       assert.match((await guestctl(args)).stderr, /"SIGNONE" is not a signal/);
   });
 
-  test("guestctl end ends and counts the processes that a command left running", async (t) => {
+  test("`guestctl end` ends and counts the processes that a command left running", async (t) => {
     if (lacksCgroups(t, agent)) return;
     const leave = async (): Promise<number> => {
       await guestctl(["exec", "--name", "leaver", "-d", "sh", "-c", "setsid sleep 1000 & echo $!"]);

@@ -42,7 +42,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
     assert.equal(stdout, "removed gone\n");
   });
 
-  test("progress with --json counts the bytes of the agent's upload", async () => {
+  test("`sandbox create --json` counts the uploaded bytes of the agent's volume", async () => {
     await using substrate = await HttpSubstrate.start();
     appendFileSync(substrate.agentArchive, gzipSync(randomBytes(2 ** 20)));
     const { stdout, stderr } = await runGuestctl(
@@ -61,7 +61,7 @@ describe("the progress of guestctl sandbox", NEEDS_NAMESPACES, () => {
 });
 
 describe("the progress of guestctl cp", () => {
-  test("cp shows elapsed seconds while nothing is transferred, then its duration", async (t) => {
+  test("cp shows elapsed seconds while stalled, and its duration when it ends", async (t) => {
     await using agent = await startIssuedAgent();
     await using directory = await testDirectory();
     await using relay = await relayTo(agent.port);
@@ -81,7 +81,7 @@ describe("the progress of guestctl cp", () => {
 });
 
 describe("the line of guestctl while it connects", () => {
-  test("guestctl shows at a terminal for how long it has been connecting, and clears the line", async () => {
+  test("on a terminal, guestctl counts the seconds while it connects", async () => {
     await using agent = await startIssuedAgent();
     await using relay = await relayTo(agent.port);
     const env = { ...guestctlVariables(agent), GUESTCTL_ADDRESS: `127.0.0.1:${relay.port}`, PS1: "" };

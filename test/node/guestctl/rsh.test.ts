@@ -29,7 +29,7 @@ describe("guestctl rsh", () => {
   const rsh = (args: readonly string[], input?: string): Promise<GuestctlResult> =>
     runGuestctl(["rsh", ...args], env, input);
 
-  test("rsh runs its joined words in the user's shell and home", async () => {
+  test("rsh runs its joined arguments in the user's shell and home directory", async () => {
     const words = ["any", "echo", "a  b;", 'echo "$HOME"; pwd;', "echo err >&2;", "exit 7"];
     const { stdout, stderr, exitCode } = await rsh(words);
     assert.deepEqual([stdout, stderr, exitCode], [`a b\n${userInfo().homedir}\n${homedir()}\n`, "err\n", 7]);
@@ -124,7 +124,7 @@ describe("guestctl rsh", () => {
     assert.match(stderr, /there is no sandbox "?box/);
   });
 
-  test("rsh exits with the command's status after its reader closed", async () => {
+  test("rsh exits with the command's status after its output reader closed", async () => {
     const guestctl = startGuestctl(["rsh", "any", "echo out; read line; exit 3"], env, "pipe");
     assert.equal((await guestctl.lines.next()).value, "out");
     guestctl.stdout.destroy();
@@ -140,7 +140,7 @@ describe("guestctl rsh", () => {
     await processGone(pid);
   });
 
-  test("rsh allocates a terminal at terminals or with -tt, not with -T", async () => {
+  test("rsh allocates a terminal on terminals and with `-tt`, never with `-T`", async () => {
     const tty = ["any", "tty >/dev/null && echo terminal || echo none"];
     assert.equal((await rsh(["-tt", ...tty])).stdout, "terminal\r\n");
     const without = await rsh(["-t", ...tty]);

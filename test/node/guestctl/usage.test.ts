@@ -22,7 +22,7 @@ describe("guestctl usage", () => {
     assert.ok(lines.some((line) => /^guest_memory_total_bytes \d+$/.test(line)));
   });
 
-  test("usage --watch shows the share of the processors that was busy", async () => {
+  test("`usage --watch` shows in percent how busy the processors were", async () => {
     const watch = startGuestctl(["usage", "--watch", "--interval", "1s", "--json"], env);
     const [first, second] = [await watch.lines.next(), await watch.lines.next()];
     watch.kill("SIGINT");

@@ -79,7 +79,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
       }
     });
 
-  it("an aborted resume, stop, remove or sweep is completed by the next call", async ({ substrate, node }) => {
+  it("the next call completes an aborted resume, stop, remove or sweep", async ({ substrate, node }) => {
     await node.standby("box");
     for (const request of ["GET /instances/{id}", "POST /instances/{id}/restore"]) {
       const stop = new AbortController();
@@ -123,7 +123,7 @@ describe("an aborted operation on sandboxes", NEEDS_NAMESPACES, () => {
     await assertAnswers(node, "box");
   });
 
-  it("signal and requestTimeoutMs end a question to a daemon that does not answer", async ({ substrate, node }) => {
+  it("`signal` and `requestTimeoutMs` end requests to a daemon that never answers", async ({ substrate, node }) => {
     substrate.interfere = async (operation) =>
       operation.startsWith("GET ") ? new Promise(() => undefined) : undefined;
     for (const call of [

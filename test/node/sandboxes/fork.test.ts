@@ -40,7 +40,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
   });
 
   // As a user writes it: beside those of test/node/client/programs.test.ts.
-  test("a program forks a snapshot for each tenant, with secrets of its own", async () => {
+  test("each tenant's fork of a snapshot has its own secrets", async () => {
     const outputs: string[] = [];
     const { snapshot, awakening } = await sharedNode.snapshot("box", { name: "base" });
     assert.equal(awakening.ready, true);
@@ -110,7 +110,7 @@ describe("resume and fork with environment variables", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("sweep completes an interrupted boot, and env can replace variables later", async () => {
+  test("sweep completes an interrupted boot; `env` can then replace variables at resume", async () => {
     await sharedNode.create({ image: IMAGE, name: "booted", process });
     await sharedNode.stop("booted");
     using hasty = await openNode(partsOf(sharedSubstrate), { reachTimeoutMs: 1 });

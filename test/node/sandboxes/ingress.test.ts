@@ -130,7 +130,7 @@ describe("publish", NEEDS_NAMESPACES, () => {
     assert.deepEqual([status, body], [404, `Not Found: no ingress configured for hostname ${HOSTNAME}`]);
   });
 
-  test("unpublish requires hostname and host port, otherwise it fails with NOT_FOUND", async () => {
+  test("`unpublish` fails with NOT_FOUND unless both hostname and host port match", async () => {
     const failure = await assertRefused(node.unpublish("box", HOSTNAME, listenPort), "NOT_FOUND");
     assert.ok(failure.message.endsWith(`it publishes other.example.com:${listenPort}`), failure.message);
     assert.equal(await codeOf(node.unpublish("box", "other.example.com")), "NOT_FOUND");

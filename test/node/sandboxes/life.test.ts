@@ -152,7 +152,7 @@ describe("a sandbox's life cycle", NEEDS_NAMESPACES, () => {
     assert.equal((await client.health()).ready, true);
   });
 
-  test("resume waits again for a slow boot, without restore steps", async () => {
+  test("resume of a slowly booting sandbox waits again, without restore steps", async () => {
     await node.stop("of-box");
     using impatient = await openNode(partsOf(substrate), { reachTimeoutMs: 1 });
     assert.equal(await codeOf(impatient.resume("of-box")), "AGENT_UNREACHABLE");

@@ -35,7 +35,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("a sweep removes what create left when the daemon died", async () => {
+  test("a sweep removes what `create` left behind when the daemon died", async () => {
     substrate.interfere = async (request, when) => {
       if (request !== CREATE || when !== "after") return undefined;
       await substrate.shut();
@@ -58,7 +58,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     }
   });
 
-  test("create fails with CAPABILITY_MISSING above the daemon's limits for one instance", async () => {
+  test("`create` fails with CAPABILITY_MISSING for memory above the daemon's per-instance limit", async () => {
     substrate.rules.memoryBytes = 64 * 2 ** 30;
     substrate.fail(CREATE, INTERNAL);
     const { code, message, nextStep } = await failureOf(node.create({ ...SPEC, memory: "33GB" }));
@@ -141,7 +141,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.equal(await codeOf(other.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
   });
 
-  test("create rejects a daemon without /capabilities and /resources, or without tags", async () => {
+  test("`create` rejects daemons that lack /capabilities and /resources or ignore tags", async () => {
     substrate.fail(/capabilities|resources/, MISSING);
     assert.equal(await codeOf(node.create(SPEC)), "SUBSTRATE_UNAVAILABLE");
     substrate.interfere = () => undefined;
@@ -246,7 +246,7 @@ describe("create failures", NEEDS_NAMESPACES, () => {
     assert.deepEqual(consoleTail, [words, "[    0.07] behind"]);
   });
 
-  test("AGENT_UNREACHABLE has the console's last lines if the agent never answers", async () => {
+  test("an AGENT_UNREACHABLE error contains the console's last lines if no agent answers", async () => {
     const directory = join(substrate.stateDirectory, "../silent-state");
     const agent = { archive: substrate.agentOf("silent", "seq 3 9; exec sleep 100000") };
     using silent = await openNode(partsOf(substrate), { stateDirectory: directory, agent, reachTimeoutMs: 1 });

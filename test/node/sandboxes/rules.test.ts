@@ -75,7 +75,7 @@ describe("the keys of suspended sandboxes", () => {
     cpuClass: "c",
   };
 
-  test("snapshot keys match the environment in which they were made", () => {
+  test("snapshot keys match a host that has not changed", () => {
     assert.equal(differences("box", keys, present), undefined);
   });
 

@@ -67,7 +67,7 @@ describe("failed suspensions", NEEDS_NAMESPACES, () => {
     assert.deepEqual(substrate.left(), []);
   });
 
-  it("operations and sweep explain an Unknown sandbox whose hypervisor died", async (place) => {
+  it("operations and sweep explain why a sandbox is Unknown: its hypervisor died", async (place) => {
     const { node, substrate } = place;
     await node.standby("box");
     // hypeman 8853445, lib/instances/query.go:104-115: the socket of a hypervisor that is gone refuses.

@@ -112,7 +112,7 @@ describe("the volume of an older agent", NEEDS_NAMESPACES, () => {
     assert.ok(substrate.volumes.has(oldVolume));
   });
 
-  test("create retries if a sweep removes the agent's volume in between", async () => {
+  test("`create` retries if a sweep removes the agent's volume during the creation", async () => {
     await using substrate = await HttpSubstrate.start();
     using nodes = await twoReleases(substrate);
     const { older, newer, oldVolume } = nodes;

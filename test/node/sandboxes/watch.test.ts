@@ -87,7 +87,7 @@ describe("the watch", NEEDS_NAMESPACES, () => {
     assert.deepEqual(kinds, ["unreachable", "reachable"]);
   });
 
-  it("the watch reports nothing if a user suspends the sandbox meanwhile", async ({ node, substrate }) => {
+  it("the watch reports nothing if a sandbox is suspended during its check", async ({ node, substrate }) => {
     const events: WatchEvent[] = [];
     const end = new AbortController();
     let isAsleep = false;

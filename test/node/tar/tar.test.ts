@@ -255,7 +255,7 @@ describe("an archive from a sandbox", () => {
 });
 
 describe("fileContent", () => {
-  it("fileContent returns at most the size that the file had before", async () => {
+  it("fileContent yields no more bytes than the file had when listed", async () => {
     await using directory = await testDirectory();
     const path = directory.at("file");
     for (const [now, had, given] of [
@@ -345,7 +345,7 @@ async function described(received: ReceivedEntry | undefined): Promise<string> {
   return fields.map(String).join(" ");
 }
 
-it("both threads read the same entries of a local directory", async () => {
+it("reading a local directory yields the same entries, blocking or not", async () => {
   await using directory = await testDirectory();
   const root = directory.at("root");
   await mkdir(`${root}/sub/excluded`, { recursive: true });

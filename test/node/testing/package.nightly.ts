@@ -50,7 +50,7 @@ describe(
       assert.equal(await installed.compile(), "");
     });
 
-    test("startTestAgent says what to do without an agent or credential packages", async () => {
+    test("startTestAgent reports a missing agent or credential package with a next step", async () => {
       assert.match(
         await run(),
         /there is no agent to start: set GUEST_AGENT, or the option "agent", to the path of the program guest-agent/,

@@ -33,14 +33,14 @@ export function cloneCases(stage: Stage, { hasVdso }: { readonly hasVdso: boolea
     );
   });
 
-  test("control: two clones without restore steps draw the same numbers twice", () => {
+  test("control: without restore steps, two clones draw equal random numbers twice", () => {
     const [one, other] = seen().control;
     assert.equal(one.first.vdso.length > 0, hasVdso, "the vDSO is asked where there is one");
     assert.ok(drawTheSame(one.first, other.first), "the first time");
     assert.ok(drawTheSame(one.second, other.second), "the second time");
   });
 
-  test("control: clones draw the same numbers until their restore steps", () => {
+  test("control: until their restore steps, clones draw equal random numbers", () => {
     const { control, pair } = seen();
     assert.ok(drawTheSame(pair[0].before, pair[1].before));
     assert.ok(drawTheSame(pair[0].before, control[0].first));

@@ -80,7 +80,7 @@ describe("the content of a file", () => {
     assert.deepEqual(numbers(released), [0, 1, 2, 3, 4]);
   });
 
-  it("while many files are written, file content waits for each write", async () => {
+  it("while many files are written, adding content waits for each batch's write", async () => {
     const { file, write } = upload(64);
     await write(Buffer.alloc(32 * KIB));
     const waiting = write(Buffer.alloc(32 * KIB));
@@ -90,13 +90,13 @@ describe("the content of a file", () => {
     await waiting;
   });
 
-  it("256 pieces of file content are written even if they are tiny", async () => {
+  it("256 pieces of file content are written as a batch, however tiny", async () => {
     const { file, write } = upload();
     for (let count = 0; count < 256; count++) await write(Buffer.alloc(1));
     assert.equal(file.batches[0]?.length, 256);
   });
 
-  it("file content fails only after its pending write has ended", async () => {
+  it("an upload fails only after its pending write has ended", async () => {
     const { file, content, write, released } = upload();
     await write(Buffer.alloc(512 * KIB));
     const finished = content.finish();

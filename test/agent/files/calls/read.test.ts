@@ -134,7 +134,7 @@ describe("ReadFile", () => {
     assert.match(data.toString(), /never/);
   });
 
-  it("ReadFile returns a growing file only up to its size when opened", async () => {
+  it("ReadFile ignores bytes appended to a file after it was opened", async () => {
     const content = randomBytes(8 * CHUNK);
     const path = directory.at("growing");
     await writeFile(path, content);
@@ -220,7 +220,7 @@ describe("ReadFile", () => {
     await until(async () => !(await openFiles(agent.pid)).includes(path), `the agent has closed ${path}`);
   });
 
-  it("ReadFile reads no further ahead than its client, in constant memory", async () => {
+  it("ReadFile keeps pace with its client, using constant memory", async () => {
     const path = directory.at("large");
     await using file = await open(path, "w");
     await file.truncate(LARGE);

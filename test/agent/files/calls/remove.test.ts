@@ -64,7 +64,7 @@ describe("Remove", () => {
     assert.deepEqual(await directory.names(), []);
   });
 
-  it("Remove rejects /, the `beneath` directory, trailing dots, and paths outside that directory", async () => {
+  it("Remove rejects /, trailing dots, the `beneath` directory and paths outside it", async () => {
     await using directory = await testDirectory();
     await mkdir(directory.at("sub/below"), { recursive: true });
     await symlink("..", directory.at("sub/up"));

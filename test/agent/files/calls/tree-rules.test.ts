@@ -58,7 +58,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "new")), [0o644, 1, 1]);
   });
 
-  it("WriteTree keeps owner and mode of a file replaced after new files", async () => {
+  it("WriteTree keeps a replaced file's owner and mode, even among new files", async () => {
     await using other = await startAgent({ process: { user: "daemon" } });
     using its = new TreeStreams(other);
     const path = newDirectory();
@@ -88,7 +88,7 @@ describe("owners of what a tree writes", NEEDS_ROOT, () => {
     assert.deepEqual(statOf(join(path, "program")), [0o755, 0, 0]);
   });
 
-  it("WriteTree changes an existing directory's owner only if the item has one", async () => {
+  it("WriteTree changes an existing directory's owner only if the item names one", async () => {
     const path = newDirectory();
     for (const name of ["given", "kept"]) fs.mkdirSync(join(path, name));
     for (const name of ["given", "kept"]) fs.chownSync(join(path, name), 5, 6);
@@ -129,7 +129,7 @@ describe("directories of a tree", NEEDS_ROOT, () => {
     assert.deepEqual(fs.readdirSync(path), ["top"]);
   });
 
-  it("WriteTree writes through existing directory links, even absolute ones in the tree", async () => {
+  it("WriteTree follows existing directory symlinks, resolving absolute ones inside the tree", async () => {
     const path = newDirectory();
     fs.mkdirSync(join(path, "usr/bin"), { recursive: true });
     fs.mkdirSync(join(path, "usr/lib"));
@@ -256,7 +256,7 @@ describe("a tree that changes while it is read", NEEDS_ROOT, () => {
     assert.ok(short < 30, "not each time");
   });
 
-  it("ReadTree sends a hard link as a file if its original fails", async () => {
+  it("ReadTree sends a hard link's content if it cannot read the original", async () => {
     const path = newDirectory();
     const names = Array.from({ length: 300 }, (_, at) => `${at}`);
     fs.writeFileSync(join(path, "0"), "content");

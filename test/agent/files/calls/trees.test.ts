@@ -213,7 +213,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     assert.equal(failure.metadata["errno"], "EIO");
   });
 
-  it("WriteTree gives new entries of a setgid directory its group", async () => {
+  it("WriteTree gives new entries of a setgid directory that directory's group", async () => {
     const path = newDirectory();
     fs.chownSync(path, 0, 1234);
     fs.chmodSync(path, 0o2775);
@@ -233,7 +233,7 @@ describe("WriteTree", NEEDS_ROOT, () => {
     );
   });
 
-  it("WriteTree rejects malformed items before it writes any of their message's items", async () => {
+  it("WriteTree rejects a message with malformed items before writing any item", async () => {
     const path = newDirectory();
     const header = { path: Buffer.from(path) };
     for (const [item, field] of [

@@ -27,7 +27,7 @@ describe("a file operation that cannot even begin", () => {
     await assertReadable(files, path);
   });
 
-  it("the mount of an operation that fails to start never counts as hung", async () => {
+  it("a file operation that fails to start never marks its mount hung", async () => {
     await using directory = await testDirectory();
     const timers = new ManualTimers();
     const { files, path, recover } = await withoutMemory(directory, timers);

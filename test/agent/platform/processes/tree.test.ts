@@ -65,7 +65,7 @@ for (const [title, expected, ...rows] of [
     ),
   );
 
-test("a process table without the agent is rejected", () => {
+test("a process table that lacks the agent is rejected", () => {
   assert.equal(membersOf(new ProcessTable([]), 100, AGENT), undefined);
 });
 
@@ -101,7 +101,7 @@ test("killWithin kills a fork loop to its last process", async () => {
   assert.deepEqual(await processesWith(path), []);
 });
 
-test("killWithin kills a fork loop that is faster than the scans of /proc", async () => {
+test("killWithin kills a fork loop faster than the scans of /proc", async () => {
   await using running = await launch(request([program("fork_loop")]));
   await running.stdout.until(/ready/);
   const slow = (milliseconds: number): void => {

@@ -40,7 +40,7 @@ describe("output of a command", () => {
     assert.deepEqual(Buffer.concat(bytes), Buffer.from("c3a4c3", "hex"));
   });
 
-  test("a started command's streams yield text, and bytes with encoding buffer", async () => {
+  test("a command's streams yield text, or bytes with the `buffer` encoding", async () => {
     const text = client.start(["sh", "-c", HALVES], { stdin: true });
     text.stdin.end("\n");
     const pieces = await Array.fromAsync(text.stdout);
@@ -51,7 +51,7 @@ describe("output of a command", () => {
     assert.deepEqual(await Array.fromAsync(web.stderr as AsyncIterable<string>), ["ä\n"]);
   });
 
-  test("decoded text does not depend on how its bytes arrive", async () => {
+  test("decoded text does not depend on how its bytes are split", async () => {
     await using directory = await testDirectory();
     const path = directory.at("random");
     // Many beginnings of characters, whole characters and wrong bytes.
@@ -109,7 +109,7 @@ describe("output of a command", () => {
     await kept.forget();
   });
 
-  test("an encoding that cannot apply is rejected", async () => {
+  test("an `encoding` that a command's output cannot use is rejected", async () => {
     const kept = client.start(["true"], { keep: { name: randomUUID() }, encoding: "buffer" });
     assert.match(thrownBy(() => kept.stdout.setEncoding("utf8")).message, /kept command .* is bytes; omit that option/);
     const text = client.start(["true"]);

@@ -159,7 +159,7 @@ function collect(output: WorkloadOutput): { stdout: string; stderr: string } {
 }
 
 describe("workloadOutput", () => {
-  test("workloadOutput is complete after many cuts and across clients", async () => {
+  test("workloadOutput is complete after many lost connections and with several clients", async () => {
     const go = join(directory, "go");
     const line = `i=0; until test -e ${go}; do i=$((i+1)); echo "$i $RANDOM"; if ((i % 100 == 0)); then echo $i >&2; sleep 0.002; fi; done; exit 3`;
     await using keeping = await startAgent({

@@ -62,7 +62,7 @@ describe("a kept command", () => {
     assert.equal((await second.wait()).exitCode, 7);
   });
 
-  test("detach() resolves once the agent has all written input", async () => {
+  test("detach() resolves once the agent has received all written input", async () => {
     const command = client.start(["cat"], { stdin: true, keep: { name: "written" } });
     command.stdin.write("before ");
     const { stdinOffset } = await command.detach();
@@ -365,7 +365,7 @@ describe("a kept command", () => {
     assert.equal(await stateOf("moved"), undefined);
   });
 
-  test("a connectOptions that does not settle ends a reconnect at its time limit", async () => {
+  test("a reconnect fails at its time limit if `connectOptions` never settles", async () => {
     await using directory = await testDirectory();
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 2_000 });
@@ -386,7 +386,7 @@ describe("a kept command", () => {
     await client.commands.end("unsettled", { forget: true });
   });
 
-  test("abort and leaving end the wait for a connectOptions that does not settle", async () => {
+  test("an abort or leaving the loop ends the wait for `connectOptions`", async () => {
     await using directory = await testDirectory();
     const gone = await relayTo(agent.port);
     using through = clientOf({ ...agent, port: gone.port }, { connectTimeoutMs: 10_000 });
@@ -414,7 +414,7 @@ describe("a kept command", () => {
     await client.commands.end("undialled", { forget: true });
   });
 
-  test("an onStdout that does not settle does not delay an abort", async () => {
+  test("an `onStdout` callback that never settles does not delay an abort", async () => {
     for (const call of [
       (options: object) => client.run(["echo", "x"], options),
       (options: object) => client.start(["echo", "x"], options).wait(),
@@ -518,7 +518,7 @@ describe("an agent that was rolled back", () => {
 });
 
 describe("an agent that cannot keep commands", () => {
-  test("an agent that cannot keep commands fails with KEEP_UNSUPPORTED", async () => {
+  test("the `keep` option fails with KEEP_UNSUPPORTED on agents that lack it", async () => {
     await using older = await startStandIn({
       service: new ReleasedSchema().service(),
       version: "0.1.0",

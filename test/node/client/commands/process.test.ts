@@ -55,7 +55,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("the web stream of stdin takes input no faster than the command reads", async () => {
+  test("stdin's web stream takes input no faster than the command reads", async () => {
     const go = join(directory, "go");
     const process = client.start(["sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.05; done; wc -c', go], { stdin: true });
     let given = 0;
@@ -79,7 +79,7 @@ describe("the streams of a command", () => {
     assert.equal((await process.wait()).exitCode, 0);
   });
 
-  test("cancelling web stderr does not affect stdout", async () => {
+  test("cancelling a command's web stream of stderr does not affect stdout", async () => {
     const process = client.start(["sh", "-c", "head -c 4M /dev/zero >&2; echo out"]);
     await process.web.stderr.cancel();
     assert.equal(await text(process.web.stdout), "out\n");

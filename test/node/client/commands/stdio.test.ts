@@ -36,7 +36,7 @@ describe("callbacks and check of a started command", () => {
     assert.deepEqual(Buffer.concat(bytes), Buffer.from("ä"));
   });
 
-  test("one output can have a callback while the caller reads the other", async () => {
+  test("stderr can have a callback while the caller reads stdout", async () => {
     let errors = "";
     const script = "echo one; echo bad >&2; echo two";
     const started = client.start(["sh", "-c", script], { onStderr: (piece) => (errors += piece), encoding: "utf8" });
@@ -147,7 +147,7 @@ describe("stdio of a command", () => {
     assert.equal(await modes(), before);
   });
 
-  test("closing this program's inherited standard output rejects the call", async () => {
+  test("a command call rejects when this program's inherited standard output is closed", async () => {
     const code = `const error = await client.run(["yes"], { stdio: ["ignore", "inherit", "pipe"] }).catch((error) => error);
       console.error(error.code, error.cause.code);`;
     const child = execa(process.execPath, program(code), { buffer: { stdout: false } });

@@ -153,12 +153,12 @@ describe("the escape character", () => {
     assert.deepEqual(await filtered(["a\r~.rm -rf\r", "more"]), { passed: "a\r", done: ["leave"] });
   });
 
-  test("a doubled, unknown or final escape character is passed to the command", async () => {
+  test("`~~`, `~` before an unknown key, and final `~` reach the command", async () => {
     assert.deepEqual(await filtered(["~~."]), { passed: "~.", done: [] });
     assert.deepEqual(await filtered(["~/bin\r~\r~"]), { passed: "~/bin\r~\r~", done: [] });
   });
 
-  test("an escape character is an ASCII character, a Ctrl key, or none", () => {
+  test("`--escape-char` accepts an ASCII character, a control character or `none`", () => {
     for (const [text, byte] of [
       ["~", TILDE],
       ["^]", 0x1d],

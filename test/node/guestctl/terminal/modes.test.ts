@@ -29,7 +29,7 @@ describe("the modes of a local terminal", () => {
     });
   }
 
-  test("terminal modes are undone only once", () => {
+  test("guestctl undoes terminal modes only once", () => {
     const modes = new TerminalModes();
     modes.observe(Buffer.from("\x1b[?25l"));
     assert.notEqual(modes.undo(), "");

@@ -93,7 +93,7 @@ describe("an address vsock+unix", () => {
     assert.ok(message.includes(`${device.address}: the VMM does not answer CONNECT ${PORT}`), message);
   });
 
-  test("a connect timeout longer than Node's timers works", async () => {
+  test("a connect timeout longer than Node's longest timer works", async () => {
     await using device = await vmm();
     using client = connect(options(device.address, { connectTimeoutMs: 2 ** 40 }));
     assert.equal((await client.health()).alive, true);
@@ -134,7 +134,7 @@ describe("several addresses", () => {
     assert.equal(device.asked.length, 0);
   });
 
-  test("if no address answers, the error names all with causes", async () => {
+  test("if no address answers, the error names each address and its cause", async () => {
     await using device = await vmm("closes");
     const nobody = `unix:${directory.at("nobody.sock")}`;
     const { status, message } = await failureAt([nobody, device.address], { connectTimeoutMs: 2_000 });
@@ -162,7 +162,7 @@ describe("several addresses", () => {
     assert.equal(client.addressInUse, addresses[0]);
   });
 
-  test("each new connection tries the addresses from the first", async () => {
+  test("each new connection tries the addresses in order, from the first", async () => {
     await using device = await vmm("closes");
     using client = connect(options([device.address, `unix:${agent.socketPath}`]));
     await client.health();

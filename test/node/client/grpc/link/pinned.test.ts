@@ -47,7 +47,7 @@ function issued(options: CertificateOptions): Promise<Certificates> {
 }
 
 describe("the pinned certificate of an agent", () => {
-  test("pinning a certificate accepts it although it or its CA has expired", async () => {
+  test("a pinned certificate is accepted although it or its CA has expired", async () => {
     const expired = await issued({ serverValidity: "expired" });
     assert.equal(await codeOf(expired), "SERVER_CERTIFICATE_EXPIRED");
     assert.equal(await codeOf(expired, { pinned: expired.server.cert }), "AGENT_TOO_OLD");
@@ -68,7 +68,7 @@ describe("the pinned certificate of an agent", () => {
     );
   });
 
-  test("a pinned certificate changes nothing for a valid certificate", async () => {
+  test("pinning the agent's certificate changes nothing if it is valid anyway", async () => {
     const valid = await issued({});
     assert.equal(await codeOf(valid, { pinned: valid.server.cert }), "AGENT_TOO_OLD");
   });
